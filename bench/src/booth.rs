@@ -23,7 +23,10 @@ use windlass_core::workspace::{FileError, FileErrorKind, ProcessError};
 pub struct Booth(pub TcpListener);
 
 fn nothing() -> FileError {
-    FileError { kind: FileErrorKind::NotFound, message: "there are no files here".to_owned() }
+    FileError {
+        kind: FileErrorKind::NotFound,
+        message: "there are no files here".to_owned(),
+    }
 }
 
 impl Enclosure for Booth {
@@ -50,7 +53,9 @@ impl Enclosure for Booth {
         })
     }
     fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
-        Box::pin(std::future::ready(Err(ProcessError("nothing is started here".to_owned()))))
+        Box::pin(std::future::ready(Err(ProcessError(
+            "nothing is started here".to_owned(),
+        ))))
     }
     fn take_refused(&self) -> Vec<String> {
         Vec::new()
@@ -75,10 +80,19 @@ impl Account for OpenBooks {
         Ok(want)
     }
     fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
-        Ok(Hold { id: 0, output: want })
+        Ok(Hold {
+            id: 0,
+            output: want,
+        })
     }
     fn release(&self, _: Hold) {}
-    fn settle<'a>(&'a self, _: Usage, _: Option<Price>, _: bool, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn settle<'a>(
+        &'a self,
+        _: Usage,
+        _: Option<Price>,
+        _: bool,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

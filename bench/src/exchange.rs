@@ -25,13 +25,24 @@ impl Exchange {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let http = Http::new(&HttpOptions::default())?;
-        Ok(Self { http, url: Endpoint::new(base, protocol)?.url("bench"), headers })
+        Ok(Self {
+            http,
+            url: Endpoint::new(base, protocol)?.url("bench"),
+            headers,
+        })
     }
 
     /// Sends a body and reads the whole answer; returns its size.
     pub async fn post(&self, body: Vec<u8>) -> Result<u64> {
-        let answer = self.http.post(&self.url, self.headers.clone(), Bytes::from(body)).await?;
-        ensure!(answer.status == 200, "the server answered with status {}", answer.status);
+        let answer = self
+            .http
+            .post(&self.url, self.headers.clone(), Bytes::from(body))
+            .await?;
+        ensure!(
+            answer.status == 200,
+            "the server answered with status {}",
+            answer.status
+        );
         let (mut body, mut read) = (answer.body, 0);
         while let Some(piece) = poll_fn(|cx| body.poll_piece(cx)).await {
             read += piece?.len() as u64;
@@ -42,13 +53,17 @@ impl Exchange {
 
 /// Runs a floor on one thread: the least a program with this HTTP stack needs.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }
 
 /// A request of about `bytes` bytes, open at its end: more messages can be appended, then [`closed`].
 #[must_use]
 pub fn open_request(bytes: usize) -> Vec<u8> {
-    let mut body = br#"{"model":"scripted-bench","max_tokens":4096,"stream":true,"messages":["#.to_vec();
+    let mut body =
+        br#"{"model":"scripted-bench","max_tokens":4096,"stream":true,"messages":["#.to_vec();
     let padding = bytes.saturating_sub(body.len() + 32);
     append(&mut body, padding);
     body

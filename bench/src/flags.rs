@@ -23,7 +23,9 @@ impl Flags {
             if !known.contains(&name.as_str()) {
                 bail!("unknown flag `{name}`; known: {}", known.join(", "));
             }
-            let value = args.next().with_context(|| format!("`{name}` needs a value"))?;
+            let value = args
+                .next()
+                .with_context(|| format!("`{name}` needs a value"))?;
             given.push((name, value));
         }
         Ok(Self { given })
@@ -31,14 +33,19 @@ impl Flags {
 
     /// The value of a flag, if it was given.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
-        let Some((_, value)) = self.given.iter().rev().find(|(given, _)| given == name) else { return Ok(None) };
-        let Ok(value) = value.parse() else { bail!("`{value}` is no value for `{name}`") };
+        let Some((_, value)) = self.given.iter().rev().find(|(given, _)| given == name) else {
+            return Ok(None);
+        };
+        let Ok(value) = value.parse() else {
+            bail!("`{value}` is no value for `{name}`")
+        };
         Ok(Some(value))
     }
 
     /// The value of a flag that must be there.
     pub fn need<T: FromStr>(&self, name: &str) -> Result<T> {
-        self.get(name)?.with_context(|| format!("`{name}` is missing"))
+        self.get(name)?
+            .with_context(|| format!("`{name}` is missing"))
     }
 }
 
@@ -49,8 +56,12 @@ mod tests {
     #[track_caller]
     fn check(line: &str, expect: &str) {
         let args = line.split_whitespace().map(str::to_owned);
-        let said = Flags::parse(args, &["--steps", "--url"]).and_then(|flags| flags.need::<u32>("--steps"));
-        assert_eq!(said.map_or_else(|err| err.to_string(), |steps| steps.to_string()), expect);
+        let said = Flags::parse(args, &["--steps", "--url"])
+            .and_then(|flags| flags.need::<u32>("--steps"));
+        assert_eq!(
+            said.map_or_else(|err| err.to_string(), |steps| steps.to_string()),
+            expect
+        );
     }
 
     #[test]

@@ -48,7 +48,12 @@ impl Server {
     /// nanoseconds and bytes.
     #[must_use]
     pub fn new(scenario: Scenario, arrivals: Option<File>) -> Self {
-        Self { scenario, requests: AtomicU64::new(0), began: Instant::now(), arrivals: arrivals.map(Mutex::new) }
+        Self {
+            scenario,
+            requests: AtomicU64::new(0),
+            began: Instant::now(),
+            arrivals: arrivals.map(Mutex::new),
+        }
     }
 
     /// Serves until the process ends.
@@ -69,7 +74,9 @@ impl Server {
         // The first bytes of a request are its arrival.
         while !reader.fill_buf()?.is_empty() {
             let at = self.began.elapsed();
-            let Some(head) = read_head(&mut reader)? else { break };
+            let Some(head) = read_head(&mut reader)? else {
+                break;
+            };
             let read = io::copy(&mut reader.by_ref().take(head.body), &mut io::sink())?;
             let Some(wire) = head.wire.filter(|_| read == head.body) else {
                 writer.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
@@ -81,16 +88,32 @@ impl Server {
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 file.write_all(format!("{} {}\n", at.as_nanos(), head.body).as_bytes())?;
             }
-            self.answer(wire, number, head.body / BYTES_PER_TOKEN, &mut out, &mut writer)?;
+            self.answer(
+                wire,
+                number,
+                head.body / BYTES_PER_TOKEN,
+                &mut out,
+                &mut writer,
+            )?;
         }
         Ok(())
     }
 
-    fn answer(&self, wire: Wire, number: u64, input: u64, out: &mut Vec<u8>, to: &mut impl Write) -> io::Result<()> {
+    fn answer(
+        &self,
+        wire: Wire,
+        number: u64,
+        input: u64,
+        out: &mut Vec<u8>,
+        to: &mut impl Write,
+    ) -> io::Result<()> {
         let say = match &self.scenario {
             Scenario::Answer(text) => Say::Text(text.clone()),
             Scenario::Steps(steps) => match number % (steps + 1) {
-                step if step < *steps => Say::Bash { command: format!(": {step}"), number: step },
+                step if step < *steps => Say::Bash {
+                    command: format!(": {step}"),
+                    number: step,
+                },
                 _ => Say::Text("All done.".to_owned()),
             },
             Scenario::Flood(bytes) => return flood(wire, input, *bytes / PIECE, out, to),
@@ -108,7 +131,13 @@ const HEAD: &[u8] =
 const END: &[u8] = b"0\r\n\r\n";
 
 /// One block is written again and again, so that the server is not what is measured.
-fn flood(wire: Wire, input: u64, pieces: u64, out: &mut Vec<u8>, to: &mut impl Write) -> io::Result<()> {
+fn flood(
+    wire: Wire,
+    input: u64,
+    pieces: u64,
+    out: &mut Vec<u8>,
+    to: &mut impl Write,
+) -> io::Result<()> {
     let blocks = pieces / Flood::BLOCK;
     let flood = Flood::new(wire, input, blocks * Flood::BLOCK);
     out.clear();
@@ -134,11 +163,20 @@ fn chunk(out: &mut Vec<u8>, body: &str) {
 
 /// The head of a request; `None` when it is not one we can read.
 fn read_head(reader: &mut impl io::BufRead) -> io::Result<Option<Head>> {
-    let mut head = Head { wire: None, body: 0 };
+    let mut head = Head {
+        wire: None,
+        body: 0,
+    };
     for number in 0..MAX_LINES {
         let mut line = Vec::new();
-        reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;
-        let Some(line) = std::str::from_utf8(&line).ok().and_then(|line| line.strip_suffix("\r\n")) else {
+        reader
+            .by_ref()
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut line)?;
+        let Some(line) = std::str::from_utf8(&line)
+            .ok()
+            .and_then(|line| line.strip_suffix("\r\n"))
+        else {
             return Ok(None);
         };
         if line.is_empty() {
@@ -146,11 +184,15 @@ fn read_head(reader: &mut impl io::BufRead) -> io::Result<Option<Head>> {
         }
         if number == 0 {
             let mut words = line.split(' ');
-            head.wire = (words.next() == Some("POST")).then(|| Wire::at(words.next().unwrap_or_default())).flatten();
+            head.wire = (words.next() == Some("POST"))
+                .then(|| Wire::at(words.next().unwrap_or_default()))
+                .flatten();
         } else if let Some((name, value)) = line.split_once(':')
             && name.eq_ignore_ascii_case("content-length")
         {
-            let Ok(length) = value.trim().parse() else { return Ok(None) };
+            let Ok(length) = value.trim().parse() else {
+                return Ok(None);
+            };
             head.body = length;
         }
     }
@@ -170,13 +212,28 @@ mod tests {
 
     #[test]
     fn a_head_says_the_wire_and_the_size() {
-        check_head("POST /v1/messages HTTP/1.1\r\nContent-Length: 12\r\n\r\n", Some((Some(Wire::Messages), 12)));
-        check_head("POST /v1/chat/completions HTTP/1.1\r\n\r\n", Some((Some(Wire::Chat), 0)));
+        check_head(
+            "POST /v1/messages HTTP/1.1\r\nContent-Length: 12\r\n\r\n",
+            Some((Some(Wire::Messages), 12)),
+        );
+        check_head(
+            "POST /v1/chat/completions HTTP/1.1\r\n\r\n",
+            Some((Some(Wire::Chat), 0)),
+        );
         check_head("GET /v1/messages HTTP/1.1\r\n\r\n", Some((None, 0)));
-        check_head("POST /v1/messages HTTP/1.1\r\ncontent-length: many\r\n\r\n", None);
-        check_head("POST /v1/messages HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", None);
+        check_head(
+            "POST /v1/messages HTTP/1.1\r\ncontent-length: many\r\n\r\n",
+            None,
+        );
+        check_head(
+            "POST /v1/messages HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n",
+            None,
+        );
         check_head("POST /v1/mess", None);
-        check_head(&format!("POST /{} HTTP/1.1\r\n\r\n", "x".repeat(20_000)), None);
+        check_head(
+            &format!("POST /{} HTTP/1.1\r\n\r\n", "x".repeat(20_000)),
+            None,
+        );
         check_head(&"x: y\r\n".repeat(200), None);
     }
 
@@ -185,7 +242,9 @@ mod tests {
         let server = Server::new(Scenario::Steps(2), None);
         let said = |number| {
             let (mut out, mut to) = (Vec::new(), Vec::new());
-            server.answer(Wire::Messages, number, 1, &mut out, &mut to).unwrap();
+            server
+                .answer(Wire::Messages, number, 1, &mut out, &mut to)
+                .unwrap();
             String::from_utf8(to).unwrap()
         };
         assert!(said(0).contains(": 0") && said(1).contains(": 1") && said(3).contains(": 0"));

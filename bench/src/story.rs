@@ -12,8 +12,7 @@ use windlass_core::workspace::{Change, FileChange, ProcessEnd};
 
 /// Events of one step.
 const STEP: u64 = 7;
-const SENTENCE: &str =
-    "The failing case is in the parser: it reads \"one\\two\" as a single word,\n\tso the table below is short.\n";
+const SENTENCE: &str = "The failing case is in the parser: it reads \"one\\two\" as a single word,\n\tso the table below is short.\n";
 
 /// Makes the events of one session.
 pub struct Story {
@@ -26,7 +25,11 @@ impl Story {
     /// Of that session.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self { session, run: RunId::nth(1), trace: TraceId::fresh(1, 2) }
+        Self {
+            session,
+            run: RunId::nth(1),
+            trace: TraceId::fresh(1, 2),
+        }
     }
 
     /// The event of that number, from 1.
@@ -52,7 +55,11 @@ fn kind(seq: u64) -> EventKind {
             model: Some("scripted-bench".into()),
             program: "0.1.0".into(),
         },
-        2 => EventKind::RunStarted { prompt: Message::user(SENTENCE), queued: None, flags: SavedFlags::default() },
+        2 => EventKind::RunStarted {
+            prompt: Message::user(SENTENCE),
+            queued: None,
+            flags: SavedFlags::default(),
+        },
         _ => step((seq - 3) / STEP, (seq - 3) % STEP),
     }
 }
@@ -61,35 +68,93 @@ fn step(step: u64, part: u64) -> EventKind {
     let id = CallId(format!("toolu_{step:020}"));
     let path = format!("crates/part-{}/src/file-{}.rs", step % 7, step % 97);
     let edit = serde_json::json!({ "path": path, "old": text(step, 2), "new": text(step + 1, 3) });
-    let call = ToolCall { id: id.clone(), name: "edit_file".into(), args: edit, malformed: None };
+    let call = ToolCall {
+        id: id.clone(),
+        name: "edit_file".into(),
+        args: edit,
+        malformed: None,
+    };
     match part {
         0 => {
-            let parts = vec![Part::Text { text: text(step, 3) }, Part::Call(call)];
-            EventKind::said(Message { role: Role::Assistant, origin: Origin::Model, parts })
+            let parts = vec![
+                Part::Text {
+                    text: text(step, 3),
+                },
+                Part::Call(call),
+            ];
+            EventKind::said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
         }
         1 => {
-            let call = Usage { input: 20_000 + step, cache_read: 18_000, cache_write: 900, output: 300 };
-            let total = Spent { steps: u32::try_from(step).unwrap_or(u32::MAX), ..Spent::default() };
-            EventKind::Spent { model: "scripted-bench".into(), call, cost_micros: Some(1_200), estimated: false, total }
+            let call = Usage {
+                input: 20_000 + step,
+                cache_read: 18_000,
+                cache_write: 900,
+                output: 300,
+            };
+            let total = Spent {
+                steps: u32::try_from(step).unwrap_or(u32::MAX),
+                ..Spent::default()
+            };
+            EventKind::Spent {
+                model: "scripted-bench".into(),
+                call,
+                cost_micros: Some(1_200),
+                estimated: false,
+                total,
+            }
         }
-        2 => EventKind::CallStarted { call, verdict: Verdict::Allow, rule: "mode auto".into() },
-        3 => EventKind::CommandStarted { call: id, command: "cargo test --workspace --quiet".into() },
-        4 => EventKind::CommandFinished { call: id, end: ProcessEnd::Exited { code: 0 }, bytes: 4_096, ms: 812 },
+        2 => EventKind::CallStarted {
+            call,
+            verdict: Verdict::Allow,
+            rule: "mode auto".into(),
+        },
+        3 => EventKind::CommandStarted {
+            call: id,
+            command: "cargo test --workspace --quiet".into(),
+        },
+        4 => EventKind::CommandFinished {
+            call: id,
+            end: ProcessEnd::Exited { code: 0 },
+            bytes: 4_096,
+            ms: 812,
+        },
         5 => {
             let diff = Some(text(step, 8));
-            let change = FileChange { path, change: Change::Modified, added: 3, removed: 2, diff };
-            EventKind::FileChanged { call: id, change, swap: None }
+            let change = FileChange {
+                path,
+                change: Change::Modified,
+                added: 3,
+                removed: 2,
+                diff,
+            };
+            EventKind::FileChanged {
+                call: id,
+                change,
+                swap: None,
+            }
         }
         _ => {
             // Every tenth result is as long as results get before they become artifacts.
             let lines = if step.is_multiple_of(10) { 60 } else { 8 };
             let text = text(step, lines);
-            let result = ToolResult { id, name: "edit_file".into(), text, error: None, artifact: None };
+            let result = ToolResult {
+                id,
+                name: "edit_file".into(),
+                text,
+                error: None,
+                artifact: None,
+            };
             EventKind::CallFinished { result, ms: 14 }
         }
     }
 }
 
 fn text(step: u64, lines: u64) -> String {
-    (0..lines).map(|line| format!("{step}.{line}: {SENTENCE}")).collect()
+    (0..lines)
+        .map(|line| format!("{step}.{line}: {SENTENCE}"))
+        .collect()
 }

@@ -39,7 +39,16 @@ pub enum Say {
 }
 
 /// Four bytes each, as a model streams code; two of them escaped on the wire.
-const PIECES: [&str; 8] = ["let ", "x = ", "f(y)", ";\\n  ", "if x", " == ", "\\\"a\\\" ", "{ } "];
+const PIECES: [&str; 8] = [
+    "let ",
+    "x = ",
+    "f(y)",
+    ";\\n  ",
+    "if x",
+    " == ",
+    "\\\"a\\\" ",
+    "{ } ",
+];
 /// Bytes of text in one piece.
 pub const PIECE: u64 = 4;
 
@@ -70,7 +79,11 @@ impl Flood {
             text(&mut block, wire, PIECES[at % PIECES.len()]);
         }
         if wire == Wire::Messages {
-            event(&mut end, "content_block_stop", r#"{"type":"content_block_stop","index":0}"#);
+            event(
+                &mut end,
+                "content_block_stop",
+                r#"{"type":"content_block_stop","index":0}"#,
+            );
         }
         finish(&mut end, wire, "end_turn", "stop", input, pieces);
         Self { start, block, end }
@@ -86,7 +99,11 @@ pub fn answer(wire: Wire, say: &Say, input: u64) -> String {
         (Wire::Messages, Say::Text(words)) => {
             messages_block(&mut out, r#"{"type":"text","text":""}"#);
             text(&mut out, wire, &escaped(words));
-            event(&mut out, "content_block_stop", r#"{"type":"content_block_stop","index":0}"#);
+            event(
+                &mut out,
+                "content_block_stop",
+                r#"{"type":"content_block_stop","index":0}"#,
+            );
             finish(&mut out, wire, "end_turn", "stop", input, 8);
         }
         (Wire::Chat, Say::Text(words)) => {
@@ -94,14 +111,20 @@ pub fn answer(wire: Wire, say: &Say, input: u64) -> String {
             finish(&mut out, wire, "end_turn", "stop", input, 8);
         }
         (Wire::Messages, Say::Bash { command, number }) => {
-            let start = format!(r#"{{"type":"tool_use","id":"toolu_{number:06}","name":"bash","input":{{}}}}"#);
+            let start = format!(
+                r#"{{"type":"tool_use","id":"toolu_{number:06}","name":"bash","input":{{}}}}"#
+            );
             messages_block(&mut out, &start);
             let json = arguments(command);
             let data = format!(
                 r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":"{json}"}}}}"#
             );
             event(&mut out, "content_block_delta", &data);
-            event(&mut out, "content_block_stop", r#"{"type":"content_block_stop","index":0}"#);
+            event(
+                &mut out,
+                "content_block_stop",
+                r#"{"type":"content_block_stop","index":0}"#,
+            );
             finish(&mut out, wire, "tool_use", "tool_calls", input, 16);
         }
         (Wire::Chat, Say::Bash { command, number }) => {
@@ -158,8 +181,9 @@ fn finish(out: &mut String, wire: Wire, messages: &str, chat: &str, input: u64, 
         Wire::Chat => {
             chat_chunk(out, "{}", &format!("\"{chat}\""), "");
             let total = input + output;
-            let usage =
-                format!(r#","usage":{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{total}}}"#);
+            let usage = format!(
+                r#","usage":{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{total}}}"#
+            );
             chat_chunk(out, "{}", "null", &usage);
             out.push_str("data: [DONE]\n\n");
         }
@@ -186,7 +210,9 @@ fn arguments(command: &str) -> String {
 
 /// Text inside JSON quotes. Only what the benchmark says: plain text with quotes, backslashes and line ends.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -204,20 +230,36 @@ mod tests {
         };
         let mut decoder = protocol.decoder(&Quirks::NONE);
         let (mut framer, mut batch) = (Framer::new(protocol.framing()), Batch::default());
-        framer.push(stream.as_bytes(), |event| decoder.event(&event, &mut batch)).unwrap();
+        framer
+            .push(stream.as_bytes(), |event| decoder.event(&event, &mut batch))
+            .unwrap();
         assert!(decoder.finish(&mut batch), "the answer ends");
-        std::iter::from_fn(|| batch.pop()).map(|chunk| format!("{chunk:?}\n")).collect()
+        std::iter::from_fn(|| batch.pop())
+            .map(|chunk| format!("{chunk:?}\n"))
+            .collect()
     }
 
     #[test]
     fn both_wires_say_what_was_meant() {
         for wire in [Wire::Messages, Wire::Chat] {
             let said = read(wire, &answer(wire, &Say::Text("all \"done\"".into()), 7));
-            assert!(said.contains(r#"Text("all \"done\"")"#) && said.contains("input: 7"), "{said}");
-            let call = Say::Bash { command: "echo \"a\\b\"".into(), number: 3 };
+            assert!(
+                said.contains(r#"Text("all \"done\"")"#) && said.contains("input: 7"),
+                "{said}"
+            );
+            let call = Say::Bash {
+                command: "echo \"a\\b\"".into(),
+                number: 3,
+            };
             let said = read(wire, &answer(wire, &call, 7));
-            assert!(said.contains("000003") && said.contains("bash") && said.contains("ToolCalls"), "{said}");
-            assert!(said.contains(r#"{\"command\":\"echo \\\"a\\\\b\\\"\"}"#), "{said}");
+            assert!(
+                said.contains("000003") && said.contains("bash") && said.contains("ToolCalls"),
+                "{said}"
+            );
+            assert!(
+                said.contains(r#"{\"command\":\"echo \\\"a\\\\b\\\"\"}"#),
+                "{said}"
+            );
         }
     }
 
@@ -225,8 +267,14 @@ mod tests {
     fn a_flood_is_pieces_of_four_bytes() {
         for wire in [Wire::Messages, Wire::Chat] {
             let flood = Flood::new(wire, 7, Flood::BLOCK);
-            let said = read(wire, &format!("{}{}{}", flood.start, flood.block, flood.end));
-            let text = said.lines().find_map(|line| line.strip_prefix("Text(")).unwrap();
+            let said = read(
+                wire,
+                &format!("{}{}{}", flood.start, flood.block, flood.end),
+            );
+            let text = said
+                .lines()
+                .find_map(|line| line.strip_prefix("Text("))
+                .unwrap();
             let written = text.trim_end_matches(')').trim_matches('"');
             let unescaped = written.replace("\\n", "\n").replace("\\\"", "\"");
             assert_eq!(unescaped.len() as u64, PIECE * Flood::BLOCK);

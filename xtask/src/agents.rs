@@ -27,8 +27,14 @@ pub(crate) struct Installed {
 /// What is there already, where all that CI certifies is; nothing is installed.
 pub(crate) fn installed_already() -> Result<Option<Installed>> {
     let folder = folder(&data()?);
-    let there = CERTIFIED.iter().all(|name| folder.join(name).join(NOTE).is_file());
-    if there { installed(folder).map(Some) } else { Ok(None) }
+    let there = CERTIFIED
+        .iter()
+        .all(|name| folder.join(name).join(NOTE).is_file());
+    if there {
+        installed(folder).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Installs what is missing with this binary, and says where everything is. With `all`, an agent that this machine cannot
@@ -37,12 +43,18 @@ pub(crate) fn run(windlass: &Path, all: bool) -> Result<Installed> {
     let data = data()?;
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let mut command = Command::new(windlass);
-    command.args(["runtimes", "install"]).env("XDG_DATA_HOME", &data);
+    command
+        .args(["runtimes", "install"])
+        .env("XDG_DATA_HOME", &data);
     command.args(if all { &["--all"] } else { CERTIFIED });
-    let status = command.status().with_context(|| format!("{} could not be started", windlass.display()))?;
+    let status = command
+        .status()
+        .with_context(|| format!("{} could not be started", windlass.display()))?;
     match (status.success(), all) {
         (true, _) => {}
-        (false, true) => println!("    not every agent can be had on this machine (see above); the matrix says so"),
+        (false, true) => println!(
+            "    not every agent can be had on this machine (see above); the matrix says so"
+        ),
         (false, false) => bail!("the agents could not be installed (see above)"),
     }
     installed(folder(&data))
@@ -50,7 +62,12 @@ pub(crate) fn run(windlass: &Path, all: bool) -> Result<Installed> {
 
 fn installed(folder: PathBuf) -> Result<Installed> {
     let bin = |name: &&str| folder.join(name).join("node_modules/.bin");
-    let folders: Vec<PathBuf> = [NODE].iter().chain(CERTIFIED).map(bin).filter(|bin| bin.is_dir()).collect();
+    let folders: Vec<PathBuf> = [NODE]
+        .iter()
+        .chain(CERTIFIED)
+        .map(bin)
+        .filter(|bin| bin.is_dir())
+        .collect();
     let path = joined(&folders)?;
     Ok(Installed { folder, path })
 }

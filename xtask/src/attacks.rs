@@ -16,22 +16,49 @@ const LEAST_PASSED: usize = 320;
 
 /// Runs the corpus and prints what it came to.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
-    let built = cargo::command(["build", "--workspace", "--locked", "--quiet"]).current_dir(root).status();
+    let built = cargo::command(["build", "--workspace", "--locked", "--quiet"])
+        .current_dir(root)
+        .status();
     if !built.context("cargo could not be started")?.success() {
         bail!("the binary could not be built");
     }
-    let args = ["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"];
-    let said = cargo::command(args).current_dir(root).output().context("cargo could not be started")?;
-    let metadata: Value = serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
-    let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
+    let args = [
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+        "--locked",
+    ];
+    let said = cargo::command(args)
+        .current_dir(root)
+        .output()
+        .context("cargo could not be started")?;
+    let metadata: Value =
+        serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
+    let target = metadata["target_directory"]
+        .as_str()
+        .context("cargo names no target directory")?;
     let binary = Path::new(target).join("debug/windlass");
     let mut command = std::process::Command::new(&binary);
-    let output = command.args(["debug", "attacks", CORPUS, "--json"]).current_dir(root).output();
+    let output = command
+        .args(["debug", "attacks", CORPUS, "--json"])
+        .current_dir(root)
+        .output();
     let output = output.with_context(|| format!("{} could not be started", binary.display()))?;
     let lines = String::from_utf8_lossy(&output.stdout);
-    let rows: Vec<Value> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let Some((totals, rows)) = rows.split_last().filter(|(last, _)| last["totals"].is_object()) else {
-        bail!("the driver did not come to its end: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let rows: Vec<Value> = lines
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let Some((totals, rows)) = rows
+        .split_last()
+        .filter(|(last, _)| last["totals"].is_object())
+    else {
+        bail!(
+            "the driver did not come to its end: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     };
     print_totals(totals);
     for row in rows.iter().filter(|row| is_breach(row)) {
@@ -43,7 +70,14 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
 /// A case that failed, or that was not run because the product has no kernel sandbox. A program that is missing here
 /// is this machine's matter.
 fn is_breach(row: &Value) -> bool {
-    let no_sandbox = || row["why"].as_array().into_iter().flatten().filter_map(Value::as_str).any(names_sandbox);
+    let no_sandbox = || {
+        row["why"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .any(names_sandbox)
+    };
     row["state"] == "failed" || (row["state"] == "not_run" && no_sandbox())
 }
 
@@ -59,7 +93,9 @@ fn judge(rows: &[Value], code: Option<i32>) -> Result<(), String> {
     }
     let passed = rows.iter().filter(|row| row["state"] == "passed").count();
     if passed < LEAST_PASSED {
-        return Err(format!("only {passed} cases passed, and at least {LEAST_PASSED} must"));
+        return Err(format!(
+            "only {passed} cases passed, and at least {LEAST_PASSED} must"
+        ));
     }
     match code {
         Some(0) => Ok(()),
@@ -72,14 +108,27 @@ fn print_totals(totals: &Value) {
     for (name, row) in totals["totals"].as_object().into_iter().flatten() {
         let count = |key: &str| row[key].as_u64().unwrap_or(0);
         if count("attacks") > 0 {
-            println!("    {name:<22} attacks stopped {} of {}", count("stopped"), count("attacks"));
+            println!(
+                "    {name:<22} attacks stopped {} of {}",
+                count("stopped"),
+                count("attacks")
+            );
         }
         if count("benign") > 0 {
-            println!("    {name:<22} benign passed {} of {}", count("through"), count("benign"));
+            println!(
+                "    {name:<22} benign passed {} of {}",
+                count("through"),
+                count("benign")
+            );
         }
     }
     for (state, word) in [("pending", "pending"), ("not_run", "not run")] {
-        let names: Vec<&str> = totals[state].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let names: Vec<&str> = totals[state]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         if !names.is_empty() {
             println!("    {word} ({}): {}", names.len(), names.join(" "));
         }
@@ -98,7 +147,14 @@ mod tests {
         let mut rows = vec![json!({ "state": "passed", "why": [] }); passed];
         rows.push(more);
         let said = judge(&rows, code).err().unwrap_or_default();
-        assert!(if says.is_empty() { said.is_empty() } else { said.contains(says) }, "{says}: {said}");
+        assert!(
+            if says.is_empty() {
+                said.is_empty()
+            } else {
+                said.contains(says)
+            },
+            "{says}: {said}"
+        );
     }
 
     #[test]
@@ -106,9 +162,24 @@ mod tests {
         let row = |state: &str, why: &str| json!({ "state": state, "why": [why] });
         check(320, row("pending", "needs mcp"), Some(0), "");
         check(320, row("not_run", "needs no-such-program"), Some(0), "");
-        check(320, row("not_run", "needs a product with a kernel sandbox: a"), Some(0), "1 cases do not hold");
-        check(320, row("failed", "decision: allow"), Some(1), "1 cases do not hold");
-        check(319, row("pending", "needs mcp"), Some(0), "only 319 cases passed");
+        check(
+            320,
+            row("not_run", "needs a product with a kernel sandbox: a"),
+            Some(0),
+            "1 cases do not hold",
+        );
+        check(
+            320,
+            row("failed", "decision: allow"),
+            Some(1),
+            "1 cases do not hold",
+        );
+        check(
+            319,
+            row("pending", "needs mcp"),
+            Some(0),
+            "only 319 cases passed",
+        );
         check(320, row("pending", "needs mcp"), Some(1), "exit code 1");
         check(320, row("pending", "needs mcp"), None, "signal");
     }

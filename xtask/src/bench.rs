@@ -36,20 +36,59 @@ struct Group {
 }
 
 const GROUPS: &[Group] = &[
-    Group { name: "start", measure: rows::start },
-    Group { name: "oneshot", measure: rows::one_shot },
-    Group { name: "step", measure: rows::hundred_steps },
-    Group { name: "sandbox", measure: rows::sandbox },
-    Group { name: "broker", measure: broker::rows },
-    Group { name: "growth", measure: rows::thousand_steps },
-    Group { name: "flood", measure: rows::flood },
-    Group { name: "decode", measure: rows::decode },
-    Group { name: "meter", measure: rows::meter },
-    Group { name: "agents", measure: envelope::rows },
-    Group { name: "size", measure: rows::size },
-    Group { name: "store", measure: store::rows },
+    Group {
+        name: "start",
+        measure: rows::start,
+    },
+    Group {
+        name: "oneshot",
+        measure: rows::one_shot,
+    },
+    Group {
+        name: "step",
+        measure: rows::hundred_steps,
+    },
+    Group {
+        name: "sandbox",
+        measure: rows::sandbox,
+    },
+    Group {
+        name: "broker",
+        measure: broker::rows,
+    },
+    Group {
+        name: "growth",
+        measure: rows::thousand_steps,
+    },
+    Group {
+        name: "flood",
+        measure: rows::flood,
+    },
+    Group {
+        name: "decode",
+        measure: rows::decode,
+    },
+    Group {
+        name: "meter",
+        measure: rows::meter,
+    },
+    Group {
+        name: "agents",
+        measure: envelope::rows,
+    },
+    Group {
+        name: "size",
+        measure: rows::size,
+    },
+    Group {
+        name: "store",
+        measure: store::rows,
+    },
     // Last: it looks at every file of a large tree, and what this process holds shows in the memory of its children.
-    Group { name: "isolated", measure: isolated::rows },
+    Group {
+        name: "isolated",
+        measure: isolated::rows,
+    },
 ];
 
 /// Measures and prints.
@@ -61,18 +100,36 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "--write is for a whole measurement, with the agents of others: install them with `cargo xtask agents`"
     );
     eprintln!("==> building the release");
-    let packages = ["-p", "windlass-cli", "-p", "windlass-bench", "-p", "windlass-kit"];
+    let packages = [
+        "-p",
+        "windlass-cli",
+        "-p",
+        "windlass-bench",
+        "-p",
+        "windlass-kit",
+    ];
     let built = cargo::command(["build", "--release", "--locked"])
         .args(packages)
         .current_dir(&root)
         .status()
         .context("cargo could not be started")?;
-    ensure!(built.success(), "the release could not be built (see above)");
+    ensure!(
+        built.success(),
+        "the release could not be built (see above)"
+    );
     let lab = Lab::open(options.quick)?;
     let mut rows = Vec::new();
-    for group in GROUPS.iter().filter(|group| options.only.as_deref().is_none_or(|only| only == group.name)) {
+    for group in GROUPS.iter().filter(|group| {
+        options
+            .only
+            .as_deref()
+            .is_none_or(|only| only == group.name)
+    }) {
         eprintln!("==> measuring: {}", group.name);
-        rows.extend((group.measure)(&lab).with_context(|| format!("`{}` could not be measured", group.name))?);
+        rows.extend(
+            (group.measure)(&lab)
+                .with_context(|| format!("`{}` could not be measured", group.name))?,
+        );
     }
     let table = report::table(&rows);
     let machine = machine::describe(lab.dir())?;
@@ -99,10 +156,21 @@ impl Options {
                 "--only" => {
                     let name = args.next().context("`--only` needs the name of a group")?;
                     let known = GROUPS.iter().map(|group| group.name);
-                    ensure!(known.clone().any(|known| known == name), "{}", unknown("group", name, known));
+                    ensure!(
+                        known.clone().any(|known| known == name),
+                        "{}",
+                        unknown("group", name, known)
+                    );
                     options.only = Some(name.clone());
                 }
-                other => bail!("{}", unknown("option", other, ["--write", "--quick", "--only"].into_iter())),
+                other => bail!(
+                    "{}",
+                    unknown(
+                        "option",
+                        other,
+                        ["--write", "--quick", "--only"].into_iter()
+                    )
+                ),
             }
         }
         ensure!(
@@ -120,7 +188,8 @@ mod tests {
     #[track_caller]
     fn check_refused(line: &str, expect: &str) {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let err = Options::parse(&args).map_or_else(|err| err.to_string(), |options| format!("{options:?}"));
+        let err = Options::parse(&args)
+            .map_or_else(|err| err.to_string(), |options| format!("{options:?}"));
         assert!(err.contains(expect), "{err}");
     }
 

@@ -18,21 +18,48 @@ struct Stage {
 
 impl Stage {
     const fn new(name: &'static str, args: &'static [&'static str]) -> Self {
-        Self { name, args, env: None }
+        Self {
+            name,
+            args,
+            env: None,
+        }
     }
 
     /// As it is typed to run it alone.
     fn repeat(&self) -> String {
-        let env = self.env.map(|(name, value)| format!("{name}={value} ")).unwrap_or_default();
+        let env = self
+            .env
+            .map(|(name, value)| format!("{name}={value} "))
+            .unwrap_or_default();
         format!("{env}cargo {}", self.args.join(" "))
     }
 }
 
 // Every stage takes the whole workspace, so that all of them resolve to the same features and share what is built.
 const FORMAT: Stage = Stage::new("format", &["fmt", "--all", "--check"]);
-const LAYOUT: Stage = Stage::new("layout", &["test", "--quiet", "--workspace", "--locked", "--test", "layout"]);
-const CLIPPY: Stage =
-    Stage::new("clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
+const LAYOUT: Stage = Stage::new(
+    "layout",
+    &[
+        "test",
+        "--quiet",
+        "--workspace",
+        "--locked",
+        "--test",
+        "layout",
+    ],
+);
+const CLIPPY: Stage = Stage::new(
+    "clippy",
+    &[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ],
+);
 // The corpus is a test, too; here it is a stage of its own, which prints what it came to.
 const NEXTEST: Stage = Stage::new(
     "tests",
@@ -47,7 +74,17 @@ const NEXTEST: Stage = Stage::new(
 );
 const TESTS: Stage = Stage::new(
     "tests",
-    &["test", "--workspace", "--locked", "--lib", "--bins", "--tests", "--", "--skip", "every_attack_is_stopped"],
+    &[
+        "test",
+        "--workspace",
+        "--locked",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--",
+        "--skip",
+        "every_attack_is_stopped",
+    ],
 );
 const DOC_TESTS: Stage = Stage::new("doc tests", &["test", "--workspace", "--locked", "--doc"]);
 const DOCS: Stage = Stage {
@@ -55,7 +92,10 @@ const DOCS: Stage = Stage {
     args: &["doc", "--workspace", "--locked", "--no-deps"],
     env: Some(("RUSTDOCFLAGS", "-Dwarnings")),
 };
-const LICENCES: Stage = Stage::new("licences", &["deny", "--locked", "check", "licenses", "bans", "sources"]);
+const LICENCES: Stage = Stage::new(
+    "licences",
+    &["deny", "--locked", "check", "licenses", "bans", "sources"],
+);
 
 /// Runs every stage, the kit with these agents.
 pub(crate) fn run(with: kit::With) -> Result<()> {
@@ -63,12 +103,22 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     let began = Instant::now();
     println!("==> tools");
     install::what_is_missing()?;
-    let tests = if install::has_nextest() { NEXTEST } else { TESTS };
+    let tests = if install::has_nextest() {
+        NEXTEST
+    } else {
+        TESTS
+    };
     let stages = [FORMAT, LAYOUT, CLIPPY, DOC_TESTS, tests, DOCS, LICENCES];
     let mut times = vec![("tools", began.elapsed())];
     let not_run = NotRun::start(&root)?;
     for (at, stage) in stages.iter().enumerate() {
-        println!("==> [{}/{}] {}: {}", at + 1, stages.len(), stage.name, stage.repeat());
+        println!(
+            "==> [{}/{}] {}: {}",
+            at + 1,
+            stages.len(),
+            stage.name,
+            stage.repeat()
+        );
         let ran = run_stage(stage, &root, &not_run);
         if ran.is_err() {
             print_not_run(&not_run)?;
@@ -89,7 +139,11 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     let began_kit = Instant::now();
     kit::run(&root, &with.into())?;
     times.push(("runtimes", began_kit.elapsed()));
-    println!("==> all {} stages passed in {}", stages.len() + 3, seconds(began.elapsed()));
+    println!(
+        "==> all {} stages passed in {}",
+        stages.len() + 3,
+        seconds(began.elapsed())
+    );
     for (name, took) in times {
         println!("    {name:<10} {:>8}", seconds(took));
     }
@@ -98,7 +152,10 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
 
 fn print_not_run(not_run: &NotRun) -> Result<()> {
     if let Some(sentence) = not_run.finish()? {
-        println!("==> {sentence}\n    every one of them: {}", not_run.path().display());
+        println!(
+            "==> {sentence}\n    every one of them: {}",
+            not_run.path().display()
+        );
     }
     Ok(())
 }
@@ -106,7 +163,10 @@ fn print_not_run(not_run: &NotRun) -> Result<()> {
 fn run_stage(stage: &Stage, root: &Path, not_run: &NotRun) -> Result<Duration> {
     let began = Instant::now();
     let mut command = cargo::command(stage.args.iter().copied());
-    command.current_dir(root).envs(stage.env).env(not_run::VARIABLE, not_run.path());
+    command
+        .current_dir(root)
+        .envs(stage.env)
+        .env(not_run::VARIABLE, not_run.path());
     let status = command.status().context("cargo could not be started")?;
     if !status.success() {
         bail!(

@@ -42,9 +42,18 @@ impl Options {
                 "--test" => options.test = true,
                 "--everyday" => options.everyday = true,
                 "--list" => options.list = true,
-                "--only" => options.only = Some(args.next().context("--only needs a text")?.to_lowercase()),
+                "--only" => {
+                    options.only = Some(args.next().context("--only needs a text")?.to_lowercase())
+                }
                 other => {
-                    bail!("{}", unknown("option", other, ["--test", "--everyday", "--list", "--only"].into_iter()))
+                    bail!(
+                        "{}",
+                        unknown(
+                            "option",
+                            other,
+                            ["--test", "--everyday", "--list", "--only"].into_iter()
+                        )
+                    )
                 }
             }
         }
@@ -52,7 +61,9 @@ impl Options {
     }
 
     fn picks(&self, name: &str) -> bool {
-        self.only.as_ref().is_none_or(|text| name.to_lowercase().contains(text))
+        self.only
+            .as_ref()
+            .is_none_or(|text| name.to_lowercase().contains(text))
     }
 }
 
@@ -85,14 +96,22 @@ struct Totals {
 /// Runs the rows that were asked for.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
-    let rows: Vec<Row> = rows::all().into_iter().filter(|row| options.picks(&row.name)).collect();
-    let suites: Vec<&suite::Suite> =
-        suite::SUITES.iter().filter(|suite| options.test && options.picks(suite.name)).collect();
-    let tasks: Vec<&everyday::Tasks> =
-        everyday::ALL.iter().filter(|tasks| options.everyday && options.picks(tasks.name)).collect();
+    let rows: Vec<Row> = rows::all()
+        .into_iter()
+        .filter(|row| options.picks(&row.name))
+        .collect();
+    let suites: Vec<&suite::Suite> = suite::SUITES
+        .iter()
+        .filter(|suite| options.test && options.picks(suite.name))
+        .collect();
+    let tasks: Vec<&everyday::Tasks> = everyday::ALL
+        .iter()
+        .filter(|tasks| options.everyday && options.picks(tasks.name))
+        .collect();
     if options.list {
         tasks.iter().for_each(|tasks| println!("{}", tasks.name));
-        rows.iter().for_each(|row| println!("{}: {:?}", row.name, row.expect));
+        rows.iter()
+            .for_each(|row| println!("{}: {:?}", row.name, row.expect));
         suites.iter().for_each(|suite| println!("{}", suite.name));
         return Ok(());
     }
@@ -116,13 +135,26 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     for tasks in tasks {
         let outcome = match &bench.podman {
-            Ok(podman) => everyday::run(tasks, podman, &root, &bench.folder.path().join("wl"), &bench.logs)?,
+            Ok(podman) => everyday::run(
+                tasks,
+                podman,
+                &root,
+                &bench.folder.path().join("wl"),
+                &bench.logs,
+            )?,
             Err(why) => Outcome::NotRun(why.clone()),
         };
         report(tasks.name, &outcome, &mut totals);
     }
-    let Totals { passed, failed, not_run } = totals;
-    println!("{passed} passed, {failed} failed, {not_run} not run in {:.0} s", began.elapsed().as_secs_f64());
+    let Totals {
+        passed,
+        failed,
+        not_run,
+    } = totals;
+    println!(
+        "{passed} passed, {failed} failed, {not_run} not run in {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
     if failed > 0 {
         let logs = bench.logs.display();
         bail!(
@@ -143,7 +175,11 @@ fn report(name: &str, outcome: &Outcome, totals: &mut Totals) {
             println!("FAILED   {name}: {isolation}");
             // The first failure has its output; the others mostly follow from it.
             for (at, why) in why.iter().enumerate() {
-                let shown = if at == 0 { why.as_str() } else { why.lines().next().unwrap_or_default() };
+                let shown = if at == 0 {
+                    why.as_str()
+                } else {
+                    why.lines().next().unwrap_or_default()
+                };
                 println!("    {}", shown.trim_end());
             }
         }
@@ -156,8 +192,9 @@ fn report(name: &str, outcome: &Outcome, totals: &mut Totals) {
 
 impl Bench {
     fn prepare(repository: &Path) -> Result<Self> {
-        let built =
-            cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"]).current_dir(repository).status();
+        let built = cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"])
+            .current_dir(repository)
+            .status();
         if !built.context("cargo could not be started")?.success() {
             bail!("the binary could not be built");
         }
@@ -170,16 +207,26 @@ impl Bench {
         std::fs::write(shared.join("model.toml"), MODEL)?;
         // A copy, because the target directory may be below a folder that only its owner can enter.
         let binary = shared.join("windlass");
-        std::fs::copy(cargo::target_directory(repository)?.join("debug/windlass"), &binary)
-            .context("the binary could not be copied")?;
+        std::fs::copy(
+            cargo::target_directory(repository)?.join("debug/windlass"),
+            &binary,
+        )
+        .context("the binary could not be copied")?;
         let logs = cargo::target_directory(repository)?.join("containers");
-        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        std::fs::create_dir_all(&logs)
+            .with_context(|| format!("cannot make {}", logs.display()))?;
         let root = is_root();
         let podman = Podman::prepare(folder.path(), root)?;
         if let Err(why) = &podman {
             println!("no containers here: {why}");
         }
-        Ok(Self { folder, binary, logs, root, podman })
+        Ok(Self {
+            folder,
+            binary,
+            logs,
+            root,
+            podman,
+        })
     }
 
     fn run(&self, row: &Row, at: usize) -> Result<Outcome> {
@@ -192,20 +239,33 @@ impl Bench {
                 },
                 Err(why) => return Ok(Outcome::NotRun(why.clone())),
             },
-            Place::Machine { uid: 0, .. } if !self.root => return Ok(Outcome::NotRun("needs root".to_owned())),
+            Place::Machine { uid: 0, .. } if !self.root => {
+                return Ok(Outcome::NotRun("needs root".to_owned()));
+            }
             Place::Machine { without, uid } => self.on_machine(without, uid, at, &log)?,
         };
         let (_, output) = finished;
         let steps = outcome::steps(&output);
         let mut why = outcome::wrong(&steps, row.expect);
         if steps.is_empty() {
-            why = vec![format!("the row did not start:\n{}", outcome::last_lines(&output))];
+            why = vec![format!(
+                "the row did not start:\n{}",
+                outcome::last_lines(&output)
+            )];
         }
         let demo = steps.iter().find(|step| step.name == "demo");
-        let line = demo.and_then(|step| outcome::isolation_line(step.output)).unwrap_or("no line about isolation");
-        let code = demo.and_then(|step| step.code).map_or("no exit code".to_owned(), |code| format!("exit {code}"));
+        let line = demo
+            .and_then(|step| outcome::isolation_line(step.output))
+            .unwrap_or("no line about isolation");
+        let code = demo
+            .and_then(|step| step.code)
+            .map_or("no exit code".to_owned(), |code| format!("exit {code}"));
         let isolation = format!("{code}; {line}");
-        Ok(if why.is_empty() { Outcome::Passed { isolation } } else { Outcome::Failed { isolation, why } })
+        Ok(if why.is_empty() {
+            Outcome::Passed { isolation }
+        } else {
+            Outcome::Failed { isolation, why }
+        })
     }
 
     fn in_container(
@@ -218,10 +278,27 @@ impl Bench {
         let name = format!("windlass-rows-{}-{at}", std::process::id());
         let mut command = podman.run(&name, container)?;
         mount(&mut command, &self.folder.path().join("wl"), "/wl", "ro");
-        let project = if container.owner == Owner::Another { "/project" } else { "/tmp/work/project" };
+        let project = if container.owner == Owner::Another {
+            "/project"
+        } else {
+            "/tmp/work/project"
+        };
         let devices = format!("REMOVE_DEVICES={}", container.remove_devices);
-        command.args(["-e", "WINDLASS=/wl/windlass", "-e", "MODEL=/wl/model.toml", "-e", &devices]);
-        command.args(["-e", &format!("PROJECT={project}"), podman.image(), "/usr/bin/bash", "/wl/inside.sh"]);
+        command.args([
+            "-e",
+            "WINDLASS=/wl/windlass",
+            "-e",
+            "MODEL=/wl/model.toml",
+            "-e",
+            &devices,
+        ]);
+        command.args([
+            "-e",
+            &format!("PROJECT={project}"),
+            podman.image(),
+            "/usr/bin/bash",
+            "/wl/inside.sh",
+        ]);
         let finished = finish(&mut command, log, ROW);
         podman.remove(&name);
         finished
@@ -237,16 +314,33 @@ impl Bench {
         let home = self.folder.path().join(format!("home-{at}"));
         std::fs::create_dir(&home)?;
         let mut command = Command::new(cargo::own_program()?);
-        command.arg("without").args(without.iter().map(|feature| feature.name()));
+        command
+            .arg("without")
+            .args(without.iter().map(|feature| feature.name()));
         if self.root {
             std::os::unix::fs::chown(&home, Some(uid), Some(uid))?;
             command.args(["--uid", &uid.to_string()]);
         }
-        command.args(["--", "bash"]).arg(self.folder.path().join("wl/inside.sh"));
-        command.current_dir(&home).env("HOME", &home).env("PROJECT", home.join("project"));
-        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("REMOVE_DEVICES", "");
-        command.env("WINDLASS", &self.binary).env("MODEL", self.folder.path().join("wl/model.toml"));
-        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"] {
+        command
+            .args(["--", "bash"])
+            .arg(self.folder.path().join("wl/inside.sh"));
+        command
+            .current_dir(&home)
+            .env("HOME", &home)
+            .env("PROJECT", home.join("project"));
+        command
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("REMOVE_DEVICES", "");
+        command
+            .env("WINDLASS", &self.binary)
+            .env("MODEL", self.folder.path().join("wl/model.toml"));
+        for name in [
+            "XDG_CONFIG_HOME",
+            "XDG_DATA_HOME",
+            "XDG_STATE_HOME",
+            "XDG_CACHE_HOME",
+            "XDG_RUNTIME_DIR",
+        ] {
             command.env_remove(name);
         }
         finish(&mut command, log, ROW)

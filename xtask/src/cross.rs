@@ -32,9 +32,20 @@ const TESTED_FROM_OUTSIDE: &[&str] = &["windlass-shell"];
 /// Arguments for the emulated binary and the texts it has to print. It also has to exit with 0. No sandbox holds under
 /// qemu's user mode, so the demo works in place there.
 const STARTED: &[(&str, &[&str])] = &[
-    ("--version", &[concat!("windlass ", env!("CARGO_PKG_VERSION"))]),
+    (
+        "--version",
+        &[concat!("windlass ", env!("CARGO_PKG_VERSION"))],
+    ),
     ("doctor", &["no sandbox holds commands here"]),
-    ("demo", &["so the demo works in place", "completed · 5 steps", "undone 1 file", "redone 1 file"]),
+    (
+        "demo",
+        &[
+            "so the demo works in place",
+            "completed · 5 steps",
+            "undone 1 file",
+            "redone 1 file",
+        ],
+    ),
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -44,12 +55,21 @@ pub(crate) fn run() -> Result<()> {
     let not_run = NotRun::at(root.join(NOT_RUN))?;
     for (kind, names) in [("--lib", TESTED), ("--tests", TESTED_FROM_OUTSIDE)] {
         let packages = names.iter().flat_map(|name| ["-p", *name]);
-        cargo(&root, &["test", "--locked", kind].into_iter().chain(packages).collect::<Vec<_>>())?;
+        cargo(
+            &root,
+            &["test", "--locked", kind]
+                .into_iter()
+                .chain(packages)
+                .collect::<Vec<_>>(),
+        )?;
     }
     if let Some(sentence) = not_run.finish()? {
         println!("{sentence}\n    every one of them: {NOT_RUN}");
     }
-    let binary = root.join("target/cross").join(TARGET).join("debug/windlass");
+    let binary = root
+        .join("target/cross")
+        .join(TARGET)
+        .join("debug/windlass");
     for (arg, expected) in STARTED {
         start_program(&root, &binary, arg, expected)?;
     }
@@ -60,13 +80,22 @@ fn start_program(root: &Path, binary: &Path, arg: &str, expected: &[&str]) -> Re
     let mut command = Command::new(root.join(RUNNER));
     // A setting of the build, which the program would warn about.
     command.env_remove(COMPILER);
-    let output = command.arg(binary).arg(arg).output().context("the runner could not be started")?;
-    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let output = command
+        .arg(binary)
+        .arg(arg)
+        .output()
+        .context("the runner could not be started")?;
+    let printed = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     print!("{printed}");
     println!("windlass {arg} ended with {}", output.status);
     ensure!(output.status.success(), "windlass {arg} failed under qemu");
     for text in expected {
-        ensure!(printed.contains(text), "windlass {arg} did not print `{text}` under qemu");
+        ensure!(
+            printed.contains(text),
+            "windlass {arg} did not print `{text}` under qemu"
+        );
     }
     Ok(())
 }
@@ -78,12 +107,20 @@ fn needs(root: &Path) -> Result<()> {
         command.arg("--version");
         cargo::answers(command)
     };
-    let programs = [("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"), ("qemu-aarch64-static", "qemu-user-static")];
+    let programs = [
+        ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+        ("qemu-aarch64-static", "qemu-user-static"),
+    ];
     for (program, package) in programs {
-        ensure!(starts(program), "`{program}` is missing; on Debian: apt install {package} libc6-dev-arm64-cross");
+        ensure!(
+            starts(program),
+            "`{program}` is missing; on Debian: apt install {package} libc6-dev-arm64-cross"
+        );
     }
     let rustc = std::env::var_os(COMPILER).unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).output()?;
+    let output = Command::new(rustc)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output()?;
     let libdir = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() || !Path::new(&libdir).is_dir() {
         bail!(
@@ -92,15 +129,26 @@ fn needs(root: &Path) -> Result<()> {
     }
     let mut runner = Command::new(root.join(RUNNER));
     runner.arg("true");
-    ensure!(cargo::answers(runner), "{RUNNER} does not work here: it needs user namespaces and Linux 6.7 or newer");
+    ensure!(
+        cargo::answers(runner),
+        "{RUNNER} does not work here: it needs user namespaces and Linux 6.7 or newer"
+    );
     Ok(())
 }
 
 fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     let mut command = cargo::command(args.iter().copied());
-    command.args(["--target", TARGET, "--target-dir", "target/cross"]).current_dir(root);
-    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
-    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", root.join(RUNNER));
+    command
+        .args(["--target", TARGET, "--target-dir", "target/cross"])
+        .current_dir(root);
+    command.env(
+        "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+        "aarch64-linux-gnu-gcc",
+    );
+    command.env(
+        "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+        root.join(RUNNER),
+    );
     command.env(not_run::VARIABLE, root.join(NOT_RUN));
     command.env("CC_aarch64_unknown_linux_gnu", "aarch64-linux-gnu-gcc");
     if let Some(rustc) = std::env::var_os(COMPILER) {
@@ -109,5 +157,9 @@ fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     // Half the size and time, and no test looks at it.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     let status = command.status().context("cargo could not be started")?;
-    if status.success() { Ok(()) } else { bail!("cargo {} failed for {TARGET}", args.join(" ")) }
+    if status.success() {
+        Ok(())
+    } else {
+        bail!("cargo {} failed for {TARGET}", args.join(" "))
+    }
 }

@@ -19,7 +19,15 @@ use self::table::Task;
 use crate::without::Feature;
 use crate::{cargo, unknown};
 
-const KNOWN: &[&str] = &["--only", "--sample", "--list", "--without", "--uid", "--binary", "--jobs"];
+const KNOWN: &[&str] = &[
+    "--only",
+    "--sample",
+    "--list",
+    "--without",
+    "--uid",
+    "--binary",
+    "--jobs",
+];
 /// Tasks at a time; most of them wait for a process most of the time.
 const JOBS: usize = 2;
 
@@ -78,7 +86,10 @@ impl Options {
     }
 
     fn picks(&self, task: &Task) -> bool {
-        let named = self.only.as_ref().is_none_or(|text| task.name.to_lowercase().contains(text));
+        let named = self
+            .only
+            .as_ref()
+            .is_none_or(|text| task.name.to_lowercase().contains(text));
         named && (task.sample || !self.sample)
     }
 }
@@ -90,13 +101,20 @@ pub(crate) const REPEAT: &str = "cargo xtask everyday --sample [--without namesp
 pub(crate) fn sample() -> Result<()> {
     let run = |args: &[&str]| run(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
     run(&["--sample"])?;
-    if cfg!(target_os = "linux") { run(&["--sample", "--without", "namespaces"]) } else { Ok(()) }
+    if cfg!(target_os = "linux") {
+        run(&["--sample", "--without", "namespaces"])
+    } else {
+        Ok(())
+    }
 }
 
 /// Runs the tasks that were asked for; fails if one of them fails.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
-    let tasks: Vec<Task> = table::all()?.into_iter().filter(|task| options.picks(task)).collect();
+    let tasks: Vec<Task> = table::all()?
+        .into_iter()
+        .filter(|task| options.picks(task))
+        .collect();
     if tasks.is_empty() {
         bail!("no task has this text in its name; `cargo xtask everyday --list` prints the names");
     }
@@ -106,7 +124,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let binary = match &options.binary {
         // Tasks run in folders of their own.
-        Some(binary) => binary.canonicalize().with_context(|| format!("there is no {}", binary.display()))?,
+        Some(binary) => binary
+            .canonicalize()
+            .with_context(|| format!("there is no {}", binary.display()))?,
         None => built(&cargo::root()?)?,
     };
     if !options.without.is_empty() || options.uid.is_some() {
@@ -118,8 +138,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 fn built(repository: &Path) -> Result<PathBuf> {
-    let status =
-        cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"]).current_dir(repository).status();
+    let status = cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"])
+        .current_dir(repository)
+        .status();
     if !status.context("cargo could not be started")?.success() {
         bail!("the binary could not be built");
     }
@@ -128,7 +149,10 @@ fn built(repository: &Path) -> Result<PathBuf> {
 
 /// Every task in both modes, `jobs` at a time, in the order of the table.
 fn run_all(tasks: &[Task], binary: &Path, jobs: usize) -> Vec<Attempt> {
-    let pairs: Vec<(&Task, Mode)> = tasks.iter().flat_map(|task| MODES.iter().map(move |mode| (task, *mode))).collect();
+    let pairs: Vec<(&Task, Mode)> = tasks
+        .iter()
+        .flat_map(|task| MODES.iter().map(move |mode| (task, *mode)))
+        .collect();
     let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
@@ -136,14 +160,27 @@ fn run_all(tasks: &[Task], binary: &Path, jobs: usize) -> Vec<Attempt> {
                 while let Some((at, (task, mode))) = take(&next, &pairs) {
                     let attempt = attempt::run(task, mode, binary);
                     if let Outcome::Failed(why) = &attempt.outcome {
-                        println!("FAILED   {} ({}, {}): {}", task.name, mode.name(), attempt.tier, why.trim_end());
+                        println!(
+                            "FAILED   {} ({}, {}): {}",
+                            task.name,
+                            mode.name(),
+                            attempt.tier,
+                            why.trim_end()
+                        );
                     }
-                    found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(at, attempt);
+                    found
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .insert(at, attempt);
                 }
             });
         }
     });
-    found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
+    found
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .into_values()
+        .collect()
 }
 
 fn take<T: Copy>(next: &AtomicUsize, all: &[T]) -> Option<(usize, T)> {
@@ -167,13 +204,26 @@ fn report(attempts: &[Attempt], seconds: f64) -> Result<()> {
         }
     }
     for (why, tasks) in reasons {
-        println!("not run  {}: {why}", tasks.into_iter().collect::<Vec<_>>().join(", "));
+        println!(
+            "not run  {}: {why}",
+            tasks.into_iter().collect::<Vec<_>>().join(", ")
+        );
     }
     for ((tier, mode), totals) in totals(attempts) {
-        let Totals { passed, failed, not_run } = totals;
-        println!("{tier}, {}: {passed} passed, {failed} failed, {not_run} not run", mode.name());
+        let Totals {
+            passed,
+            failed,
+            not_run,
+        } = totals;
+        println!(
+            "{tier}, {}: {passed} passed, {failed} failed, {not_run} not run",
+            mode.name()
+        );
     }
-    let failed = attempts.iter().filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count();
+    let failed = attempts
+        .iter()
+        .filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_)))
+        .count();
     println!("{} attempts in {seconds:.0} s", attempts.len());
     if failed > 0 {
         bail!("{failed} attempts failed; `cargo xtask everyday --only TEXT` repeats some of them");
@@ -183,10 +233,18 @@ fn report(attempts: &[Attempt], seconds: f64) -> Result<()> {
 
 /// An attempt that did not run has no tier of its own and counts in the first one that there is.
 fn totals(attempts: &[Attempt]) -> BTreeMap<(&str, Mode), Totals> {
-    let known = attempts.iter().map(|attempt| attempt.tier.as_str()).find(|tier| !tier.is_empty()).unwrap_or("no tier");
+    let known = attempts
+        .iter()
+        .map(|attempt| attempt.tier.as_str())
+        .find(|tier| !tier.is_empty())
+        .unwrap_or("no tier");
     let mut all: BTreeMap<(&str, Mode), Totals> = BTreeMap::new();
     for attempt in attempts {
-        let tier = if attempt.tier.is_empty() { known } else { &attempt.tier };
+        let tier = if attempt.tier.is_empty() {
+            known
+        } else {
+            &attempt.tier
+        };
         let totals = all.entry((tier, attempt.mode)).or_default();
         match attempt.outcome {
             Outcome::Passed => totals.passed += 1,
@@ -203,7 +261,12 @@ mod tests {
     use super::*;
 
     fn attempt(tier: &str, mode: Mode, outcome: Outcome) -> Attempt {
-        Attempt { task: "t".to_owned(), mode, tier: tier.to_owned(), outcome }
+        Attempt {
+            task: "t".to_owned(),
+            mode,
+            tier: tier.to_owned(),
+            outcome,
+        }
     }
 
     #[test]
@@ -214,18 +277,56 @@ mod tests {
             attempt("broker", Mode::Isolated, Outcome::Failed("why".to_owned())),
         ];
         let totals = totals(&all);
-        assert_eq!(totals[&("broker", Mode::InPlace)], Totals { passed: 1, failed: 0, not_run: 1 });
-        assert_eq!(totals[&("broker", Mode::Isolated)], Totals { passed: 0, failed: 1, not_run: 0 });
-        assert!(report(&all, 1.0).unwrap_err().to_string().contains("1 attempts failed"));
+        assert_eq!(
+            totals[&("broker", Mode::InPlace)],
+            Totals {
+                passed: 1,
+                failed: 0,
+                not_run: 1
+            }
+        );
+        assert_eq!(
+            totals[&("broker", Mode::Isolated)],
+            Totals {
+                passed: 0,
+                failed: 1,
+                not_run: 0
+            }
+        );
+        assert!(
+            report(&all, 1.0)
+                .unwrap_err()
+                .to_string()
+                .contains("1 attempts failed")
+        );
     }
 
     #[test]
     fn options_are_checked() {
-        let parse = |line: &str| Options::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        assert!(parse("--smaple").unwrap_err().to_string().contains("did you mean `--sample`?"));
-        assert!(parse("--without namespace").unwrap_err().to_string().contains("did you mean `namespaces`?"));
-        assert!(parse("--only").unwrap_err().to_string().contains("needs a value"));
+        let parse =
+            |line: &str| Options::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(
+            parse("--smaple")
+                .unwrap_err()
+                .to_string()
+                .contains("did you mean `--sample`?")
+        );
+        assert!(
+            parse("--without namespace")
+                .unwrap_err()
+                .to_string()
+                .contains("did you mean `namespaces`?")
+        );
+        assert!(
+            parse("--only")
+                .unwrap_err()
+                .to_string()
+                .contains("needs a value")
+        );
         let options = parse("--without namespaces --uid 7 --sample").unwrap();
-        assert_eq!((options.without, options.uid, options.sample), (vec![Feature::Namespaces], Some(7), true));
+        assert_eq!(
+            (options.without, options.uid, options.sample),
+            (vec![Feature::Namespaces], Some(7), true)
+        );
     }
 }

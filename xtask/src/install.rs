@@ -33,11 +33,17 @@ fn component(name: &str, subcommand: &str) -> Result<()> {
         return Ok(());
     }
     println!("    {name} is missing: rustup component add {name}");
-    let added = Command::new("rustup").args(["component", "add", name]).status();
+    let added = Command::new("rustup")
+        .args(["component", "add", name])
+        .status();
     match added {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => bail!("`rustup component add {name}` failed ({status}); run it by hand to see why"),
-        Err(_) => bail!("{name} is missing and there is no rustup to add it; install it the way Rust was installed"),
+        Ok(status) => {
+            bail!("`rustup component add {name}` failed ({status}); run it by hand to see why")
+        }
+        Err(_) => bail!(
+            "{name} is missing and there is no rustup to add it; install it the way Rust was installed"
+        ),
     }
 }
 
@@ -45,10 +51,19 @@ fn cargo_deny() -> Result<()> {
     if cargo::answers(cargo::command(["deny", "--version"])) {
         return Ok(());
     }
-    println!("    cargo-deny is missing: installing version {CARGO_DENY} into cargo's own directory, once");
+    println!(
+        "    cargo-deny is missing: installing version {CARGO_DENY} into cargo's own directory, once"
+    );
     println!("    (a few minutes; it checks licences and forbidden crates)");
     // A build without optimisation takes a third of the time, and the tool has little to do here.
-    let args = ["install", "--locked", "--debug", "--version", CARGO_DENY, "cargo-deny"];
+    let args = [
+        "install",
+        "--locked",
+        "--debug",
+        "--version",
+        CARGO_DENY,
+        "cargo-deny",
+    ];
     let installed = cargo::command(args)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("CARGO_INCREMENTAL", "0")

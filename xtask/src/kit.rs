@@ -14,7 +14,14 @@ use crate::{agents, cargo, unknown};
 pub(crate) const REPEAT: &str = "target/debug/windlass-kit run --windlass target/debug/windlass --runtime native --runtime fixture --runtime hostile";
 /// The tables for people.
 const TABLES: &str = "docs/runtimes-matrix.md";
-const OURS: &[&str] = &["native", "patch", "completion", "fixture", "cli:fixture", "hostile"];
+const OURS: &[&str] = &[
+    "native",
+    "patch",
+    "completion",
+    "fixture",
+    "cli:fixture",
+    "hostile",
+];
 const KNOWN: &[&str] = &["--agents", "--all-agents", "--without"];
 /// The kit's word for every program that it knows.
 const EVERY_PROGRAM: &str = "all";
@@ -40,12 +47,17 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
-        let mut options = Self { with: With::Ours, without: Vec::new() };
+        let mut options = Self {
+            with: With::Ours,
+            without: Vec::new(),
+        };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match (arg.as_str(), With::flag(arg)) {
                 ("--without", _) => {
-                    options.without.push(Feature::parse(args.next().context("--without needs a feature")?)?);
+                    options.without.push(Feature::parse(
+                        args.next().context("--without needs a feature")?,
+                    )?);
                 }
                 (_, Some(with)) if options.with == With::Ours => options.with = with,
                 (_, Some(_)) => bail!("--agents and --all-agents exclude each other"),
@@ -58,7 +70,10 @@ impl Options {
 
 impl From<With> for Options {
     fn from(with: With) -> Self {
-        Self { with, without: Vec::new() }
+        Self {
+            with,
+            without: Vec::new(),
+        }
     }
 }
 
@@ -82,11 +97,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         Command::new(program("windlass-kit"))
     } else {
         let mut command = Command::new(cargo::own_program()?);
-        command.arg("without").args(without.iter().map(|feature| feature.name()));
+        command
+            .arg("without")
+            .args(without.iter().map(|feature| feature.name()));
         command.arg("--").arg(program("windlass-kit"));
         command
     };
-    command.current_dir(root).arg("run").arg("--windlass").arg(program("windlass"));
+    command
+        .current_dir(root)
+        .arg("run")
+        .arg("--windlass")
+        .arg(program("windlass"));
     let mut runtimes = OURS.to_vec();
     if *with != With::Ours {
         println!("==> agents: cargo xtask agents");
@@ -108,7 +129,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if ended.success() {
         Ok(())
     } else {
-        bail!("not every runtime keeps the contract (see above)\n  to repeat it: {REPEAT} --verbose")
+        bail!(
+            "not every runtime keeps the contract (see above)\n  to repeat it: {REPEAT} --verbose"
+        )
     }
 }
 
@@ -120,14 +143,30 @@ pub(crate) fn install(root: &Path, all: bool) -> Result<()> {
 
 /// Builds the binary and the kit; where a program of theirs is.
 fn built(root: &Path) -> Result<impl Fn(&str) -> PathBuf> {
-    let built = cargo::command(["build", "--workspace", "--locked", "--quiet"]).current_dir(root).status();
+    let built = cargo::command(["build", "--workspace", "--locked", "--quiet"])
+        .current_dir(root)
+        .status();
     if !built.context("cargo could not be started")?.success() {
         bail!("the binary and the kit could not be built");
     }
-    let args = ["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"];
-    let said = cargo::command(args).current_dir(root).output().context("cargo could not be started")?;
-    let metadata: Value = serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
-    let target = metadata["target_directory"].as_str().context("cargo names no target directory")?.to_owned();
+    let args = [
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+        "--locked",
+    ];
+    let said = cargo::command(args)
+        .current_dir(root)
+        .output()
+        .context("cargo could not be started")?;
+    let metadata: Value =
+        serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
+    let target = metadata["target_directory"]
+        .as_str()
+        .context("cargo names no target directory")?
+        .to_owned();
     Ok(move |name: &str| Path::new(&target).join("debug").join(name))
 }
 
@@ -139,7 +178,9 @@ mod tests {
     fn check(args: &str, expect: Result<(With, &[Feature]), &str>) {
         let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
         match (Options::parse(&args), expect) {
-            (Ok(options), Ok((with, without))) => assert_eq!((options.with, &*options.without), (with, without)),
+            (Ok(options), Ok((with, without))) => {
+                assert_eq!((options.with, &*options.without), (with, without))
+            }
             (Err(err), Err(expect)) => assert!(err.to_string().contains(expect), "{err}"),
             (found, expect) => panic!("{found:?}, expected {expect:?}"),
         }
@@ -149,7 +190,10 @@ mod tests {
     fn options_say_with_which_agents_and_without_which_features_it_runs() {
         check("", Ok((With::Ours, &[])));
         check("--all-agents", Ok((With::AllAgents, &[])));
-        check("--without namespaces --agents", Ok((With::Agents, &[Feature::Namespaces])));
+        check(
+            "--without namespaces --agents",
+            Ok((With::Agents, &[Feature::Namespaces])),
+        );
         check("--without", Err("--without needs a feature"));
         check("--without namespace", Err("did you mean `namespaces`?"));
         check("--agents --all-agents", Err("exclude each other"));

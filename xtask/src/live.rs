@@ -30,9 +30,15 @@ pub(crate) fn run() -> Result<()> {
     let root = cargo::root()?;
     let began = Instant::now();
     println!("==> building windlass");
-    let built = cargo::command(["build", "--locked", "-p", "windlass-cli"]).current_dir(&root).status();
-    ensure!(built.context("cargo could not be started")?.success(), "windlass could not be built (see above)");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let built = cargo::command(["build", "--locked", "-p", "windlass-cli"])
+        .current_dir(&root)
+        .status();
+    ensure!(
+        built.context("cargo could not be started")?.success(),
+        "windlass could not be built (see above)"
+    );
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let home = target.join("live-local");
     let model = install::model(&home)?;
     let player = Player::new(&target.join("debug/windlass"))?;
@@ -41,25 +47,42 @@ pub(crate) fn run() -> Result<()> {
     println!("==> serving the model with a window of {WIDE} tokens");
     let server = Server::start(&root, &home, &model, WIDE)?;
     for wire in checks::WIRES {
-        report(&mut done, format!("a JSON-action round over {}", wire.protocol), || {
-            checks::round(&player, &server, wire)
-        });
+        report(
+            &mut done,
+            format!("a JSON-action round over {}", wire.protocol),
+            || checks::round(&player, &server, wire),
+        );
     }
-    report(&mut done, "an answer that is cancelled".to_owned(), || checks::cancel(&player, &server));
-    report(&mut done, "four sessions at once".to_owned(), || checks::four_at_once(&player, &server));
+    report(&mut done, "an answer that is cancelled".to_owned(), || {
+        checks::cancel(&player, &server)
+    });
+    report(&mut done, "four sessions at once".to_owned(), || {
+        checks::four_at_once(&player, &server)
+    });
     drop(server);
 
     println!("==> serving the model with a window of {NARROW} tokens");
     let server = Server::start(&root, &home, &model, NARROW)?;
     for wire in checks::WIRES {
         let name = format!("a window that overflows over {}", wire.protocol);
-        report(&mut done, name, || checks::overflow(&player, &server, wire, NARROW));
+        report(&mut done, name, || {
+            checks::overflow(&player, &server, wire, NARROW)
+        });
     }
     drop(server);
 
     let failed = done.iter().filter(|(_, outcome)| outcome.is_err()).count();
-    println!("==> {} of {} checks passed in {:.1} s", done.len() - failed, done.len(), began.elapsed().as_secs_f64());
-    ensure!(failed == 0, "{failed} of {} checks with the real model failed (see above)", done.len());
+    println!(
+        "==> {} of {} checks passed in {:.1} s",
+        done.len() - failed,
+        done.len(),
+        began.elapsed().as_secs_f64()
+    );
+    ensure!(
+        failed == 0,
+        "{failed} of {} checks with the real model failed (see above)",
+        done.len()
+    );
     Ok(())
 }
 

@@ -154,7 +154,10 @@ fn dispatch(args: &[String]) -> Result<()> {
     }
     match COMMANDS.iter().find(|command| command.name == name) {
         Some(command) => (command.run)(rest),
-        None => bail!("{}", unknown("command", name, COMMANDS.iter().map(|command| command.name))),
+        None => bail!(
+            "{}",
+            unknown("command", name, COMMANDS.iter().map(|command| command.name))
+        ),
     }
 }
 
@@ -169,16 +172,25 @@ fn overview() -> String {
 
 /// What to say about a word that is not among the known ones.
 fn unknown<'a>(what: &str, given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let near = known.clone().max_by(|a, b| strsim::jaro_winkler(a, given).total_cmp(&strsim::jaro_winkler(b, given)));
+    let near = known
+        .clone()
+        .max_by(|a, b| strsim::jaro_winkler(a, given).total_cmp(&strsim::jaro_winkler(b, given)));
     match near.filter(|near| strsim::jaro_winkler(near, given) > 0.7) {
         Some(near) => format!("there is no {what} `{given}`; did you mean `{near}`?"),
-        None => format!("there is no {what} `{given}`; there are: {}", known.collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "there is no {what} `{given}`; there are: {}",
+            known.collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
 /// With whom the kit runs, by the only option that there may be; `others` are known, too.
 fn with(args: &[String], others: &[&str]) -> Result<kit::With> {
-    let known = || ["--agents", "--all-agents"].into_iter().chain(others.iter().copied());
+    let known = || {
+        ["--agents", "--all-agents"]
+            .into_iter()
+            .chain(others.iter().copied())
+    };
     match args {
         [] => Ok(kit::With::Ours),
         [only] => kit::With::flag(only).with_context(|| unknown("option", only, known())),
@@ -187,19 +199,43 @@ fn with(args: &[String], others: &[&str]) -> Result<kit::With> {
 }
 
 fn no_arguments(command: &str, args: &[String]) -> Result<()> {
-    ensure!(args.is_empty(), "`cargo xtask {command}` takes no arguments, not `{}`", args.join(" "));
+    ensure!(
+        args.is_empty(),
+        "`cargo xtask {command}` takes no arguments, not `{}`",
+        args.join(" ")
+    );
     Ok(())
 }
 
 fn schema() -> Result<()> {
     made(
         "crates/windlass-core/schema/event.json",
-        &["run", "--quiet", "--locked", "-p", "windlass-core", "--example", "schema"],
+        &[
+            "run",
+            "--quiet",
+            "--locked",
+            "-p",
+            "windlass-core",
+            "--example",
+            "schema",
+        ],
     )
 }
 
 fn reference() -> Result<()> {
-    made("docs/reference.md", &["run", "--quiet", "--locked", "-p", "windlass-cli", "--", "debug", "reference"])
+    made(
+        "docs/reference.md",
+        &[
+            "run",
+            "--quiet",
+            "--locked",
+            "-p",
+            "windlass-cli",
+            "--",
+            "debug",
+            "reference",
+        ],
+    )
 }
 
 /// Writes a file that the code prints, and says whether it is another one than before.
@@ -210,10 +246,19 @@ fn made(path: &str, by: &[&str]) -> Result<()> {
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cargo could not be started")?;
-    ensure!(made.status.success(), "{} could not be made (see above)", path.display());
+    ensure!(
+        made.status.success(),
+        "{} could not be made (see above)",
+        path.display()
+    );
     let before = std::fs::read(root.join(path)).unwrap_or_default();
-    std::fs::write(root.join(path), &made.stdout).with_context(|| format!("cannot write {}", path.display()))?;
-    let what = if before == made.stdout { "is unchanged" } else { "is new: review the difference" };
+    std::fs::write(root.join(path), &made.stdout)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let what = if before == made.stdout {
+        "is unchanged"
+    } else {
+        "is new: review the difference"
+    };
     println!("{} {what}", path.display());
     Ok(())
 }
@@ -224,7 +269,8 @@ mod tests {
 
     #[track_caller]
     fn check_unknown(given: &str, expect: &str) {
-        let err = dispatch(&[given.to_owned()]).map_or_else(|err| err.to_string(), |()| "it ran".to_owned());
+        let err = dispatch(&[given.to_owned()])
+            .map_or_else(|err| err.to_string(), |()| "it ran".to_owned());
         assert!(err.contains(expect), "{err}");
     }
 
@@ -241,7 +287,10 @@ mod tests {
         let found = with(&args, &["--live-local"]).map_err(|err| err.to_string());
         match expect {
             Ok(expect) => assert_eq!(found, Ok(expect)),
-            Err(expect) => assert!(found.as_ref().is_err_and(|err| err.contains(expect)), "{found:?}"),
+            Err(expect) => assert!(
+                found.as_ref().is_err_and(|err| err.contains(expect)),
+                "{found:?}"
+            ),
         }
     }
 
@@ -251,18 +300,25 @@ mod tests {
         check_with(&["--agents"], Ok(kit::With::Agents));
         check_with(&["--all-agents"], Ok(kit::With::AllAgents));
         check_with(&["--agent"], Err("did you mean `--agents`?"));
-        check_with(&["--agents", "--live-lokal"], Err("did you mean `--live-local`?"));
+        check_with(
+            &["--agents", "--live-lokal"],
+            Err("did you mean `--live-local`?"),
+        );
     }
 
     #[test]
     fn the_overview_lists_every_command() {
         let text = overview();
-        assert!(COMMANDS.iter().all(|command| text.contains(command.about)), "{text}");
+        assert!(
+            COMMANDS.iter().all(|command| text.contains(command.about)),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_command_without_arguments_refuses_some() {
-        let err = dispatch(&["schema".into(), "now".into()]).map_or_else(|err| err.to_string(), |()| String::new());
+        let err = dispatch(&["schema".into(), "now".into()])
+            .map_or_else(|err| err.to_string(), |()| String::new());
         assert_eq!(err, "`cargo xtask schema` takes no arguments, not `now`");
     }
 }

@@ -34,13 +34,14 @@ impl NotRun {
 
     /// The sentence about the list; none if every test ran. The list is sorted, so that two runs can be compared.
     pub(crate) fn finish(&self) -> Result<Option<String>> {
-        let text =
-            std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
+        let text = std::fs::read_to_string(&self.path)
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         lines.dedup();
         let sorted: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
-        std::fs::write(&self.path, sorted).with_context(|| format!("cannot write {}", self.path.display()))?;
+        std::fs::write(&self.path, sorted)
+            .with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(sentence(&lines))
     }
 }
@@ -49,19 +50,28 @@ impl NotRun {
 fn sentence(lines: &[&str]) -> Option<String> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for line in lines {
-        let reason = line.split_once('\t').map_or("no reason was given", |(_, reason)| reason);
+        let reason = line
+            .split_once('\t')
+            .map_or("no reason was given", |(_, reason)| reason);
         *reasons.entry(reason).or_default() += 1;
     }
     let mut reasons: Vec<(&str, usize)> = reasons.into_iter().collect();
     reasons.sort_by_key(|(reason, count)| (usize::MAX - count, *reason));
     let total: usize = reasons.iter().map(|(_, count)| count).sum();
     let tests = if total == 1 { "test" } else { "tests" };
-    let each = reasons.iter().map(|(reason, count)| match (reason.strip_prefix("needs "), count) {
-        (Some(reason), 1) => format!("1 needs {reason}"),
-        (Some(reason), _) => format!("{count} need {reason}"),
-        (None, _) => format!("{count}: {reason}"),
-    });
-    (total > 0).then(|| format!("{total} {tests} not run: {}", each.collect::<Vec<_>>().join(", ")))
+    let each = reasons.iter().map(
+        |(reason, count)| match (reason.strip_prefix("needs "), count) {
+            (Some(reason), 1) => format!("1 needs {reason}"),
+            (Some(reason), _) => format!("{count} need {reason}"),
+            (None, _) => format!("{count}: {reason}"),
+        },
+    );
+    (total > 0).then(|| {
+        format!(
+            "{total} {tests} not run: {}",
+            each.collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -89,7 +99,10 @@ mod tests {
         let list = NotRun::at(folder.path().join("list"))?;
         std::fs::write(list.path(), "b\tneeds x\na\tneeds x\nb\tneeds x\n")?;
         assert_eq!(list.finish()?.as_deref(), Some("2 tests not run: 2 need x"));
-        assert_eq!(std::fs::read_to_string(list.path())?, "a\tneeds x\nb\tneeds x\n");
+        assert_eq!(
+            std::fs::read_to_string(list.path())?,
+            "a\tneeds x\nb\tneeds x\n"
+        );
         Ok(())
     }
 }

@@ -18,10 +18,17 @@ pub(crate) struct Running(Child);
 impl Running {
     /// Starts it with its output in files: nobody has to read along for it to go on.
     pub(crate) fn start(command: &mut Command, stdout: &Path, stderr: &Path) -> Result<Self> {
-        let file = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
-        command.stdin(Stdio::null()).stdout(file(stdout)?).stderr(file(stderr)?);
+        let file = |path: &Path| {
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))
+        };
+        command
+            .stdin(Stdio::null())
+            .stdout(file(stdout)?)
+            .stderr(file(stderr)?);
         let program = command.get_program().to_string_lossy().into_owned();
-        Ok(Self(command.spawn().with_context(|| format!("`{program}` could not be started"))?))
+        Ok(Self(command.spawn().with_context(|| {
+            format!("`{program}` could not be started")
+        })?))
     }
 
     /// Its status, once it ended.
@@ -36,14 +43,23 @@ impl Running {
             status = self.ended()?;
             Ok(status.is_some())
         })?;
-        ensure!(ended, "it did not end within {} s and was killed", most.as_secs());
+        ensure!(
+            ended,
+            "it did not end within {} s and was killed",
+            most.as_secs()
+        );
         status.context("it ended without a status")
     }
 
     /// What Ctrl-C sends.
     pub(crate) fn interrupt(&self) -> Result<()> {
-        let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
-        ensure!(sent.context("`kill` could not be started")?.success(), "the signal could not be sent");
+        let sent = Command::new("kill")
+            .args(["-INT", &self.0.id().to_string()])
+            .status();
+        ensure!(
+            sent.context("`kill` could not be started")?.success(),
+            "the signal could not be sent"
+        );
         Ok(())
     }
 }

@@ -51,8 +51,17 @@ impl Feature {
     }
 
     pub(crate) fn parse(name: &str) -> Result<Self> {
-        let found = Self::ALL.iter().copied().find(|feature| feature.name() == name);
-        found.with_context(|| unknown("feature", name, Self::ALL.iter().map(|feature| feature.name())))
+        let found = Self::ALL
+            .iter()
+            .copied()
+            .find(|feature| feature.name() == name);
+        found.with_context(|| {
+            unknown(
+                "feature",
+                name,
+                Self::ALL.iter().map(|feature| feature.name()),
+            )
+        })
     }
 }
 
@@ -78,12 +87,20 @@ impl<'a> Request<'a> {
         while let Some(option) = options.next() {
             if option == "--uid" {
                 let value = options.next().context("--uid needs a number")?;
-                uid = Some(value.parse().with_context(|| format!("--uid needs a number, not `{value}`"))?);
+                uid = Some(
+                    value
+                        .parse()
+                        .with_context(|| format!("--uid needs a number, not `{value}`"))?,
+                );
             } else {
                 features.push(Feature::parse(option)?);
             }
         }
-        Ok(Self { features, uid, command })
+        Ok(Self {
+            features,
+            uid,
+            command,
+        })
     }
 }
 
@@ -121,7 +138,10 @@ mod tests {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         match (Request::parse(&args), expect) {
             (Ok(request), Ok((features, uid, words))) => {
-                assert_eq!((&*request.features, request.uid, request.command.len()), (features, uid, words));
+                assert_eq!(
+                    (&*request.features, request.uid, request.command.len()),
+                    (features, uid, words)
+                );
             }
             (Err(err), Err(expect)) => assert!(err.to_string().contains(expect), "{err}"),
             (found, expect) => panic!("{found:?}, expected {expect:?}"),
@@ -130,13 +150,19 @@ mod tests {
 
     #[test]
     fn features_and_a_command_are_needed() {
-        check(&["landlock", "--", "true"], Ok((&[Feature::Landlock], None, 1)));
+        check(
+            &["landlock", "--", "true"],
+            Ok((&[Feature::Landlock], None, 1)),
+        );
         check(
             &["namespaces", "landlock", "--uid", "7", "--", "a", "--", "b"],
             Ok((&[Feature::Namespaces, Feature::Landlock], Some(7), 3)),
         );
         check(&["--", "true"], Ok((&[], None, 1)));
-        check(&["namespace", "--", "true"], Err("did you mean `namespaces`?"));
+        check(
+            &["namespace", "--", "true"],
+            Err("did you mean `namespaces`?"),
+        );
         check(&["landlock", "true"], Err("usage"));
         check(&["landlock", "--"], Err("usage"));
         check(&["--uid", "me", "--", "true"], Err("not `me`"));

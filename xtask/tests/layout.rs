@@ -16,19 +16,42 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-needs", &[]),
     // Keeps edits and patches free of IO, so that tools and runtimes compute them without knowing the host.
     ("windlass-edit", &["windlass-needs"]),
-    ("windlass-host", &["windlass-core", "windlass-edit", "windlass-sandbox", "windlass-needs"]),
+    (
+        "windlass-host",
+        &[
+            "windlass-core",
+            "windlass-edit",
+            "windlass-sandbox",
+            "windlass-needs",
+        ],
+    ),
     ("windlass-sandbox", &["windlass-needs"]),
     ("windlass-providers", &["windlass-core", "windlass-needs"]),
     // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
     ("windlass-shell", &["windlass-core"]),
-    ("windlass-tools", &["windlass-core", "windlass-edit", "windlass-host", "windlass-shell"]),
+    (
+        "windlass-tools",
+        &[
+            "windlass-core",
+            "windlass-edit",
+            "windlass-host",
+            "windlass-shell",
+        ],
+    ),
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
     // Agents that are not ours, inside the envelope; engine | runtimes keeps process supervision out of the loop. Its
     // tests run whole sessions on the engine's fakes, with the host's files and our real tools where a runtime uses them.
     (
         "windlass-runtimes",
-        &["windlass-core", "windlass-edit", "windlass-providers", "windlass-engine", "windlass-host", "windlass-tools"],
+        &[
+            "windlass-core",
+            "windlass-edit",
+            "windlass-providers",
+            "windlass-engine",
+            "windlass-host",
+            "windlass-tools",
+        ],
     ),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
     ("windlass-telemetry", &["windlass-core"]),
@@ -64,7 +87,15 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-needs",
         ],
     ),
-    ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers", "windlass-runtimes"]),
+    (
+        "windlass-bench",
+        &[
+            "windlass-core",
+            "windlass-host",
+            "windlass-providers",
+            "windlass-runtimes",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
@@ -93,16 +124,72 @@ const MUST_BAN: &[(&str, &[&str])] = &[
             "tokio::signal::unix::signal",
         ],
     ),
-    ("windlass-edit", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
-    ("windlass", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
-    ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
-    ("windlass-runtimes", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
-    ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
-    ("windlass-shell", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
-    ("windlass-validators", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
+    (
+        "windlass-edit",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+            "std::time::SystemTime::now",
+        ],
+    ),
+    (
+        "windlass",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+            "std::time::SystemTime::now",
+        ],
+    ),
+    (
+        "windlass-tools",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-runtimes",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-providers",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-shell",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-validators",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
     (
         "windlass-telemetry",
-        &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"],
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+            "std::time::SystemTime::now",
+        ],
     ),
 ];
 
@@ -118,21 +205,44 @@ fn root() -> &'static Path {
 
 fn workspace() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let args = ["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"];
-    let said = Command::new(cargo).args(args).current_dir(root()).output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let args = [
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+        "--locked",
+    ];
+    let said = Command::new(cargo)
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        said.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
     serde_json::from_slice(&said.stdout).unwrap()
 }
 
 fn edges(metadata: &Value) -> Edges {
     let packages = metadata["packages"].as_array().unwrap();
-    let names: BTreeSet<_> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    let names: BTreeSet<_> = packages
+        .iter()
+        .map(|package| package["name"].as_str().unwrap())
+        .collect();
     packages
         .iter()
         .map(|package| {
             let dependencies = package["dependencies"].as_array().unwrap();
-            let ours = dependencies.iter().map(|dependency| dependency["name"].as_str().unwrap());
-            let ours = ours.filter(|name| names.contains(name)).map(str::to_owned).collect();
+            let ours = dependencies
+                .iter()
+                .map(|dependency| dependency["name"].as_str().unwrap());
+            let ours = ours
+                .filter(|name| names.contains(name))
+                .map(str::to_owned)
+                .collect();
             (package["name"].as_str().unwrap().to_owned(), ours)
         })
         .collect()
@@ -143,17 +253,30 @@ fn wrong(edges: &Edges) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, found) in edges {
         let Some((_, allowed)) = MAY_DEPEND_ON.iter().find(|(known, _)| known == name) else {
-            wrong.push(format!("{name} is not in the table of this test: say there what it may depend on, and why"));
+            wrong.push(format!(
+                "{name} is not in the table of this test: say there what it may depend on, and why"
+            ));
             continue;
         };
-        for other in found.iter().filter(|other| !allowed.contains(&other.as_str())) {
-            let may = if allowed.is_empty() { "nothing of ours".to_owned() } else { allowed.join(", ") };
-            wrong.push(format!("{name} must not depend on {other}: the direction is broken; it may know {may}"));
+        for other in found
+            .iter()
+            .filter(|other| !allowed.contains(&other.as_str()))
+        {
+            let may = if allowed.is_empty() {
+                "nothing of ours".to_owned()
+            } else {
+                allowed.join(", ")
+            };
+            wrong.push(format!(
+                "{name} must not depend on {other}: the direction is broken; it may know {may}"
+            ));
         }
     }
     for (name, _) in MAY_DEPEND_ON {
         if !edges.contains_key(*name) {
-            wrong.push(format!("{name} is in the table of this test and not in the workspace"));
+            wrong.push(format!(
+                "{name} is in the table of this test and not in the workspace"
+            ));
         }
     }
     wrong
@@ -168,7 +291,10 @@ fn dependencies_point_in_one_direction() {
 #[test]
 fn a_wrong_edge_is_named_with_its_direction() {
     let mut edges = edges(&workspace());
-    edges.get_mut("windlass-core").unwrap().insert("windlass-engine".into());
+    edges
+        .get_mut("windlass-core")
+        .unwrap()
+        .insert("windlass-engine".into());
     edges.insert("windlass-new".into(), BTreeSet::new());
     assert_eq!(
         wrong(&edges),
@@ -183,21 +309,36 @@ fn a_wrong_edge_is_named_with_its_direction() {
 fn each_crate_bans_what_it_must_not_do() {
     for (name, banned) in MUST_BAN {
         let path = root().join("crates").join(name).join("clippy.toml");
-        let text = std::fs::read_to_string(&path)
-            .unwrap_or_else(|err| panic!("{name} has no clippy.toml with the bans of its place: {err}"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|err| {
+            panic!("{name} has no clippy.toml with the bans of its place: {err}")
+        });
         for method in *banned {
             let entry = format!("path = \"{method}\"");
-            assert!(text.contains(&entry), "{name}/clippy.toml must ban {method}");
+            assert!(
+                text.contains(&entry),
+                "{name}/clippy.toml must ban {method}"
+            );
         }
     }
-    assert!(!root().join("crates").join(HOST).join("clippy.toml").exists(), "{HOST} is the door to the machine");
+    assert!(
+        !root()
+            .join("crates")
+            .join(HOST)
+            .join("clippy.toml")
+            .exists(),
+        "{HOST} is the door to the machine"
+    );
 }
 
 #[test]
 fn every_crate_takes_the_lints_of_the_workspace() {
     for package in workspace()["packages"].as_array().unwrap() {
         let manifest = std::fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
-        assert!(manifest.contains("[lints]\nworkspace = true"), "{} has lints of its own", package["name"]);
+        assert!(
+            manifest.contains("[lints]\nworkspace = true"),
+            "{} has lints of its own",
+            package["name"]
+        );
     }
 }
 
@@ -205,7 +346,13 @@ fn every_crate_takes_the_lints_of_the_workspace() {
 fn the_helper_of_tests_is_no_part_of_the_product() {
     for package in workspace()["packages"].as_array().unwrap() {
         let dependencies = package["dependencies"].as_array().unwrap();
-        let ships = dependencies.iter().any(|one| one["name"] == "windlass-needs" && one["kind"] != "dev");
-        assert!(!ships, "{} must name windlass-needs among its dev-dependencies", package["name"]);
+        let ships = dependencies
+            .iter()
+            .any(|one| one["name"] == "windlass-needs" && one["kind"] != "dev");
+        assert!(
+            !ships,
+            "{} must name windlass-needs among its dev-dependencies",
+            package["name"]
+        );
     }
 }

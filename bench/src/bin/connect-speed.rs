@@ -21,7 +21,13 @@ use windlass_bench::flags::Flags;
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
 
 fn main() -> Result<()> {
-    let flags = Flags::from_env(&["--helper", "--workspace", "--home", "--times", "--connections"])?;
+    let flags = Flags::from_env(&[
+        "--helper",
+        "--workspace",
+        "--home",
+        "--times",
+        "--connections",
+    ])?;
     if let Some(connections) = flags.get("--connections")? {
         let (both, alone) = connect(connections)?;
         println!("{both:.2} {alone:.2}");
@@ -33,9 +39,14 @@ fn main() -> Result<()> {
     let client = workspace.join("connect-client");
     std::fs::copy(std::env::current_exe()?, &client).context("the client cannot be copied")?;
     let sandbox = open(flags.need::<String>("--helper")?.into(), &workspace, &home);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     for _ in 0..flags.get("--times")?.unwrap_or(20) {
-        let plain = Command::new(&client).args(CLIENT).output().context("the client cannot be started")?;
+        let plain = Command::new(&client)
+            .args(CLIENT)
+            .output()
+            .context("the client cannot be started")?;
         let plain = medians(&String::from_utf8_lossy(&plain.stdout))?;
         let inside = runtime.block_on(held(&sandbox, &workspace, &home.join("medians")))?;
         println!("{} {} {} {}", plain.0, inside.0, plain.1, inside.1);
@@ -62,23 +73,41 @@ fn open(helper: PathBuf, workspace: &Path, home: &Path) -> Sandbox {
         require: None,
         agent: None,
     };
-    let helper = Helper { program: helper, args: vec!["__sandbox-helper".into()] };
+    let helper = Helper {
+        program: helper,
+        args: vec!["__sandbox-helper".into()],
+    };
     Sandbox::new(plan, helper, vec![("PATH".into(), "/usr/bin:/bin".into())])
 }
 
 async fn held(sandbox: &Sandbox, dir: &Path, output: &Path) -> Result<(f64, f64)> {
-    let null = || std::fs::File::options().read(true).write(true).open("/dev/null");
+    let null = || {
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+    };
     let file = std::fs::File::create(output).context("the output cannot be written")?;
-    let standard = Standard { input: null()?.into(), output: file.into(), error: null()?.into() };
+    let standard = Standard {
+        input: null()?.into(),
+        output: file.into(),
+        error: null()?.into(),
+    };
     let mut argv: Vec<OsString> = vec!["./connect-client".into()];
     argv.extend(CLIENT.iter().map(OsString::from));
-    let ended = sandbox.run(&argv, dir, standard).await.context("the sandbox does not work here")?;
+    let ended = sandbox
+        .run(&argv, dir, standard)
+        .await
+        .context("the sandbox does not work here")?;
     ensure!(ended.status.success(), "the client failed in the sandbox");
     medians(&std::fs::read_to_string(output)?)
 }
 
 fn medians(text: &str) -> Result<(f64, f64)> {
-    let (both, alone) = text.trim().split_once(' ').with_context(|| format!("the client printed `{text}`"))?;
+    let (both, alone) = text
+        .trim()
+        .split_once(' ')
+        .with_context(|| format!("the client printed `{text}`"))?;
     Ok((both.parse()?, alone.parse()?))
 }
 
@@ -101,7 +130,9 @@ fn connect(connections: usize) -> Result<(f64, f64)> {
         both.push(began.elapsed().as_secs_f64() * 1e6);
         alone.push(made.elapsed().as_secs_f64() * 1e6);
     }
-    accept.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
+    accept
+        .join()
+        .map_err(|_| anyhow::anyhow!("the server panicked"))??;
     Ok((median(both), median(alone)))
 }
 

@@ -18,7 +18,8 @@ const PIECE: usize = 16 << 10;
 fn main() -> anyhow::Result<()> {
     let flags = Flags::from_env(&["--protocol", "--times"])?;
     let name: String = flags.need("--protocol")?;
-    let (protocol, event) = stream(&name).with_context(|| format!("there is no protocol `{name}`"))?;
+    let (protocol, event) =
+        stream(&name).with_context(|| format!("there is no protocol `{name}`"))?;
     let mut bytes = Vec::with_capacity(SIZE + 1_024);
     for n in 0_u64.. {
         if bytes.len() >= SIZE {
@@ -35,7 +36,8 @@ fn main() -> anyhow::Result<()> {
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
         let scanning = began.elapsed();
         ensure!(lines > 0, "there were no lines");
-        let scaled = |time: std::time::Duration| time.as_secs_f64() * 1e3 * 1e8 / bytes.len() as f64;
+        let scaled =
+            |time: std::time::Duration| time.as_secs_f64() * 1e3 * 1e8 / bytes.len() as f64;
         println!("{} {}", scaled(decoding), scaled(scanning));
     }
     Ok(())

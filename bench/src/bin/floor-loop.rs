@@ -11,7 +11,13 @@ use windlass_bench::flags::Flags;
 use windlass_providers::protocol::Protocol;
 
 fn main() -> anyhow::Result<()> {
-    let flags = Flags::from_env(&["--url", "--file", "--steps", "--first-bytes", "--step-bytes"])?;
+    let flags = Flags::from_env(&[
+        "--url",
+        "--file",
+        "--steps",
+        "--first-bytes",
+        "--step-bytes",
+    ])?;
     let mut file = File::create(flags.need::<String>("--file")?)?;
     let steps: u64 = flags.need("--steps")?;
     let step_bytes: usize = flags.need("--step-bytes")?;
@@ -20,9 +26,16 @@ fn main() -> anyhow::Result<()> {
     block_on(async {
         for step in 0..steps {
             let read = client.post(closed(&request)).await?;
-            let ran = Command::new("bash").args(["-c", &format!(": {step}")]).stdin(Stdio::null()).output()?;
+            let ran = Command::new("bash")
+                .args(["-c", &format!(": {step}")])
+                .stdin(Stdio::null())
+                .output()?;
             ensure!(ran.status.success(), "bash: {}", ran.status);
-            writeln!(file, "{{\"step\":{step},\"read\":{read},\"wrote\":{}}}", ran.stdout.len())?;
+            writeln!(
+                file,
+                "{{\"step\":{step},\"read\":{read},\"wrote\":{}}}",
+                ran.stdout.len()
+            )?;
             file.sync_data()?;
             append(&mut request, step_bytes);
         }

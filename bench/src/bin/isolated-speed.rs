@@ -15,7 +15,8 @@ use windlass_core::clock::Timestamp;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{
-    Command, LandTo, Landing, Opening, ProcessEnd, Transaction, Watch, WorkspaceError, Workspaces as _,
+    Command, LandTo, Landing, Opening, ProcessEnd, Transaction, Watch, WorkspaceError,
+    Workspaces as _,
 };
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{Shelf, Transactions};
@@ -27,19 +28,31 @@ use windlass_host::workspace::Root;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
-    let flags = Flags::from_env(&["--helper", "--workspace", "--home", "--land", "--file", "--strategy"])?;
+    let flags = Flags::from_env(&[
+        "--helper",
+        "--workspace",
+        "--home",
+        "--land",
+        "--file",
+        "--strategy",
+    ])?;
     let place = Place {
         helper: flags.need::<String>("--helper")?.into(),
         workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
         home: Path::new(&flags.need::<String>("--home")?).canonicalize()?,
-        strategy: flags.get("--strategy")?.unwrap_or_else(|| "overlay".to_owned()),
+        strategy: flags
+            .get("--strategy")?
+            .unwrap_or_else(|| "overlay".to_owned()),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let land = flags.get::<String>("--land")?;
     let times = runtime.block_on(place.measure(land.as_deref()))?;
     drop(runtime);
     wait_for_helpers()?;
-    std::fs::write(flags.need::<String>("--file")?, times.join(" ")).context("the figures cannot be written")
+    std::fs::write(flags.need::<String>("--file")?, times.join(" "))
+        .context("the figures cannot be written")
 }
 
 struct Place {
@@ -54,7 +67,13 @@ impl Place {
     /// As the program itself puts it together.
     fn transactions(&self) -> Result<Transactions> {
         let path = std::env::var_os("PATH").context("there is no PATH")?;
-        let env = child_env([("PATH".into(), path), ("HOME".into(), self.home.clone().into_os_string())], &[]);
+        let env = child_env(
+            [
+                ("PATH".into(), path),
+                ("HOME".into(), self.home.clone().into_os_string()),
+            ],
+            &[],
+        );
         let root = Arc::new(Root::open(&self.workspace)?);
         let data = self.home.join("data");
         let plan = SandboxPlan {
@@ -72,7 +91,10 @@ impl Place {
             require: None,
             agent: None,
         };
-        let helper = Helper { program: self.helper.clone(), args: vec!["__sandbox-helper".into()] };
+        let helper = Helper {
+            program: self.helper.clone(),
+            args: vec!["__sandbox-helper".into()],
+        };
         let sandbox = Arc::new(Sandbox::new(plan, helper, env.clone()));
         let in_place = InPlace::new(Arc::clone(&root), env.clone());
         let shelf = Shelf::new(data.join("transactions"));
@@ -82,8 +104,16 @@ impl Place {
     async fn measure(&self, land: Option<&str>) -> Result<Vec<String>> {
         let began = Instant::now();
         let all = self.transactions()?;
-        let (session, run) = (SessionId::fresh(Timestamp::from_millis(0), 1), RunId::nth(1));
-        let opening = Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept: None };
+        let (session, run) = (
+            SessionId::fresh(Timestamp::from_millis(0), 1),
+            RunId::nth(1),
+        );
+        let opening = Opening {
+            session: &session,
+            run: &run,
+            isolation: Isolation::Isolated,
+            kept: None,
+        };
         let open = all.open(opening).await.map_err(said)?;
         shell(&*open, "true").await?;
         let mut times = vec![since(began)];
@@ -103,12 +133,22 @@ impl Place {
         if let Some(path) = land {
             let began = Instant::now();
             let moved = open.moved().await.map_err(said)?;
-            ensure!(moved.is_empty(), "nobody changed anything, and it saw {moved:?}");
+            ensure!(
+                moved.is_empty(),
+                "nobody changed anything, and it saw {moved:?}"
+            );
             times.push(since(began));
             let began = Instant::now();
-            let landing = Landing { tree_hash: changes.tree_hash, to: LandTo::Tree };
+            let landing = Landing {
+                tree_hash: changes.tree_hash,
+                to: LandTo::Tree,
+            };
             let landed = open.land(&landing).await.map_err(said)?;
-            ensure!(landed.files == [path], "{:?} landed, and not {path} alone", landed.files);
+            ensure!(
+                landed.files == [path],
+                "{:?} landed, and not {path} alone",
+                landed.files
+            );
             times.push(since(began));
         }
         open.discard().await.map_err(said)?;
@@ -125,10 +165,22 @@ async fn shell(open: &dyn Transaction, line: &str) -> Result<()> {
         input: None,
         looks: false,
     };
-    let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
-    let finished = open.processes().run(command, watch).await.map_err(|err| anyhow!(err.0))?;
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: CancellationToken::new(),
+        artifacts: None,
+    };
+    let finished = open
+        .processes()
+        .run(command, watch)
+        .await
+        .map_err(|err| anyhow!(err.0))?;
     let ended_well = matches!(finished.end, ProcessEnd::Exited { code: 0 });
-    ensure!(ended_well, "`{line}` failed in the copy: {}", finished.output);
+    ensure!(
+        ended_well,
+        "`{line}` failed in the copy: {}",
+        finished.output
+    );
     Ok(())
 }
 

@@ -76,9 +76,15 @@ impl Between {
         let key = meter.key();
         Self::start(key, move |listener, asked| async move {
             let books = OpenBooks;
-            let ledger = Ledger { account: &books, outlet: &books };
+            let ledger = Ledger {
+                account: &books,
+                outlet: &books,
+            };
             let (booth, done) = (Booth(listener), CancellationToken::new());
-            let _ = tokio::join!(meter.serve(&booth, ledger, &done), answer(asked, done.clone()));
+            let _ = tokio::join!(
+                meter.serve(&booth, ledger, &done),
+                answer(asked, done.clone())
+            );
         })
     }
 
@@ -88,7 +94,9 @@ impl Between {
             let relay = async {
                 while let Ok((mut agent, _)) = listener.accept().await {
                     tokio::spawn(async move {
-                        let Ok(mut model) = tokio::net::TcpStream::connect(model).await else { return };
+                        let Ok(mut model) = tokio::net::TcpStream::connect(model).await else {
+                            return;
+                        };
                         let nodelay = agent.set_nodelay(true).and(model.set_nodelay(true));
                         if nodelay.is_ok() {
                             // A connection that breaks is the agent's business.
@@ -113,7 +121,9 @@ impl Between {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let (cpu, asked) = tokio::sync::mpsc::unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         thread::spawn(move || {
             runtime.block_on(async {
                 if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
@@ -135,7 +145,10 @@ impl Between {
         let (before, began) = (self.cpu()?, Instant::now());
         let (_, read) = work()?;
         let took = began.elapsed().as_secs_f64();
-        ensure!(read as f64 / took > 1.6e6, "only {read} bytes came in {took:.2} s");
+        ensure!(
+            read as f64 / took > 1.6e6,
+            "only {read} bytes came in {took:.2} s"
+        );
         Ok(ms(self.cpu()? - before) / took)
     }
 }
@@ -145,7 +158,10 @@ async fn answer(mut asked: Asked, done: CancellationToken) {
     while let Some(to) = asked.recv().await {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-        let _ = to.send(Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos));
+        let _ = to.send(Duration::new(
+            u64::try_from(time.tv_sec).unwrap_or(0),
+            nanos,
+        ));
     }
     done.cancel();
 }
@@ -161,7 +177,11 @@ impl Agent {
     fn connect(between: &Between) -> Result<Self> {
         let to = TcpStream::connect(between.address)?;
         to.set_nodelay(true)?;
-        Ok(Self { from: BufReader::with_capacity(64 << 10, to.try_clone()?), to, key: between.key.clone() })
+        Ok(Self {
+            from: BufReader::with_capacity(64 << 10, to.try_clone()?),
+            to,
+            key: between.key.clone(),
+        })
     }
 
     /// Asks for an answer: when its first byte came, and how many bytes it had.
@@ -177,7 +197,10 @@ impl Agent {
         request.extend_from_slice(&body);
         let began = Instant::now();
         self.to.write_all(&request)?;
-        ensure!(!self.from.fill_buf()?.is_empty(), "the connection was closed");
+        ensure!(
+            !self.from.fill_buf()?.is_empty(),
+            "the connection was closed"
+        );
         let first = began.elapsed();
         let mut line = String::new();
         self.from.read_line(&mut line)?;
@@ -190,7 +213,8 @@ impl Agent {
         loop {
             line.clear();
             self.from.read_line(&mut line)?;
-            let size = usize::from_str_radix(line.trim(), 16).with_context(|| format!("`{line}` is no size"))?;
+            let size = usize::from_str_radix(line.trim(), 16)
+                .with_context(|| format!("`{line}` is no size"))?;
             let mut piece = vec![0; size + 2];
             self.from.read_exact(&mut piece)?;
             read += size;
@@ -237,7 +261,10 @@ fn serve(mut stream: TcpStream) -> Result<()> {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(format!("{head}{}", chunk(&flood.start)).as_bytes())?;
         if long {
-            let end = flood.block[..PIECE].rfind("\n\n").context("a block has no events")? + 2;
+            let end = flood.block[..PIECE]
+                .rfind("\n\n")
+                .context("a block has no events")?
+                + 2;
             let piece = chunk(&flood.block[..end]);
             let began = Instant::now();
             for nth in 1.. {

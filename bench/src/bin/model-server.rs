@@ -11,13 +11,20 @@ use windlass_bench::server::{Scenario, Server};
 
 fn main() -> anyhow::Result<()> {
     let flags = Flags::from_env(&["--answer", "--steps", "--flood", "--arrivals"])?;
-    let scenario = match (flags.get("--answer")?, flags.get("--steps")?, flags.get("--flood")?) {
+    let scenario = match (
+        flags.get("--answer")?,
+        flags.get("--steps")?,
+        flags.get("--flood")?,
+    ) {
         (Some(text), None, None) => Scenario::Answer(text),
         (None, Some(steps), None) => Scenario::Steps(steps),
         (None, None, Some(bytes)) => Scenario::Flood(bytes),
         _ => bail!("give one of --answer TEXT, --steps N and --flood BYTES"),
     };
-    let arrivals = flags.get::<String>("--arrivals")?.map(File::create).transpose()?;
+    let arrivals = flags
+        .get::<String>("--arrivals")?
+        .map(File::create)
+        .transpose()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?.port())?;
     std::thread::spawn(|| {

@@ -22,7 +22,9 @@ fn main() -> Result<()> {
         workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
         home: flags.need::<String>("--home")?.into(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let open = place.sandbox();
     runtime.block_on(held(&open, &place.workspace))?;
     for _ in 0..flags.get("--times")?.unwrap_or(20) {
@@ -61,7 +63,10 @@ impl Place {
             require: None,
             agent: None,
         };
-        let helper = Helper { program: self.helper.clone(), args: vec!["__sandbox-helper".into()] };
+        let helper = Helper {
+            program: self.helper.clone(),
+            args: vec!["__sandbox-helper".into()],
+        };
         Sandbox::new(plan, helper, vec![("PATH".into(), "/usr/bin:/bin".into())])
     }
 }
@@ -74,18 +79,34 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
 
 async fn held(sandbox: &Sandbox, dir: &Path) -> Result<()> {
     let null = || -> Result<std::os::fd::OwnedFd> {
-        Ok(std::fs::File::options().read(true).write(true).open("/dev/null")?.into())
+        Ok(std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?
+            .into())
     };
-    let standard = Standard { input: null()?, output: null()?, error: null()? };
+    let standard = Standard {
+        input: null()?,
+        output: null()?,
+        error: null()?,
+    };
     let argv: [OsString; 1] = [PROGRAM.into()];
-    let ended = sandbox.run(&argv, dir, standard).await.context("the sandbox does not work here")?;
+    let ended = sandbox
+        .run(&argv, dir, standard)
+        .await
+        .context("the sandbox does not work here")?;
     ensure!(ended.status.success(), "{PROGRAM} failed in the sandbox");
     Ok(())
 }
 
 fn run(mut command: Command) -> Result<()> {
     let null = Stdio::null;
-    let status = command.stdin(null()).stdout(null()).stderr(null()).status().context("it cannot be started")?;
+    let status = command
+        .stdin(null())
+        .stdout(null())
+        .stderr(null())
+        .status()
+        .context("it cannot be started")?;
     ensure!(status.success(), "it failed");
     Ok(())
 }

@@ -27,14 +27,24 @@ const LAST: u64 = 100;
 fn main() -> Result<()> {
     let flags = Flags::from_env(&["--what", "--dir", "--events", "--bytes", "--times"])?;
     let dir: PathBuf = flags.need::<String>("--dir")?.into();
-    let place = Place { log: SessionLog::new(dir.join("sessions")), dir, id: "long".parse()? };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let place = Place {
+        log: SessionLog::new(dir.join("sessions")),
+        dir,
+        id: "long".parse()?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let times: u64 = flags.get("--times")?.unwrap_or(5);
     let events: u64 = flags.get("--events")?.unwrap_or(u64::MAX);
     match flags.need::<String>("--what")?.as_str() {
         "make" => runtime.block_on(place.make(events, flags.get("--bytes")?.unwrap_or(u64::MAX))),
         "resume" => (0..times).try_for_each(|_| {
-            println!("{} {}", ms(runtime.block_on(place.resume(events))?), ms(place.scan(events)?));
+            println!(
+                "{} {}",
+                ms(runtime.block_on(place.resume(events))?),
+                ms(place.scan(events)?)
+            );
             Ok(())
         }),
         "list" => (0..times).try_for_each(|_| {
@@ -60,7 +70,9 @@ impl Place {
         let mut plain = File::create(self.dir.join("plain.jsonl"))?;
         let (mut seq, mut written) = (1, 0);
         while seq <= events && written < bytes {
-            let batch: Vec<_> = (seq..seq + BATCH.min(events - seq + 1)).map(|seq| story.event(seq)).collect();
+            let batch: Vec<_> = (seq..seq + BATCH.min(events - seq + 1))
+                .map(|seq| story.event(seq))
+                .collect();
             let began = Instant::now();
             let mut lines = Vec::with_capacity(batch.len());
             for event in &batch {
@@ -95,7 +107,11 @@ impl Place {
             }
         }
         let took = began.elapsed();
-        ensure!(history.last_seq() == events, "{} of {events} events were read", history.last_seq());
+        ensure!(
+            history.last_seq() == events,
+            "{} of {events} events were read",
+            history.last_seq()
+        );
         ensure!(opened.notices.is_empty(), "{:?}", opened.notices);
         Ok(took)
     }
@@ -120,7 +136,10 @@ impl Place {
         let began = Instant::now();
         let heads: Vec<_> = self.log.list().collect().await;
         let took = began.elapsed();
-        ensure!(!heads.is_empty() && heads.iter().all(Result::is_ok), "{heads:?}");
+        ensure!(
+            !heads.is_empty() && heads.iter().all(Result::is_ok),
+            "{heads:?}"
+        );
         Ok(took)
     }
 
@@ -135,8 +154,14 @@ impl Place {
     async fn tail(&self) -> Result<()> {
         let opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
         ensure!(opened.notices.is_empty(), "{:?}", opened.notices);
-        let Some(head) = self.log.list().next().await else { bail!("there is no session") };
-        let events = self.log.read(&self.id, head?.events + 1 - LAST).count().await as u64;
+        let Some(head) = self.log.list().next().await else {
+            bail!("there is no session")
+        };
+        let events = self
+            .log
+            .read(&self.id, head?.events + 1 - LAST)
+            .count()
+            .await as u64;
         ensure!(events == LAST, "{events} events were read");
         Ok(())
     }

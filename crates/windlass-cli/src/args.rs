@@ -12,14 +12,22 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
-    ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
+    ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs,
+    UndoArgs,
 };
 pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs, StatsBy};
-pub(crate) use self::sessions::{ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs};
+pub(crate) use self::sessions::{
+    ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs,
+};
 
 /// Run any coding agent under one contract that is enforced.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    name = "windlass",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -418,7 +426,11 @@ pub(crate) enum Format {
 
 impl OutputArgs {
     pub(crate) fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.output_format }
+        if self.json {
+            Format::Json
+        } else {
+            self.output_format
+        }
     }
 }
 
@@ -443,7 +455,12 @@ pub(crate) struct SandboxArgs {
     #[arg(long, value_name = "WHAT")]
     pub(crate) net: Option<String>,
     /// The program and its words
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
@@ -507,7 +524,12 @@ pub(crate) struct ExplainArgs {
     /// Which tool
     pub(crate) tool: String,
     /// Its arguments as JSON, or the command or path alone; `-` reads them from standard input
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CALL")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CALL"
+    )]
     pub(crate) words: Vec<String>,
     /// Judge in this mode: plan, ask, edit or auto
     #[arg(long, value_name = "MODE")]

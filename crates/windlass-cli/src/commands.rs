@@ -81,7 +81,9 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
 /// Runs a command's work to its end. One thread: a run and its view hand events to each other for nothing there, and
 /// what blocks goes to threads of its own.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(work);
     // A call that does not end must not keep the process.
     runtime.shutdown_background();

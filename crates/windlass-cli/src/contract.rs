@@ -27,13 +27,16 @@ const INSTALL_TIME: Duration = Duration::from_secs(180);
 
 /// A flag about landing is not passed over where nothing lands.
 pub(crate) fn fits(args: &ContractArgs, isolated: bool) -> Result<(), Failure> {
-    let given =
-        [("--commit", args.commit.is_some()), ("--patch", args.patch.is_some()), ("--land-anyway", args.land_anyway)];
+    let given = [
+        ("--commit", args.commit.is_some()),
+        ("--patch", args.patch.is_some()),
+        ("--land-anyway", args.land_anyway),
+    ];
     match given.into_iter().find(|(_, given)| *given) {
-        Some((flag, _)) if !isolated => {
-            Err(Failure::usage(format!("`{flag}` says how a copy lands, and work in place reaches your files at once"))
-                .hint("work on a copy: leave out --in-place, or give --isolated to `chat` and `resume`"))
-        }
+        Some((flag, _)) if !isolated => Err(Failure::usage(format!(
+            "`{flag}` says how a copy lands, and work in place reaches your files at once"
+        ))
+        .hint("work on a copy: leave out --in-place, or give --isolated to `chat` and `resume`")),
         _ => Ok(()),
     }
 }
@@ -51,7 +54,10 @@ pub(crate) fn terms(settings: &Settings, args: &ContractArgs) -> Result<Contract
         [texts(&settings.layers), texts(&settings.project)].concat()
     };
     let strict = |layers: &Layers<'_>| layers.boolean("validate.strict_judge") == Some(true);
-    let own_paths = settings.layers.texts("validate.write_paths").map(<[String]>::to_vec);
+    let own_paths = settings
+        .layers
+        .texts("validate.write_paths")
+        .map(<[String]>::to_vec);
     Ok(Contract {
         to,
         land_anyway: args.land_anyway,
@@ -77,9 +83,14 @@ pub(crate) fn validators(
     }
     let mut bandit = None;
     if plans.iter().any(|plan| plan.kind == PlanKind::Bandit) {
-        bandit = scanner(args.validate.iter().any(|name| name == "bandit") || asked_for(settings, "bandit"));
+        bandit = scanner(
+            args.validate.iter().any(|name| name == "bandit") || asked_for(settings, "bandit"),
+        );
     }
-    let tools = Tools { redactor: redactor()?, bandit };
+    let tools = Tools {
+        redactor: redactor()?,
+        bandit,
+    };
     Ok(plans.iter().map(|plan| build(plan, &tools)).collect())
 }
 
@@ -97,17 +108,26 @@ pub(crate) fn chain(
     plans(settings, args, root, isolated)
 }
 
-fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) -> Result<Vec<ValidatorPlan>, Failure> {
+fn plans(
+    settings: &Settings,
+    args: &ContractArgs,
+    root: &Root,
+    isolated: bool,
+) -> Result<Vec<ValidatorPlan>, Failure> {
     if args.validate.iter().any(|name| name == "none") {
         return match args.validate.len() {
             1 => Ok(Vec::new()),
-            _ => Err(Failure::usage("`--validate none` and another `--validate` do not go together")),
+            _ => Err(Failure::usage(
+                "`--validate none` and another `--validate` do not go together",
+            )),
         };
     }
     let configured = configured(settings, isolated)?;
     let found = detect(&LookAt(root));
     let known: Vec<ValidatorPlan> = found.iter().chain(&configured).cloned().collect();
-    let named = |name: &str| ValidatorPlan::named(name, &known).map_err(|err| Failure::usage(err.to_string()));
+    let named = |name: &str| {
+        ValidatorPlan::named(name, &known).map_err(|err| Failure::usage(err.to_string()))
+    };
     let mut plans = Vec::new();
     let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
     let mut chain = match settings.layers.texts("validate.chain") {
@@ -123,7 +143,12 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
         match name.as_str() {
             DETECTED if args.validate.is_empty() => {
                 plans.extend(found.iter().filter(|plan| is_installed(plan)).cloned());
-                plans.extend(configured.iter().filter(|plan| !chain.contains(&plan.name)).cloned());
+                plans.extend(
+                    configured
+                        .iter()
+                        .filter(|plan| !chain.contains(&plan.name))
+                        .cloned(),
+                );
             }
             DETECTED => {
                 for given in &args.validate {
@@ -145,8 +170,11 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
         }
     }
     // Without a word about it, a scanner that is not there is left out; asked for by name it is missed.
-    let wanted = |name: &str| asked_for(settings, name) || args.validate.iter().any(|given| given == name);
-    plans.retain(|plan| plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false).is_some());
+    let wanted =
+        |name: &str| asked_for(settings, name) || args.validate.iter().any(|given| given == name);
+    plans.retain(|plan| {
+        plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false).is_some()
+    });
     for plan in &mut plans {
         adjust(plan, settings)?;
     }
@@ -156,7 +184,10 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
 }
 
 fn asked_for(settings: &Settings, name: &str) -> bool {
-    settings.layers.texts("validate.chain").is_some_and(|chain| chain.iter().any(|one| one == name))
+    settings
+        .layers
+        .texts("validate.chain")
+        .is_some_and(|chain| chain.iter().any(|one| one == name))
 }
 
 /// Validators that the settings describe. Those of a project that nobody trusts run in the sandbox of an isolated run.
@@ -165,12 +196,21 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
     let project = Some(&settings.project).filter(|_| isolated);
     for layers in std::iter::once(&settings.layers).chain(project) {
         for (key, _) in layers.iter() {
-            let Some(name) = key.strip_prefix("validators.").and_then(|rest| rest.rsplit_once('.')) else { continue };
+            let Some(name) = key
+                .strip_prefix("validators.")
+                .and_then(|rest| rest.rsplit_once('.'))
+            else {
+                continue;
+            };
             let name = name.0.trim_matches('"');
             if plans.iter().any(|plan| plan.name == name) {
                 continue;
             }
-            let text = |what: &str| layers.text(&Settings::named("validators", name, what)).map(str::to_owned);
+            let text = |what: &str| {
+                layers
+                    .text(&Settings::named("validators", name, what))
+                    .map(str::to_owned)
+            };
             let kind = match (text("command"), text("custom")) {
                 (Some(_), Some(_)) => {
                     return Err(Failure::usage(format!("the validator `{name}` has both `command` and `custom`"))
@@ -180,7 +220,10 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
                 (None, Some(line)) => PlanKind::Custom { line },
                 (None, None) => continue,
             };
-            plans.push(ValidatorPlan { kind, ..ValidatorPlan::command(name, "") });
+            plans.push(ValidatorPlan {
+                kind,
+                ..ValidatorPlan::command(name, "")
+            });
         }
     }
     Ok(plans)
@@ -200,9 +243,14 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> 
     }
     match settings.layers.number(&key("timeout_s")) {
         None => {}
-        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => plan.timeout = Duration::from_secs_f64(seconds),
+        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => {
+            plan.timeout = Duration::from_secs_f64(seconds)
+        }
         Some(_) => {
-            return Err(Failure::usage(format!("`{}` is a number of seconds, from 1 to 86400", key("timeout_s"))));
+            return Err(Failure::usage(format!(
+                "`{}` is a number of seconds, from 1 to 86400",
+                key("timeout_s")
+            )));
         }
     }
     Ok(())
@@ -210,24 +258,37 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> 
 
 /// Whether the program of a detected command is there; one that is not can prove nothing here.
 fn is_installed(plan: &ValidatorPlan) -> bool {
-    let PlanKind::Command { line } = &plan.kind else { return true };
+    let PlanKind::Command { line } = &plan.kind else {
+        return true;
+    };
     // Before the program there may be settings of its environment.
-    let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else { return true };
+    let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else {
+        return true;
+    };
     let there = program.contains('/') || on_path(program).is_some();
     if !there {
-        say!("warning: `{line}` would check this project, but {program} is not installed here, so it is left out");
+        say!(
+            "warning: `{line}` would check this project, but {program} is not installed here, so it is left out"
+        );
     }
     there
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program)).find(|at| at.is_file())
+    std::env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(program))
+        .find(|at| at.is_file())
 }
 
 /// The folder of scanners that we installed; commands in the sandbox may read it.
 pub(crate) fn scanners_dir() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(cache.join("windlass").join("tools"))
 }
@@ -240,11 +301,18 @@ fn scanner(wanted: bool) -> Option<String> {
     let folder = scanners_dir()?.join(format!("bandit-{}", windlass_validators::BANDIT_VERSION));
     let plan = bandit_install(&folder.display().to_string());
     if !Path::new(&plan.program).is_file() && wanted {
-        say!("installing bandit {} into {}", plan.version, folder.display());
+        say!(
+            "installing bandit {} into {}",
+            plan.version,
+            folder.display()
+        );
         if let Err(why) = install(&plan.line) {
             // Half an environment would look like a whole one the next time.
             let _ = std::fs::remove_dir_all(&folder);
-            say!("warning: bandit could not be installed: {}", crate::safe::message(&why));
+            say!(
+                "warning: bandit could not be installed: {}",
+                crate::safe::message(&why)
+            );
         }
     }
     Path::new(&plan.program).is_file().then_some(plan.program)
@@ -252,8 +320,15 @@ fn scanner(wanted: bool) -> Option<String> {
 
 fn install(line: &str) -> Result<(), String> {
     let mut command = Command::new("sh");
-    command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.env("PIP_RETRIES", "1").env("PIP_DEFAULT_TIMEOUT", "15").env("PIP_NO_INPUT", "1");
+    command
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+        .env("PIP_RETRIES", "1")
+        .env("PIP_DEFAULT_TIMEOUT", "15")
+        .env("PIP_NO_INPUT", "1");
     let mut child = command.spawn().map_err(|err| err.to_string())?;
     let until = Instant::now() + INSTALL_TIME;
     loop {
@@ -264,11 +339,19 @@ fn install(line: &str) -> Result<(), String> {
                 if let Some(mut err) = child.stderr.take() {
                     let _ = std::io::Read::read_to_string(&mut err, &mut said);
                 }
-                return Err(said.trim().lines().next_back().unwrap_or("it failed").to_owned());
+                return Err(said
+                    .trim()
+                    .lines()
+                    .next_back()
+                    .unwrap_or("it failed")
+                    .to_owned());
             }
             None if Instant::now() > until => {
                 let _ = child.kill().and_then(|()| child.wait());
-                return Err(format!("it took longer than {} seconds", INSTALL_TIME.as_secs()));
+                return Err(format!(
+                    "it took longer than {} seconds",
+                    INSTALL_TIME.as_secs()
+                ));
             }
             None => std::thread::sleep(Duration::from_millis(50)),
         }

@@ -20,15 +20,39 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Every code with its meaning.
 pub(crate) const CODES: &[(u8, &str)] = &[
-    (0, "It worked; a run ended `completed` or `completed_with_limit_exceeded`."),
-    (FAILED, "It failed in another way than those below; a run ended `failed`."),
-    (USAGE, "What was typed or configured is wrong; nothing was started."),
-    (VALIDATION, "A blocking check did not pass, and nothing landed."),
-    (BUDGET, "A limit on money, tokens, steps or iterations was reached."),
-    (ASKED, "A person has to answer, and none was there; the session can be resumed."),
+    (
+        0,
+        "It worked; a run ended `completed` or `completed_with_limit_exceeded`.",
+    ),
+    (
+        FAILED,
+        "It failed in another way than those below; a run ended `failed`.",
+    ),
+    (
+        USAGE,
+        "What was typed or configured is wrong; nothing was started.",
+    ),
+    (
+        VALIDATION,
+        "A blocking check did not pass, and nothing landed.",
+    ),
+    (
+        BUDGET,
+        "A limit on money, tokens, steps or iterations was reached.",
+    ),
+    (
+        ASKED,
+        "A person has to answer, and none was there; the session can be resumed.",
+    ),
     (REFUSED, "The model, its vendor or a policy declined."),
-    (PROVIDER, "The model could not be reached, or no key is set up."),
-    (ISOLATION, "The isolation that was asked for is not to be had here."),
+    (
+        PROVIDER,
+        "The model could not be reached, or no key is set up.",
+    ),
+    (
+        ISOLATION,
+        "The isolation that was asked for is not to be had here.",
+    ),
     (TIME, "The time was up."),
     (INTERRUPTED, "A person or the host ended it."),
 ];
@@ -55,13 +79,18 @@ pub(crate) fn code(outcome: Option<&Outcome>) -> u8 {
 pub(crate) fn usage(err: &clap::Error) -> ExitCode {
     // It repeats what was typed, which may come from anywhere.
     let text = err.render();
-    let typed_safely = std::env::args_os().all(|word| word.to_str().is_some_and(|word| plain(word) == word));
+    let typed_safely =
+        std::env::args_os().all(|word| word.to_str().is_some_and(|word| plain(word) == word));
     if typed_safely {
         let _ = err.print();
     } else {
         say!("{}", plain(text.to_string().trim_end()));
     }
-    if err.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    if err.use_stderr() {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// Prints to standard output; a reader that went away is no failure.
@@ -92,14 +121,28 @@ mod tests {
         let failed = |reason| Outcome::failed(reason, "");
         let table = [
             (Some(Outcome::Completed), 0),
-            (Some(Outcome::CompletedWithLimitExceeded { limit: Limit::Cost }), 0),
+            (
+                Some(Outcome::CompletedWithLimitExceeded { limit: Limit::Cost }),
+                0,
+            ),
             (Some(failed(FailReason::Runtime)), 1),
             (Some(failed(FailReason::Store)), 1),
             (Some(failed(FailReason::Validation)), 3),
-            (Some(Outcome::BudgetExceeded { limit: Limit::Tokens }), 4),
+            (
+                Some(Outcome::BudgetExceeded {
+                    limit: Limit::Tokens,
+                }),
+                4,
+            ),
             (Some(Outcome::MaxSteps), 4),
             (None, 5),
-            (Some(Outcome::Refused { category: RefusalCategory::Safety, detail: String::new() }), 6),
+            (
+                Some(Outcome::Refused {
+                    category: RefusalCategory::Safety,
+                    detail: String::new(),
+                }),
+                6,
+            ),
             (Some(failed(FailReason::Provider)), 7),
             (Some(failed(FailReason::Isolation)), 8),
             (Some(Outcome::TimedOut), 124),
@@ -107,7 +150,10 @@ mod tests {
         ];
         for (outcome, expect) in table {
             assert_eq!(code(outcome.as_ref()), expect, "{outcome:?}");
-            assert!(CODES.iter().any(|(known, _)| *known == expect), "{expect} is not in the table");
+            assert!(
+                CODES.iter().any(|(known, _)| *known == expect),
+                "{expect} is not in the table"
+            );
         }
     }
 }

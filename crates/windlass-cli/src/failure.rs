@@ -23,7 +23,11 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: u8, what: impl Into<String>) -> Self {
-        Self { code, what: what.into(), hint: None }
+        Self {
+            code,
+            what: what.into(),
+            hint: None,
+        }
     }
 
     /// Wrong usage or configuration.
@@ -69,15 +73,25 @@ impl Failure {
 /// and without what drives a terminal.
 pub(crate) fn tell_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let values = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
-        let secrets = Secrets::new(values.filter_map(|(_, value)| value.into_string().ok()).map(Secret::new));
+        let values =
+            std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
+        let secrets = Secrets::new(
+            values
+                .filter_map(|(_, value)| value.into_string().ok())
+                .map(Secret::new),
+        );
         // The asynchronous runtime panics where it cannot start a thread.
         if std::thread::Builder::new().spawn(|| ()).is_err() {
             say!("error: no thread or process can be started any more");
-            say!("hint: raise the limit (`ulimit -u`, or `--pids-limit` of the container), or end other programs");
+            say!(
+                "hint: raise the limit (`ulimit -u`, or `--pids-limit` of the container), or end other programs"
+            );
             return;
         }
-        say!("error: this should not happen: {}", message(&secrets.redact(&panic.to_string())));
+        say!(
+            "error: this should not happen: {}",
+            message(&secrets.redact(&panic.to_string()))
+        );
         say!("hint: the session is kept; please report this with what you did before");
     }));
 }
@@ -108,7 +122,9 @@ impl From<StoreError> for Failure {
         };
         let failure = Self::new(code, err.message);
         match err.kind {
-            StoreErrorKind::NotFound => failure.hint("`windlass sessions list` shows the sessions there are"),
+            StoreErrorKind::NotFound => {
+                failure.hint("`windlass sessions list` shows the sessions there are")
+            }
             StoreErrorKind::Full => failure.hint("free some space; what was written is kept"),
             _ => failure,
         }

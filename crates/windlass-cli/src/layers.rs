@@ -48,16 +48,37 @@ pub(crate) struct Prompt {
 
 impl Prompt {
     pub(crate) fn of(inputs: &Inputs<'_>) -> Self {
-        let Inputs { settings, root, redactor, .. } = inputs;
+        let Inputs {
+            settings,
+            root,
+            redactor,
+            ..
+        } = inputs;
         let below = below(root.root(), inputs.cd);
         let places = &settings.places;
-        let look = LookIn { managed: &places.managed_dir, user: &places.config_dir, root, below: &below };
-        let Found { layers: files, skipped } = find(&look);
+        let look = LookIn {
+            managed: &places.managed_dir,
+            user: &places.config_dir,
+            root,
+            below: &below,
+        };
+        let Found {
+            layers: files,
+            skipped,
+        } = find(&look);
         let own = include_str!("system_prompt.md").trim_end();
-        let mut layers = vec![Layer { kind: "windlass", path: None, text: format!("{own}\n") }];
+        let mut layers = vec![Layer {
+            kind: "windlass",
+            path: None,
+            text: format!("{own}\n"),
+        }];
         let clean = |text: &str| redactor.redact(text).into_owned();
         for (at, file) in files.iter().enumerate() {
-            let about = if at == 0 { format!("\n{ABOUT}\n") } else { String::new() };
+            let about = if at == 0 {
+                format!("\n{ABOUT}\n")
+            } else {
+                String::new()
+            };
             let (kind, whose) = match file.whose {
                 Whose::Managed => ("managed", "the administrator"),
                 Whose::User => ("user", "the user"),
@@ -69,26 +90,51 @@ impl Prompt {
                 named(path),
                 within(&clean(&file.text))
             );
-            layers.push(Layer { kind, path: Some(path.clone()), text });
+            layers.push(Layer {
+                kind,
+                path: Some(path.clone()),
+                text,
+            });
         }
-        let profile = settings.profile.as_ref().map(|profile| profile.prompt.as_str());
-        for (kind, words) in [("settings", settings.layers.text("instructions")), ("profile", profile)] {
+        let profile = settings
+            .profile
+            .as_ref()
+            .map(|profile| profile.prompt.as_str());
+        for (kind, words) in [
+            ("settings", settings.layers.text("instructions")),
+            ("profile", profile),
+        ] {
             if let Some(words) = words.map(str::trim).filter(|words| !words.is_empty()) {
-                layers.push(Layer { kind, path: None, text: format!("\n{}\n", clean(words)) });
+                layers.push(Layer {
+                    kind,
+                    path: None,
+                    text: format!("\n{}\n", clean(words)),
+                });
             }
         }
-        layers.push(Layer { kind: "environment", path: None, text: environment(inputs) });
+        layers.push(Layer {
+            kind: "environment",
+            path: None,
+            text: environment(inputs),
+        });
         let instructions = Instructions {
             files: files.into_iter().map(|file| file.file).collect(),
             opening: opening(root.root(), &below),
             names: NAMES.map(str::to_owned).to_vec(),
         };
-        Self { layers, skipped, instructions }
+        Self {
+            layers,
+            skipped,
+            instructions,
+        }
     }
 
     /// All of it but what belongs to the opening of a session.
     pub(crate) fn system(&self) -> String {
-        self.layers.iter().map(|layer| layer.text.as_str()).collect()
+        self.layers
+            .iter()
+            .map(|layer| layer.text.as_str())
+            .collect()
     }
 
     /// What an agent that is not ours does not find by itself: the person's words, and files of the project that it does
@@ -98,7 +144,12 @@ impl Prompt {
             ("project", Some(path)) => !reads(path.rsplit('/').next().unwrap_or_default()),
             (kind, _) => ["managed", "user", "settings", "profile"].contains(&kind),
         };
-        let text: String = self.layers.iter().filter(told).map(|layer| layer.text.as_str()).collect();
+        let text: String = self
+            .layers
+            .iter()
+            .filter(told)
+            .map(|layer| layer.text.as_str())
+            .collect();
         text.trim().to_owned()
     }
 }
@@ -110,7 +161,8 @@ fn within(text: &str) -> String {
     for (at, c) in text.char_indices() {
         let begins = || {
             let rest = text[at + 1..].trim_start_matches(|c: char| c == '/' || c.is_whitespace());
-            rest.get(..TAG.len()).is_some_and(|word| word.eq_ignore_ascii_case(TAG))
+            rest.get(..TAG.len())
+                .is_some_and(|word| word.eq_ignore_ascii_case(TAG))
         };
         if c == '<' && begins() {
             out.push_str("&lt;");
@@ -123,7 +175,13 @@ fn within(text: &str) -> String {
 
 /// A path between quotes.
 fn named(path: &str) -> String {
-    let fits = |c: char| if c.is_control() || matches!(c, '"' | '<' | '>') { '_' } else { c };
+    let fits = |c: char| {
+        if c.is_control() || matches!(c, '"' | '<' | '>') {
+            '_'
+        } else {
+            c
+        }
+    };
     path.chars().map(fits).collect()
 }
 
@@ -138,9 +196,17 @@ fn environment(inputs: &Inputs<'_>) -> String {
         true => "- You work on a private copy of the workspace; it reaches the user as a whole when you are done.\n",
         false => "- You work on the user's files themselves.\n",
     });
-    let blocking: Vec<&str> = inputs.validators.iter().filter(|one| one.blocking()).map(|one| one.name()).collect();
+    let blocking: Vec<&str> = inputs
+        .validators
+        .iter()
+        .filter(|one| one.blocking())
+        .map(|one| one.name())
+        .collect();
     if !blocking.is_empty() {
-        text.push_str(&format!("- These checks must pass when you are done: {}.\n", blocking.join("; ")));
+        text.push_str(&format!(
+            "- These checks must pass when you are done: {}.\n",
+            blocking.join("; ")
+        ));
     }
     text
 }
@@ -149,18 +215,29 @@ fn environment(inputs: &Inputs<'_>) -> String {
 fn opening(root: &Path, below: &str) -> String {
     let mut text = String::new();
     if let Some(branch) = windlass_host::git::branch(root) {
-        text.push_str(&format!("- The git branch was `{branch}` when this session was opened.\n"));
+        text.push_str(&format!(
+            "- The git branch was `{branch}` when this session was opened.\n"
+        ));
     }
     if !below.is_empty() {
-        text.push_str(&format!("- The user was in `{below}/` when this session was opened.\n"));
+        text.push_str(&format!(
+            "- The user was in `{below}/` when this session was opened.\n"
+        ));
     }
     text
 }
 
 /// The directory where the work begins, from the root; empty for the root, and for one that is not in it.
 fn below(root: &Path, cd: Option<&Path>) -> String {
-    let start = cd.map(Path::to_path_buf).or_else(|| std::env::current_dir().ok());
+    let start = cd
+        .map(Path::to_path_buf)
+        .or_else(|| std::env::current_dir().ok());
     let start = start.and_then(|dir| dir.canonicalize().ok());
-    let below = start.as_deref().and_then(|dir| dir.strip_prefix(root).ok()?.to_str());
-    below.filter(|below| !below.contains(char::is_control)).unwrap_or_default().to_owned()
+    let below = start
+        .as_deref()
+        .and_then(|dir| dir.strip_prefix(root).ok()?.to_str());
+    below
+        .filter(|below| !below.contains(char::is_control))
+        .unwrap_or_default()
+        .to_owned()
 }

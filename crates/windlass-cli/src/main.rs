@@ -27,7 +27,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // The sandbox's helper is this program: it must be alone in its process, so it comes before everything else.
-    if std::env::args_os().nth(1).is_some_and(|word| word == sandboxing::HELPER) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == sandboxing::HELPER)
+    {
         return windlass_sandbox::supervise();
     }
     // The most frequent question of scripts is answered before anything is set up.

@@ -47,10 +47,16 @@ impl ModelPlan {
             return Ok(Self::Scripted(script.clone()));
         }
         let recorded = match &agent.cassette {
-            Some(file) if agent.model.is_none() && agent.provider.is_none() => Some(recorded_model(file)?),
+            Some(file) if agent.model.is_none() && agent.provider.is_none() => {
+                Some(recorded_model(file)?)
+            }
             _ => None,
         };
-        let (named, model) = named(agent, recorded.as_deref().or(settings.layers.text("model")), settings)?;
+        let (named, model) = named(
+            agent,
+            recorded.as_deref().or(settings.layers.text("model")),
+            settings,
+        )?;
         let vendor = match named {
             Some(vendor) => vendor,
             None => guess_vendor(model.as_deref(), settings)?,
@@ -59,25 +65,45 @@ impl ModelPlan {
             (Some(model), _) => model,
             (None, Some(model)) => model.to_owned(),
             (None, None) => {
-                return Err(Failure::usage(format!("no model was named for `{}`", vendor.id))
-                    .hint(format!("name one with -m, for example -m {}/MODEL, or set `model`", vendor.id)));
+                return Err(
+                    Failure::usage(format!("no model was named for `{}`", vendor.id)).hint(
+                        format!(
+                            "name one with -m, for example -m {}/MODEL, or set `model`",
+                            vendor.id
+                        ),
+                    ),
+                );
             }
         };
         let (base_url, tape) = (base_url(agent, vendor, settings), Tape::of(agent));
-        Ok(Self::Served { vendor, model, base_url, tape })
+        Ok(Self::Served {
+            vendor,
+            model,
+            base_url,
+            tape,
+        })
     }
 }
 
 impl ModelPlan {
     /// A word about a model that nobody has heard of but that is nearly one we know.
     pub(crate) fn unknown_model(&self) -> Option<String> {
-        let Self::Served { vendor, model, .. } = self else { return None };
+        let Self::Served { vendor, model, .. } = self else {
+            return None;
+        };
         if vendor.local || models::lookup(vendor.id, model).is_some() {
             return None;
         }
-        let rows = || models::model_rows().filter(|row| row.vendor == vendor.id).map(|row| row.name);
+        let rows = || {
+            models::model_rows()
+                .filter(|row| row.vendor == vendor.id)
+                .map(|row| row.name)
+        };
         let near = nearest(model, rows())?;
-        Some(format!("`{model}` is not a model of `{}` that is known here; did you mean `{near}`?", vendor.id))
+        Some(format!(
+            "`{model}` is not a model of `{}` that is known here; did you mean `{near}`?",
+            vendor.id
+        ))
     }
 }
 
@@ -85,8 +111,11 @@ impl ModelPlan {
 fn recorded_model(file: &Path) -> Result<String, Failure> {
     match tape::recorded_model(file)? {
         Some((by, model)) if vendor(&by).is_some() => Ok(format!("{by}/{model}")),
-        _ => Err(Failure::usage(format!("{} does not say which model was asked", file.display()))
-            .hint("name it with -m, as VENDOR/MODEL")),
+        _ => Err(Failure::usage(format!(
+            "{} does not say which model was asked",
+            file.display()
+        ))
+        .hint("name it with -m, as VENDOR/MODEL")),
     }
 }
 
@@ -100,9 +129,10 @@ pub(crate) fn named(
     let (named, model) = split_model(text)?;
     match (settings.layers.text("provider"), named) {
         (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
-        (Some(id), Some(named)) if id != named.id => {
-            Err(Failure::usage(format!("the model names `{}` and --provider says `{id}`", named.id)))
-        }
+        (Some(id), Some(named)) if id != named.id => Err(Failure::usage(format!(
+            "the model names `{}` and --provider says `{id}`",
+            named.id
+        ))),
         (Some(id), _) => Ok((Some(known_vendor(id)?), model)),
         (None, named) => Ok((named, model)),
     }
@@ -110,15 +140,24 @@ pub(crate) fn named(
 
 /// Where a vendor is asked, when it is not its own address.
 pub(crate) fn base_url(agent: &AgentArgs, vendor: &Vendor, settings: &Settings) -> Option<String> {
-    let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
-    agent.base_url.clone().or_else(|| configured.map(str::to_owned))
+    let configured = settings
+        .layers
+        .text(&Settings::named("providers", vendor.id, "base_url"));
+    agent
+        .base_url
+        .clone()
+        .or_else(|| configured.map(str::to_owned))
 }
 
 /// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
 fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
-    let Some(text) = text else { return Ok((None, None)) };
+    let Some(text) = text else {
+        return Ok((None, None));
+    };
     match text.split_once('/') {
-        Some((first, rest)) if vendor(first).is_some() => Ok((vendor(first), Some(rest.to_owned()))),
+        Some((first, rest)) if vendor(first).is_some() => {
+            Ok((vendor(first), Some(rest.to_owned())))
+        }
         Some((first, _)) if nearest(first, VENDORS.iter().map(|v| v.id)).is_some() => {
             known_vendor(first).map(|v| (Some(v), None))
         }
@@ -139,7 +178,8 @@ fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
 
 /// Without a word about it: the vendor that serves this model, else the one whose key is there.
 fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Vendor, Failure> {
-    let serves = |v: &&'static Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
+    let serves =
+        |v: &&'static Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
     if let Some(vendor) = VENDORS.iter().find(serves) {
         return Ok(vendor);
     }
@@ -159,9 +199,16 @@ pub(crate) fn vendor_of(agent: &AgentArgs, model: Option<&str>) -> Option<String
     if agent.script.is_some() {
         return Some("scripted".to_owned());
     }
-    let named = agent.model.as_deref().and_then(|text| text.split_once('/')).and_then(|(first, _)| vendor(first));
+    let named = agent
+        .model
+        .as_deref()
+        .and_then(|text| text.split_once('/'))
+        .and_then(|(first, _)| vendor(first));
     let serves = |v: &&Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
-    agent.provider.clone().or_else(|| Some(named.or_else(|| VENDORS.iter().find(serves))?.id.to_owned()))
+    agent
+        .provider
+        .clone()
+        .or_else(|| Some(named.or_else(|| VENDORS.iter().find(serves))?.id.to_owned()))
 }
 
 /// The model of a vendor that is asked when none is named.
@@ -179,8 +226,9 @@ pub(crate) fn open_workspace(dir: Option<&Path>, home: Option<&Path>) -> Result<
     let start = match dir {
         Some(dir) => dir,
         None => {
-            here = std::env::current_dir()
-                .map_err(|err| Failure::usage(format!("the current directory cannot be used: {err}")))?;
+            here = std::env::current_dir().map_err(|err| {
+                Failure::usage(format!("the current directory cannot be used: {err}"))
+            })?;
             &here
         }
     };
@@ -195,9 +243,13 @@ pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
     let mut text = typed.join(" ");
     if !std::io::stdin().is_terminal() {
         let mut piped = Vec::new();
-        std::io::stdin().lock().take(MAX_TEXT + 1).read_to_end(&mut piped)?;
+        std::io::stdin()
+            .lock()
+            .take(MAX_TEXT + 1)
+            .read_to_end(&mut piped)?;
         if piped.len() as u64 > MAX_TEXT {
-            return Err(Failure::usage("standard input is longer than 4 MiB").hint("attach a file with @path instead"));
+            return Err(Failure::usage("standard input is longer than 4 MiB")
+                .hint("attach a file with @path instead"));
         }
         let piped = String::from_utf8_lossy(&piped);
         if !piped.trim().is_empty() {
@@ -213,9 +265,8 @@ pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
 /// The prompt from the words and the files named `@path`.
 pub(crate) fn prompt(text: String, root: &Root) -> Result<Message, Failure> {
     if text.trim().is_empty() {
-        return Err(
-            Failure::usage("there is no prompt").hint("give one, for example: windlass run \"fix the failing test\"")
-        );
+        return Err(Failure::usage("there is no prompt")
+            .hint("give one, for example: windlass run \"fix the failing test\""));
     }
     attach(text, root)
 }
@@ -224,7 +275,10 @@ pub(crate) fn prompt(text: String, root: &Root) -> Result<Message, Failure> {
 pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
     let mut files = Vec::new();
     for word in text.split_whitespace() {
-        let Some(path) = word.strip_prefix('@').map(|path| path.trim_end_matches([',', '.', ';', ':', ')'])) else {
+        let Some(path) = word
+            .strip_prefix('@')
+            .map(|path| path.trim_end_matches([',', '.', ';', ':', ')']))
+        else {
             continue;
         };
         if path.is_empty() || files.iter().any(|(known, _)| known == path) {
@@ -232,9 +286,17 @@ pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
         }
         let Ok(stat) = root.stat(path) else { continue };
         // By its name, and by what a link of that name leads to.
-        let leads_to = root.resolve(path).map(|resolved| resolved.path).unwrap_or_default();
-        if [path, leads_to.as_str()].into_iter().any(windlass_core::gate::is_credential) {
-            return Err(Failure::usage(format!("`{path}` looks like a secret and is not attached")));
+        let leads_to = root
+            .resolve(path)
+            .map(|resolved| resolved.path)
+            .unwrap_or_default();
+        if [path, leads_to.as_str()]
+            .into_iter()
+            .any(windlass_core::gate::is_credential)
+        {
+            return Err(Failure::usage(format!(
+                "`{path}` looks like a secret and is not attached"
+            )));
         }
         if stat.kind == windlass_core::workspace::FileKind::File {
             let part = attachment(path, root)?;
@@ -243,12 +305,22 @@ pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
     }
     let mut parts = vec![Part::Text { text }];
     parts.extend(files.into_iter().map(|(_, part)| part));
-    Ok(Message { role: Role::User, origin: Origin::Person, parts })
+    Ok(Message {
+        role: Role::User,
+        origin: Origin::Person,
+        parts,
+    })
 }
 
 fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
-    let unusable = |err: windlass_core::workspace::FileError| Failure::usage(format!("@{path}: {err}"));
-    let media_type = match path.rsplit('.').next().map(str::to_ascii_lowercase).as_deref() {
+    let unusable =
+        |err: windlass_core::workspace::FileError| Failure::usage(format!("@{path}: {err}"));
+    let media_type = match path
+        .rsplit('.')
+        .next()
+        .map(str::to_ascii_lowercase)
+        .as_deref()
+    {
         Some("png") => Some("image/png"),
         Some("jpg" | "jpeg") => Some("image/jpeg"),
         Some("gif") => Some("image/gif"),
@@ -257,13 +329,19 @@ fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
     };
     if let Some(media_type) = media_type {
         let bytes = root.read(path, MAX_IMAGE).map_err(unusable)?;
-        return Ok(Part::Image { media_type: media_type.to_owned(), data: STANDARD.encode(&bytes) });
+        return Ok(Part::Image {
+            media_type: media_type.to_owned(),
+            data: STANDARD.encode(&bytes),
+        });
     }
     let bytes = root.read(path, MAX_TEXT).map_err(unusable)?;
     let text = String::from_utf8(bytes).map_err(|_| {
-        Failure::usage(format!("@{path} is not UTF-8 text")).hint("only text and pictures can be attached")
+        Failure::usage(format!("@{path} is not UTF-8 text"))
+            .hint("only text and pictures can be attached")
     })?;
-    Ok(Part::Text { text: format!("\n<file path=\"{path}\">\n{text}\n</file>") })
+    Ok(Part::Text {
+        text: format!("\n<file path=\"{path}\">\n{text}\n</file>"),
+    })
 }
 
 #[cfg(test)]
@@ -277,24 +355,41 @@ mod tests {
         std::fs::write(dir.path().join("a.txt"), "inside").unwrap();
         std::fs::write(dir.path().join(".env"), "KEY=1").unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let message = attach("look at @a.txt, and mail me@example.org @nothing".into(), &root).unwrap();
+        let message = attach(
+            "look at @a.txt, and mail me@example.org @nothing".into(),
+            &root,
+        )
+        .unwrap();
         assert_eq!(message.parts.len(), 2);
-        assert!(message.text().contains("<file path=\"a.txt\">\ninside\n</file>"));
+        assert!(
+            message
+                .text()
+                .contains("<file path=\"a.txt\">\ninside\n</file>")
+        );
         assert!(attach("see @.env".into(), &root).is_err());
         std::os::unix::fs::symlink(".env", dir.path().join("notes.txt")).unwrap();
         assert!(attach("see @notes.txt".into(), &root).is_err());
         std::fs::write(dir.path().join("b.png"), "foob").unwrap();
         let message = attach("see @b.png".into(), &root).unwrap();
-        let picture = Part::Image { media_type: "image/png".into(), data: "Zm9vYg==".into() };
+        let picture = Part::Image {
+            media_type: "image/png".into(),
+            data: "Zm9vYg==".into(),
+        };
         assert_eq!(message.parts[1], picture);
     }
 
     #[test]
     fn a_model_names_its_vendor_before_the_first_slash() {
         let (vendor, model) = split_model(Some("openrouter/meta/llama")).unwrap();
-        assert_eq!((vendor.map(|v| v.id), model.as_deref()), (Some("openrouter"), Some("meta/llama")));
+        assert_eq!(
+            (vendor.map(|v| v.id), model.as_deref()),
+            (Some("openrouter"), Some("meta/llama"))
+        );
         let (vendor, model) = split_model(Some("meta-llama/Llama-4")).unwrap();
-        assert_eq!((vendor.is_none(), model.as_deref()), (true, Some("meta-llama/Llama-4")));
+        assert_eq!(
+            (vendor.is_none(), model.as_deref()),
+            (true, Some("meta-llama/Llama-4"))
+        );
         let text = split_model(Some("antropic/x")).err().unwrap().text();
         assert!(text.contains("did you mean `anthropic`"), "{text}");
     }

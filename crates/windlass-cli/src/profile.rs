@@ -116,7 +116,9 @@ impl Profile {
             Some(one) => Self {
                 name: name.to_owned(),
                 mode: one.mode,
-                tools: one.tools.map(|tools| tools.iter().map(|tool| (*tool).to_owned()).collect()),
+                tools: one
+                    .tools
+                    .map(|tools| tools.iter().map(|tool| (*tool).to_owned()).collect()),
                 prompt: one.prompt.trim().to_owned(),
                 in_place: one.in_place,
                 lands_nothing: one.lands_nothing,
@@ -142,7 +144,9 @@ impl Profile {
                 profile.lands_nothing = true;
                 profile.in_place = true;
                 profile.ceilings = ONLY_LOOKS.to_vec();
-                profile.tools.get_or_insert_with(|| LOOKING.iter().map(|tool| (*tool).to_owned()).collect());
+                profile
+                    .tools
+                    .get_or_insert_with(|| LOOKING.iter().map(|tool| (*tool).to_owned()).collect());
             }
             Some("patch") => profile.mode = RunMode::Patch,
             Some(_) => profile.mode = RunMode::Full,
@@ -164,12 +168,16 @@ impl Profile {
 
     /// Whether it takes a tool away.
     pub(crate) fn lacks(&self, tool: &str) -> bool {
-        self.tools.as_ref().is_some_and(|tools| !tools.iter().any(|known| glob_match(known, tool)))
+        self.tools
+            .as_ref()
+            .is_some_and(|tools| !tools.iter().any(|known| glob_match(known, tool)))
     }
 }
 
 fn unknown(name: &str, layers: &Layers<'_>) -> Failure {
-    let named = layers.iter().filter_map(|(key, _)| key.strip_prefix("profiles.")?.split('.').next());
+    let named = layers
+        .iter()
+        .filter_map(|(key, _)| key.strip_prefix("profiles.")?.split('.').next());
     let mut known: Vec<&str> = BUILTIN.iter().map(|one| one.name).chain(named).collect();
     known.dedup();
     let failure = Failure::usage(format!("there is no profile `{name}`"));

@@ -24,7 +24,10 @@ pub(crate) fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failu
 }
 
 /// The same, where our own are made already.
-pub(crate) fn with_programs(mut own: Vec<Arc<dyn Tool>>, settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+pub(crate) fn with_programs(
+    mut own: Vec<Arc<dyn Tool>>,
+    settings: &Settings,
+) -> Result<Vec<Arc<dyn Tool>>, Failure> {
     own.extend(program_tools(settings)?);
     Ok(own)
 }
@@ -36,20 +39,35 @@ pub(crate) fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
 
 /// The tools that the settings describe, in the order of their names.
 fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    let named = settings.layers.iter().filter_map(|(key, _)| key.strip_prefix("tools.")?.rsplit_once('.'));
-    let names: BTreeSet<String> = named.map(|(name, _)| name.trim_matches('"').to_owned()).collect();
-    names.iter().map(|name| program_tool(settings, name)).collect()
+    let named = settings
+        .layers
+        .iter()
+        .filter_map(|(key, _)| key.strip_prefix("tools.")?.rsplit_once('.'));
+    let names: BTreeSet<String> = named
+        .map(|(name, _)| name.trim_matches('"').to_owned())
+        .collect();
+    names
+        .iter()
+        .map(|name| program_tool(settings, name))
+        .collect()
 }
 
 fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Failure> {
     let key = |what: &str| Settings::named("tools", name, what);
     let wrong = |what: &str, why: String| {
-        let place = settings.layers.get(&key(what)).map(|setting| format!("{}: ", setting.origin));
-        Failure::usage(format!("{}the tool `{name}` cannot be used: {why}", place.unwrap_or_default()))
+        let place = settings
+            .layers
+            .get(&key(what))
+            .map(|setting| format!("{}: ", setting.origin));
+        Failure::usage(format!(
+            "{}the tool `{name}` cannot be used: {why}",
+            place.unwrap_or_default()
+        ))
     };
     let Some(command) = settings.layers.texts(&key("command")) else {
-        return Err(wrong("effect", "it names no program".into())
-            .hint(format!("say which: `command = [\"PROGRAM\", \"ARGUMENT\"]` below `[tools.{name}]`")));
+        return Err(wrong("effect", "it names no program".into()).hint(format!(
+            "say which: `command = [\"PROGRAM\", \"ARGUMENT\"]` below `[tools.{name}]`"
+        )));
     };
     let effect = match settings.layers.text(&key("effect")) {
         Some("read") => Effect::Read,
@@ -67,21 +85,31 @@ fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Failur
     let schema = match settings.layers.text(&key("schema")) {
         None => json!({ "type": "object", "properties": {}, "additionalProperties": false }),
         Some(text) => {
-            let schema: Value =
-                serde_json::from_str(text).map_err(|err| wrong("schema", format!("`schema` is not JSON: {err}")))?;
+            let schema: Value = serde_json::from_str(text)
+                .map_err(|err| wrong("schema", format!("`schema` is not JSON: {err}")))?;
             windlass_engine::check_schema(&schema)
                 .map_err(|err| wrong("schema", format!("`schema` is not a JSON Schema: {err}")))?;
             schema
         }
     };
-    let seconds = settings.layers.number(&key("timeout_s")).unwrap_or(DEFAULT_TIMEOUT);
+    let seconds = settings
+        .layers
+        .number(&key("timeout_s"))
+        .unwrap_or(DEFAULT_TIMEOUT);
     if !(0.1..=MAX_TIMEOUT).contains(&seconds) {
-        return Err(wrong("timeout_s", format!("`timeout_s` is a number of seconds, from 0.1 to {MAX_TIMEOUT}")));
+        return Err(wrong(
+            "timeout_s",
+            format!("`timeout_s` is a number of seconds, from 0.1 to {MAX_TIMEOUT}"),
+        ));
     }
     let tool = ProcessTool {
         name: name.to_owned(),
         command: command.to_vec(),
-        description: settings.layers.text(&key("description")).unwrap_or_default().to_owned(),
+        description: settings
+            .layers
+            .text(&key("description"))
+            .unwrap_or_default()
+            .to_owned(),
         schema,
         effect,
         timeout: Duration::from_secs_f64(seconds),

@@ -22,11 +22,23 @@ pub(crate) struct RunFlags {
 impl RunFlags {
     /// The flags that were typed now, with paths that mean the same from every directory.
     pub(crate) fn new(agent: &AgentArgs, limits: &LimitArgs, contract: &ContractArgs) -> Self {
-        let mut flags = Self { agent: agent.clone(), limits: limits.clone(), contract: contract.clone() };
-        let paths =
-            [&mut flags.agent.script, &mut flags.agent.record, &mut flags.agent.cassette, &mut flags.contract.patch];
+        let mut flags = Self {
+            agent: agent.clone(),
+            limits: limits.clone(),
+            contract: contract.clone(),
+        };
+        let paths = [
+            &mut flags.agent.script,
+            &mut flags.agent.record,
+            &mut flags.agent.cassette,
+            &mut flags.contract.patch,
+        ];
         paths.into_iter().flatten().for_each(make_absolute);
-        if let Some(schema) = flags.agent.json_schema.as_mut().filter(|schema| !schema.trim_start().starts_with('{'))
+        if let Some(schema) = flags
+            .agent
+            .json_schema
+            .as_mut()
+            .filter(|schema| !schema.trim_start().starts_with('{'))
             && let Ok(path) = std::path::absolute(&*schema)
         {
             *schema = path.display().to_string();
@@ -38,14 +50,24 @@ impl RunFlags {
 
     /// The flags that were given, for the log.
     pub(crate) fn save(&self) -> SavedFlags {
-        given(&self.agent).overridden_by(given(&self.limits)).overridden_by(given(&self.contract))
+        given(&self.agent)
+            .overridden_by(given(&self.limits))
+            .overridden_by(given(&self.contract))
     }
 
     /// Reads flags of the log. A run is not resumed with a flag that is unknown here, or whose value was redacted:
     /// without it the run could be looser than it was.
     pub(crate) fn load(saved: &SavedFlags) -> Result<Self, Failure> {
-        let (agent, limits, contract) = (names::<AgentArgs>(), names::<LimitArgs>(), names::<ContractArgs>());
-        let known = |name: &str| [&agent, &limits, &contract].into_iter().any(|names| names.contains_key(name));
+        let (agent, limits, contract) = (
+            names::<AgentArgs>(),
+            names::<LimitArgs>(),
+            names::<ContractArgs>(),
+        );
+        let known = |name: &str| {
+            [&agent, &limits, &contract]
+                .into_iter()
+                .any(|names| names.contains_key(name))
+        };
         for (name, value) in saved.iter() {
             if !known(name) || matches!(value, FlagValue::Other(_)) {
                 return Err(refused(name, "which this version does not know"));
@@ -54,7 +76,11 @@ impl RunFlags {
                 return Err(refused(name, "whose value holds a secret and is not kept"));
             }
         }
-        Ok(Self { agent: read(saved, &agent)?, limits: read(saved, &limits)?, contract: read(saved, &contract)? })
+        Ok(Self {
+            agent: read(saved, &agent)?,
+            limits: read(saved, &limits)?,
+            contract: read(saved, &contract)?,
+        })
     }
 
     /// The flags that say who works, as far as they are known here: enough for another run.
@@ -88,19 +114,33 @@ impl RunFlags {
             let name = flag.trim_start_matches('-').replace('-', "_");
             if !saved.unset(&name) {
                 let all: Vec<String> = saved.iter().map(|(name, _)| typed(name)).collect();
-                let all = if all.is_empty() { "no flags".to_owned() } else { all.join(", ") };
-                return Err(Failure::usage(format!("the run was not started with {}", typed(&name)))
-                    .hint(format!("it was started with {all}")));
+                let all = if all.is_empty() {
+                    "no flags".to_owned()
+                } else {
+                    all.join(", ")
+                };
+                return Err(Failure::usage(format!(
+                    "the run was not started with {}",
+                    typed(&name)
+                ))
+                .hint(format!("it was started with {all}")));
             }
         }
-        let mut flags = Self::load(&saved.overridden_by(given(agent)).overridden_by(given(limits)))?;
+        let mut flags = Self::load(
+            &saved
+                .overridden_by(given(agent))
+                .overridden_by(given(limits)),
+        )?;
         flags.agent.cd = Some(workspace.to_path_buf());
         Ok(flags)
     }
 }
 
 /// One set of flags on top of another.
-pub(crate) fn over<T: Serialize + DeserializeOwned + Default>(below: &T, above: &T) -> Result<T, Failure> {
+pub(crate) fn over<T: Serialize + DeserializeOwned + Default>(
+    below: &T,
+    above: &T,
+) -> Result<T, Failure> {
     read(&given(below).overridden_by(given(above)), &names::<T>())
 }
 
@@ -112,7 +152,10 @@ fn make_absolute(path: &mut PathBuf) {
 
 /// The flags of a set that were given.
 fn given<T: Serialize>(set: &T) -> SavedFlags {
-    object(set).into_iter().filter_map(|(name, value)| Some((name, flag_value(value)?))).collect()
+    object(set)
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, flag_value(value)?)))
+        .collect()
 }
 
 /// The names of the flags of a set.
@@ -132,21 +175,34 @@ fn flag_value(value: Value) -> Option<FlagValue> {
     match value {
         Value::Null | Value::Bool(false) | Value::Object(_) => None,
         Value::Bool(true) => Some(FlagValue::Switch(true)),
-        Value::Number(number) => {
-            Some(number.as_u64().map_or_else(|| FlagValue::Text(number.to_string()), FlagValue::Number))
-        }
+        Value::Number(number) => Some(
+            number
+                .as_u64()
+                .map_or_else(|| FlagValue::Text(number.to_string()), FlagValue::Number),
+        ),
         Value::String(text) => Some(FlagValue::Text(text)),
         Value::Array(items) if items.is_empty() => None,
-        Value::Array(items) => {
-            Some(FlagValue::List(items.iter().filter_map(Value::as_str).map(str::to_owned).collect()))
-        }
+        Value::Array(items) => Some(FlagValue::List(
+            items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        )),
     }
 }
 
 /// Reads the flags of one set.
 fn read<T: DeserializeOwned>(saved: &SavedFlags, names: &Map<String, Value>) -> Result<T, Failure> {
     let own = saved.iter().filter(|(name, _)| names.contains_key(*name));
-    let own = own.map(|(name, value)| (name.to_owned(), serde_json::to_value(value).unwrap_or_default())).collect();
+    let own = own
+        .map(|(name, value)| {
+            (
+                name.to_owned(),
+                serde_json::to_value(value).unwrap_or_default(),
+            )
+        })
+        .collect();
     serde_json::from_value(Value::Object(own)).map_err(|err| {
         Failure::usage(format!("the flags of this run cannot be read: {err}"))
             .hint("give the prompt and the flags anew")
@@ -163,8 +219,9 @@ fn texts(value: &FlagValue) -> impl Iterator<Item = &String> {
 
 fn refused(name: &str, why: &str) -> Failure {
     let flag = typed(name);
-    Failure::usage(format!("this run was started with {flag}, {why}"))
-        .hint(format!("resume it without that flag (`--unset {name}`), or give the prompt and the flags anew"))
+    Failure::usage(format!("this run was started with {flag}, {why}")).hint(format!(
+        "resume it without that flag (`--unset {name}`), or give the prompt and the flags anew"
+    ))
 }
 
 /// A flag as it is typed.
@@ -183,13 +240,30 @@ mod tests {
 
     #[test]
     fn only_given_flags_are_saved_and_come_back() {
-        let agent = AgentArgs { model: Some("m".into()), yes: true, ..AgentArgs::default() };
-        let contract = ContractArgs { validate: vec!["make".into()], ..ContractArgs::default() };
+        let agent = AgentArgs {
+            model: Some("m".into()),
+            yes: true,
+            ..AgentArgs::default()
+        };
+        let contract = ContractArgs {
+            validate: vec!["make".into()],
+            ..ContractArgs::default()
+        };
         let flags = RunFlags::new(&agent, &LimitArgs::default(), &contract).save();
-        assert_eq!(serde_json::to_string(&flags).unwrap(), r#"{"model":"m","validate":["make"],"yes":true}"#);
-        let now = AgentArgs { model: Some("n".into()), ..AgentArgs::default() };
-        let back = RunFlags::resumed(flags, &[], &now, &LimitArgs::default(), Path::new("/w")).unwrap();
-        assert_eq!((back.agent.model.as_deref(), back.agent.yes), (Some("n"), true));
+        assert_eq!(
+            serde_json::to_string(&flags).unwrap(),
+            r#"{"model":"m","validate":["make"],"yes":true}"#
+        );
+        let now = AgentArgs {
+            model: Some("n".into()),
+            ..AgentArgs::default()
+        };
+        let back =
+            RunFlags::resumed(flags, &[], &now, &LimitArgs::default(), Path::new("/w")).unwrap();
+        assert_eq!(
+            (back.agent.model.as_deref(), back.agent.yes),
+            (Some("n"), true)
+        );
         assert_eq!(back.contract.validate, ["make"]);
         assert!(RunFlags::default().save().is_empty());
     }
@@ -198,10 +272,18 @@ mod tests {
     fn check_unset(flags: &[&str], expect: Result<bool, &str>) {
         let unset: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let start = saved(r#"{"max_steps":"3","yes":true}"#);
-        let resumed = RunFlags::resumed(start, &unset, &AgentArgs::default(), &LimitArgs::default(), Path::new("/w"));
+        let resumed = RunFlags::resumed(
+            start,
+            &unset,
+            &AgentArgs::default(),
+            &LimitArgs::default(),
+            Path::new("/w"),
+        );
         match (resumed, expect) {
             (Ok(flags), Ok(yes)) => assert_eq!(flags.agent.yes, yes),
-            (Err(failure), Err(text)) => assert!(format!("{failure:?}").contains(text), "{failure:?}"),
+            (Err(failure), Err(text)) => {
+                assert!(format!("{failure:?}").contains(text), "{failure:?}")
+            }
             (got, expect) => panic!("{got:?} instead of {expect:?}"),
         }
     }
@@ -221,9 +303,20 @@ mod tests {
         assert_eq!(RunFlags::load_model(&newer).model.as_deref(), Some("m"));
         let unset = ["unheard-of".to_owned()];
         assert!(
-            RunFlags::resumed(newer, &unset, &AgentArgs::default(), &LimitArgs::default(), Path::new("/w")).is_ok()
+            RunFlags::resumed(
+                newer,
+                &unset,
+                &AgentArgs::default(),
+                &LimitArgs::default(),
+                Path::new("/w")
+            )
+            .is_ok()
         );
-        for strange in [r#"{"model":1}"#, r#"{"yes":"maybe"}"#, r#"{"model":"[redacted by windlass: secret]"}"#] {
+        for strange in [
+            r#"{"model":1}"#,
+            r#"{"yes":"maybe"}"#,
+            r#"{"model":"[redacted by windlass: secret]"}"#,
+        ] {
             assert!(RunFlags::load(&saved(strange)).is_err(), "{strange}");
         }
     }

@@ -96,11 +96,19 @@ pub(crate) enum MeteringPlan {
 
 impl RuntimePlan {
     /// Who works, and how that was found where nobody named one.
-    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<(Self, Option<Choice>), Failure> {
+    pub(crate) fn of(
+        agent: &AgentArgs,
+        settings: &Settings,
+    ) -> Result<(Self, Option<Choice>), Failure> {
         options::check_names(settings)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
-        let Some(asked) = choice::asked_by(name) else { return Ok((Self::named(name, agent, settings)?, None)) };
-        let needs = needs_of(&asked?, settings.profile.as_ref().map(|profile| profile.mode));
+        let Some(asked) = choice::asked_by(name) else {
+            return Ok((Self::named(name, agent, settings)?, None));
+        };
+        let needs = needs_of(
+            &asked?,
+            settings.profile.as_ref().map(|profile| profile.mode),
+        );
         let standings = Ground::new(agent, settings)?.standings()?;
         let choice = choose(&standings, needs, settings.layers.texts("runtime_order"))?;
         match &choice.chosen {
@@ -118,14 +126,22 @@ impl RuntimePlan {
         if let Some(own) = own.iter().find(|own| own.name == name) {
             return foreign(own.known, Whose::Own(&own.name), agent, settings);
         }
-        let known = RUNTIMES.iter().find(|known| known.name == name).ok_or_else(|| unknown(name, &own))?;
+        let known = RUNTIMES
+            .iter()
+            .find(|known| known.name == name)
+            .ok_or_else(|| unknown(name, &own))?;
         if known.program.is_some() {
             return foreign(known, Whose::Known, agent, settings);
         }
-        let only_foreign = [("--auth", agent.auth.is_some()), ("--metering", agent.metering.is_some())];
+        let only_foreign = [
+            ("--auth", agent.auth.is_some()),
+            ("--metering", agent.metering.is_some()),
+        ];
         if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage(format!("{flag} is for agents that are not ours, and `{name}` is"))
-                .hint("leave it out, or name another runtime with --runtime"));
+            return Err(Failure::usage(format!(
+                "{flag} is for agents that are not ours, and `{name}` is"
+            ))
+            .hint("leave it out, or name another runtime with --runtime"));
         }
         Ok(Self::Ours(known.kind, ModelPlan::of(agent, settings)?))
     }
@@ -177,11 +193,23 @@ impl RuntimePlan {
 
 /// Wishes about how a model answers that a foreign agent cannot be told.
 fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
-    let all = RUNTIMES.iter().find(|known| known.kind == Kind::Native).map_or(&[][..], |known| known.hears);
+    let all = RUNTIMES
+        .iter()
+        .find(|known| known.kind == Kind::Native)
+        .map_or(&[][..], |known| known.hears);
     let set = |key: &&&str| settings.layers.get(key).is_some() && !plan.known.hears.contains(*key);
-    let unheard: Vec<String> = all.iter().filter(set).map(|key| format!("`{key}`")).collect();
-    (!unheard.is_empty())
-        .then(|| format!("{} cannot be told {}: it works as if nobody had said so", plan.name, unheard.join(", ")))
+    let unheard: Vec<String> = all
+        .iter()
+        .filter(set)
+        .map(|key| format!("`{key}`"))
+        .collect();
+    (!unheard.is_empty()).then(|| {
+        format!(
+            "{} cannot be told {}: it works as if nobody had said so",
+            plan.name,
+            unheard.join(", ")
+        )
+    })
 }
 
 /// By which name an agent was asked for.
@@ -200,8 +228,16 @@ pub(crate) fn unknown(name: &str, own: &[Own]) -> Failure {
     let own = own.iter().map(|own| own.name.as_str());
     let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
     // The beginning of a name says which one is meant, where it is of one alone.
-    let begun: Vec<&str> = all.iter().copied().filter(|known| known.starts_with(name) && !name.is_empty()).collect();
-    let near = if let [one] = begun[..] { Some(one) } else { nearest(name, all.iter().copied().chain(["auto"])) };
+    let begun: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|known| known.starts_with(name) && !name.is_empty())
+        .collect();
+    let near = if let [one] = begun[..] {
+        Some(one)
+    } else {
+        nearest(name, all.iter().copied().chain(["auto"]))
+    };
     match near {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!(
@@ -218,18 +254,37 @@ fn foreign(
     settings: &Settings,
 ) -> Result<RuntimePlan, Failure> {
     if agent.script.is_some() {
-        return Err(Failure::usage("a foreign agent is not played by a script: it asks a served model")
-            .hint("leave --script out, or use the built-in agent"));
+        return Err(Failure::usage(
+            "a foreign agent is not played by a script: it asks a served model",
+        )
+        .hint("leave --script out, or use the built-in agent"));
     }
     let (table, command) = match whose {
         Whose::Known => (known.name, None),
         Whose::Own(name) => (name, None),
         Whose::Command(command) => (known.name, Some(command)),
     };
-    let Given { command: configured, auth, metering, login_file: file, mut options } = Given::read(table, settings)?;
-    let (auth, metering) = (agent.auth.clone().or(auth), agent.metering.clone().or(metering));
-    let mut words: Vec<String> = command.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-    let named = if words.is_empty() { None } else { Some(words.remove(0)) };
+    let Given {
+        command: configured,
+        auth,
+        metering,
+        login_file: file,
+        mut options,
+    } = Given::read(table, settings)?;
+    let (auth, metering) = (
+        agent.auth.clone().or(auth),
+        agent.metering.clone().or(metering),
+    );
+    let mut words: Vec<String> = command
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    let named = if words.is_empty() {
+        None
+    } else {
+        Some(words.remove(0))
+    };
     let named = named.or(configured);
     if let (Whose::Own(name), None) = (whose, &named) {
         return Err(own::no_command(name));
@@ -242,29 +297,42 @@ fn foreign(
     let (vendor, mut model) = plan::named(agent, settings.layers.text("model"), settings)?;
     let login = auth.as_deref() == Some("login");
     if login && known.login.is_none() {
-        return Err(Failure::usage(format!("`{table}` has no sign-in of its own"))
-            .hint("leave `--auth login` out: it works with your key, which it never sees"));
+        return Err(
+            Failure::usage(format!("`{table}` has no sign-in of its own"))
+                .hint("leave `--auth login` out: it works with your key, which it never sees"),
+        );
     }
     let metering = metering_plan(table, login, metering.as_deref(), settings)?;
     if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
         let why = "what an agent sends to its model can only be counted where its network is its own, and with \
                    `--net open` it is the machine's";
-        return Err(
-            Failure::new(crate::exit::ISOLATION, why).hint("leave it off, or allow hosts by name: --net allow:HOST")
-        );
+        return Err(Failure::new(crate::exit::ISOLATION, why)
+            .hint("leave it off, or allow hosts by name: --net allow:HOST"));
     }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
-        (None, Some(login_file(known, table, file.as_deref())?), hosts)
+        (
+            None,
+            Some(login_file(known, table, file.as_deref())?),
+            hosts,
+        )
     } else {
         let upstream = upstream(known, table, vendor, agent, settings)?;
         if known.needs_model && model.is_none() {
-            model =
-                Some(plan::default_model(upstream.vendor).ok_or_else(|| no_model(table, upstream.vendor))?.to_owned());
+            model = Some(
+                plan::default_model(upstream.vendor)
+                    .ok_or_else(|| no_model(table, upstream.vendor))?
+                    .to_owned(),
+            );
         }
         (Some(upstream), None, Vec::new())
     };
-    options::tell_thinking((known, table), agent.reasoning_effort.is_some(), settings, &mut options)?;
+    options::tell_thinking(
+        (known, table),
+        agent.reasoning_effort.is_some(),
+        settings,
+        &mut options,
+    )?;
     options::tell_sampling(known, settings, &mut options);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
@@ -290,28 +358,49 @@ fn upstream(
 ) -> Result<Upstream, Failure> {
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let played = agent.cassette.is_some();
-    let has_key = |vendor: &&'static Vendor| played || crate::wire::key(settings, vendor, &credentials).is_some();
+    let has_key = |vendor: &&'static Vendor| {
+        played || crate::wire::key(settings, vendor, &credentials).is_some()
+    };
     let vendor = match named {
         Some(vendor) => vendor,
-        None => {
-            known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).find(has_key).ok_or_else(|| {
-                let keys: Vec<&str> =
-                    known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)?.key_env).collect();
+        None => known
+            .vendors
+            .iter()
+            .filter_map(|id| windlass_providers::vendor(id))
+            .find(has_key)
+            .ok_or_else(|| {
+                let keys: Vec<&str> = known
+                    .vendors
+                    .iter()
+                    .filter_map(|id| windlass_providers::vendor(id)?.key_env)
+                    .collect();
                 Failure::new(
                     crate::exit::PROVIDER,
-                    format!("no key for the model of `{name}`: {} is not set", keys.join(" or ")),
+                    format!(
+                        "no key for the model of `{name}`: {} is not set",
+                        keys.join(" or ")
+                    ),
                 )
                 .hint(no_key_hint(known, keys.first().unwrap_or(&"KEY")))
-            })?
-        }
+            })?,
     };
     if !known.speaks.contains(&vendor.protocol) {
-        let fit: Vec<&str> =
-            VENDORS.iter().filter(|vendor| known.speaks.contains(&vendor.protocol)).map(|vendor| vendor.id).collect();
-        return Err(Failure::usage(format!("`{name}` does not speak the way `{}` is asked", vendor.id))
-            .hint(format!("vendors that it can ask: {}", fit.join(", "))));
+        let fit: Vec<&str> = VENDORS
+            .iter()
+            .filter(|vendor| known.speaks.contains(&vendor.protocol))
+            .map(|vendor| vendor.id)
+            .collect();
+        return Err(Failure::usage(format!(
+            "`{name}` does not speak the way `{}` is asked",
+            vendor.id
+        ))
+        .hint(format!("vendors that it can ask: {}", fit.join(", "))));
     }
-    Ok(Upstream { vendor, base_url: plan::base_url(agent, vendor, settings), tape: Tape::of(agent) })
+    Ok(Upstream {
+        vendor,
+        base_url: plan::base_url(agent, vendor, settings),
+        tape: Tape::of(agent),
+    })
 }
 
 fn no_key_hint(known: &Known, variable: &str) -> String {
@@ -326,7 +415,12 @@ fn no_key_hint(known: &Known, variable: &str) -> String {
 }
 
 /// Decision 9: what cannot be counted has to be accepted in so many words.
-fn metering_plan(name: &str, login: bool, said: Option<&str>, settings: &Settings) -> Result<MeteringPlan, Failure> {
+fn metering_plan(
+    name: &str,
+    login: bool,
+    said: Option<&str>,
+    settings: &Settings,
+) -> Result<MeteringPlan, Failure> {
     match (login, said) {
         (false, None | Some("wire")) => Ok(MeteringPlan::Wire),
         (false, Some(_)) => Err(Failure::usage("with a key the model traffic goes through us, and is counted there")
@@ -356,17 +450,33 @@ fn metering_plan(name: &str, login: bool, said: Option<&str>, settings: &Setting
 }
 
 fn no_model(name: &str, vendor: &Vendor) -> Failure {
-    Failure::usage(format!("`{name}` has to be told its model, and none was named for `{}`", vendor.id))
-        .hint(format!("name one with -m, for example -m {}/MODEL, or set `model`", vendor.id))
+    Failure::usage(format!(
+        "`{name}` has to be told its model, and none was named for `{}`",
+        vendor.id
+    ))
+    .hint(format!(
+        "name one with -m, for example -m {}/MODEL, or set `model`",
+        vendor.id
+    ))
 }
 
-fn login_file(known: &Known, name: &str, configured: Option<&str>) -> Result<(PathBuf, String), Failure> {
+fn login_file(
+    known: &Known,
+    name: &str,
+    configured: Option<&str>,
+) -> Result<(PathBuf, String), Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let below = configured.or(known.login.and_then(|login| login.file)).ok_or_else(|| {
-        Failure::usage(format!("it is not known where `{name}` keeps its sign-in"))
-            .hint(format!("set `runtimes.{name}.login_file` to its path below your home"))
-    })?;
-    if !Path::new(below).components().all(|part| matches!(part, std::path::Component::Normal(_))) {
+    let below = configured
+        .or(known.login.and_then(|login| login.file))
+        .ok_or_else(|| {
+            Failure::usage(format!("it is not known where `{name}` keeps its sign-in")).hint(
+                format!("set `runtimes.{name}.login_file` to its path below your home"),
+            )
+        })?;
+    if !Path::new(below)
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)))
+    {
         return Err(Failure::usage(format!(
             "`runtimes.{name}.login_file` is `{below}`, which is no path below your home"
         ))
@@ -389,21 +499,29 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
     if hosts.is_empty() {
         return Ok(Vec::new());
     }
-    match format!("allow:{}", hosts.join(",")).parse().map_err(|why: String| Failure::usage(why))? {
+    match format!("allow:{}", hosts.join(","))
+        .parse()
+        .map_err(|why: String| Failure::usage(why))?
+    {
         NetPolicy::Hosts(rules) => Ok(rules),
         NetPolicy::Off | NetPolicy::Loopback | NetPolicy::Open => Ok(Vec::new()),
     }
 }
 
 /// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
-pub(crate) fn find_program(known: &Known, named: Option<&str>, settings: &Settings) -> Result<Program, Failure> {
+pub(crate) fn find_program(
+    known: &Known,
+    named: Option<&str>,
+    settings: &Settings,
+) -> Result<Program, Failure> {
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
     let own = installed.program(known).filter(|_| named.is_none());
     let own = own.map(|program| program.display().to_string());
     let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
-        Failure::usage("acp: names no command")
-            .hint("name the agent's program and its words, as in `--runtime \"acp:my-agent --acp\"`")
+        Failure::usage("acp: names no command").hint(
+            "name the agent's program and its words, as in `--runtime \"acp:my-agent --acp\"`",
+        )
     })?;
     installed.search().find(wanted).map_err(|why| {
         let failure = Failure::usage(why);
@@ -419,7 +537,18 @@ pub(crate) fn find_program(known: &Known, named: Option<&str>, settings: &Settin
 
 /// A name that can be the name of a folder.
 fn plain_name(program: &Path) -> String {
-    let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
-    if plain.is_empty() { "agent".to_owned() } else { plain }
+    let name = program
+        .file_stem()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let plain: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .take(40)
+        .collect();
+    if plain.is_empty() {
+        "agent".to_owned()
+    } else {
+        plain
+    }
 }

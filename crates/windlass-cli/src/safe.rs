@@ -17,7 +17,11 @@ const END_CHARS: usize = 1_000;
 /// No escape sequences, no control characters but newline and tab, nothing that turns the direction of writing or
 /// cannot be seen.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    if text.chars().all(safe) { text.into() } else { text.chars().filter(|c| safe(*c)).collect::<String>().into() }
+    if text.chars().all(safe) {
+        text.into()
+    } else {
+        text.chars().filter(|c| safe(*c)).collect::<String>().into()
+    }
 }
 
 /// The same on one line: a line end in a name must not begin a line of ours.
@@ -90,14 +94,22 @@ fn ends(line: &str) -> Cow<'_, str> {
     }
     let head: String = line.chars().take(END_CHARS).collect();
     let tail: String = line.chars().skip(count - END_CHARS).collect();
-    format!("{head} ‹{} characters are NOT shown› {tail}", count - 2 * END_CHARS).into()
+    format!(
+        "{head} ‹{} characters are NOT shown› {tail}",
+        count - 2 * END_CHARS
+    )
+    .into()
 }
 
 fn safe(c: char) -> bool {
     match c {
         '\n' | '\t' => true,
         // Characters that turn the direction of writing, that have no width, that end a line, or that only tag others.
-        '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{200b}'..='\u{200f}' | '\u{61c}' | '\u{feff}' => false,
+        '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{61c}'
+        | '\u{feff}' => false,
         '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' => false,
         c => !c.is_control(),
     }
@@ -124,13 +136,19 @@ pub(crate) fn json_line(value: &impl Serialize) -> String {
 
 /// Writes a value as JSON: what a terminal must not see is escaped, so that nothing is lost.
 pub(crate) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<()> {
-    value.serialize(&mut serde_json::Serializer::with_formatter(to, SafeJson)).map_err(io::Error::from)
+    value
+        .serialize(&mut serde_json::Serializer::with_formatter(to, SafeJson))
+        .map_err(io::Error::from)
 }
 
 struct SafeJson;
 
 impl Formatter for SafeJson {
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         let mut rest = fragment;
         while let Some((at, c)) = rest.char_indices().find(|(_, c)| !safe(*c)) {
             writer.write_all(&rest.as_bytes()[..at])?;
@@ -167,12 +185,18 @@ mod tests {
                 "a[31mb]0;titlecd2Jefgh\ti\nj",
             ),
             ("\u{1b}]52;c;Y3VybA==\u{7}", "]52;c;Y3VybA=="),
-            ("\u{1b}]8;;http://a\u{1b}\\b\u{1b}]8;;\u{1b}\\", "]8;;http://a\\b]8;;\\"),
+            (
+                "\u{1b}]8;;http://a\u{1b}\\b\u{1b}]8;;\u{1b}\\",
+                "]8;;http://a\\b]8;;\\",
+            ),
             ("\u{9d}0;x\u{9c}", "0;x"),
             ("\u{8}\u{8}\u{7}bell", "bell"),
             ("safe\u{200b}\u{2060}\u{e0041} text\u{2066}", "safe text"),
             ("a\u{2028}b\u{85}c", "abc"),
-            ("schöne Grüße, 日本語, עברית, 👩‍🔧", "schöne Grüße, 日本語, עברית, 👩🔧"),
+            (
+                "schöne Grüße, 日本語, עברית, 👩‍🔧",
+                "schöne Grüße, 日本語, עברית, 👩🔧",
+            ),
         ];
         for (text, expect) in rows {
             assert_eq!(plain(text), expect, "{text:?}");
@@ -187,7 +211,10 @@ mod tests {
             ("safe\u{200b}\u{e0041}", "safe‹U+200B›‹U+E0041›"),
             ("a\u{1b}[2Jb", "a‹U+001B›[2Jb"),
             ("a\u{a0}b\u{3164}", "a‹U+00A0›b‹U+3164›"),
-            ("ls                                        ; touch x", "ls ‹40 blanks› ; touch x"),
+            (
+                "ls                                        ; touch x",
+                "ls ‹40 blanks› ; touch x",
+            ),
             ("    indented\n        more", "    indented\n        more"),
         ];
         for (text, expect) in rows {
@@ -202,11 +229,17 @@ mod tests {
     fn the_end_of_a_long_command_is_always_shown() {
         let long = format!("echo {}; touch tail", "x".repeat(10_000));
         let shown = marked_block(&long);
-        assert!(shown.starts_with("  │ echo xxx") && shown.ends_with("x; touch tail\n"), "{shown}");
+        assert!(
+            shown.starts_with("  │ echo xxx") && shown.ends_with("x; touch tail\n"),
+            "{shown}"
+        );
         assert!(shown.contains("characters are NOT shown") && shown.len() < 3_000);
         let lines: String = (0..1_000).map(|n| format!("line {n}\n")).collect();
         let shown = marked_block(&lines);
-        assert!(shown.contains("│ line 0\n") && shown.ends_with("│ line 999\n"), "{shown}");
+        assert!(
+            shown.contains("│ line 0\n") && shown.ends_with("│ line 999\n"),
+            "{shown}"
+        );
         assert!(shown.contains("‹800 lines are NOT shown›"));
         assert_eq!(marked_block("a\n[y] once"), "  │ a\n  │ [y] once\n");
     }
@@ -215,8 +248,14 @@ mod tests {
     fn json_keeps_everything_and_drives_nothing() {
         let text = "a\u{1b}\u{9b}\u{7f}\u{202e}\u{200b}\u{e0041}\n\"é";
         let line = json_line(&text);
-        assert_eq!(line, "\"a\\u001b\\u009b\\u007f\\u202e\\u200b\\udb40\\udc41\\n\\\"é\"\n");
-        assert_eq!(serde_json::from_str::<String>(&line).ok().as_deref(), Some(text));
+        assert_eq!(
+            line,
+            "\"a\\u001b\\u009b\\u007f\\u202e\\u200b\\udb40\\udc41\\n\\\"é\"\n"
+        );
+        assert_eq!(
+            serde_json::from_str::<String>(&line).ok().as_deref(),
+            Some(text)
+        );
     }
 
     proptest! {

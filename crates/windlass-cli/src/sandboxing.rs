@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Tier};
+use windlass_host::sandbox::{
+    AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Tier,
+};
 use windlass_sandbox::Offer;
 
 use crate::failure::Failure;
@@ -26,7 +28,8 @@ pub(crate) fn sandbox(
     let require = required_tier(settings);
     let Some(level) = level(settings)? else {
         if require.is_some() {
-            let message = "the setting `sandbox.require` asks for a sandbox, and `--sandbox full` is none";
+            let message =
+                "the setting `sandbox.require` asks for a sandbox, and `--sandbox full` is none";
             return Err(Failure::new(crate::exit::ISOLATION, message)
                 .hint("leave `--sandbox full` out; `windlass config --origin` shows who set `sandbox.require`"));
         }
@@ -34,14 +37,23 @@ pub(crate) fn sandbox(
             None => Ok(None),
             Some(agent) => Err(Failure::new(
                 crate::exit::ISOLATION,
-                format!("`{}` is not ours, and runs in a sandbox or not at all", agent.name),
+                format!(
+                    "`{}` is not ours, and runs in a sandbox or not at all",
+                    agent.name
+                ),
             )
             .hint("leave `--sandbox full` out")),
         };
     };
     // An agent that is not ours need not ask: where nothing may be changed, the kernel has to see to it.
-    let level = if agent.is_some() && settings.mode(Mode::Ask) == Mode::Plan { Level::ReadOnly } else { level };
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let level = if agent.is_some() && settings.mode(Mode::Ask) == Mode::Plan {
+        Level::ReadOnly
+    } else {
+        level
+    };
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute());
     let places = &settings.places;
     let mut read = paths(settings, "sandbox.read", root, home.as_deref())?;
     read.extend(crate::contract::scanners_dir().filter(|dir| dir.is_dir()));
@@ -78,20 +90,37 @@ fn required_tier(settings: &Settings) -> Option<Tier> {
 
 /// The tiers that this kernel offers, found by trying them around a folder.
 pub(crate) fn offer(folder: &Path) -> Result<Offer, Failure> {
-    Ok(windlass_sandbox::probe(&helper()?, folder, &std::env::temp_dir()))
+    Ok(windlass_sandbox::probe(
+        &helper()?,
+        folder,
+        &std::env::temp_dir(),
+    ))
 }
 
 /// This program, as the helper.
 pub(crate) fn helper() -> Result<Helper, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|err| Failure::usage(format!("this program cannot be found, which the sandbox needs: {err}")))?;
-    Ok(Helper { program, args: vec![HELPER.into()] })
+    let program = std::env::current_exe().map_err(|err| {
+        Failure::usage(format!(
+            "this program cannot be found, which the sandbox needs: {err}"
+        ))
+    })?;
+    Ok(Helper {
+        program,
+        args: vec![HELPER.into()],
+    })
 }
 
 /// Where our own settings, sessions and keys are: nothing in a sandbox sees them.
 fn own_folders(settings: &Settings) -> Vec<PathBuf> {
-    let config = settings.places.config_file().parent().map(Path::to_path_buf);
-    [Some(settings.places.data_dir.clone()), config].into_iter().flatten().collect()
+    let config = settings
+        .places
+        .config_file()
+        .parent()
+        .map(Path::to_path_buf);
+    [Some(settings.places.data_dir.clone()), config]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Whether commands are held at all.
@@ -106,7 +135,11 @@ pub(crate) fn described(settings: &Settings) -> Result<(&'static str, String), F
         Some(Level::ReadOnly) => "read-only",
         Some(Level::WorkspaceWrite) => "workspace-write",
     };
-    let net = if holds_commands(settings)? { net(settings)?.to_string() } else { "open".to_owned() };
+    let net = if holds_commands(settings)? {
+        net(settings)?.to_string()
+    } else {
+        "open".to_owned()
+    };
     Ok((level, net))
 }
 
@@ -117,7 +150,9 @@ fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
         Some("read-only") => Ok(Some(Some(Level::ReadOnly))),
         Some("workspace-write") => Ok(Some(Some(Level::WorkspaceWrite))),
         Some("full") => Ok(Some(None)),
-        Some(other) => Err(Failure::usage(format!("`{other}` is no sandbox: use read-only, workspace-write or full"))),
+        Some(other) => Err(Failure::usage(format!(
+            "`{other}` is no sandbox: use read-only, workspace-write or full"
+        ))),
     };
     if settings.fixed("sandbox.level") == Some("read-only") {
         return Ok(Some(Level::ReadOnly));
@@ -132,9 +167,13 @@ fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
 
 fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
     let read = |layers: &Layers<'_>| -> Result<Option<NetPolicy>, Failure> {
-        let Some(setting) = layers.get("sandbox.net") else { return Ok(None) };
+        let Some(setting) = layers.get("sandbox.net") else {
+            return Ok(None);
+        };
         let text = layers.text("sandbox.net").unwrap_or_default();
-        text.parse().map(Some).map_err(|why: String| Failure::usage(format!("{}: {why}", setting.origin)))
+        text.parse()
+            .map(Some)
+            .map_err(|why: String| Failure::usage(format!("{}: {why}", setting.origin)))
     };
     let own = read(&settings.layers)?.unwrap_or_default();
     Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
@@ -157,7 +196,9 @@ pub(crate) fn reach(settings: &Settings) -> Result<Reach, Failure> {
 fn limits(settings: &Settings) -> Result<Limits, Failure> {
     let mut limits = Limits::default();
     let number = |key: &str, least: i64| match settings.layers.integer(key) {
-        Some(number) if number < least => Err(Failure::usage(format!("`{key}` must be at least {least}"))),
+        Some(number) if number < least => {
+            Err(Failure::usage(format!("`{key}` must be at least {least}")))
+        }
         other => Ok(other),
     };
     if let Some(most) = number("sandbox.processes", 8)? {
@@ -171,7 +212,12 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
 
 /// Granted paths: absolute, below the home with `~/`, or relative to the workspace. A relative one need not be there,
 /// because it is meant for every workspace that has it; any other that is missing grants nothing, which is a mistake.
-fn paths(settings: &Settings, key: &str, root: &Path, home: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
+fn paths(
+    settings: &Settings,
+    key: &str,
+    root: &Path,
+    home: Option<&Path>,
+) -> Result<Vec<PathBuf>, Failure> {
     let meant = |text: &String| {
         let path = match (text.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
@@ -183,5 +229,11 @@ fn paths(settings: &Settings, key: &str, root: &Path, home: Option<&Path>) -> Re
         Err(Failure::usage(format!("`{key}` grants `{text}`, which is not there"))
             .hint(format!("make it, or take it out of `{key}` (`windlass config --origin` shows where it is set)")))
     };
-    settings.layers.texts(key).unwrap_or_default().iter().map(meant).collect()
+    settings
+        .layers
+        .texts(key)
+        .unwrap_or_default()
+        .iter()
+        .map(meant)
+        .collect()
 }

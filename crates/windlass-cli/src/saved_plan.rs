@@ -21,30 +21,56 @@ fn folder(places: &Places) -> PathBuf {
 }
 
 /// Keeps the last words of a run as a plan; gives its name. A second plan of the same session has a number.
-pub(crate) fn save(places: &Places, session: &SessionId, text: &str) -> Result<(String, PathBuf), Failure> {
+pub(crate) fn save(
+    places: &Places,
+    session: &SessionId,
+    text: &str,
+) -> Result<(String, PathBuf), Failure> {
     let dir = folder(places);
     let failed = |path: &Path, err: std::io::Error| {
-        Failure::new(crate::exit::FAILED, format!("the plan cannot be kept in {}: {err}", path.display()))
-            .hint(format!("it stands in the session: `windlass sessions show {session}`"))
+        Failure::new(
+            crate::exit::FAILED,
+            format!("the plan cannot be kept in {}: {err}", path.display()),
+        )
+        .hint(format!(
+            "it stands in the session: `windlass sessions show {session}`"
+        ))
     };
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir);
     made.map_err(|err| failed(&dir, err))?;
     for n in 1..1_000 {
-        let name = if n == 1 { session.to_string() } else { format!("{session}-{n}") };
+        let name = if n == 1 {
+            session.to_string()
+        } else {
+            format!("{session}-{n}")
+        };
         let path = dir.join(format!("{name}.md"));
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
         match file {
             Ok(mut file) => {
                 let mut whole = text.trim_end().to_owned();
                 whole.push('\n');
-                file.write_all(whole.as_bytes()).and_then(|()| file.sync_all()).map_err(|err| failed(&path, err))?;
+                file.write_all(whole.as_bytes())
+                    .and_then(|()| file.sync_all())
+                    .map_err(|err| failed(&path, err))?;
                 return Ok((name, path));
             }
             Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(err) => return Err(failed(&path, err)),
         }
     }
-    Err(Failure::new(crate::exit::FAILED, "too many plans of this session are kept").hint("remove some of them"))
+    Err(Failure::new(
+        crate::exit::FAILED,
+        "too many plans of this session are kept",
+    )
+    .hint("remove some of them"))
 }
 
 /// The text of a plan: a file, the name of a kept one, or `last`.
@@ -52,7 +78,8 @@ pub(crate) fn load(places: &Places, given: &str) -> Result<String, Failure> {
     let dir = folder(places);
     let path = match given {
         "last" => newest(&dir).ok_or_else(|| {
-            Failure::usage("no plan is kept yet").hint("make one: windlass run --profile plan \"what to do\"")
+            Failure::usage("no plan is kept yet")
+                .hint("make one: windlass run --profile plan \"what to do\"")
         })?,
         // A name stays in the folder; anything that could lead elsewhere is a path that a person typed.
         name => match name.parse::<SessionId>() {
@@ -68,15 +95,23 @@ pub(crate) fn load(places: &Places, given: &str) -> Result<String, Failure> {
 }
 
 fn newest(dir: &Path) -> Option<PathBuf> {
-    let plans = std::fs::read_dir(dir).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    let plans = std::fs::read_dir(dir)
+        .ok()?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
     let plans = plans.filter(|path| path.extension().is_some_and(|end| end == "md"));
-    plans.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max().map(|(_, path)| path)
+    plans
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .max()
+        .map(|(_, path)| path)
 }
 
 /// A prompt with a plan before it.
 pub(crate) fn with_plan(prompt: Option<Message>, plan: &str) -> Message {
     let mut message = prompt.unwrap_or_else(|| Message::user("Carry this plan out."));
     let text = format!("<plan>\n{}\n</plan>\n", plan.trim());
-    message.parts.push(Part::Text { text: format!("\n{text}") });
+    message.parts.push(Part::Text {
+        text: format!("\n{text}"),
+    });
     message
 }

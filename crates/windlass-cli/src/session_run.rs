@@ -108,7 +108,13 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
     let (plan, choice) = RuntimePlan::of(agent, &settings)?;
     // What is set for the one that works counts, however it was found.
     settings.chosen = choice.as_ref().and_then(|choice| choice.chosen.clone());
-    Ok(Ready { settings, root: Arc::new(root), plan: Some(plan), choice, tools })
+    Ok(Ready {
+        settings,
+        root: Arc::new(root),
+        plan: Some(plan),
+        choice,
+        tools,
+    })
 }
 
 /// The same without an agent.
@@ -117,14 +123,21 @@ pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Ready, Fai
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(cd, home.as_deref())?;
     let settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
-    Ok(Ready { settings, root: Arc::new(root), plan: None, choice: None, tools })
+    Ok(Ready {
+        settings,
+        root: Arc::new(root),
+        plan: None,
+        choice: None,
+        tools,
+    })
 }
 
 impl Ready {
     /// Whether it works on a copy, whatever else is said.
     pub(crate) fn needs_copy(&self) -> bool {
         let profile = self.settings.profile.as_ref();
-        profile.is_some_and(Profile::needs_copy) || self.plan.as_ref().is_some_and(RuntimePlan::needs_copy)
+        profile.is_some_and(Profile::needs_copy)
+            || self.plan.as_ref().is_some_and(RuntimePlan::needs_copy)
     }
 }
 
@@ -141,14 +154,22 @@ fn run_options(
         budget.iterations = Some(1);
     }
     let mut terms = contract::terms(settings, opening.contract)?;
-    let looks = mode == RunMode::Analysis || settings.profile.as_ref().is_some_and(|one| one.lands_nothing);
+    let looks = mode == RunMode::Analysis
+        || settings
+            .profile
+            .as_ref()
+            .is_some_and(|one| one.lands_nothing);
     if opening.isolation == Isolation::Isolated && looks && !opening.only_land {
         terms.write_paths = Some(Vec::new());
         terms.allow_no_changes = true;
     }
     Ok(RunOptions {
         isolation: opening.isolation,
-        contract: Contract { kept: opening.kept.clone(), ordered: opening.only_land, ..terms },
+        contract: Contract {
+            kept: opening.kept.clone(),
+            ordered: opening.only_land,
+            ..terms
+        },
         budget,
         on_ask: on_ask(settings),
         ask_expiry: ask_expiry(settings)?,
@@ -182,9 +203,17 @@ fn tell_choice(choice: &Choice, output: &OutputArgs) {
 
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
-        let Ready { mut settings, root, plan, choice, tools } = ready;
+        let Ready {
+            mut settings,
+            root,
+            plan,
+            choice,
+            tools,
+        } = ready;
         settings.add_contract_flags(opening.contract)?;
-        let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
+        let tools = tools
+            .join()
+            .map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let tools = with_programs(tools, &settings)?;
         let unknown = plan.as_ref().and_then(|plan| plan.warning(&settings));
         for warning in settings.warnings.iter().chain(&unknown) {
@@ -193,7 +222,11 @@ impl Desk {
         let schema = opening.agent.json_schema.as_deref();
         let isolated = opening.isolation == Isolation::Isolated;
         contract::fits(opening.contract, isolated)?;
-        if let Some(profile) = settings.profile.as_ref().filter(|profile| profile.needs_copy() && !isolated) {
+        if let Some(profile) = settings
+            .profile
+            .as_ref()
+            .filter(|profile| profile.needs_copy() && !isolated)
+        {
             return Err(Failure::usage(format!(
                 "the profile `{}` works on a copy, and this run does not",
                 profile.name
@@ -203,21 +236,39 @@ impl Desk {
         // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
         let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
         if !isolated && plan.as_ref().is_some_and(RuntimePlan::needs_copy) {
-            return Err(Failure::usage("an agent that is not ours never works on the tree itself")
-                .hint("leave `--in-place` out: it works on a copy that lands when the checks pass"));
+            return Err(
+                Failure::usage("an agent that is not ours never works on the tree itself").hint(
+                    "leave `--in-place` out: it works on a copy that lands when the checks pass",
+                ),
+            );
         }
-        let mode = settings.profile.as_ref().map(|profile| profile.mode).or(choice.as_ref().and_then(Choice::mode));
+        let mode = settings
+            .profile
+            .as_ref()
+            .map(|profile| profile.mode)
+            .or(choice.as_ref().and_then(Choice::mode));
         let works = |plan| wire::Works {
             plan,
             mode: mode.unwrap_or(RuntimePlan::mode(plan)),
             schema,
             cd: opening.agent.cd.as_deref(),
-            fallback: opening.agent.fallback || settings.layers.boolean("runtime_fallback") == Some(true),
+            fallback: opening.agent.fallback
+                || settings.layers.boolean("runtime_fallback") == Some(true),
         };
-        let agent = plan.as_ref().map_or(wire::Agent::Nobody, |plan| wire::Agent::Works(works(plan)));
+        let agent = plan
+            .as_ref()
+            .map_or(wire::Agent::Nobody, |plan| wire::Agent::Works(works(plan)));
         let redactor = || wire::redactor(&settings);
-        let validators = contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
-        let wired = wire::engine(&settings, &agent, root.clone(), default_mode, tools, validators)?;
+        let validators =
+            contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
+        let wired = wire::engine(
+            &settings,
+            &agent,
+            root.clone(),
+            default_mode,
+            tools,
+            validators,
+        )?;
         let which = match &opening.which {
             Which::New => Open::New,
             Which::Named(id) => Open::Resume(session_id(id)?),
@@ -232,13 +283,29 @@ impl Desk {
         }
         if let Some(choice) = &choice {
             tell_choice(choice, opening.output);
-            session.note(EventKind::Warned { code: "runtime_chosen".to_owned(), text: choice.whole() }).await?;
+            session
+                .note(EventKind::Warned {
+                    code: "runtime_chosen".to_owned(),
+                    text: choice.whole(),
+                })
+                .await?;
         }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
         let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
         let foreign = plan.as_ref().and_then(RuntimePlan::foreign);
-        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some(), foreign);
-        let options = run_options(&settings, &opening, choice.as_ref(), wired.mode, view.wants_live())?;
+        let view = View::new(
+            opening.output,
+            session.id(),
+            opening.agent.json_schema.is_some(),
+            foreign,
+        );
+        let options = run_options(
+            &settings,
+            &opening,
+            choice.as_ref(),
+            wired.mode,
+            view.wants_live(),
+        )?;
         let mut desk = Self {
             session,
             root,
@@ -257,7 +324,9 @@ impl Desk {
         let first = desk.session.first_seq();
         // What had to be repaired is said; a new session has nothing to say about itself.
         let repaired = first > 1 && desk.session.look(|history| history.last_seq()) >= first;
-        if opening.output.format() == Format::StreamJson || (repaired && opening.output.format() == Format::Text) {
+        if opening.output.format() == Format::StreamJson
+            || (repaired && opening.output.format() == Format::Text)
+        {
             desk.show_opening(wired.store.as_ref()).await?;
         }
         Ok(desk)
@@ -299,19 +368,32 @@ impl Desk {
 
     /// The first prompt that waits, to its end; none when none does.
     pub(crate) async fn run_queued(&mut self) -> Result<Option<Option<Outcome>>, Failure> {
-        let Some(next) = self.session.look(|history| history.queue().first().cloned()) else { return Ok(None) };
-        self.view.say(&format!("next: {}", first_line(&next.prompt.text(), 100)));
+        let Some(next) = self
+            .session
+            .look(|history| history.queue().first().cloned())
+        else {
+            return Ok(None);
+        };
+        self.view
+            .say(&format!("next: {}", first_line(&next.prompt.text(), 100)));
         let options = self.options_for(&next.prompt);
-        let Some(handle) = self.session.run_queued(options)? else { return Ok(None) };
+        let Some(handle) = self.session.run_queued(options)? else {
+            return Ok(None);
+        };
         Ok(Some(self.follow_new(handle).await?))
     }
 
     /// Answers what a run was left open on, and follows it to its end, or to the next ask.
-    pub(crate) async fn answer_open(&mut self, ask: &Ask, answer: Answer) -> Result<Option<Outcome>, Failure> {
+    pub(crate) async fn answer_open(
+        &mut self,
+        ask: &Ask,
+        answer: Answer,
+    ) -> Result<Option<Outcome>, Failure> {
         let mut options = self.options.clone();
-        if let (LandTo::Commit(message), Some(open)) =
-            (&mut options.contract.to, self.session.look(|history| history.open_run().cloned()))
-            && message.is_empty()
+        if let (LandTo::Commit(message), Some(open)) = (
+            &mut options.contract.to,
+            self.session.look(|history| history.open_run().cloned()),
+        ) && message.is_empty()
         {
             message.push_str(open.prompt.text().trim());
         }
@@ -340,7 +422,9 @@ impl Desk {
         match self.session.compact(how, self.options.budget).await? {
             true => {
                 let after = self.session.look(|history| history.held());
-                self.view.say(&format!("room was made: {before} bytes of messages are {after} now"));
+                self.view.say(&format!(
+                    "room was made: {before} bytes of messages are {after} now"
+                ));
             }
             false => self.view.say("there was nothing to make room of"),
         }
@@ -353,8 +437,12 @@ impl Desk {
             return Ok(());
         }
         let text = self.session.look(|history| {
-            let last =
-                history.entries().iter().rev().find(|entry| entry.role == Role::Assistant).map(|entry| entry.text());
+            let last = history
+                .entries()
+                .iter()
+                .rev()
+                .find(|entry| entry.role == Role::Assistant)
+                .map(|entry| entry.text());
             last.unwrap_or_default()
         });
         if text.trim().is_empty() {
@@ -369,7 +457,11 @@ impl Desk {
     }
 
     /// Shows a run until it ends, passes answers on, and what is typed meanwhile.
-    async fn follow(&mut self, mut handle: RunHandle, mut answered: Option<Ask>) -> Result<Option<Outcome>, Failure> {
+    async fn follow(
+        &mut self,
+        mut handle: RunHandle,
+        mut answered: Option<Ask>,
+    ) -> Result<Option<Outcome>, Failure> {
         self.signals.watch(Some(handle.canceller()));
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
@@ -445,8 +537,14 @@ impl Desk {
                 self.session.cancel();
                 return Ok(());
             }
-            command if command.starts_with('/') && !command.contains(' ') && !command[1..].contains('/') => {
-                self.view.say(&format!("{command} is not for a run that is going; /cancel ends it, /next WORDS waits"));
+            command
+                if command.starts_with('/')
+                    && !command.contains(' ')
+                    && !command[1..].contains('/') =>
+            {
+                self.view.say(&format!(
+                    "{command} is not for a run that is going; /cancel ends it, /next WORDS waits"
+                ));
                 return Ok(());
             }
             line => match line.strip_prefix("/next ") {
@@ -465,7 +563,9 @@ impl Desk {
     fn answer(&mut self, handle: &RunHandle, ask: &Ask, line: Option<String>) -> bool {
         let answer = match &line {
             // The person left: that is a no, and not a yes to anything.
-            None => Some(Answer::No { note: Some("the terminal was closed".into()) }),
+            None => Some(Answer::No {
+                note: Some("the terminal was closed".into()),
+            }),
             Some(line) => ask::understand(ask, line),
         };
         match answer {
@@ -481,18 +581,27 @@ impl Desk {
 
     /// What was approved for good holds for the next session of this workspace, too.
     fn remember(&self, ask: &Ask) {
-        let About::Approval(approval) = &ask.about else { return };
+        let About::Approval(approval) = &ask.about else {
+            return;
+        };
         let Some(rule) = &approval.always else { return };
         let root = windlass_core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
-            say!("warning: the rule holds for this session only: {}", crate::safe::message(&failure.message()));
+            say!(
+                "warning: the rule holds for this session only: {}",
+                crate::safe::message(&failure.message())
+            );
         }
     }
 
     /// The next prompt of a chat; `None` at its end.
     pub(crate) async fn prompt(&mut self) -> Option<String> {
         let mut text = String::new();
-        self.input.show(if std::io::stdin().is_terminal() { "\n> " } else { "" });
+        self.input.show(if std::io::stdin().is_terminal() {
+            "\n> "
+        } else {
+            ""
+        });
         loop {
             let line = tokio::select! {
                 line = self.input.line() => line?.text,
@@ -524,11 +633,20 @@ pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Forma
                 About::Question(_) => "the question waits",
             };
             say!("stopped on an ask, and {what}; session {}", session.id());
-            let how = if matches!(ask.about, About::Question(_)) { "YOUR ANSWER" } else { "yes|no" };
+            let how = if matches!(ask.about, About::Question(_)) {
+                "YOUR ANSWER"
+            } else {
+                "yes|no"
+            };
             if matches!(ask.about, About::Landing(_)) {
-                say!("hint: look at the kept run with `windlass diff`; `windlass land` lands it as well");
+                say!(
+                    "hint: look at the kept run with `windlass diff`; `windlass land` lands it as well"
+                );
             }
-            say!("hint: answer it with `windlass answer {} {how}`, from anywhere and at any time", ask.id);
+            say!(
+                "hint: answer it with `windlass answer {} {how}`, from anywhere and at any time",
+                ask.id
+            );
         }
     }
     exit::unless_broken(exit::code(outcome))
@@ -545,8 +663,12 @@ pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
 fn ask_expiry(settings: &Settings) -> Result<Option<Duration>, Failure> {
     match settings.layers.number("ask_expiry_hours") {
         None => Ok(None),
-        Some(hours) if (0.001..=87_600.0).contains(&hours) => Ok(Some(Duration::from_secs_f64(hours * 3_600.0))),
-        Some(_) => Err(Failure::usage("`ask_expiry_hours` is a number of hours, up to ten years")),
+        Some(hours) if (0.001..=87_600.0).contains(&hours) => {
+            Ok(Some(Duration::from_secs_f64(hours * 3_600.0)))
+        }
+        Some(_) => Err(Failure::usage(
+            "`ask_expiry_hours` is a number of hours, up to ten years",
+        )),
     }
 }
 
@@ -556,19 +678,24 @@ fn on_ask(settings: &Settings) -> OnAsk {
         _ if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => OnAsk::Wait,
         Some("deny") => OnAsk::Deny,
         Some("pause") => OnAsk::Pause,
-        _ if std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false") => OnAsk::Deny,
+        _ if std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false") => {
+            OnAsk::Deny
+        }
         _ => OnAsk::Pause,
     }
 }
 
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
     text.parse().map_err(|err: windlass_core::id::IdError| {
-        Failure::usage(err.to_string()).hint("`windlass sessions list` shows the sessions there are")
+        Failure::usage(err.to_string())
+            .hint("`windlass sessions list` shows the sessions there are")
     })
 }
 
 pub(crate) async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
-    let here = windlass_core::workspace::Files::root(root).display().to_string();
+    let here = windlass_core::workspace::Files::root(root)
+        .display()
+        .to_string();
     let mut heads = store.list();
     while let Some(head) = heads.next().await {
         // A damaged session does not hide the others; naming it says what is wrong with it.

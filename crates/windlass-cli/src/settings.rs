@@ -9,7 +9,9 @@ use std::path::Path;
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
-use windlass_host::config::{Key, Layer, Layers, Origin, Places, Setting, Value, managed_files, nearest, set};
+use windlass_host::config::{
+    Key, Layer, Layers, Origin, Places, Setting, Value, managed_files, nearest, set,
+};
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
@@ -23,7 +25,8 @@ pub(crate) use self::keys::KEYS;
 
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
 pub(crate) fn variable(key: &Key) -> Option<String> {
-    (!key.name.contains('*')).then(|| format!("WINDLASS_{}", key.name.replace('.', "_").to_uppercase()))
+    (!key.name.contains('*'))
+        .then(|| format!("WINDLASS_{}", key.name.replace('.', "_").to_uppercase()))
 }
 
 /// All settings, layered.
@@ -49,12 +52,17 @@ impl Settings {
         for name in names.filter(|name| name.starts_with("WINDLASS_") && !known.contains(name)) {
             let near = nearest(&name, known.iter().map(String::as_str));
             let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-            settings.warnings.push(format!("the variable {name} sets nothing{meant}"));
+            settings
+                .warnings
+                .push(format!("the variable {name} sets nothing{meant}"));
         }
         Ok(settings)
     }
 
-    fn load_with(root: Option<&Path>, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+    fn load_with(
+        root: Option<&Path>,
+        lookup: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Failure> {
         let (places, unwritable) = writable_places(&lookup)?;
         let mut layers = Layers::new(KEYS);
         for file in managed_files(&places.managed_dir)? {
@@ -62,9 +70,13 @@ impl Settings {
         }
         layers.add_file(Layer::User, &places.config_file())?;
         for key in KEYS {
-            let Some(variable) = variable(key) else { continue };
+            let Some(variable) = variable(key) else {
+                continue;
+            };
             if let Some(value) = lookup(&variable) {
-                let value = value.into_string().map_err(|_| Failure::usage(format!("{variable} is not UTF-8")))?;
+                let value = value
+                    .into_string()
+                    .map_err(|_| Failure::usage(format!("{variable} is not UTF-8")))?;
                 layers.add(Layer::Environment, key.name, &value, &variable)?;
             }
         }
@@ -87,11 +99,16 @@ impl Settings {
 
     fn add_project(&mut self, root: &Path) -> Result<(), Failure> {
         let (files, links) = project_files(root)?;
-        self.warnings.extend(links.into_iter().map(|link| link_warning(root, link)));
+        self.warnings
+            .extend(links.into_iter().map(|link| link_warning(root, link)));
         let store = TrustStore::new(self.places.trust_dir());
         for file in files {
             let (path, text) = (root.join(file.name), Self::project_text(root, &file)?);
-            let layer = if file.name.contains(".local.") { Layer::ProjectLocal } else { Layer::Project };
+            let layer = if file.name.contains(".local.") {
+                Layer::ProjectLocal
+            } else {
+                Layer::Project
+            };
             let said = match store.said(root, &file) {
                 _ if store.lies_in(root) => None,
                 Ok(said) => said,
@@ -108,7 +125,9 @@ impl Settings {
             alone.add_text(layer, &path, &text)?;
             self.project.add_text(layer, &path, &text)?;
             let own = &self.layers;
-            let more = alone.iter().filter(|(name, set)| Meaning::of(name, &set.value, own) != Meaning::Tightens);
+            let more = alone
+                .iter()
+                .filter(|(name, set)| Meaning::of(name, &set.value, own) != Meaning::Tightens);
             let unused: Vec<String> = more
                 .map(|(name, setting)| {
                     format!(
@@ -128,15 +147,30 @@ impl Settings {
     }
 
     fn project_text(root: &Path, file: &ProjectFile) -> Result<String, Failure> {
-        let unreadable = || Failure::usage(format!("{} is not UTF-8 text", root.join(file.name).display()));
+        let unreadable = || {
+            Failure::usage(format!(
+                "{} is not UTF-8 text",
+                root.join(file.name).display()
+            ))
+        };
         String::from_utf8(file.bytes.clone()).map_err(|_| unreadable())
     }
 
     /// What a project file sets, by name.
-    pub(crate) fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, Value)>, Failure> {
+    pub(crate) fn project_values(
+        root: &Path,
+        file: &ProjectFile,
+    ) -> Result<Vec<(String, Value)>, Failure> {
         let mut alone = Layers::new(KEYS);
-        alone.add_text(Layer::Project, &root.join(file.name), &Self::project_text(root, file)?)?;
-        Ok(alone.iter().map(|(name, setting)| (name.to_owned(), setting.value.clone())).collect())
+        alone.add_text(
+            Layer::Project,
+            &root.join(file.name),
+            &Self::project_text(root, file)?,
+        )?;
+        Ok(alone
+            .iter()
+            .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
+            .collect())
     }
 
     /// Keeps a rule that a person approved for good, for this workspace.
@@ -153,7 +187,11 @@ impl Settings {
     }
 
     /// Puts the flags where they belong.
-    pub(crate) fn add_flags(&mut self, agent: &AgentArgs, limits: &LimitArgs) -> Result<(), Failure> {
+    pub(crate) fn add_flags(
+        &mut self,
+        agent: &AgentArgs,
+        limits: &LimitArgs,
+    ) -> Result<(), Failure> {
         if let Some(profile) = &agent.profile {
             // Before the flags of the same layer, so that a flag still counts over it.
             self.add_profile(profile)?;
@@ -166,7 +204,11 @@ impl Settings {
             ("on_ask", &agent.on_ask, "--on-ask"),
             ("sandbox.level", &agent.sandbox, "--sandbox"),
             ("sandbox.net", &agent.net, "--net"),
-            ("reasoning_effort", &agent.reasoning_effort, "--reasoning-effort"),
+            (
+                "reasoning_effort",
+                &agent.reasoning_effort,
+                "--reasoning-effort",
+            ),
             ("max_budget_usd", &limits.max_budget_usd, "--max-budget-usd"),
             ("max_steps", &limits.max_steps, "--max-steps"),
             ("max_tokens", &limits.max_tokens, "--max-tokens"),
@@ -183,8 +225,14 @@ impl Settings {
 
     /// A flag may be stricter than the profile, not looser.
     fn check_ceiling(&self, key: &str, value: &str, flag: &str) -> Result<(), Failure> {
-        let Some(profile) = &self.profile else { return Ok(()) };
-        match profile.ceilings.iter().find(|(fixed, most)| *fixed == key && *most != value) {
+        let Some(profile) = &self.profile else {
+            return Ok(());
+        };
+        match profile
+            .ceilings
+            .iter()
+            .find(|(fixed, most)| *fixed == key && *most != value)
+        {
             Some((_, most)) => Err(Failure::usage(format!(
                 "the profile `{}` works with `{most}`, so `{flag} {value}` does not go with it",
                 profile.name
@@ -197,20 +245,28 @@ impl Settings {
     /// What the profile fixes a setting to.
     pub(crate) fn fixed(&self, key: &str) -> Option<&'static str> {
         let profile = self.profile.as_ref()?;
-        profile.ceilings.iter().find(|(fixed, _)| *fixed == key).map(|(_, most)| *most)
+        profile
+            .ceilings
+            .iter()
+            .find(|(fixed, _)| *fixed == key)
+            .map(|(_, most)| *most)
     }
 
     /// The flags of checks and landing that are settings, too.
     pub(crate) fn add_contract_flags(&mut self, args: &ContractArgs) -> Result<(), Failure> {
         if let Some(tries) = &args.max_iterations {
-            self.layers.add(Layer::Flag, "max_iterations", tries, "--max-iterations")?;
+            self.layers
+                .add(Layer::Flag, "max_iterations", tries, "--max-iterations")?;
         }
         Ok(())
     }
 
     /// The flags of `sandbox`.
     pub(crate) fn add_sandbox_flags(&mut self, args: &SandboxArgs) -> Result<(), Failure> {
-        let flags = [("sandbox.level", &args.sandbox, "--sandbox"), ("sandbox.net", &args.net, "--net")];
+        let flags = [
+            ("sandbox.level", &args.sandbox, "--sandbox"),
+            ("sandbox.net", &args.net, "--net"),
+        ];
         for (key, value, flag) in flags {
             if let Some(value) = value {
                 self.layers.add(Layer::Flag, key, value, flag)?;
@@ -223,14 +279,19 @@ impl Settings {
     fn add_profile(&mut self, name: &str) -> Result<(), Failure> {
         let profile = Profile::named(name, &self.layers)?;
         let place = format!("profile {name}");
-        for key in KEYS.iter().filter_map(|key| key.name.strip_prefix("profiles.*.")) {
+        for key in KEYS
+            .iter()
+            .filter_map(|key| key.name.strip_prefix("profiles.*."))
+        {
             let meant = match key {
                 // What these say is the profile itself.
                 "mode" | "tools" | "instructions" => continue,
                 "sandbox" => "sandbox.level",
                 key => key,
             };
-            let Some(setting) = self.layers.get(&Self::named("profiles", name, key)) else { continue };
+            let Some(setting) = self.layers.get(&Self::named("profiles", name, key)) else {
+                continue;
+            };
             let value = match &setting.value {
                 Value::Text(text) => text.clone(),
                 other => other.to_string(),
@@ -246,15 +307,27 @@ impl Settings {
 
     /// A key below a name that people choose, as in `prices."gpt-5.4".input`.
     pub(crate) fn named(table: &str, name: &str, key: &str) -> String {
-        let bare = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        if bare { format!("{table}.{name}.{key}") } else { format!("{table}.\"{name}\".{key}") }
+        let bare = name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if bare {
+            format!("{table}.{name}.{key}")
+        } else {
+            format!("{table}.\"{name}\".{key}")
+        }
     }
 
     /// The limits of a run: the project's count where they are lower.
     pub(crate) fn budget(&self) -> Result<Budget, Failure> {
         for key in ["max_steps", "max_tokens", "max_iterations"] {
-            if self.limit(key).flatten().is_some_and(|limit| limit.fract() != 0.0) {
-                return Err(Failure::usage(format!("`{key}` must be a whole number, or \"unlimited\"")));
+            if self
+                .limit(key)
+                .flatten()
+                .is_some_and(|limit| limit.fract() != 0.0)
+            {
+                return Err(Failure::usage(format!(
+                    "`{key}` must be a whole number, or \"unlimited\""
+                )));
             }
         }
         let mut budget = Budget::default();
@@ -279,7 +352,11 @@ impl Settings {
 
     /// Wishes about how to answer.
     pub(crate) fn sampling(&self) -> Sampling {
-        let number = |key: &str| self.layers.integer(key).and_then(|number| u64::try_from(number).ok());
+        let number = |key: &str| {
+            self.layers
+                .integer(key)
+                .and_then(|number| u64::try_from(number).ok())
+        };
         Sampling {
             temperature: self.layers.number("temperature"),
             reasoning_effort: self.layers.text("reasoning_effort").map(str::to_owned),
@@ -291,7 +368,10 @@ impl Settings {
 
     /// Most tokens of one answer, where somebody said so.
     pub(crate) fn max_output(&self) -> Option<u64> {
-        self.layers.integer("max_output").and_then(|most| u64::try_from(most).ok()).filter(|most| *most > 0)
+        self.layers
+            .integer("max_output")
+            .and_then(|most| u64::try_from(most).ok())
+            .filter(|most| *most > 0)
     }
 
     /// Whether somebody set a cost limit on purpose.
@@ -302,25 +382,49 @@ impl Settings {
     /// How freely calls run: the project's word counts where it is stricter, and what a profile fixes holds whoever says
     /// otherwise. A word for one runtime counts over the one for all, unless that was said by somebody who counts for more.
     pub(crate) fn mode(&self, default: Mode) -> Mode {
-        let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
-        let for_all = self.layers.get("approval").map(|setting| setting.origin.layer);
-        let of_runtime = self.of_runtime("approval").filter(|setting| Some(setting.origin.layer) >= for_all);
+        let mode = |layers: &Layers<'_>| {
+            layers
+                .text("approval")
+                .and_then(|text| text.parse::<Mode>().ok())
+        };
+        let for_all = self
+            .layers
+            .get("approval")
+            .map(|setting| setting.origin.layer);
+        let of_runtime = self
+            .of_runtime("approval")
+            .filter(|setting| Some(setting.origin.layer) >= for_all);
         let of_runtime = of_runtime.and_then(|setting| match &setting.value {
             Value::Text(text) => text.parse::<Mode>().ok(),
             _ => None,
         });
         let chosen = of_runtime.or_else(|| mode(&self.layers)).unwrap_or(default);
-        let fixed = self.fixed("approval").and_then(|text| text.parse::<Mode>().ok());
+        let fixed = self
+            .fixed("approval")
+            .and_then(|text| text.parse::<Mode>().ok());
         mode(&self.project)
             .into_iter()
             .chain(fixed)
-            .fold(chosen, |chosen, most| if (most as u8) < (chosen as u8) { most } else { chosen })
+            .fold(chosen, |chosen, most| {
+                if (most as u8) < (chosen as u8) {
+                    most
+                } else {
+                    chosen
+                }
+            })
     }
 
     /// What is set for the runtime that works.
     fn of_runtime(&self, key: &str) -> Option<&Setting> {
-        let runtime = self.chosen.as_deref().or_else(|| self.layers.text("runtime"))?;
-        let name = if runtime.starts_with("acp:") { "acp" } else { runtime };
+        let runtime = self
+            .chosen
+            .as_deref()
+            .or_else(|| self.layers.text("runtime"))?;
+        let name = if runtime.starts_with("acp:") {
+            "acp"
+        } else {
+            runtime
+        };
         self.layers.get(&Self::named("runtimes", name, key))
     }
 
@@ -328,12 +432,21 @@ impl Settings {
     pub(crate) fn gate(&self, default: Mode, tools: &[&str]) -> Result<PermissionGate, Failure> {
         let chosen = self.mode(default);
         let mut rules = Vec::new();
-        let keys = [("rules.allow", Verdict::Allow), ("rules.ask", Verdict::Ask), ("rules.deny", Verdict::Deny)];
+        let keys = [
+            ("rules.allow", Verdict::Allow),
+            ("rules.ask", Verdict::Ask),
+            ("rules.deny", Verdict::Deny),
+        ];
         for (key, verdict) in keys {
             let own = self.layers.stack(key);
-            let project = self.project.stack(key).filter(|_| verdict != Verdict::Allow);
+            let project = self
+                .project
+                .stack(key)
+                .filter(|_| verdict != Verdict::Allow);
             for setting in own.chain(project) {
-                let Value::Texts(texts) = &setting.value else { continue };
+                let Value::Texts(texts) = &setting.value else {
+                    continue;
+                };
                 let level = match setting.origin.layer {
                     Layer::Managed => Level::Managed,
                     Layer::Project | Layer::ProjectLocal => Level::Project,
@@ -341,7 +454,8 @@ impl Settings {
                 };
                 for text in texts {
                     let rule = Rule::parse(text, verdict, level);
-                    let rule = rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?;
+                    let rule =
+                        rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?;
                     // A project may forbid a tool that it would bring, before anybody trusts it to bring one.
                     let brought = Self::named("tools", &rule.tool, "command");
                     if level != Level::Project || self.project.get(&brought).is_none() {
@@ -361,8 +475,17 @@ impl Settings {
                 });
             }
         }
-        let exposed = self.layers.texts("credentials.show").unwrap_or_default().to_vec();
-        Ok(PermissionGate { mode: chosen, rules, exposed, reach: sandboxing::reach(self)? })
+        let exposed = self
+            .layers
+            .texts("credentials.show")
+            .unwrap_or_default()
+            .to_vec();
+        Ok(PermissionGate {
+            mode: chosen,
+            rules,
+            exposed,
+            reach: sandboxing::reach(self)?,
+        })
     }
 
     /// A limit: absent, `unlimited`, or a number.
@@ -388,14 +511,20 @@ pub(crate) fn places() -> Result<Places, Failure> {
     Ok(writable_places(|name| std::env::var_os(name))?.0)
 }
 
-fn writable_places(lookup: impl Fn(&str) -> Option<OsString>) -> Result<(Places, Option<String>), Failure> {
+fn writable_places(
+    lookup: impl Fn(&str) -> Option<OsString>,
+) -> Result<(Places, Option<String>), Failure> {
     let named = lookup("XDG_DATA_HOME").is_some_and(|dir| Path::new(&dir).is_absolute());
     Ok(Places::from_env(&lookup)?.writable(named, &std::env::temp_dir())?)
 }
 
 fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failure> {
     let name = rule.tool.as_str();
-    if name.contains('*') || name.starts_with("mcp__") || LATER_TOOLS.contains(&name) || tools.contains(&name) {
+    if name.contains('*')
+        || name.starts_with("mcp__")
+        || LATER_TOOLS.contains(&name)
+        || tools.contains(&name)
+    {
         return Ok(());
     }
     let failure = Failure::usage(format!("{origin}: there is no tool `{name}`"));

@@ -17,19 +17,37 @@ fn load(user: &str, project: &str) -> Result<Settings, Failure> {
 
 #[test]
 fn a_project_may_tighten_and_nothing_else() {
-    let settings = load("max_steps = 20", "max_steps = 5\nmodel = \"evil\"\napproval = \"plan\"").unwrap();
+    let settings = load(
+        "max_steps = 20",
+        "max_steps = 5\nmodel = \"evil\"\napproval = \"plan\"",
+    )
+    .unwrap();
     assert_eq!(settings.budget().unwrap().steps, Some(5));
-    assert_eq!(settings.gate(Mode::Ask, &["bash"]).unwrap().mode, Mode::Plan);
+    assert_eq!(
+        settings.gate(Mode::Ask, &["bash"]).unwrap().mode,
+        Mode::Plan
+    );
     assert_eq!(settings.layers.text("model"), None);
     assert_eq!(settings.warnings.len(), 1);
-    let loose = load("max_steps = 5", "max_steps = 500\napproval = \"auto\"\nmax_tokens = \"unlimited\"").unwrap();
+    let loose = load(
+        "max_steps = 5",
+        "max_steps = 500\napproval = \"auto\"\nmax_tokens = \"unlimited\"",
+    )
+    .unwrap();
     assert_eq!(loose.budget().unwrap().steps, Some(5));
     assert_eq!(loose.budget().unwrap().tokens, Some(500_000));
     assert_eq!(loose.gate(Mode::Ask, &["bash"]).unwrap().mode, Mode::Ask);
     let rules = load("", "[rules]\nallow = [\"bash\"]\ndeny = [\"bash(rm *)\"]").unwrap();
     let rules = rules.gate(Mode::Ask, &["bash"]).unwrap().rules;
-    assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), ["bash(rm *)"]);
-    let own = load("", "rules.deny = [\"greet(x*)\"]\n[tools.greet]\ncommand = [\"true\"]").unwrap();
+    assert_eq!(
+        rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["bash(rm *)"]
+    );
+    let own = load(
+        "",
+        "rules.deny = [\"greet(x*)\"]\n[tools.greet]\ncommand = [\"true\"]",
+    )
+    .unwrap();
     assert_eq!(own.gate(Mode::Ask, &["bash"]).unwrap().rules.len(), 1);
 }
 
@@ -37,17 +55,37 @@ fn a_project_may_tighten_and_nothing_else() {
 fn a_runtime_may_have_a_mode_of_its_own() {
     #[track_caller]
     fn check(user: &str, project: &str, flags: AgentArgs, expect: Mode) {
-        let user = format!("{user}\n[runtimes.codex]\napproval = \"auto\"\n[runtimes.acp]\napproval = \"plan\"");
+        let user = format!(
+            "{user}\n[runtimes.codex]\napproval = \"auto\"\n[runtimes.acp]\napproval = \"plan\""
+        );
         let mut settings = load(&user, project).unwrap();
         settings.add_flags(&flags, &LimitArgs::default()).unwrap();
         assert_eq!(settings.mode(Mode::Ask), expect);
     }
     let none = AgentArgs::default;
     check("", "", none(), Mode::Ask);
-    check("runtime = \"codex\"\napproval = \"edit\"", "", none(), Mode::Auto);
+    check(
+        "runtime = \"codex\"\napproval = \"edit\"",
+        "",
+        none(),
+        Mode::Auto,
+    );
     check("runtime = \"acp:goose acp\"", "", none(), Mode::Plan);
-    check("runtime = \"codex\"", "approval = \"plan\"", none(), Mode::Plan);
-    check("runtime = \"codex\"", "", AgentArgs { approval: Some("ask".into()), ..none() }, Mode::Ask);
+    check(
+        "runtime = \"codex\"",
+        "approval = \"plan\"",
+        none(),
+        Mode::Plan,
+    );
+    check(
+        "runtime = \"codex\"",
+        "",
+        AgentArgs {
+            approval: Some("ask".into()),
+            ..none()
+        },
+        Mode::Ask,
+    );
 }
 
 #[test]
@@ -59,7 +97,10 @@ fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who
         if let Some(all) = all {
             settings.layers.add(all, "approval", "ask", "here").unwrap();
         }
-        settings.layers.add(one, "runtimes.codex.approval", "auto", "there").unwrap();
+        settings
+            .layers
+            .add(one, "runtimes.codex.approval", "auto", "there")
+            .unwrap();
         assert_eq!(settings.mode(Mode::Edit), expect);
     }
     let codex = Some("codex");
@@ -67,7 +108,12 @@ fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who
     check(None, Layer::User, None, Mode::Edit);
     check(None, Layer::User, Some("native"), Mode::Edit);
     check(Some(Layer::User), Layer::User, codex, Mode::Auto);
-    for stronger in [Layer::Project, Layer::Environment, Layer::Flag, Layer::Managed] {
+    for stronger in [
+        Layer::Project,
+        Layer::Environment,
+        Layer::Flag,
+        Layer::Managed,
+    ] {
         check(Some(stronger), Layer::User, codex, Mode::Ask);
     }
     check(Some(Layer::Flag), Layer::Managed, codex, Mode::Auto);
@@ -76,9 +122,15 @@ fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who
 #[test]
 fn mistakes_show_file_line_and_what_was_meant() {
     let text = load("modle = \"x\"", "").err().unwrap().text();
-    assert!(text.contains("config.toml") && text.contains("model"), "{text}");
+    assert!(
+        text.contains("config.toml") && text.contains("model"),
+        "{text}"
+    );
     let text = load("max_steps = 0", "").err().unwrap().text();
-    assert!(text.contains("max_steps") && text.contains("unlimited"), "{text}");
+    assert!(
+        text.contains("max_steps") && text.contains("unlimited"),
+        "{text}"
+    );
     let text = load("model = ", "").err().unwrap().text();
     assert!(text.contains('^'), "{text}");
     let settings = load("[rules]\ndeny = [\"bash(\"]", "").unwrap();
@@ -94,14 +146,31 @@ fn mistakes_show_file_line_and_what_was_meant() {
 fn a_profile_counts_over_settings_and_under_flags() {
     let user = "model = \"a/x\"\nmax_steps = 9\n[profiles.fast]\nmodel = \"ollama/small\"\nmax_steps = 3\n";
     let mut settings = load(user, "").unwrap();
-    let agent = AgentArgs { profile: Some("fast".into()), ..AgentArgs::default() };
-    let limits = LimitArgs { max_steps: Some("5".into()), ..LimitArgs::default() };
+    let agent = AgentArgs {
+        profile: Some("fast".into()),
+        ..AgentArgs::default()
+    };
+    let limits = LimitArgs {
+        max_steps: Some("5".into()),
+        ..LimitArgs::default()
+    };
     settings.add_flags(&agent, &limits).unwrap();
     assert_eq!(settings.layers.text("model"), Some("ollama/small"));
-    assert_eq!(settings.layers.get("model").unwrap().origin.place, "profile fast");
+    assert_eq!(
+        settings.layers.get("model").unwrap().origin.place,
+        "profile fast"
+    );
     assert_eq!(settings.budget().unwrap().steps, Some(5));
-    let unknown = AgentArgs { profile: Some("fats".into()), ..AgentArgs::default() };
-    let text = load(user, "").unwrap().add_flags(&unknown, &limits).err().unwrap().text();
+    let unknown = AgentArgs {
+        profile: Some("fats".into()),
+        ..AgentArgs::default()
+    };
+    let text = load(user, "")
+        .unwrap()
+        .add_flags(&unknown, &limits)
+        .err()
+        .unwrap()
+        .text();
     assert!(text.contains("did you mean `fast`?"), "{text}");
 }
 
@@ -121,33 +190,60 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
     std::fs::create_dir_all(root.join(".windlass")).unwrap();
     let config = home.path().join(".config/windlass");
     std::fs::create_dir_all(&config).unwrap();
-    std::fs::write(config.join("config.toml"), "model = \"user\"\nmax_steps = 5\n").unwrap();
+    std::fs::write(
+        config.join("config.toml"),
+        "model = \"user\"\nmax_steps = 5\n",
+    )
+    .unwrap();
     let text = "model = \"project\"\nmax_steps = 9\n[providers.groq]\nbase_url = \"http://127.0.0.1:1\"\n[rules]\nallow = [\"bash\"]\n";
     std::fs::write(root.join(".windlass/config.toml"), text).unwrap();
-    std::fs::write(root.join(".windlass/config.local.toml"), "temperature = 0.5\n").unwrap();
+    std::fs::write(
+        root.join(".windlass/config.local.toml"),
+        "temperature = 0.5\n",
+    )
+    .unwrap();
     let path = home.path().as_os_str().to_owned();
-    let load = || Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone())).unwrap();
+    let load =
+        || Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone())).unwrap();
     let before = load();
     assert_eq!(before.layers.text("model"), Some("user"));
     assert_eq!(before.layers.text("providers.groq.base_url"), None);
     assert!(before.gate(Mode::Ask, &["bash"]).unwrap().rules.is_empty());
     assert_eq!((before.untrusted.len(), before.warnings.len()), (2, 5));
     let store = TrustStore::new(before.places.trust_dir());
-    store.keep(&root, &before.untrusted[0], Said::Trusted).unwrap();
-    store.keep(&root, &before.untrusted[1], Said::Refused).unwrap();
+    store
+        .keep(&root, &before.untrusted[0], Said::Trusted)
+        .unwrap();
+    store
+        .keep(&root, &before.untrusted[1], Said::Refused)
+        .unwrap();
     let mut after = load();
     assert_eq!((after.untrusted.len(), after.warnings.len()), (0, 0));
     assert_eq!(after.layers.text("model"), Some("project"));
-    assert!(after.layers.get("model").unwrap().origin.place.ends_with(".windlass/config.toml:1"));
+    assert!(
+        after
+            .layers
+            .get("model")
+            .unwrap()
+            .origin
+            .place
+            .ends_with(".windlass/config.toml:1")
+    );
     assert_eq!(after.budget().unwrap().steps, Some(9));
     assert_eq!(after.layers.number("temperature"), None);
     assert_eq!(after.gate(Mode::Ask, &["bash"]).unwrap().rules.len(), 1);
-    let agent = AgentArgs { model: Some("flag".into()), ..AgentArgs::default() };
+    let agent = AgentArgs {
+        model: Some("flag".into()),
+        ..AgentArgs::default()
+    };
     after.add_flags(&agent, &LimitArgs::default()).unwrap();
     assert_eq!(after.layers.text("model"), Some("flag"));
     std::fs::write(root.join(".windlass/config.toml"), format!("{text} ")).unwrap();
     let changed = load();
-    assert_eq!((changed.layers.text("model"), changed.untrusted.len()), (Some("user"), 1));
+    assert_eq!(
+        (changed.layers.text("model"), changed.untrusted.len()),
+        (Some("user"), 1)
+    );
 }
 
 #[test]
@@ -157,7 +253,10 @@ fn of_two_lists_of_hosts_a_project_leaves_what_both_list() {
         let line = |net: &str| format!("sandbox.net = \"{net}\"");
         sandboxing::reach(&load(&line(user), &line(project)).unwrap()).unwrap()
     };
-    assert_eq!(net("allow:a.example,b.example", "allow:b.example"), Reach::Something);
+    assert_eq!(
+        net("allow:a.example,b.example", "allow:b.example"),
+        Reach::Something
+    );
     assert_eq!(net("allow:a.example", "allow:b.example"), Reach::Nothing);
     assert_eq!(net("loopback", "open"), Reach::Loopback);
 }

@@ -51,16 +51,24 @@ impl Tape {
         asks: Asks,
     ) -> Result<(), Failure> {
         match self {
-            Self::Record(file) => options.http = options.http.clone().recording(recorder(file, redactor)?),
+            Self::Record(file) => {
+                options.http = options.http.clone().recording(recorder(file, redactor)?)
+            }
             Self::Play(file) => {
                 let player = player(file, redactor)?;
                 if options.base_url.is_none() && vendor.base_url.is_none() {
-                    let row = player.first_model().map(|(row, _)| row.request.path.as_str());
-                    let path = row.and_then(|path| path.split('?').next()).unwrap_or_default();
+                    let row = player
+                        .first_model()
+                        .map(|(row, _)| row.request.path.as_str());
+                    let path = row
+                        .and_then(|path| path.split('?').next())
+                        .unwrap_or_default();
                     options.base_url = Some(format!("http://127.0.0.1{path}"));
                 }
                 // Nobody is asked, so no key is needed.
-                options.key.get_or_insert_with(|| SecretString::from("played".to_owned()));
+                options
+                    .key
+                    .get_or_insert_with(|| SecretString::from("played".to_owned()));
                 options.http = options.http.clone().playing(match asks {
                     Asks::Ours => player,
                     Asks::Foreign => player.loosely(),
@@ -74,18 +82,22 @@ impl Tape {
 /// Who was asked for what when a cassette was made: the vendor's id and the model.
 pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Failure> {
     let player = player(file, Arc::new(NoSecrets))?;
-    Ok(player.first_model().map(|(row, model)| (row.provider.clone(), model)))
+    Ok(player
+        .first_model()
+        .map(|(row, model)| (row.provider.clone(), model)))
 }
 
 fn player(file: &Path, redactor: Arc<dyn Redactor>) -> Result<Player, Failure> {
     let text = read_text(file, MAX_CASSETTE, "the cassette")?;
-    Player::parse(&text, redactor).map_err(|err| Failure::usage(format!("{}: {err}", file.display())))
+    Player::parse(&text, redactor)
+        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))
 }
 
 /// Takes down exchanges in a file, each as it ends.
 fn recorder(file: &Path, redactor: Arc<dyn Redactor>) -> Result<Recorder, Failure> {
     let cannot = |why: &str| format!("{} cannot be written: {why}", file.display());
-    let out = windlass_host::workspace::create_file(file).map_err(|err| Failure::usage(cannot(&err.message)))?;
+    let out = windlass_host::workspace::create_file(file)
+        .map_err(|err| Failure::usage(cannot(&err.message)))?;
     let (out, file) = (Mutex::new(Some(out)), file.display().to_string());
     Ok(Recorder::new(redactor, move |line| {
         let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);

@@ -62,12 +62,19 @@ impl Telemetry {
             provider: provider.map(str::to_owned),
         };
         let exporter = Exporter::start(Arc::new(post), resource(settings, session.id().as_str()));
-        let mut on = Box::new(On { spans: Spans::new(options), exporter });
+        let mut on = Box::new(On {
+            spans: Spans::new(options),
+            exporter,
+        });
         let mut events = store.read(session.id(), 1);
         // A log that cannot be read is somebody else's to report.
         while let Some(Ok(event)) = events.next().await {
             let finished = on.spans.apply(&event);
-            if event.order.seq().is_some_and(|seq| seq >= session.first_seq()) {
+            if event
+                .order
+                .seq()
+                .is_some_and(|seq| seq >= session.first_seq())
+            {
                 on.exporter.give(finished);
             }
         }
@@ -85,7 +92,10 @@ impl Telemetry {
         if let Some(on) = &self.0
             && let Some(why) = on.exporter.flush(AT_THE_END).await
         {
-            say!("warning: telemetry: {}; the run is not touched by it", safe::message(&why));
+            say!(
+                "warning: telemetry: {}; the run is not touched by it",
+                safe::message(&why)
+            );
         }
     }
 }
@@ -93,7 +103,11 @@ impl Telemetry {
 /// Who tells.
 pub(crate) fn resource(settings: &Settings, session: &str) -> Resource {
     Resource {
-        service: settings.layers.text("otel.service_name").unwrap_or("windlass").to_owned(),
+        service: settings
+            .layers
+            .text("otel.service_name")
+            .unwrap_or("windlass")
+            .to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: session.to_owned(),
     }
@@ -109,7 +123,10 @@ struct Target {
 impl Target {
     /// `otel.endpoint` turns it on, and so does `otel.enabled`, which then also takes the usual variables; the variables
     /// alone do not, because they are often set for other programs.
-    fn of(layers: &Layers<'_>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
+    fn of(
+        layers: &Layers<'_>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, String> {
         let own = layers.text("otel.endpoint");
         match layers.boolean("otel.enabled") {
             Some(false) => return Ok(None),
@@ -135,16 +152,25 @@ impl Target {
             && let Some(list) = filled("OTEL_EXPORTER_OTLP_HEADERS")
         {
             for pair in list.split(',').filter(|pair| !pair.trim().is_empty()) {
-                let (name, value) = pair.split_once('=').ok_or("OTEL_EXPORTER_OTLP_HEADERS is not `name=value,…`")?;
-                add(&mut headers, name, &decoded(value), "OTEL_EXPORTER_OTLP_HEADERS")?;
+                let (name, value) = pair
+                    .split_once('=')
+                    .ok_or("OTEL_EXPORTER_OTLP_HEADERS is not `name=value,…`")?;
+                add(
+                    &mut headers,
+                    name,
+                    &decoded(value),
+                    "OTEL_EXPORTER_OTLP_HEADERS",
+                )?;
             }
         }
         for pair in layers.texts("otel.headers").unwrap_or_default() {
-            let (name, source) = pair
-                .split_once('=')
-                .ok_or("`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable")?;
+            let (name, source) = pair.split_once('=').ok_or(
+                "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable",
+            )?;
             let value = filled(source.trim());
-            let value = value.ok_or_else(|| format!("`otel.headers`: the variable {} is not set", source.trim()))?;
+            let value = value.ok_or_else(|| {
+                format!("`otel.headers`: the variable {} is not set", source.trim())
+            })?;
             add(&mut headers, name, &value, "otel.headers")?;
         }
         Ok(Some(Self { endpoint, headers }))
@@ -161,9 +187,11 @@ impl Target {
 /// The value is a secret: an error names the header alone.
 fn add(headers: &mut HeaderMap, name: &str, value: &str, place: &str) -> Result<(), String> {
     let bad = |what: &str| format!("`{place}`: {what}");
-    let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| bad("a name is not one of a header"))?;
+    let name = HeaderName::from_bytes(name.trim().as_bytes())
+        .map_err(|_| bad("a name is not one of a header"))?;
     let value = HeaderValue::from_str(value.trim());
-    let mut value = value.map_err(|_| bad(&format!("the value for {name} cannot stand in a header")))?;
+    let mut value =
+        value.map_err(|_| bad(&format!("the value for {name} cannot stand in a header")))?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
@@ -174,7 +202,10 @@ fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, more)) = rest.split_first() {
-        let hex = more.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        let hex = more
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok());
         match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -214,7 +245,11 @@ impl Post for Collector {
             let mut headers = self.target.headers.clone();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             let url = self.target.address(signal);
-            let answer = self.http.post(&url, headers, body.into()).await.map_err(|err| err.to_string())?;
+            let answer = self
+                .http
+                .post(&url, headers, body.into())
+                .await
+                .map_err(|err| err.to_string())?;
             let (status, host) = (answer.status, answer.body.host().to_owned());
             let said = answer.body.read_up_to(MAX_ANSWER).await;
             match status {
@@ -224,7 +259,10 @@ impl Post for Collector {
                 },
                 // Some take traces alone.
                 404 if signal == Signal::Metrics => Ok(()),
-                status => Err(format!("`{host}` answered with HTTP {status} on /{}", signal.path())),
+                status => Err(format!(
+                    "`{host}` answered with HTTP {status} on /{}",
+                    signal.path()
+                )),
             }
         })
     }

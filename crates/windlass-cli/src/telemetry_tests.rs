@@ -12,14 +12,28 @@ use crate::settings::KEYS;
 #[track_caller]
 fn check(settings: &str, variables: &[(&str, &str)], expect: &str) {
     let mut layers = windlass_host::config::Layers::new(KEYS);
-    layers.add_text(Layer::User, Path::new("config.toml"), settings).unwrap();
-    let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+    layers
+        .add_text(Layer::User, Path::new("config.toml"), settings)
+        .unwrap();
+    let variable = |name: &str| {
+        variables
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.to_string())
+    };
     let found = match Target::of(&layers, variable) {
         Ok(None) => "off".to_owned(),
         Err(why) => why,
         Ok(Some(target)) => {
-            let headers = target.headers.iter().map(|(name, value)| format!(" {name}: {}", value.to_str().unwrap()));
-            format!("{}{}", target.address(Signal::Traces), headers.collect::<String>())
+            let headers = target
+                .headers
+                .iter()
+                .map(|(name, value)| format!(" {name}: {}", value.to_str().unwrap()));
+            format!(
+                "{}{}",
+                target.address(Signal::Traces),
+                headers.collect::<String>()
+            )
         }
     };
     assert_eq!(found, expect, "{settings} {variables:?}");
@@ -28,12 +42,27 @@ fn check(settings: &str, variables: &[(&str, &str)], expect: &str) {
 #[test]
 fn nothing_is_sent_without_a_setting_of_our_own() {
     let usual = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/base/");
-    let token = ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20t, x-b = 2");
+    let token = (
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "authorization=Bearer%20t, x-b = 2",
+    );
     check("", &[usual, token], "off");
     check("otel.content = true", &[usual], "off");
-    check("otel.enabled = false\notel.endpoint = \"http://a:1\"", &[], "off");
-    check("otel.endpoint = \"http://a:1\"", &[usual, token], "http://a:1/v1/traces");
-    check("otel.enabled = true", &[], "http://localhost:4318/v1/traces");
+    check(
+        "otel.enabled = false\notel.endpoint = \"http://a:1\"",
+        &[],
+        "off",
+    );
+    check(
+        "otel.endpoint = \"http://a:1\"",
+        &[usual, token],
+        "http://a:1/v1/traces",
+    );
+    check(
+        "otel.enabled = true",
+        &[],
+        "http://localhost:4318/v1/traces",
+    );
     check(
         "otel.enabled = true",
         &[usual, token],
@@ -43,10 +72,23 @@ fn nothing_is_sent_without_a_setting_of_our_own() {
 
 #[test]
 fn headers_take_their_values_from_variables_and_mistakes_show_no_secret() {
-    let on = |headers: &str| format!("otel.endpoint = \"https://a/x\"\notel.headers = [\"{headers}\"]");
-    check(&on("Authorization=TOKEN"), &[("TOKEN", "s3cret")], "https://a/x/v1/traces authorization: s3cret");
-    check(&on("authorization=TOKEN"), &[], "`otel.headers`: the variable TOKEN is not set");
-    check(&on("authorization"), &[], "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable");
+    let on =
+        |headers: &str| format!("otel.endpoint = \"https://a/x\"\notel.headers = [\"{headers}\"]");
+    check(
+        &on("Authorization=TOKEN"),
+        &[("TOKEN", "s3cret")],
+        "https://a/x/v1/traces authorization: s3cret",
+    );
+    check(
+        &on("authorization=TOKEN"),
+        &[],
+        "`otel.headers`: the variable TOKEN is not set",
+    );
+    check(
+        &on("authorization"),
+        &[],
+        "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable",
+    );
     check(
         &on("authorization=TOKEN"),
         &[("TOKEN", "a\nb")],

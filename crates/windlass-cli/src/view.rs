@@ -23,7 +23,12 @@ pub(crate) enum View {
 }
 
 impl View {
-    pub(crate) fn new(output: &OutputArgs, session: &SessionId, structured: bool, foreign: Option<&str>) -> Self {
+    pub(crate) fn new(
+        output: &OutputArgs,
+        session: &SessionId,
+        structured: bool,
+        foreign: Option<&str>,
+    ) -> Self {
         match output.format() {
             Format::Text => Self::Text(Box::new(TextView::new(output, session, foreign))),
             Format::Json => Self::Json(Box::new(JsonView::new(session, structured))),

@@ -15,7 +15,9 @@ use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Reques
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Files, Opening, Redactor, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces};
+use windlass_core::workspace::{
+    Files, Opening, Redactor, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
+};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::Engine;
 use windlass_host::clock::SystemClock;
@@ -28,8 +30,8 @@ use windlass_host::transaction::InPlace;
 use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
-    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, Setting,
-    SetupError, Vendor, WireProvider,
+    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
+    SecretString, Setting, SetupError, Vendor, WireProvider,
 };
 
 use crate::exit;
@@ -89,7 +91,11 @@ pub(crate) fn engine(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let chosen = match agent {
-        Agent::Nobody => Chosen { runtime: Arc::new(Nobody), mode: RunMode::Full, fell: None },
+        Agent::Nobody => Chosen {
+            runtime: Arc::new(Nobody),
+            mode: RunMode::Full,
+            fell: None,
+        },
         Agent::Works(works) => {
             let redactor = redactor_of(&credentials);
             let inputs = Inputs {
@@ -100,12 +106,20 @@ pub(crate) fn engine(
                 validators: &validators,
                 redactor: redactor.as_ref(),
             };
-            let making = Making { settings, credentials: &credentials, clock: &clock, prompt: Prompt::of(&inputs) };
+            let making = Making {
+                settings,
+                credentials: &credentials,
+                clock: &clock,
+                prompt: Prompt::of(&inputs),
+            };
             making.choose(works)?
         }
     };
     let foreign = match agent {
-        Agent::Works(Works { plan: RuntimePlan::Foreign(plan), .. }) => Some(plan),
+        Agent::Works(Works {
+            plan: RuntimePlan::Foreign(plan),
+            ..
+        }) => Some(plan),
         _ => None,
     };
     let place = foreign.map(|plan| agents::place(plan, settings));
@@ -114,7 +128,10 @@ pub(crate) fn engine(
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
     let gate = settings.gate(default_mode, &programs::names(&tools))?;
-    let steering = foreign.iter().flat_map(|plan| plan.known.hides).map(|name| (*name).to_owned());
+    let steering = foreign
+        .iter()
+        .flat_map(|plan| plan.known.hides)
+        .map(|name| (*name).to_owned());
     let hidden = gate.hidden_paths().into_iter().chain(steering).collect();
     let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), place)?;
     let place = transactions(settings, root.clone(), env, held)?;
@@ -127,14 +144,21 @@ pub(crate) fn engine(
         .store(store.clone())
         .describe(root.root().display().to_string(), env!("CARGO_PKG_VERSION"))
         .workspaces(Arc::new(place))
-        .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
+        .artifacts(Arc::new(move |session| {
+            Arc::new(artifacts.artifacts(session))
+        }))
         .clock(clock)
         .redactor(redactor_of(&credentials))
         .outside(Arc::new(OutsideReads))
         .gate(gate)
         .tools(tools)
         .build()?;
-    Ok(Wired { engine, store, mode: chosen.mode, fell: chosen.fell })
+    Ok(Wired {
+        engine,
+        store,
+        mode: chosen.mode,
+        fell: chosen.fell,
+    })
 }
 
 /// An engine for what is done to sessions alone: it works nowhere.
@@ -147,7 +171,9 @@ pub(crate) fn bystander() -> Result<Engine, Failure> {
         .store(store)
         .describe("", env!("CARGO_PKG_VERSION"))
         .workspaces(Arc::new(Nowhere))
-        .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
+        .artifacts(Arc::new(move |session| {
+            Arc::new(artifacts.artifacts(session))
+        }))
         .clock(Arc::new(SystemClock::new()))
         .build()?;
     Ok(engine)
@@ -157,9 +183,15 @@ pub(crate) fn bystander() -> Result<Engine, Failure> {
 struct Nowhere;
 
 impl Workspaces for Nowhere {
-    fn open<'a>(&'a self, _: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(
+        &'a self,
+        _: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         let message = "nothing is run here".to_owned();
-        Box::pin(std::future::ready(Err(WorkspaceError { kind: WorkspaceErrorKind::Isolation, message })))
+        Box::pin(std::future::ready(Err(WorkspaceError {
+            kind: WorkspaceErrorKind::Isolation,
+            message,
+        })))
     }
 }
 
@@ -172,7 +204,13 @@ pub(crate) fn transactions(
 ) -> Result<Transactions, Failure> {
     let places = &settings.places;
     let in_place = InPlace::new(root.clone(), env.clone());
-    let all = Transactions::new(in_place, root, env, Shelf::new(places.transactions_dir()), places.undo_dir());
+    let all = Transactions::new(
+        in_place,
+        root,
+        env,
+        Shelf::new(places.transactions_dir()),
+        places.undo_dir(),
+    );
     let all = all.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
     Ok(match sandbox {
         Some(sandbox) => all.sandboxed(Arc::new(sandbox)),
@@ -210,11 +248,19 @@ fn provider(
                 _ => ScriptFormat::Toml,
             };
             let name = path.display().to_string();
-            let scripted =
-                ScriptedProvider::parse(&name, &text, format).map_err(|err| Failure::usage(err.to_string()))?;
-            Ok((configured(settings, Arc::new(scripted), "scripted"), "scripted".to_owned()))
+            let scripted = ScriptedProvider::parse(&name, &text, format)
+                .map_err(|err| Failure::usage(err.to_string()))?;
+            Ok((
+                configured(settings, Arc::new(scripted), "scripted"),
+                "scripted".to_owned(),
+            ))
         }
-        ModelPlan::Served { vendor, model, base_url, tape } => {
+        ModelPlan::Served {
+            vendor,
+            model,
+            base_url,
+            tape,
+        } => {
             let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
             if let Some(tape) = tape {
                 tape.put_in(&mut options, vendor, redactor_of(credentials), Asks::Ours)?;
@@ -242,12 +288,16 @@ fn provider_options(
     base_url: Option<String>,
     credentials: &Credentials,
 ) -> Result<ProviderOptions, Failure> {
-    let window = settings.layers.number(&Settings::named("providers", vendor.id, "context_window"));
+    let window = settings
+        .layers
+        .number(&Settings::named("providers", vendor.id, "context_window"));
     Ok(ProviderOptions {
         base_url,
         key: key(settings, vendor, credentials),
         aws: aws_keys(vendor),
-        context_window: window.map(|tokens| tokens.max(0.0) as u64).filter(|tokens| *tokens > 0),
+        context_window: window
+            .map(|tokens| tokens.max(0.0) as u64)
+            .filter(|tokens| *tokens > 0),
         settings: vendor_settings(settings, vendor),
         ..ProviderOptions::new(http(settings)?)
     })
@@ -255,7 +305,9 @@ fn provider_options(
 
 /// What knows the secrets of this machine.
 pub(crate) fn redactor(settings: &Settings) -> Result<Arc<dyn Redactor>, Failure> {
-    Ok(redactor_of(&Credentials::read(&settings.places.credentials_file())?))
+    Ok(redactor_of(&Credentials::read(
+        &settings.places.credentials_file(),
+    )?))
 }
 
 fn redactor_of(credentials: &Credentials) -> Arc<dyn Redactor> {
@@ -263,17 +315,33 @@ fn redactor_of(credentials: &Credentials) -> Arc<dyn Redactor> {
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
-pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credentials) -> Option<SecretString> {
-    let configured = settings.layers.text(&Settings::named("providers", vendor.id, "key_env"));
+pub(crate) fn key(
+    settings: &Settings,
+    vendor: &Vendor,
+    credentials: &Credentials,
+) -> Option<SecretString> {
+    let configured = settings
+        .layers
+        .text(&Settings::named("providers", vendor.id, "key_env"));
     let variable = configured.or(vendor.key_env);
-    let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
-    let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
+    let from_env = variable
+        .and_then(|name| std::env::var(name).ok())
+        .filter(|key| !key.trim().is_empty());
+    let key = from_env.or_else(|| {
+        credentials
+            .get(vendor.id)
+            .map(|secret| secret.expose().to_owned())
+    });
     key.map(|key| SecretString::from(key.trim().to_owned()))
 }
 
 /// The keys that sign requests, from the variables that usually hold them.
 pub(crate) fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let variable = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    };
     if !matches!(vendor.auth, Auth::SigV4(_)) {
         return None;
     }
@@ -287,8 +355,13 @@ pub(crate) fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
 /// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
 fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
     let value = |setting: &Setting| {
-        let configured = settings.layers.text(&Settings::named("providers", vendor.id, setting.name));
-        let value = configured.map(str::to_owned).or_else(|| std::env::var(setting.env).ok())?;
+        let configured =
+            settings
+                .layers
+                .text(&Settings::named("providers", vendor.id, setting.name));
+        let value = configured
+            .map(str::to_owned)
+            .or_else(|| std::env::var(setting.env).ok())?;
         Some((setting.name.to_owned(), value))
     };
     vendor.settings.iter().filter_map(value).collect()
@@ -296,14 +369,19 @@ fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, Str
 
 fn setup_failure(err: SetupError) -> Failure {
     match err {
-        SetupError::MissingKey { vendor, env } => {
-            Failure::new(exit::PROVIDER, format!("no key for `{vendor}`: {env} is not set")).hint(format!(
-                "run `export {env}=…`, or put `{vendor} = \"…\"` into credentials.toml (mode 0600, \
+        SetupError::MissingKey { vendor, env } => Failure::new(
+            exit::PROVIDER,
+            format!("no key for `{vendor}`: {env} is not set"),
+        )
+        .hint(format!(
+            "run `export {env}=…`, or put `{vendor} = \"…\"` into credentials.toml (mode 0600, \
                  `windlass config path` shows where)"
+        )),
+        SetupError::MissingUrl { vendor } => {
+            Failure::usage(format!("`{vendor}` has no address of its own")).hint(format!(
+                "give one with --base-url, or set `providers.{vendor}.base_url`"
             ))
         }
-        SetupError::MissingUrl { vendor } => Failure::usage(format!("`{vendor}` has no address of its own"))
-            .hint(format!("give one with --base-url, or set `providers.{vendor}.base_url`")),
         other => Failure::usage(other.to_string()),
     }
 }
@@ -316,7 +394,9 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
 pub(crate) fn http_options(settings: &Settings) -> Result<HttpOptions, Failure> {
     let variable = |name: &str| {
         let lower = std::env::var(name.to_lowercase()).ok();
-        lower.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
+        lower
+            .or_else(|| std::env::var(name).ok())
+            .filter(|value| !value.is_empty())
     };
     let extra_ca_pem = match settings.layers.text("ca_file") {
         Some(path) => Some(read_text(Path::new(path), MAX_FILE, "ca_file")?.into_bytes()),
@@ -324,8 +404,12 @@ pub(crate) fn http_options(settings: &Settings) -> Result<HttpOptions, Failure> 
     };
     let seconds = |key: &str, usual: Duration| match settings.layers.number(key) {
         None => Ok(usual),
-        Some(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        Some(_) => Err(Failure::usage(format!("`{key}` is a number of seconds, from 0.1 to 86400"))),
+        Some(seconds) if (0.1..=86_400.0).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        Some(_) => Err(Failure::usage(format!(
+            "`{key}` is a number of seconds, from 0.1 to 86400"
+        ))),
     };
     Ok(HttpOptions {
         extra_ca_pem,
@@ -344,23 +428,32 @@ fn secrets(credentials: &Credentials) -> Vec<Secret> {
         let name = name.into_string().ok()?;
         windlass_core::gate::keeps_secret(&name).then(|| value.into_string().ok())?
     });
-    let stored = credentials.secrets().map(|secret| secret.expose().to_owned());
+    let stored = credentials
+        .secrets()
+        .map(|secret| secret.expose().to_owned());
     named.chain(stored).map(Secret::new).collect()
 }
 
 /// A text file that a person named, of at most so many bytes.
 pub(crate) fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
-    let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
-    let bytes = windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
+    let cannot =
+        |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
+    let bytes =
+        windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
 }
 
 /// The schema of the answer: a file's content, or the text itself.
 fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
     let inline = given.trim_start().starts_with('{');
-    let text = if inline { given.to_owned() } else { read_text(Path::new(given), MAX_FILE, "the schema")? };
+    let text = if inline {
+        given.to_owned()
+    } else {
+        read_text(Path::new(given), MAX_FILE, "the schema")?
+    };
     let name = if inline { "--json-schema" } else { given };
-    let schema = serde_json::from_str(&text).map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
+    let schema = serde_json::from_str(&text)
+        .map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
     windlass_engine::check_schema(&schema)
         .map_err(|err| Failure::usage(format!("{name} is not a JSON Schema: {err}")))?;
     Ok(schema)
@@ -369,7 +462,10 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
 /// The price from the configuration, when it has one for this model.
 pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
     let rate = |what: &str| {
-        settings.layers.number(&Settings::named("prices", model, what)).map(|usd| (usd * 1_000_000.0).max(0.0) as u64)
+        settings
+            .layers
+            .number(&Settings::named("prices", model, what))
+            .map(|usd| (usd * 1_000_000.0).max(0.0) as u64)
     };
     let (input, output) = (rate("input")?, rate("output")?);
     Some(Price {
@@ -382,30 +478,40 @@ pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
 
 /// The window from the configuration, when it has one for this model.
 pub(crate) fn window(settings: &Settings, model: &str) -> Option<u64> {
-    let tokens = settings.layers.number(&Settings::named("models", model, "context_window"))?;
+    let tokens = settings
+        .layers
+        .number(&Settings::named("models", model, "context_window"))?;
     Some(tokens.max(0.0) as u64).filter(|tokens| *tokens > 0)
 }
 
 /// An explicit cost limit that could not bind is a mistake, not a comfort.
 fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Result<(), Failure> {
     if settings.explicit_cost_limit() && provider.facts(model).price.is_none() {
-        return Err(Failure::usage(format!("a cost limit is set, but the price of `{model}` is not known")).hint(
-            format!(
-                "set `{}` and `{}` in the configuration, or limit tokens instead (--max-tokens)",
-                Settings::named("prices", model, "input"),
-                Settings::named("prices", model, "output"),
-            ),
-        ));
+        return Err(Failure::usage(format!(
+            "a cost limit is set, but the price of `{model}` is not known"
+        ))
+        .hint(format!(
+            "set `{}` and `{}` in the configuration, or limit tokens instead (--max-tokens)",
+            Settings::named("prices", model, "input"),
+            Settings::named("prices", model, "output"),
+        )));
     }
     Ok(())
 }
 
 /// A provider with what the configuration says of its model, and with tools in any case.
 fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
-    let tools = settings.layers.boolean(&Settings::named("models", model, "tools"));
+    let tools = settings
+        .layers
+        .boolean(&Settings::named("models", model, "tools"));
     // Around every provider: whether a model can call tools may be known only after its server was asked.
     let (price, window) = (price(settings, model), window(settings, model));
-    Arc::new(JsonActions::new(Arc::new(Configured { inner, price, tools, window })))
+    Arc::new(JsonActions::new(Arc::new(Configured {
+        inner,
+        price,
+        tools,
+        window,
+    })))
 }
 
 /// A provider whose facts the configuration knows better.

@@ -42,8 +42,14 @@ impl Default for Budget {
 
 impl Budget {
     /// No limit at all.
-    pub const UNLIMITED: Self =
-        Self { iterations: None, steps: None, tokens: None, tokens_uncached: None, cost_micros: None, seconds: None };
+    pub const UNLIMITED: Self = Self {
+        iterations: None,
+        steps: None,
+        tokens: None,
+        tokens_uncached: None,
+        cost_micros: None,
+        seconds: None,
+    };
 }
 
 /// The limits there are.
@@ -93,13 +99,17 @@ impl Usage {
     /// All input, however it was served.
     #[must_use]
     pub fn total_input(&self) -> u64 {
-        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
+        self.input
+            .saturating_add(self.cache_read)
+            .saturating_add(self.cache_write)
     }
 
     /// What counts against the token limit.
     #[must_use]
     pub fn counted(&self) -> u64 {
-        self.input.saturating_add(self.cache_write).saturating_add(self.output)
+        self.input
+            .saturating_add(self.cache_write)
+            .saturating_add(self.output)
     }
 
     /// Whether any caching was reported.
@@ -132,7 +142,12 @@ pub struct Price {
 
 impl Price {
     /// What a local or scripted model costs.
-    pub const FREE: Self = Self { input: 0, cache_read: 0, cache_write: 0, output: 0 };
+    pub const FREE: Self = Self {
+        input: 0,
+        cache_read: 0,
+        cache_write: 0,
+        output: 0,
+    };
 
     /// The cost of a call in micro-USD, rounded up.
     #[must_use]
@@ -143,7 +158,9 @@ impl Price {
             (usage.cache_write, self.cache_write),
             (usage.output, self.output),
         ];
-        let sum = parts.iter().fold(0_u128, |sum, (tokens, rate)| sum + u128::from(*tokens) * u128::from(*rate));
+        let sum = parts.iter().fold(0_u128, |sum, (tokens, rate)| {
+            sum + u128::from(*tokens) * u128::from(*rate)
+        });
         u64::try_from(sum.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 }
@@ -194,7 +211,10 @@ impl Budget {
     #[must_use]
     pub fn exceeded(&self, spent: &Spent, elapsed: Duration) -> Option<Limit> {
         let (tokens, cost) = (spent.usage.counted(), spent.cost_micros);
-        if self.seconds.is_some_and(|max| elapsed >= Duration::from_secs(max)) {
+        if self
+            .seconds
+            .is_some_and(|max| elapsed >= Duration::from_secs(max))
+        {
             return Some(Limit::Time);
         }
         if self.steps.is_some_and(|max| spent.steps >= max) {
@@ -204,7 +224,9 @@ impl Budget {
             return Some(Limit::Tokens);
         }
         // A free model may go on at a cost limit of anything.
-        self.cost_micros.is_some_and(|max| cost >= max && cost > 0).then_some(Limit::Cost)
+        self.cost_micros
+            .is_some_and(|max| cost >= max && cost > 0)
+            .then_some(Limit::Cost)
     }
 
     /// The limit that was overrun, if any: not reached, but passed. `elapsed` is as in [`Budget::exceeded`].
@@ -217,7 +239,10 @@ impl Budget {
         if over(self.token_limit(spent), spent.usage.counted()) {
             return Some(Limit::Tokens);
         }
-        if self.seconds.is_some_and(|max| elapsed > Duration::from_secs(max)) {
+        if self
+            .seconds
+            .is_some_and(|max| elapsed > Duration::from_secs(max))
+        {
             return Some(Limit::Time);
         }
         over(self.steps.map(u64::from), spent.steps.into()).then_some(Limit::Steps)
@@ -226,11 +251,19 @@ impl Budget {
     /// Reserves a model call: how many output tokens it may produce, or the limit it would cross.
     ///
     /// `input` is an upper bound of the tokens to be sent and `want` the most output that is useful.
-    pub fn admit(&self, spent: &Spent, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit> {
+    pub fn admit(
+        &self,
+        spent: &Spent,
+        input: u64,
+        want: u64,
+        price: Option<Price>,
+    ) -> Result<u64, Limit> {
         let least = want.min(LEAST_OUTPUT);
         let mut room = want;
         if let Some(max) = self.token_limit(spent) {
-            let left = max.saturating_sub(spent.usage.counted()).saturating_sub(input);
+            let left = max
+                .saturating_sub(spent.usage.counted())
+                .saturating_sub(input);
             if left < least {
                 return Err(Limit::Tokens);
             }
@@ -238,11 +271,21 @@ impl Budget {
         }
         if let (Some(max), Some(price)) = (self.cost_micros, price) {
             let dearest = price.input.max(price.cache_write);
-            let reserve = Price { input: dearest, ..price }.cost(Usage { input, ..Usage::default() });
-            let left = max.saturating_sub(spent.cost_micros).saturating_sub(reserve);
+            let reserve = Price {
+                input: dearest,
+                ..price
+            }
+            .cost(Usage {
+                input,
+                ..Usage::default()
+            });
+            let left = max
+                .saturating_sub(spent.cost_micros)
+                .saturating_sub(reserve);
             let affordable = match price.output {
                 0 => u64::MAX,
-                rate => u64::try_from(u128::from(left) * 1_000_000 / u128::from(rate)).unwrap_or(u64::MAX),
+                rate => u64::try_from(u128::from(left) * 1_000_000 / u128::from(rate))
+                    .unwrap_or(u64::MAX),
             };
             if affordable < least || (left == 0 && reserve > 0) {
                 return Err(Limit::Cost);
@@ -262,13 +305,21 @@ impl Budget {
             })
         };
         let mut limits = Vec::new();
-        if crossed(self.token_limit(after), before.usage.counted(), after.usage.counted()) {
+        if crossed(
+            self.token_limit(after),
+            before.usage.counted(),
+            after.usage.counted(),
+        ) {
             limits.push(Limit::Tokens);
         }
         if crossed(self.cost_micros, before.cost_micros, after.cost_micros) {
             limits.push(Limit::Cost);
         }
-        if crossed(self.steps.map(u64::from), before.steps.into(), after.steps.into()) {
+        if crossed(
+            self.steps.map(u64::from),
+            before.steps.into(),
+            after.steps.into(),
+        ) {
             limits.push(Limit::Steps);
         }
         limits
@@ -276,7 +327,11 @@ impl Budget {
 
     fn token_limit(&self, spent: &Spent) -> Option<u64> {
         // Nothing spent yet: nobody has reported anything, so the wider one would be a guess.
-        if spent.usage == Usage::default() || spent.usage.cached() { self.tokens } else { self.tokens_uncached }
+        if spent.usage == Usage::default() || spent.usage.cached() {
+            self.tokens
+        } else {
+            self.tokens_uncached
+        }
     }
 }
 
@@ -326,52 +381,128 @@ mod tests {
     use super::*;
 
     fn spent(tokens: u64, cost: u64) -> Spent {
-        Spent { usage: Usage { input: tokens, ..Usage::default() }, cost_micros: cost, ..Spent::default() }
+        Spent {
+            usage: Usage {
+                input: tokens,
+                ..Usage::default()
+            },
+            cost_micros: cost,
+            ..Spent::default()
+        }
     }
 
     fn tokens(max: u64) -> Budget {
-        Budget { tokens: Some(max), tokens_uncached: Some(max), ..Budget::UNLIMITED }
+        Budget {
+            tokens: Some(max),
+            tokens_uncached: Some(max),
+            ..Budget::UNLIMITED
+        }
     }
 
     #[test]
     fn the_budget_stops_before_the_call_not_after() {
         let budget = tokens(10_000);
         assert_eq!(budget.admit(&spent(0, 0), 2_000, 4_000, None), Ok(4_000));
-        assert_eq!(budget.admit(&spent(5_000, 0), 2_000, 4_000, None), Ok(3_000));
-        assert_eq!(budget.admit(&spent(8_000, 0), 2_000, 4_000, None), Err(Limit::Tokens));
-        assert_eq!(budget.admit(&spent(7_000, 0), 2_000, 4_000, None), Err(Limit::Tokens), "1,000 left is under 1,024");
-        assert_eq!(budget.admit(&spent(7_000, 0), 2_000, 100, None), Ok(100), "a model that answers in 100 fits");
+        assert_eq!(
+            budget.admit(&spent(5_000, 0), 2_000, 4_000, None),
+            Ok(3_000)
+        );
+        assert_eq!(
+            budget.admit(&spent(8_000, 0), 2_000, 4_000, None),
+            Err(Limit::Tokens)
+        );
+        assert_eq!(
+            budget.admit(&spent(7_000, 0), 2_000, 4_000, None),
+            Err(Limit::Tokens),
+            "1,000 left is under 1,024"
+        );
+        assert_eq!(
+            budget.admit(&spent(7_000, 0), 2_000, 100, None),
+            Ok(100),
+            "a model that answers in 100 fits"
+        );
     }
 
     #[test]
     fn money_limits_the_answer_and_then_the_call() {
-        let price = Price { input: 3_000_000, cache_read: 300_000, cache_write: 3_750_000, output: 15_000_000 };
-        let budget = Budget { cost_micros: Some(100_000), ..Budget::UNLIMITED };
+        let price = Price {
+            input: 3_000_000,
+            cache_read: 300_000,
+            cache_write: 3_750_000,
+            output: 15_000_000,
+        };
+        let budget = Budget {
+            cost_micros: Some(100_000),
+            ..Budget::UNLIMITED
+        };
         // 10,000 input tokens at the dearest input rate are 37,500; 62,500 are left for output at 15 a token.
-        assert_eq!(budget.admit(&spent(0, 0), 10_000, 8_000, Some(price)), Ok(4_166));
-        assert_eq!(budget.admit(&spent(0, 90_000), 10_000, 8_000, Some(price)), Err(Limit::Cost));
-        assert_eq!(budget.admit(&spent(0, 0), 10_000, 8_000, None), Ok(8_000), "an unknown price does not bind");
-        assert_eq!(budget.admit(&spent(0, 0), 10_000, 8_000, Some(Price::FREE)), Ok(8_000));
+        assert_eq!(
+            budget.admit(&spent(0, 0), 10_000, 8_000, Some(price)),
+            Ok(4_166)
+        );
+        assert_eq!(
+            budget.admit(&spent(0, 90_000), 10_000, 8_000, Some(price)),
+            Err(Limit::Cost)
+        );
+        assert_eq!(
+            budget.admit(&spent(0, 0), 10_000, 8_000, None),
+            Ok(8_000),
+            "an unknown price does not bind"
+        );
+        assert_eq!(
+            budget.admit(&spent(0, 0), 10_000, 8_000, Some(Price::FREE)),
+            Ok(8_000)
+        );
     }
 
     #[test]
     fn cache_reads_do_not_count_and_no_caching_widens_the_default() {
-        let cached = Usage { input: 100, cache_read: 900_000, cache_write: 0, output: 100 };
+        let cached = Usage {
+            input: 100,
+            cache_read: 900_000,
+            cache_write: 0,
+            output: 100,
+        };
         let mut spent = Spent::default();
         spent.settle(cached, None, false);
         assert_eq!(Budget::default().exceeded(&spent, Duration::ZERO), None);
         let mut plain = Spent::default();
-        plain.settle(Usage { input: 600_000, ..Usage::default() }, None, false);
-        assert_eq!(Budget::default().exceeded(&plain, Duration::ZERO), None, "2,000,000 where nobody caches");
-        plain.settle(Usage { input: 0, cache_read: 1, ..Usage::default() }, None, false);
-        assert_eq!(Budget::default().exceeded(&plain, Duration::ZERO), Some(Limit::Tokens));
+        plain.settle(
+            Usage {
+                input: 600_000,
+                ..Usage::default()
+            },
+            None,
+            false,
+        );
+        assert_eq!(
+            Budget::default().exceeded(&plain, Duration::ZERO),
+            None,
+            "2,000,000 where nobody caches"
+        );
+        plain.settle(
+            Usage {
+                input: 0,
+                cache_read: 1,
+                ..Usage::default()
+            },
+            None,
+            false,
+        );
+        assert_eq!(
+            Budget::default().exceeded(&plain, Duration::ZERO),
+            Some(Limit::Tokens)
+        );
     }
 
     #[test]
     fn each_limit_is_warned_about_once_at_four_fifths() {
         let budget = tokens(1_000);
         assert_eq!(budget.warned(&spent(700, 0), &spent(799, 0)), vec![]);
-        assert_eq!(budget.warned(&spent(799, 0), &spent(800, 0)), vec![Limit::Tokens]);
+        assert_eq!(
+            budget.warned(&spent(799, 0), &spent(800, 0)),
+            vec![Limit::Tokens]
+        );
         assert_eq!(budget.warned(&spent(800, 0), &spent(900, 0)), vec![]);
     }
 
@@ -379,18 +510,47 @@ mod tests {
     fn reaching_a_limit_is_no_overrun() {
         let budget = tokens(1_000);
         assert_eq!(budget.overrun(&spent(1_000, 0), Duration::ZERO), None);
-        assert_eq!(budget.overrun(&spent(1_001, 0), Duration::ZERO), Some(Limit::Tokens));
-        let money = Budget { cost_micros: Some(5), seconds: Some(1), ..Budget::UNLIMITED };
-        assert_eq!(money.overrun(&spent(0, 6), Duration::ZERO), Some(Limit::Cost));
+        assert_eq!(
+            budget.overrun(&spent(1_001, 0), Duration::ZERO),
+            Some(Limit::Tokens)
+        );
+        let money = Budget {
+            cost_micros: Some(5),
+            seconds: Some(1),
+            ..Budget::UNLIMITED
+        };
+        assert_eq!(
+            money.overrun(&spent(0, 6), Duration::ZERO),
+            Some(Limit::Cost)
+        );
         assert_eq!(money.overrun(&spent(0, 5), Duration::from_secs(1)), None);
-        assert_eq!(money.overrun(&spent(0, 5), Duration::from_millis(1_001)), Some(Limit::Time));
+        assert_eq!(
+            money.overrun(&spent(0, 5), Duration::from_millis(1_001)),
+            Some(Limit::Time)
+        );
     }
 
     #[test]
     fn cost_is_rounded_up_and_never_overflows() {
-        let price = Price { input: 1, output: u64::MAX, ..Price::FREE };
-        assert_eq!(price.cost(Usage { input: 1, ..Usage::default() }), 1);
-        assert_eq!(price.cost(Usage { output: u64::MAX, ..Usage::default() }), u64::MAX);
+        let price = Price {
+            input: 1,
+            output: u64::MAX,
+            ..Price::FREE
+        };
+        assert_eq!(
+            price.cost(Usage {
+                input: 1,
+                ..Usage::default()
+            }),
+            1
+        );
+        assert_eq!(
+            price.cost(Usage {
+                output: u64::MAX,
+                ..Usage::default()
+            }),
+            u64::MAX
+        );
     }
 
     #[test]

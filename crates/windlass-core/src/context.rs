@@ -129,10 +129,17 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction, open: Option<u64>) 
     let (mut first, mut dropped) = (true, false);
     for entry in entries {
         if entry.seq() >= from {
-            after.push(compaction.shrunk.and_then(|how| shrunk(entry, how)).unwrap_or_else(|| entry.clone()));
+            after.push(
+                compaction
+                    .shrunk
+                    .and_then(|how| shrunk(entry, how))
+                    .unwrap_or_else(|| entry.clone()),
+            );
             first &= !is_words(entry);
         } else if is_words(entry) {
-            match compaction.clipped.map_or(Kept::Whole, |how| clipped(entry, how, std::mem::take(&mut first))) {
+            match compaction.clipped.map_or(Kept::Whole, |how| {
+                clipped(entry, how, std::mem::take(&mut first))
+            }) {
                 Kept::Whole => before.push(entry.clone()),
                 Kept::Part(part) => before.push(part),
                 Kept::Nothing => dropped = true,
@@ -144,8 +151,15 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction, open: Option<u64>) 
     }
     // A list must not begin with an answer, so where something is missing a word about it stands there in any case.
     if dropped || !compaction.summary.is_empty() {
-        let text = if compaction.summary.is_empty() { NO_SUMMARY } else { &compaction.summary };
-        before.push(Entry::summary(from.saturating_sub(1), Message::internal(text)));
+        let text = if compaction.summary.is_empty() {
+            NO_SUMMARY
+        } else {
+            &compaction.summary
+        };
+        before.push(Entry::summary(
+            from.saturating_sub(1),
+            Message::internal(text),
+        ));
     }
     before.extend(after);
     before
@@ -156,9 +170,17 @@ const NO_SUMMARY: &str = "[Earlier messages of this session were left out to mak
 /// Room made without asking anybody: what the log alone can say stands for what is left out.
 #[must_use]
 pub fn by_the_log(entries: &[Entry], facts: &Facts, how: How, room: usize) -> Option<Compaction> {
-    let Plan { mut compaction, dropped } = plan(entries, how, room)?;
+    let Plan {
+        mut compaction,
+        dropped,
+    } = plan(entries, how, room)?;
     if !dropped.is_empty() {
-        compaction.summary = write(&Sections::known(&dropped, facts), facts, &compaction.left_out, room);
+        compaction.summary = write(
+            &Sections::known(&dropped, facts),
+            facts,
+            &compaction.left_out,
+            room,
+        );
     }
     Some(compaction)
 }
@@ -179,13 +201,19 @@ fn shrunk(entry: &Entry, how: Shrink) -> Option<Entry> {
         Part::Result(result) => match stub(result, how) {
             Some(text) => {
                 any = true;
-                Part::Result(ToolResult { text, ..result.clone() })
+                Part::Result(ToolResult {
+                    text,
+                    ..result.clone()
+                })
             }
             None => part.clone(),
         },
         other => other.clone(),
     });
-    let message = Message { parts: parts.collect(), ..Message::clone(entry) };
+    let message = Message {
+        parts: parts.collect(),
+        ..Message::clone(entry)
+    };
     any.then(|| Entry::at(entry.seq(), message))
 }
 
@@ -203,7 +231,8 @@ fn stub(result: &ToolResult, how: Shrink) -> Option<String> {
         None => "make the call again if you need it".to_owned(),
     };
     let cut = text.len().saturating_sub(head.len() + tail.len());
-    let stub = format!("{head}\n[... {cut} bytes of this older result were left out; {rest} ...]\n{tail}");
+    let stub =
+        format!("{head}\n[... {cut} bytes of this older result were left out; {rest} ...]\n{tail}");
     // Never twice, and never to something longer.
     (stub.len() < text.len()).then_some(stub)
 }
@@ -235,7 +264,9 @@ fn clipped(entry: &Entry, how: Clip, first: bool) -> Kept {
                 cut += text.len() - end;
                 room -= end;
                 if end > 0 {
-                    parts.push(Part::Text { text: text[..end].to_owned() });
+                    parts.push(Part::Text {
+                        text: text[..end].to_owned(),
+                    });
                 }
             }
             // A picture is whole or it is nothing.
@@ -246,8 +277,16 @@ fn clipped(entry: &Entry, how: Clip, first: bool) -> Kept {
     if cut == 0 {
         return Kept::Whole;
     }
-    parts.push(Part::Text { text: format!("\n[... {cut} bytes of this message were left out to make room ...]") });
-    Kept::Part(Entry::at(entry.seq(), Message { parts, ..Message::clone(entry) }))
+    parts.push(Part::Text {
+        text: format!("\n[... {cut} bytes of this message were left out to make room ...]"),
+    });
+    Kept::Part(Entry::at(
+        entry.seq(),
+        Message {
+            parts,
+            ..Message::clone(entry)
+        },
+    ))
 }
 
 #[cfg(test)]

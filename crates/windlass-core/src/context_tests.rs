@@ -26,7 +26,9 @@ impl Live {
         let session: SessionId = "s".parse().unwrap_or_else(|err| panic!("{err}"));
         let event = Event {
             v: VERSION,
-            order: Order::Durable { seq: self.log.len() as u64 + 1 },
+            order: Order::Durable {
+                seq: self.log.len() as u64 + 1,
+            },
             at: Timestamp::from_millis(0),
             session,
             run: Some(RunId::nth(1)),
@@ -39,7 +41,11 @@ impl Live {
 
     fn prompt(&mut self, text: String) {
         self.open.clear();
-        self.emit(EventKind::RunStarted { prompt: Message::user(text), queued: None, flags: SavedFlags::default() });
+        self.emit(EventKind::RunStarted {
+            prompt: Message::user(text),
+            queued: None,
+            flags: SavedFlags::default(),
+        });
     }
 
     fn answer(&mut self, text: &str, calls: usize) {
@@ -49,15 +55,26 @@ impl Live {
             self.calls += 1;
             let id = CallId(format!("c{}", self.calls));
             let args = json!({ "path": format!("src/{}.rs", self.calls % 7) });
-            self.open.push(ToolCall { id, name: "look".into(), args, malformed: None });
+            self.open.push(ToolCall {
+                id,
+                name: "look".into(),
+                args,
+                malformed: None,
+            });
         }
-        message.parts.extend(self.open.iter().cloned().map(Part::Call));
+        message
+            .parts
+            .extend(self.open.iter().cloned().map(Part::Call));
         self.emit(EventKind::said(message));
     }
 
     fn begin(&mut self) {
         if let Some(call) = self.open.first().cloned() {
-            self.emit(EventKind::CallStarted { call, verdict: Verdict::Allow, rule: "r".into() });
+            self.emit(EventKind::CallStarted {
+                call,
+                verdict: Verdict::Allow,
+                rule: "r".into(),
+            });
         }
     }
 
@@ -66,7 +83,13 @@ impl Live {
             return;
         }
         let call = self.open.remove(0);
-        let result = ToolResult { id: call.id, name: call.name, text, error: None, artifact: None };
+        let result = ToolResult {
+            id: call.id,
+            name: call.name,
+            text,
+            error: None,
+            artifact: None,
+        };
         self.emit(EventKind::CallFinished { result, ms: 0 });
     }
 
@@ -93,13 +116,19 @@ impl Live {
     }
 
     fn compact(&mut self, how: How, room: usize) -> bool {
-        let Some(compaction) = self.history.compaction(how, room) else { return false };
+        let Some(compaction) = self.history.compaction(how, room) else {
+            return false;
+        };
         self.emit(EventKind::Compacted { compaction });
         true
     }
 
     fn messages(&self) -> Vec<Message> {
-        self.history.entries().iter().map(|entry| Message::clone(entry)).collect()
+        self.history
+            .entries()
+            .iter()
+            .map(|entry| Message::clone(entry))
+            .collect()
     }
 
     fn bytes(&self) -> usize {
@@ -123,9 +152,14 @@ fn folded(log: &[Event]) -> Vec<Message> {
 
 #[test]
 fn the_reserve_is_a_fifth_but_neither_too_little_nor_more_than_half() {
-    for (window, expect) in
-        [(200_000, 40_000), (1_000_000, 200_000), (64_000, 16_000), (32_000, 16_000), (8_000, 4_000), (0, 0)]
-    {
+    for (window, expect) in [
+        (200_000, 40_000),
+        (1_000_000, 200_000),
+        (64_000, 16_000),
+        (32_000, 16_000),
+        (8_000, 4_000),
+        (0, 0),
+    ] {
         assert_eq!(reserve(window), expect, "{window}");
     }
 }
@@ -141,7 +175,10 @@ fn old_large_results_are_shortened_first_and_nothing_else_changes() {
     let last = live.last();
     assert_eq!((last.summary.as_str(), last.kept_from), ("", 1));
     assert_eq!(last.left_out.len(), 1);
-    assert_eq!((last.left_out[0].what.as_str(), last.left_out[0].count), ("parts of results of look", 6));
+    assert_eq!(
+        (last.left_out[0].what.as_str(), last.left_out[0].count),
+        ("parts of results of look", 6)
+    );
     let results: Vec<String> = live
         .messages()
         .iter()
@@ -152,7 +189,10 @@ fn old_large_results_are_shortened_first_and_nothing_else_changes() {
         .collect();
     for (n, text) in results.iter().enumerate() {
         assert_eq!(text.contains("make the call again"), n < 6, "{n}");
-        assert!(text.starts_with(&format!("begin{n}")) && text.ends_with(&format!("end{n}")), "{n}");
+        assert!(
+            text.starts_with(&format!("begin{n}")) && text.ends_with(&format!("end{n}")),
+            "{n}"
+        );
     }
     assert!(live.bytes() <= 60_000);
 }
@@ -168,29 +208,61 @@ fn where_shortening_is_not_enough_a_summary_stands_for_the_oldest_steps() {
             live.prompt("second words".into());
         }
     }
-    let change = FileChange { path: "src/a.rs".into(), change: Change::Modified, added: 3, removed: 1, diff: None };
-    live.emit(EventKind::FileChanged { call: "c1".into(), change, swap: None });
-    live.emit(EventKind::CommandStarted { call: "c9".into(), command: "cargo test".into() });
+    let change = FileChange {
+        path: "src/a.rs".into(),
+        change: Change::Modified,
+        added: 3,
+        removed: 1,
+        diff: None,
+    };
+    live.emit(EventKind::FileChanged {
+        call: "c1".into(),
+        change,
+        swap: None,
+    });
+    live.emit(EventKind::CommandStarted {
+        call: "c9".into(),
+        command: "cargo test".into(),
+    });
     let end = ProcessEnd::Exited { code: 101 };
-    live.emit(EventKind::CommandFinished { call: "c9".into(), end, bytes: 1, ms: 1 });
+    live.emit(EventKind::CommandFinished {
+        call: "c9".into(),
+        end,
+        bytes: 1,
+        ms: 1,
+    });
     assert!(live.compact(How::Fit(Cause::Window), 40_000));
     let messages = live.messages();
     let texts: Vec<String> = messages.iter().take(3).map(Message::text).collect();
     assert_eq!(&texts[..2], ["first words", "second words"]);
-    for piece in
-        ["## Goal", "## Progress", "## Files changed", "src/a.rs (+3 -1)", "src/2.rs", "`cargo test`: exit 101"]
-    {
+    for piece in [
+        "## Goal",
+        "## Progress",
+        "## Files changed",
+        "src/a.rs (+3 -1)",
+        "src/2.rs",
+        "`cargo test`: exit 101",
+    ] {
         assert!(texts[2].contains(piece), "{piece}: {}", texts[2]);
     }
     assert!(texts[2].contains("results of look"), "{}", texts[2]);
     assert_eq!(messages[3].role, Role::Assistant);
-    assert!(live.bytes() <= 40_000 && live.bytes() > 15_000, "{}", live.bytes());
+    assert!(
+        live.bytes() <= 40_000 && live.bytes() > 15_000,
+        "{}",
+        live.bytes()
+    );
     // The summary is replaced by the next one, and the facts of before are in it.
     for n in 0..60 {
         live.step(format!("{n} {}", "y".repeat(1_500)));
     }
     assert!(live.compact(How::Fit(Cause::Window), 40_000));
-    let summaries = live.history.entries().iter().filter(|entry| entry.is_summary()).count();
+    let summaries = live
+        .history
+        .entries()
+        .iter()
+        .filter(|entry| entry.is_summary())
+        .count();
     assert_eq!(summaries, 1);
     assert!(live.messages()[2].text().contains("src/a.rs (+3 -1)"));
     assert_eq!(folded(&live.log), live.messages());
@@ -203,16 +275,36 @@ fn the_last_steps_or_none_at_all_may_be_kept() {
     for n in 0..6 {
         live.step(format!("result {n}"));
     }
-    let mut other = Live { history: History::default(), ..Live::default() };
+    let mut other = Live {
+        history: History::default(),
+        ..Live::default()
+    };
     for event in &live.log {
         other.emit(event.kind.clone());
     }
     assert!(live.compact(How::Last(2), 1 << 20));
     let roles: Vec<Role> = live.messages().iter().map(|message| message.role).collect();
-    assert_eq!(roles, [Role::User, Role::User, Role::Assistant, Role::Tool, Role::Assistant, Role::Tool]);
-    assert!(!live.compact(How::Last(2), 1 << 20), "there is nothing more to leave out");
+    assert_eq!(
+        roles,
+        [
+            Role::User,
+            Role::User,
+            Role::Assistant,
+            Role::Tool,
+            Role::Assistant,
+            Role::Tool
+        ]
+    );
+    assert!(
+        !live.compact(How::Last(2), 1 << 20),
+        "there is nothing more to leave out"
+    );
     assert!(other.compact(How::Summary, 1 << 20));
-    let roles: Vec<Role> = other.messages().iter().map(|message| message.role).collect();
+    let roles: Vec<Role> = other
+        .messages()
+        .iter()
+        .map(|message| message.role)
+        .collect();
     assert_eq!(roles, [Role::User, Role::User]);
 }
 
@@ -227,14 +319,31 @@ fn words_of_a_person_that_do_not_fit_are_shortened_the_oldest_first() {
     live.prompt("the newest".into());
     assert!(live.compact(How::Fit(Cause::Window), 24_000));
     let messages = live.messages();
-    let words: Vec<String> =
-        messages.iter().filter(|message| message.origin == Origin::Person).map(Message::text).collect();
-    assert!(words[0].starts_with("prompt 0 é"), "the first prompt stays: {}", words[0]);
+    let words: Vec<String> = messages
+        .iter()
+        .filter(|message| message.origin == Origin::Person)
+        .map(Message::text)
+        .collect();
+    assert!(
+        words[0].starts_with("prompt 0 é"),
+        "the first prompt stays: {}",
+        words[0]
+    );
     assert_eq!(words.last().map(String::as_str), Some("the newest"));
-    let whole = words.iter().filter(|text| text.len() > 2_000 && !text.contains("left out")).count();
+    let whole = words
+        .iter()
+        .filter(|text| text.len() > 2_000 && !text.contains("left out"))
+        .count();
     assert!(whole >= 2, "the newest stay whole: {whole}");
     assert!(live.bytes() <= 24_000, "{}", live.bytes());
-    assert!(live.last().left_out.iter().any(|row| row.what.contains("messages of yours")), "{:?}", live.last());
+    assert!(
+        live.last()
+            .left_out
+            .iter()
+            .any(|row| row.what.contains("messages of yours")),
+        "{:?}",
+        live.last()
+    );
     assert_eq!(folded(&live.log), messages);
 }
 
@@ -247,22 +356,65 @@ fn short_words_of_a_person_that_had_to_go_are_named_and_nobody_says_that_they_ar
     }
     assert!(live.compact(How::Fit(Cause::Window), 8_192));
     let last = live.last();
-    let gone = last.left_out.iter().find(|row| row.what == "older messages of yours").map_or(0, |row| row.count);
-    let held = live.history.entries().iter().filter(|entry| is_words(entry)).count() as u64;
-    assert!(gone > 0 && gone + held == 400, "{gone} of 400 are gone, {held} are there");
-    assert!(!last.summary.contains("are as they were written"), "{}", last.summary);
+    let gone = last
+        .left_out
+        .iter()
+        .find(|row| row.what == "older messages of yours")
+        .map_or(0, |row| row.count);
+    let held = live
+        .history
+        .entries()
+        .iter()
+        .filter(|entry| is_words(entry))
+        .count() as u64;
+    assert!(
+        gone > 0 && gone + held == 400,
+        "{gone} of 400 are gone, {held} are there"
+    );
+    assert!(
+        !last.summary.contains("are as they were written"),
+        "{}",
+        last.summary
+    );
 }
 
 #[test]
 fn what_an_earlier_summary_said_stays_where_no_model_writes_the_next() {
-    let facts = Facts { notes: "a note".into(), ..Facts::default() };
+    let facts = Facts {
+        notes: "a note".into(),
+        ..Facts::default()
+    };
     let [goal, progress, next] = ["ship it", "half is done", "write tests"].map(str::to_owned);
-    let sections = Sections { goal, progress, next, ..Sections::default() };
-    let text = write(&sections, &facts, &[LeftOut { what: "answers".into(), count: 1, bytes: 1 }], 64 << 10);
-    let before = [Entry::new(Message::user("hello")), Entry::summary(3, Message::internal(text))];
+    let sections = Sections {
+        goal,
+        progress,
+        next,
+        ..Sections::default()
+    };
+    let text = write(
+        &sections,
+        &facts,
+        &[LeftOut {
+            what: "answers".into(),
+            count: 1,
+            bytes: 1,
+        }],
+        64 << 10,
+    );
+    let before = [
+        Entry::new(Message::user("hello")),
+        Entry::summary(3, Message::internal(text)),
+    ];
     let known = Sections::known(&before, &facts);
-    assert_eq!((known.goal.as_str(), known.progress.as_str()), ("ship it", "half is done"));
-    assert_eq!(known.next, Sections::of(&facts).next, "what was next then is not next now");
+    assert_eq!(
+        (known.goal.as_str(), known.progress.as_str()),
+        ("ship it", "half is done")
+    );
+    assert_eq!(
+        known.next,
+        Sections::of(&facts).next,
+        "what was next then is not next now"
+    );
     assert_eq!(Sections::known(&before[..1], &facts), Sections::of(&facts));
 }
 
@@ -273,35 +425,98 @@ fn a_list_never_begins_with_an_answer() {
     live.step("one".into());
     live.step("two".into());
     // A line that leaves out even the first prompt, and says nothing in its place.
-    let clipped = Some(Clip { before: 99, keep: 0, first: 0 });
+    let clipped = Some(Clip {
+        before: 99,
+        keep: 0,
+        first: 0,
+    });
     let kept_from = live.history.entries()[3].seq();
-    live.emit(EventKind::Compacted { compaction: Compaction { kept_from, clipped, ..Compaction::default() } });
+    live.emit(EventKind::Compacted {
+        compaction: Compaction {
+            kept_from,
+            clipped,
+            ..Compaction::default()
+        },
+    });
     let roles: Vec<Role> = live.messages().iter().map(|message| message.role).collect();
     assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool]);
 }
 
 #[test]
 fn a_stub_says_where_the_rest_is_and_cuts_no_character() {
-    let artifact = Some(ArtifactRef { id: ArtifactId::nth(1, 2), bytes: 9 });
+    let artifact = Some(ArtifactRef {
+        id: ArtifactId::nth(1, 2),
+        bytes: 9,
+    });
     let text = "ü".repeat(4_000);
-    let result = ToolResult { id: "c".into(), name: "t".into(), text, error: None, artifact };
-    let stub = stub(&result, Shrink { before: 9, over: 2_048, keep: 601 }).unwrap_or_default();
-    assert!(stub.contains("artifact:f1-00000002") && stub.len() < 1_200, "{stub}");
-    let short = ToolResult { text: "x".repeat(2_048), ..result.clone() };
-    assert_eq!(super::stub(&short, Shrink { before: 9, over: 2_048, keep: 600 }), None);
-    assert_eq!(super::stub(&result, Shrink { before: 9, over: 0, keep: u64::MAX }), None, "never longer than it was");
+    let result = ToolResult {
+        id: "c".into(),
+        name: "t".into(),
+        text,
+        error: None,
+        artifact,
+    };
+    let stub = stub(
+        &result,
+        Shrink {
+            before: 9,
+            over: 2_048,
+            keep: 601,
+        },
+    )
+    .unwrap_or_default();
+    assert!(
+        stub.contains("artifact:f1-00000002") && stub.len() < 1_200,
+        "{stub}"
+    );
+    let short = ToolResult {
+        text: "x".repeat(2_048),
+        ..result.clone()
+    };
+    assert_eq!(
+        super::stub(
+            &short,
+            Shrink {
+                before: 9,
+                over: 2_048,
+                keep: 600
+            }
+        ),
+        None
+    );
+    assert_eq!(
+        super::stub(
+            &result,
+            Shrink {
+                before: 9,
+                over: 0,
+                keep: u64::MAX
+            }
+        ),
+        None,
+        "never longer than it was"
+    );
 }
 
 #[test]
 fn a_models_summary_is_read_by_its_headings() {
     let text = "preface\n## Goal\nship it\n### Decisions:\n- A\n# Next\nrest\n## Own heading\nmore";
     let sections = Sections::parse(text).unwrap_or_default();
-    assert_eq!((sections.goal.as_str(), sections.progress.as_str()), ("ship it", "preface"));
-    assert_eq!((sections.decisions.as_str(), sections.next.as_str()), ("- A", "rest\n## Own heading\nmore"));
+    assert_eq!(
+        (sections.goal.as_str(), sections.progress.as_str()),
+        ("ship it", "preface")
+    );
+    assert_eq!(
+        (sections.decisions.as_str(), sections.next.as_str()),
+        ("- A", "rest\n## Own heading\nmore")
+    );
     assert_eq!(Sections::parse(" \n## Goal\n \n"), None);
     let long = Sections::parse(&"y".repeat(1 << 20)).unwrap_or_default();
     assert!(long.progress.len() < 4_100);
-    let facts = Facts { notes: "n".repeat(1 << 20), ..Facts::default() };
+    let facts = Facts {
+        notes: "n".repeat(1 << 20),
+        ..Facts::default()
+    };
     assert!(write(&long, &facts, &[], usize::MAX).len() <= MAX_SUMMARY + 8);
     assert!(write(&long, &facts, &[], 10_000).len() <= 2_510);
 }
@@ -327,14 +542,21 @@ fn a_log_that_is_larger_than_memory_is_folded_within_a_bound() {
     assert!(entries[1].is_summary());
     assert!(entries.len() > 50 && entries.last().is_some_and(|last| last.seq() > 5_000));
     // Once it is in the log, the log says the same.
-    let (before, compaction) = (texts(&history), history.bounded().cloned().unwrap_or_default());
+    let (before, compaction) = (
+        texts(&history),
+        history.bounded().cloned().unwrap_or_default(),
+    );
     live.emit(EventKind::Compacted { compaction });
     history.apply(&live.log[live.log.len() - 1]);
     assert_eq!(texts(&history), before);
 }
 
 fn texts(history: &History) -> Vec<Message> {
-    history.entries().iter().map(|entry| Message::clone(entry)).collect()
+    history
+        .entries()
+        .iter()
+        .map(|entry| Message::clone(entry))
+        .collect()
 }
 
 #[test]
@@ -345,7 +567,11 @@ fn the_same_compaction_twice_changes_nothing() {
         live.step("r".repeat(5_000));
     }
     assert!(live.compact(How::Fit(Cause::Window), 30_000));
-    assert!(live.last().clipped.is_some_and(|clip| clip.keep > 0), "{:?}", live.last().clipped);
+    assert!(
+        live.last().clipped.is_some_and(|clip| clip.keep > 0),
+        "{:?}",
+        live.last().clipped
+    );
     let (before, compaction) = (live.messages(), live.last().clone());
     live.emit(EventKind::Compacted { compaction });
     assert_eq!(live.messages(), before);
@@ -406,9 +632,18 @@ fn act(live: &mut Live, next: Next, n: usize) {
         // A line that nobody would write, and that must do no harm either; a person's words are its own business.
         Next::Hostile(kept_from, said, keep) => {
             let summary = if said { "s".into() } else { String::new() };
-            let shrunk = Some(Shrink { before: kept_from * 2, over: keep, keep });
+            let shrunk = Some(Shrink {
+                before: kept_from * 2,
+                over: keep,
+                keep,
+            });
             live.emit(EventKind::Compacted {
-                compaction: Compaction { kept_from, summary, shrunk, ..Compaction::default() },
+                compaction: Compaction {
+                    kept_from,
+                    summary,
+                    shrunk,
+                    ..Compaction::default()
+                },
             });
         }
     }
@@ -418,7 +653,9 @@ fn act(live: &mut Live, next: Next, n: usize) {
 fn words_are_there(live: &Live) -> Result<(), TestCaseError> {
     let entries = live.history.entries();
     let clips = live.log.iter().filter_map(|event| match &event.kind {
-        EventKind::Compacted { compaction } => compaction.clipped.map(|how| (event.order.seq().unwrap_or(0), how)),
+        EventKind::Compacted { compaction } => compaction
+            .clipped
+            .map(|how| (event.order.seq().unwrap_or(0), how)),
         _ => None,
     });
     let clips: Vec<(u64, Clip)> = clips.collect();
@@ -429,14 +666,24 @@ fn words_are_there(live: &Live) -> Result<(), TestCaseError> {
             _ => continue,
         };
         let (seq, text) = (event.order.seq().unwrap_or(0), prompt.text());
-        let now = entries.iter().find(|entry| entry.seq() == seq && is_words(entry));
+        let now = entries
+            .iter()
+            .find(|entry| entry.seq() == seq && is_words(entry));
         let may_be_short = clips.iter().any(|(at, how)| *at > seq && seq < how.before);
         match now {
             Some(entry) if entry.text() == text => {}
             Some(entry) if may_be_short => {
-                prop_assert!(entry.text().starts_with(&text[..8.min(text.len())]), "{} for {text}", entry.text());
+                prop_assert!(
+                    entry.text().starts_with(&text[..8.min(text.len())]),
+                    "{} for {text}",
+                    entry.text()
+                );
             }
-            other => prop_assert!(may_be_short && seq != 1, "{seq} is {:?}", other.map(|entry| entry.text())),
+            other => prop_assert!(
+                may_be_short && seq != 1,
+                "{seq} is {:?}",
+                other.map(|entry| entry.text())
+            ),
         }
     }
     Ok(())

@@ -101,7 +101,9 @@ impl Order {
 }
 
 /// What happened. Durable unless marked live.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr, VariantNames)]
+#[derive(
+    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr, VariantNames,
+)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum EventKind {
@@ -435,19 +437,31 @@ impl EventKind {
     /// A message that was not queued.
     #[must_use]
     pub fn said(message: Message) -> Self {
-        Self::Said { message, queued: None }
+        Self::Said {
+            message,
+            queued: None,
+        }
     }
 
     /// Changes that were taken back.
     #[must_use]
     pub fn undone(of: u64, also: Vec<u64>, swaps: Vec<Swap>) -> Self {
-        Self::Undone { of, also, files: paths(&swaps), swaps }
+        Self::Undone {
+            of,
+            also,
+            files: paths(&swaps),
+            swaps,
+        }
     }
 
     /// Changes that were taken back and made again.
     #[must_use]
     pub fn redone(of: u64, swaps: Vec<Swap>) -> Self {
-        Self::Redone { of, files: paths(&swaps), swaps }
+        Self::Redone {
+            of,
+            files: paths(&swaps),
+            swaps,
+        }
     }
 
     /// The name of the kind, as in the log.

@@ -20,14 +20,21 @@ fn the_fixture_holds_every_kind_of_the_schema() {
     assert!(kinds.len() >= 38, "{kinds:?}");
     for kind in kinds {
         let needle = format!("\"kind\":\"{kind}\"");
-        assert!(LINES.contains(&needle), "no line for {kind} in tests/events.jsonl");
+        assert!(
+            LINES.contains(&needle),
+            "no line for {kind} in tests/events.jsonl"
+        );
     }
 }
 
 #[test]
 fn the_schema_is_the_checked_in_one() {
-    let checked_in: Value = serde_json::from_str(include_str!("../schema/event.json")).unwrap_or(Value::Null);
-    assert!(checked_in == schema(), "the event schema changed: run `cargo xtask schema` and review the difference");
+    let checked_in: Value =
+        serde_json::from_str(include_str!("../schema/event.json")).unwrap_or(Value::Null);
+    assert!(
+        checked_in == schema(),
+        "the event schema changed: run `cargo xtask schema` and review the difference"
+    );
 }
 
 #[test]
@@ -36,14 +43,14 @@ fn an_unknown_kind_is_kept_and_written_as_it_was() {
     for data in [r#"{"b":[1,{"a":2}],"a":null}"#, "{}", "7"] {
         for kind in ["invented", "unknown"] {
             let line = format!(r#"{{"v":2,"seq":1,{rest},"kind":"{kind}","data":{data}}}"#);
-            let event: Event = serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}"));
+            let event: Event =
+                serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}"));
             assert_eq!(event.kind.name(), kind);
             assert_eq!(serde_json::to_string(&event).ok(), Some(line));
         }
     }
     // Of a kind that is known, everything has to be in order.
-    let line =
-        json!({"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{}});
+    let line = json!({"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{}});
     assert!(serde_json::from_value::<Event>(line).is_err());
 }
 
@@ -51,7 +58,10 @@ fn an_unknown_kind_is_kept_and_written_as_it_was() {
 fn a_kind_has_the_name_that_stands_in_the_log() {
     for line in LINES.lines() {
         let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
-        assert!(line.contains(&format!("\"kind\":\"{}\"", event.kind.name())), "{line}");
+        assert!(
+            line.contains(&format!("\"kind\":\"{}\"", event.kind.name())),
+            "{line}"
+        );
         assert!(EventKind::is_known(event.kind.name()));
     }
 }
@@ -62,7 +72,13 @@ fn fields_may_come_in_any_order() {
         let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
         let fields: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap_or_default();
         let reversed = Value::Object(fields.into_iter().rev().collect());
-        assert_eq!(serde_json::from_str::<Event>(&reversed.to_string()).ok().as_ref(), Some(&event), "{reversed}");
+        assert_eq!(
+            serde_json::from_str::<Event>(&reversed.to_string())
+                .ok()
+                .as_ref(),
+            Some(&event),
+            "{reversed}"
+        );
         assert_eq!(serde_json::from_value::<Event>(reversed).ok(), Some(event));
     }
 }
@@ -71,10 +87,17 @@ fn fields_may_come_in_any_order() {
 fn what_nobody_wants_is_passed_and_still_checked() {
     for line in LINES.lines() {
         let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
-        assert_eq!(read_line(line, |_| false).ok(), Some(Line::Skipped(event.order)));
+        assert_eq!(
+            read_line(line, |_| false).ok(),
+            Some(Line::Skipped(event.order))
+        );
         // Whatever is cut off, it is not a whole line any more.
         for cut in (0..line.len()).filter(|cut| line.is_char_boundary(*cut)) {
-            assert!(read_line(&line[..cut], |_| false).is_err(), "{}", &line[..cut]);
+            assert!(
+                read_line(&line[..cut], |_| false).is_err(),
+                "{}",
+                &line[..cut]
+            );
         }
         assert!(read_line(&format!("{line} {{}}"), |_| false).is_err());
         assert_eq!(read_line(line, |_| true).ok(), Some(Line::Event(event)));
@@ -90,36 +113,61 @@ fn check_line(line: &str, expect: &str) {
         Err(err) => err.to_string(),
     };
     let (wanted, passed) = (said(true), said(false));
-    assert!(wanted.contains(expect) || passed.contains(expect), "{wanted} / {passed}");
-    assert_eq!(wanted == passed, expect != "an event" && !expect.starts_with("passed"), "{wanted} / {passed}");
+    assert!(
+        wanted.contains(expect) || passed.contains(expect),
+        "{wanted} / {passed}"
+    );
+    assert_eq!(
+        wanted == passed,
+        expect != "an event" && !expect.starts_with("passed"),
+        "{wanted} / {passed}"
+    );
 }
 
 #[test]
 fn a_line_says_what_is_wrong_with_it() {
     let rest = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{"text":"x"}"#;
     check_line(&format!(r#"{{"v":2,"seq":7,{rest}}}"#), "an event");
-    check_line(&format!(r#"{{"v":2,"seq":7,"run":null,"new_field":[1,{{}}],{rest}}}"#), "passed Some(7)");
+    check_line(
+        &format!(r#"{{"v":2,"seq":7,"run":null,"new_field":[1,{{}}],{rest}}}"#),
+        "passed Some(7)",
+    );
     check_line(&format!(r#"{{"v":3,"seq":7,{rest}}}"#), "version 3");
     check_line(&format!(r#"{{"v":99999,"seq":7,{rest}}}"#), "version 99999");
     check_line(r#"{"v":9,"all":"new"}"#, "version 9");
     check_line(r#"{"v":1,"seq":7,"kind":"noted","text":"x"}"#, "version 1");
     check_line(&format!(r#"{{{rest},"seq":7,"v":3}}"#), "version 3");
-    check_line(&format!(r#"{{"v":2,"v":2,"seq":7,{rest}}}"#), "duplicate field `v`");
+    check_line(
+        &format!(r#"{{"v":2,"v":2,"seq":7,{rest}}}"#),
+        "duplicate field `v`",
+    );
     check_line(&format!(r#"{{"seq":7,{rest}}}"#), "missing field `v`");
     check_line(&format!(r#"{{"v":2,{rest}}}"#), "missing field `seq`");
     check_line(r#"{"v":2,"seq":7}"#, "missing field `kind`");
     check_line(r#"{"v":2,"seq":7,"kind":"noted"}"#, "missing field `data`");
     check_line("[]", "expected an event");
     // A kind that stands anywhere else is not the kind of the event.
-    check_line(&format!(r#"{{"v":2,"x":{{"a":1,"kind":"said","data":{{}}}},"seq":7,{rest}}}"#), "an event");
-    check_line(&format!(r#"{{"v":2,"x":"a,\"kind\":\"said\"","seq":7,{rest}}}"#), "an event");
-    check_line(&format!(r#"{{"v":2,"seq":7,{rest},"kind":"said"}}"#), "duplicate field `kind`");
+    check_line(
+        &format!(r#"{{"v":2,"x":{{"a":1,"kind":"said","data":{{}}}},"seq":7,{rest}}}"#),
+        "an event",
+    );
+    check_line(
+        &format!(r#"{{"v":2,"x":"a,\"kind\":\"said\"","seq":7,{rest}}}"#),
+        "an event",
+    );
+    check_line(
+        &format!(r#"{{"v":2,"seq":7,{rest},"kind":"said"}}"#),
+        "duplicate field `kind`",
+    );
 }
 
 fn kinds_of(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     fn walk(value: &Value, found: &mut Vec<String>) {
-        if let Some(kind) = value.pointer("/properties/kind/const").and_then(Value::as_str) {
+        if let Some(kind) = value
+            .pointer("/properties/kind/const")
+            .and_then(Value::as_str)
+        {
             found.push(kind.to_owned());
         }
         match value {

@@ -24,7 +24,9 @@ pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};
 
 /// What may happen with a call, strictest last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It runs.
@@ -50,13 +52,23 @@ pub struct Decision {
 
 impl Decision {
     fn new(verdict: Verdict, rule: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { verdict, rule: rule.into(), reason: reason.into() }
+        Self {
+            verdict,
+            rule: rule.into(),
+            reason: reason.into(),
+        }
     }
 }
 
 /// The first of the strictest.
 fn strictest(decisions: impl Iterator<Item = Decision>) -> Option<Decision> {
-    decisions.reduce(|known, other| if other.verdict > known.verdict { other } else { known })
+    decisions.reduce(|known, other| {
+        if other.verdict > known.verdict {
+            other
+        } else {
+            known
+        }
+    })
 }
 
 /// How freely calls run when no rule speaks.
@@ -86,7 +98,9 @@ impl fmt::Display for Mode {
 }
 
 /// Where a rule comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// An answer in this session.
@@ -109,7 +123,9 @@ impl FromStr for Mode {
             "ask" => Ok(Self::Ask),
             "edit" => Ok(Self::Edit),
             "auto" => Ok(Self::Auto),
-            other => Err(format!("`{other}` is not an approval mode; use plan, ask, edit or auto")),
+            other => Err(format!(
+                "`{other}` is not an approval mode; use plan, ask, edit or auto"
+            )),
         }
     }
 }
@@ -204,13 +220,19 @@ impl PermissionGate {
     /// The same, with what every stage says.
     #[must_use]
     pub fn explain(&self, proposal: &Proposal<'_>) -> Explained {
-        let deny = self.restricting(proposal, Verdict::Deny).or_else(|| self.hidden_program(proposal));
+        let deny = self
+            .restricting(proposal, Verdict::Deny)
+            .or_else(|| self.hidden_program(proposal));
         let ask = self.restricting(proposal, Verdict::Ask);
         let allow = self.allowing(proposal);
         let floor = floor::floor(proposal, &self.exposed);
         let mode = self.by_mode(proposal);
         let capability = self.unreachable(proposal);
-        let wish = deny.clone().or_else(|| ask.clone()).or_else(|| allow.clone()).unwrap_or_else(|| mode.clone());
+        let wish = deny
+            .clone()
+            .or_else(|| ask.clone())
+            .or_else(|| allow.clone())
+            .unwrap_or_else(|| mode.clone());
         let decision = [&floor, &capability].into_iter().flatten().cloned();
         let decision = strictest(std::iter::once(wish.clone()).chain(decision)).unwrap_or(wish);
         let stage = |name, says| Stage { name, says };
@@ -234,8 +256,10 @@ impl PermissionGate {
     /// Paths that no tool may read, as globs, in the order of the rules.
     #[must_use]
     pub fn hidden_paths(&self) -> Vec<String> {
-        let rules =
-            self.rules.iter().filter(|rule| rule.verdict == Verdict::Deny && glob_match(&rule.tool, "read_file"));
+        let rules = self
+            .rules
+            .iter()
+            .filter(|rule| rule.verdict == Verdict::Deny && glob_match(&rule.tool, "read_file"));
         rules.filter_map(|rule| rule.pattern.clone()).collect()
     }
 
@@ -254,29 +278,45 @@ impl PermissionGate {
         };
         // What is offered must be enough for the call that was asked about, else it is asked about again.
         let rule = Rule::parse(&text, Verdict::Allow, Level::Session).ok()?;
-        let gate = Self { rules: vec![rule], ..Self::default() };
+        let gate = Self {
+            rules: vec![rule],
+            ..Self::default()
+        };
         gate.allowing(proposal).map(|_| text)
     }
 
     fn restricting(&self, proposal: &Proposal<'_>, verdict: Verdict) -> Option<Decision> {
-        let rule = self.rules.iter().find(|rule| rule.verdict == verdict && rule.restricts(proposal))?;
-        let reason = if verdict == Verdict::Deny { "forbidden by a rule" } else { "a rule asks for approval" };
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| rule.verdict == verdict && rule.restricts(proposal))?;
+        let reason = if verdict == Verdict::Deny {
+            "forbidden by a rule"
+        } else {
+            "a rule asks for approval"
+        };
         Some(Decision::new(verdict, rule.named(), reason))
     }
 
     /// Where rules forbid programs, a command that does not show what it runs is for a person.
     fn hidden_program(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         let rule = self.rules.iter().find(|rule| {
-            rule.verdict == Verdict::Deny && rule.pattern.is_some() && glob_match(&rule.tool, proposal.tool)
+            rule.verdict == Verdict::Deny
+                && rule.pattern.is_some()
+                && glob_match(&rule.tool, proposal.tool)
         })?;
         let hides = |touch: &Touch| match touch {
-            Touch::Execute { script, .. } => script
-                .as_deref()
-                .is_none_or(|script| !script.is_certain() || script.commands.iter().any(command::hides_program)),
+            Touch::Execute { script, .. } => script.as_deref().is_none_or(|script| {
+                !script.is_certain() || script.commands.iter().any(command::hides_program)
+            }),
             _ => false,
         };
         let reason = "it does not show which programs it runs, and a rule forbids some; write it more plainly";
-        proposal.touches.iter().any(hides).then(|| Decision::new(Verdict::Person, rule.named(), reason))
+        proposal
+            .touches
+            .iter()
+            .any(hides)
+            .then(|| Decision::new(Verdict::Person, rule.named(), reason))
     }
 
     /// What the sandbox's network cannot reach need not be tried: the model is told what a person could grant.
@@ -287,17 +327,29 @@ impl PermissionGate {
             _ => None,
         })?;
         (proposal.place.sandboxed && self.reach != Reach::Something).then(|| {
-            let grant = if local(host) { "--net loopback".to_owned() } else { format!("--net allow:{host}") };
-            let reason = format!("commands cannot reach `{host}`; a person can grant it with `{grant}`");
+            let grant = if local(host) {
+                "--net loopback".to_owned()
+            } else {
+                format!("--net allow:{host}")
+            };
+            let reason =
+                format!("commands cannot reach `{host}`; a person can grant it with `{grant}`");
             Decision::new(Verdict::Deny, "sandbox: network", reason)
         })
     }
 
     /// The first of the rules that together allow all that a call touches.
     fn allowing(&self, proposal: &Proposal<'_>) -> Option<Decision> {
-        let rules = || self.rules.iter().filter(|rule| rule.verdict == Verdict::Allow);
-        let decision = |rule: &Rule| Decision::new(Verdict::Allow, rule.named(), "allowed by a rule");
-        if let Some(rule) = rules().find(|rule| rule.pattern.is_none() && glob_match(&rule.tool, proposal.tool)) {
+        let rules = || {
+            self.rules
+                .iter()
+                .filter(|rule| rule.verdict == Verdict::Allow)
+        };
+        let decision =
+            |rule: &Rule| Decision::new(Verdict::Allow, rule.named(), "allowed by a rule");
+        if let Some(rule) =
+            rules().find(|rule| rule.pattern.is_none() && glob_match(&rule.tool, proposal.tool))
+        {
             return Some(decision(rule));
         }
         let mut first: Option<&Rule> = None;
@@ -309,7 +361,9 @@ impl PermissionGate {
                 Touch::Execute { script, .. } => {
                     let script = script.as_deref().filter(|script| script.is_certain())?;
                     for simple in &script.commands {
-                        let rule = rules().find(|rule| glob_match(&rule.tool, proposal.tool) && rule.allows(simple));
+                        let rule = rules().find(|rule| {
+                            glob_match(&rule.tool, proposal.tool) && rule.allows(simple)
+                        });
                         match rule {
                             Some(rule) => drop(first.get_or_insert(rule)),
                             None if simple.looks => {}
@@ -318,7 +372,8 @@ impl PermissionGate {
                     }
                 }
                 // A rule that allows a command allows what its words say that it writes; a redirection is no word.
-                Touch::Write { path, inside: true } if by_command && proposal.names_target(path) => {}
+                Touch::Write { path, inside: true }
+                    if by_command && proposal.names_target(path) => {}
                 touch => {
                     let rule = rules().find(|rule| rule.covers(touch, proposal))?;
                     first.get_or_insert(rule);
@@ -339,9 +394,9 @@ impl PermissionGate {
         proposal.by_command()
             && proposal.effect <= Effect::Execute
             && proposal.touches.iter().all(|touch| match touch {
-                Touch::Execute { script, .. } => {
-                    script.as_deref().is_some_and(|script| script.only_looks() && script.commands.iter().all(free))
-                }
+                Touch::Execute { script, .. } => script
+                    .as_deref()
+                    .is_some_and(|script| script.only_looks() && script.commands.iter().all(free)),
                 Touch::Read { .. } => true,
                 Touch::Write { .. } | Touch::Connect { .. } => false,
             })
@@ -352,16 +407,30 @@ impl PermissionGate {
         if self.only_looks(proposal) {
             return Decision::new(Verdict::Allow, rule, "the command only looks");
         }
-        let effect = proposal.touches.iter().map(Touch::effect).fold(proposal.effect, Effect::max);
+        let effect = proposal
+            .touches
+            .iter()
+            .map(Touch::effect)
+            .fold(proposal.effect, Effect::max);
         let (verdict, reason) = match (self.mode, effect) {
             (_, Effect::Read) => (Verdict::Allow, "looking is free"),
-            (Mode::Plan, _) => (Verdict::Deny, "plan mode only looks; say what you would do instead"),
+            (Mode::Plan, _) => (
+                Verdict::Deny,
+                "plan mode only looks; say what you would do instead",
+            ),
             (Mode::Ask, _) => (Verdict::Ask, "this mode asks before anything but looking"),
             (Mode::Edit | Mode::Auto, Effect::Write) => (Verdict::Allow, "this mode edits freely"),
             (Mode::Edit, _) => (Verdict::Ask, "this mode asks before commands"),
-            (Mode::Auto, Effect::Execute) if proposal.place.sandboxed => (Verdict::Allow, "the sandbox holds it"),
-            (Mode::Auto, _) if proposal.place.sandboxed => (Verdict::Ask, "the sandbox does not hold what this may do"),
-            (Mode::Auto, _) => (Verdict::Ask, "no kernel sandbox is in force, so commands are asked for"),
+            (Mode::Auto, Effect::Execute) if proposal.place.sandboxed => {
+                (Verdict::Allow, "the sandbox holds it")
+            }
+            (Mode::Auto, _) if proposal.place.sandboxed => {
+                (Verdict::Ask, "the sandbox does not hold what this may do")
+            }
+            (Mode::Auto, _) => (
+                Verdict::Ask,
+                "no kernel sandbox is in force, so commands are asked for",
+            ),
         };
         Decision::new(verdict, rule, reason)
     }
@@ -370,13 +439,21 @@ impl PermissionGate {
 impl Proposal<'_> {
     /// Whether it is a command that would touch what it touches.
     fn by_command(&self) -> bool {
-        self.touches.iter().any(|touch| matches!(touch, Touch::Execute { .. }))
+        self.touches
+            .iter()
+            .any(|touch| matches!(touch, Touch::Execute { .. }))
     }
 
     /// Whether a path is only written by commands that name it among their words.
     fn names_target(&self, path: &str) -> bool {
-        let commands = || self.touches.iter().filter_map(Touch::script).flat_map(|script| &script.commands);
-        let mut targets = commands().flat_map(|simple| simple.writes.iter().map(move |target| (simple, target)));
+        let commands = || {
+            self.touches
+                .iter()
+                .filter_map(Touch::script)
+                .flat_map(|script| &script.commands)
+        };
+        let mut targets =
+            commands().flat_map(|simple| simple.writes.iter().map(move |target| (simple, target)));
         let mut found = false;
         let all = targets.all(|(simple, target)| {
             let same = target.at.as_ref().is_some_and(|at| at.path == path);

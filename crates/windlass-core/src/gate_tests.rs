@@ -6,25 +6,61 @@ fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
     let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
     let inside = !rest.starts_with('/') && !rest.starts_with('~');
     let (tool, effect, touch) = match verb {
-        "read" => ("read_file", Effect::Read, Touch::Read { path: rest.into(), inside }),
-        "write" => ("write_file", Effect::Write, Touch::Write { path: rest.into(), inside }),
+        "read" => (
+            "read_file",
+            Effect::Read,
+            Touch::Read {
+                path: rest.into(),
+                inside,
+            },
+        ),
+        "write" => (
+            "write_file",
+            Effect::Write,
+            Touch::Write {
+                path: rest.into(),
+                inside,
+            },
+        ),
         other => panic!("no verb {other}"),
     };
-    let got = gate.judge(&Proposal { tool, effect, touches: &[touch], place });
-    let shown = format!("{}: {}", format!("{:?}", got.verdict).to_lowercase(), got.rule);
+    let got = gate.judge(&Proposal {
+        tool,
+        effect,
+        touches: &[touch],
+        place,
+    });
+    let shown = format!(
+        "{}: {}",
+        format!("{:?}", got.verdict).to_lowercase(),
+        got.rule
+    );
     assert_eq!(shown, expect, "{call}");
 }
 
 #[track_caller]
 fn check(mode: Mode, call: &str, expect: &str) {
-    check_in(&PermissionGate { mode, ..PermissionGate::default() }, Place::default(), call, expect);
+    check_in(
+        &PermissionGate {
+            mode,
+            ..PermissionGate::default()
+        },
+        Place::default(),
+        call,
+        expect,
+    );
 }
 
 /// The gate at its loosest: auto, everything allowed by a managed rule.
 fn loosest() -> PermissionGate {
     PermissionGate {
         mode: Mode::Auto,
-        rules: vec![Rule { tool: "*".into(), pattern: None, verdict: Verdict::Allow, level: Level::Managed }],
+        rules: vec![Rule {
+            tool: "*".into(),
+            pattern: None,
+            verdict: Verdict::Allow,
+            level: Level::Managed,
+        }],
         ..PermissionGate::default()
     }
 }
@@ -41,18 +77,42 @@ fn modes_decide_by_effect() {
 #[test]
 fn nothing_loosens_the_floor() {
     let table = [
-        ("write /etc/hosts", "deny: floor: writing outside the workspace"),
-        ("write /home/u/x", "deny: floor: writing outside the workspace"),
-        ("read /home/u/notes.txt", "person: floor: reading outside the workspace"),
+        (
+            "write /etc/hosts",
+            "deny: floor: writing outside the workspace",
+        ),
+        (
+            "write /home/u/x",
+            "deny: floor: writing outside the workspace",
+        ),
+        (
+            "read /home/u/notes.txt",
+            "person: floor: reading outside the workspace",
+        ),
         ("read /usr/include/stdio.h", "allow: managed rule *"),
         ("write .git/config", "deny: floor: git internals"),
-        ("write sub/.GIT/hooks/pre-commit", "deny: floor: git internals"),
+        (
+            "write sub/.GIT/hooks/pre-commit",
+            "deny: floor: git internals",
+        ),
         ("write .git./config", "deny: floor: git internals"),
-        ("write .windlass/config.toml", "person: floor: agent configuration"),
+        (
+            "write .windlass/config.toml",
+            "person: floor: agent configuration",
+        ),
         ("write .mcp.json", "person: floor: agent configuration"),
-        ("write .vscode/tasks.json", "person: floor: runs on this machine later"),
-        ("write .github/workflows/ci.yml", "person: floor: runs on this machine later"),
-        ("write .cargo/config.toml", "person: floor: runs on this machine later"),
+        (
+            "write .vscode/tasks.json",
+            "person: floor: runs on this machine later",
+        ),
+        (
+            "write .github/workflows/ci.yml",
+            "person: floor: runs on this machine later",
+        ),
+        (
+            "write .cargo/config.toml",
+            "person: floor: runs on this machine later",
+        ),
         ("write .bashrc", "deny: floor: shell start-up files"),
         ("read .env", "deny: floor: credentials"),
         ("write app/.env.production", "deny: floor: credentials"),
@@ -65,9 +125,22 @@ fn nothing_loosens_the_floor() {
 
 #[test]
 fn a_transaction_frees_what_can_be_thrown_away() {
-    let place = Place { isolation: Isolation::Isolated, sandboxed: true };
-    check_in(&loosest(), place, "write .github/workflows/ci.yml", "allow: managed rule *");
-    check_in(&loosest(), place, "write .git/hooks/x", "deny: floor: git internals");
+    let place = Place {
+        isolation: Isolation::Isolated,
+        sandboxed: true,
+    };
+    check_in(
+        &loosest(),
+        place,
+        "write .github/workflows/ci.yml",
+        "allow: managed rule *",
+    );
+    check_in(
+        &loosest(),
+        place,
+        "write .git/hooks/x",
+        "deny: floor: git internals",
+    );
 }
 
 #[test]
@@ -77,9 +150,15 @@ fn the_floor_looks_at_each_command_inside_a_line() {
         ("read /dev/zero", "deny: floor: devices and processes"),
         ("write git~1/config", "deny: floor: git internals"),
         ("write .g\u{200c}it/config", "deny: floor: git internals"),
-        ("write .git::$INDEX_ALLOCATION/config", "deny: floor: git internals"),
+        (
+            "write .git::$INDEX_ALLOCATION/config",
+            "deny: floor: git internals",
+        ),
         ("read /home/u/.config/gcloud", "deny: floor: credentials"),
-        ("read /home/u/.mozilla/firefox/p/key4.db", "deny: floor: credentials"),
+        (
+            "read /home/u/.mozilla/firefox/p/key4.db",
+            "deny: floor: credentials",
+        ),
     ];
     for (call, expect) in table {
         check_in(&loosest(), Place::default(), call, expect);
@@ -88,7 +167,9 @@ fn the_floor_looks_at_each_command_inside_a_line() {
 
 #[test]
 fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
-    let rule = |text, verdict| Rule::parse(text, verdict, Level::User).unwrap_or_else(|err| panic!("{err}"));
+    let rule = |text, verdict| {
+        Rule::parse(text, verdict, Level::User).unwrap_or_else(|err| panic!("{err}"))
+    };
     let gate = PermissionGate {
         mode: Mode::Ask,
         rules: vec![
@@ -100,7 +181,10 @@ fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
         ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
-    check("read private/deep/key.txt", "deny: user rule read_file(private/)");
+    check(
+        "read private/deep/key.txt",
+        "deny: user rule read_file(private/)",
+    );
     check("read private", "deny: user rule read_file(private/)");
     check("read keep/x", "deny: user rule read_file(keep)");
     check("read keeper/x", "allow: mode ask");
@@ -125,7 +209,9 @@ fn everyday_files_and_commands_are_free() {
 
 #[test]
 fn the_strictest_matching_rule_counts_and_is_named() {
-    let rule = |text, verdict, level| Rule::parse(text, verdict, level).unwrap_or_else(|err| panic!("{err}"));
+    let rule = |text, verdict, level| {
+        Rule::parse(text, verdict, level).unwrap_or_else(|err| panic!("{err}"))
+    };
     let gate = PermissionGate {
         mode: Mode::Ask,
         rules: vec![
@@ -136,8 +222,14 @@ fn the_strictest_matching_rule_counts_and_is_named() {
         ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
-    check("write tests/a.rs", "allow: project rule write_file(tests/**)");
-    check("write tests/golden/a", "deny: user rule write_file(tests/golden/**)");
+    check(
+        "write tests/a.rs",
+        "allow: project rule write_file(tests/**)",
+    );
+    check(
+        "write tests/golden/a",
+        "deny: user rule write_file(tests/golden/**)",
+    );
     check("write tests/../../x", "ask: mode ask");
     check("write src/a.rs", "ask: mode ask");
 }
@@ -145,34 +237,84 @@ fn the_strictest_matching_rule_counts_and_is_named() {
 #[test]
 fn rules_that_cannot_be_read_say_how_to_write_them() {
     for bad in ["", "bash(", "bash(x", "(x)", "a b(c)", "bash()"] {
-        let err = Rule::parse(bad, Verdict::Allow, Level::User).map(|_| ()).map_err(|err| err.to_string());
-        assert!(err.is_err_and(|text| text.contains("write_file(docs/**)")), "{bad}");
+        let err = Rule::parse(bad, Verdict::Allow, Level::User)
+            .map(|_| ())
+            .map_err(|err| err.to_string());
+        assert!(
+            err.is_err_and(|text| text.contains("write_file(docs/**)")),
+            "{bad}"
+        );
     }
-    assert_eq!(Rule::parse("bash(*)", Verdict::Deny, Level::User).map(|r| r.removes("bash")), Ok(true));
+    assert_eq!(
+        Rule::parse("bash(*)", Verdict::Deny, Level::User).map(|r| r.removes("bash")),
+        Ok(true)
+    );
 }
 
 #[test]
 fn always_offers_exactly_the_file_that_was_asked_about() {
-    let write = [Touch::Write { path: "src/a.rs".into(), inside: true }];
-    let proposal = Proposal { tool: "write_file", effect: Effect::Write, touches: &write, place: Place::default() };
-    assert_eq!(PermissionGate::always_rule(&proposal).as_deref(), Some("write_file(src/a.rs)"));
+    let write = [Touch::Write {
+        path: "src/a.rs".into(),
+        inside: true,
+    }];
+    let proposal = Proposal {
+        tool: "write_file",
+        effect: Effect::Write,
+        touches: &write,
+        place: Place::default(),
+    };
+    assert_eq!(
+        PermissionGate::always_rule(&proposal).as_deref(),
+        Some("write_file(src/a.rs)")
+    );
 }
 
 #[test]
 fn a_command_that_was_not_taken_apart_is_for_a_person() {
-    let touches = [Touch::Execute { command: "ls".into(), script: None }];
-    for place in [Place::default(), Place { isolation: Isolation::Isolated, sandboxed: true }] {
-        let got = loosest().judge(&Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place });
-        assert_eq!((got.verdict, got.rule.as_str()), (Verdict::Person, "floor: a command that cannot be read"));
+    let touches = [Touch::Execute {
+        command: "ls".into(),
+        script: None,
+    }];
+    for place in [
+        Place::default(),
+        Place {
+            isolation: Isolation::Isolated,
+            sandboxed: true,
+        },
+    ] {
+        let got = loosest().judge(&Proposal {
+            tool: "bash",
+            effect: Effect::Execute,
+            touches: &touches,
+            place,
+        });
+        assert_eq!(
+            (got.verdict, got.rule.as_str()),
+            (Verdict::Person, "floor: a command that cannot be read")
+        );
     }
 }
 
 #[test]
 fn what_a_rule_keeps_from_one_reader_it_keeps_from_all() {
     let rule = Rule::parse("read_file(private/)", Verdict::Deny, Level::User).expect("a rule");
-    let gate = PermissionGate { mode: Mode::Auto, rules: vec![rule], ..PermissionGate::default() };
-    let touches = [Touch::Read { path: "private/x".into(), inside: true }];
-    let judge = |tool| gate.judge(&Proposal { tool, effect: Effect::Read, touches: &touches, place: Place::default() });
+    let gate = PermissionGate {
+        mode: Mode::Auto,
+        rules: vec![rule],
+        ..PermissionGate::default()
+    };
+    let touches = [Touch::Read {
+        path: "private/x".into(),
+        inside: true,
+    }];
+    let judge = |tool| {
+        gate.judge(&Proposal {
+            tool,
+            effect: Effect::Read,
+            touches: &touches,
+            place: Place::default(),
+        })
+    };
     for tool in ["read_file", "grep", "git_diff", "bash", "mcp__x__y"] {
         assert_eq!(judge(tool).rule, "user rule read_file(private/)", "{tool}");
     }
@@ -192,14 +334,28 @@ fn every_stage_says_what_it_says() {
         ..PermissionGate::default()
     };
     let shown = |path: &str, inside| {
-        let touches = [Touch::Write { path: path.into(), inside }];
-        let proposal =
-            Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place: Place::default() };
+        let touches = [Touch::Write {
+            path: path.into(),
+            inside,
+        }];
+        let proposal = Proposal {
+            tool: "write_file",
+            effect: Effect::Write,
+            touches: &touches,
+            place: Place::default(),
+        };
         let explained = gate.explain(&proposal);
         assert_eq!(explained.decision, gate.judge(&proposal));
-        let says =
-            |says: Option<Decision>| says.map_or("-".into(), |says| format!("{:?}", says.verdict).to_lowercase());
-        let stages: Vec<String> = explained.stages.into_iter().map(|stage| says(stage.says)).collect();
+        let says = |says: Option<Decision>| {
+            says.map_or("-".into(), |says| {
+                format!("{:?}", says.verdict).to_lowercase()
+            })
+        };
+        let stages: Vec<String> = explained
+            .stages
+            .into_iter()
+            .map(|stage| says(stage.says))
+            .collect();
         format!("{} = {}", stages.join(" "), says(Some(explained.decision)))
     };
     // Deny rules, ask rules, allow rules, floor, mode, capability = decision.
@@ -213,39 +369,99 @@ fn every_stage_says_what_it_says() {
 #[test]
 fn what_cannot_be_reached_is_not_tried() {
     let judge = |reach: Reach, sandboxed: bool, host: &str| {
-        let gate = PermissionGate { mode: Mode::Auto, reach, ..PermissionGate::default() };
+        let gate = PermissionGate {
+            mode: Mode::Auto,
+            reach,
+            ..PermissionGate::default()
+        };
         let touches = [Touch::Connect { host: host.into() }];
-        let place = Place { sandboxed, ..Place::default() };
-        gate.judge(&Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place })
+        let place = Place {
+            sandboxed,
+            ..Place::default()
+        };
+        gate.judge(&Proposal {
+            tool: "bash",
+            effect: Effect::Execute,
+            touches: &touches,
+            place,
+        })
     };
     let denied = judge(Reach::Nothing, true, "a.example");
-    assert_eq!((denied.verdict, denied.rule.as_str()), (Verdict::Deny, "sandbox: network"));
-    assert!(denied.reason.contains("--net allow:a.example"), "{}", denied.reason);
-    assert!(judge(Reach::Nothing, true, "localhost").reason.contains("--net loopback"));
-    assert_eq!(judge(Reach::Loopback, true, "127.0.0.1").verdict, Verdict::Allow);
-    assert_eq!(judge(Reach::Loopback, true, "a.example").verdict, Verdict::Deny);
-    assert_eq!(judge(Reach::Something, true, "a.example").verdict, Verdict::Allow);
+    assert_eq!(
+        (denied.verdict, denied.rule.as_str()),
+        (Verdict::Deny, "sandbox: network")
+    );
+    assert!(
+        denied.reason.contains("--net allow:a.example"),
+        "{}",
+        denied.reason
+    );
+    assert!(
+        judge(Reach::Nothing, true, "localhost")
+            .reason
+            .contains("--net loopback")
+    );
+    assert_eq!(
+        judge(Reach::Loopback, true, "127.0.0.1").verdict,
+        Verdict::Allow
+    );
+    assert_eq!(
+        judge(Reach::Loopback, true, "a.example").verdict,
+        Verdict::Deny
+    );
+    assert_eq!(
+        judge(Reach::Something, true, "a.example").verdict,
+        Verdict::Allow
+    );
     // Without a sandbox there is nothing that would stop it but the question.
-    assert_eq!(judge(Reach::Nothing, false, "a.example").verdict, Verdict::Ask);
+    assert_eq!(
+        judge(Reach::Nothing, false, "a.example").verdict,
+        Verdict::Ask
+    );
 }
 
 #[test]
 fn environment_names_with_secrets_are_kept_back() {
-    for secret in ["OPENAI_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "MYAPIKEY", "AUTH", "npm_config_auth"] {
+    for secret in [
+        "OPENAI_API_KEY",
+        "GITHUB_TOKEN",
+        "DB_PASSWORD",
+        "MYAPIKEY",
+        "AUTH",
+        "npm_config_auth",
+    ] {
         assert!(keeps_secret(secret), "{secret}");
     }
-    for free in
-        ["PATH", "GIT_AUTHOR_NAME", "XDG_SESSION_ID", "KEYBOARD", "DBUS_SESSION_BUS_ADDRESS", "TOKENIZERS_PARALLELISM"]
-    {
+    for free in [
+        "PATH",
+        "GIT_AUTHOR_NAME",
+        "XDG_SESSION_ID",
+        "KEYBOARD",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "TOKENIZERS_PARALLELISM",
+    ] {
         assert!(!keeps_secret(free), "{free}");
     }
 }
 
 #[test]
 fn a_credential_path_that_the_configuration_names_is_for_a_person() {
-    let gate = PermissionGate { exposed: vec!["test/*.pem".into()], ..loosest() };
-    check_in(&gate, Place::default(), "read test/server.pem", "person: floor: credentials");
-    check_in(&gate, Place::default(), "read prod/server.pem", "deny: floor: credentials");
+    let gate = PermissionGate {
+        exposed: vec!["test/*.pem".into()],
+        ..loosest()
+    };
+    check_in(
+        &gate,
+        Place::default(),
+        "read test/server.pem",
+        "person: floor: credentials",
+    );
+    check_in(
+        &gate,
+        Place::default(),
+        "read prod/server.pem",
+        "deny: floor: credentials",
+    );
 }
 
 proptest::proptest! {
@@ -261,19 +477,39 @@ proptest::proptest! {
 
 #[test]
 fn auto_says_truly_why_it_asks() {
-    let gate = PermissionGate { mode: Mode::Auto, reach: Reach::Something, ..PermissionGate::default() };
+    let gate = PermissionGate {
+        mode: Mode::Auto,
+        reach: Reach::Something,
+        ..PermissionGate::default()
+    };
     let judge = |effect: Effect, sandboxed: bool| {
-        let place = Place { sandboxed, ..Place::default() };
-        gate.judge(&Proposal { tool: "own", effect, touches: &[], place })
+        let place = Place {
+            sandboxed,
+            ..Place::default()
+        };
+        gate.judge(&Proposal {
+            tool: "own",
+            effect,
+            touches: &[],
+            place,
+        })
     };
     assert_eq!(judge(Effect::Execute, true).verdict, Verdict::Allow);
     for (effect, sandboxed, says) in [
         (Effect::Execute, false, "no kernel sandbox is in force"),
         (Effect::External, false, "no kernel sandbox is in force"),
-        (Effect::External, true, "the sandbox does not hold what this may do"),
+        (
+            Effect::External,
+            true,
+            "the sandbox does not hold what this may do",
+        ),
     ] {
         let asked = judge(effect, sandboxed);
         assert_eq!(asked.verdict, Verdict::Ask);
-        assert!(asked.reason.contains(says), "{effect:?} {sandboxed}: {}", asked.reason);
+        assert!(
+            asked.reason.contains(says),
+            "{effect:?} {sandboxed}: {}",
+            asked.reason
+        );
     }
 }

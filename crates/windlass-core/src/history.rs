@@ -42,7 +42,14 @@ const MAX_KNOWN: usize = 20;
 
 impl OpenCall {
     fn new(said: u64, call: &ToolCall) -> Self {
-        Self { call: call.clone(), started: false, known: Vec::new(), answered: Vec::new(), said, result: None }
+        Self {
+            call: call.clone(),
+            started: false,
+            known: Vec::new(),
+            answered: Vec::new(),
+            said,
+            result: None,
+        }
     }
 
     /// Its result, or one that says why it has none: what was never begun did not happen.
@@ -131,7 +138,9 @@ impl History {
         }
         self.facts.apply(event);
         match &event.kind {
-            EventKind::SessionOpened { model, workspace, .. } => {
+            EventKind::SessionOpened {
+                model, workspace, ..
+            } => {
                 self.model.clone_from(model);
                 self.workspace.clone_from(workspace);
             }
@@ -139,23 +148,35 @@ impl History {
             EventKind::RunStarted { prompt, flags, .. } => {
                 self.close_open("the run ended before it had a result");
                 self.asks.clear();
-                self.run = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
+                self.run = event
+                    .run
+                    .clone()
+                    .map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
                 self.push(seq, prompt.clone());
             }
             // A foreign agent may go on before it has all results: what it says waits, so that each call is followed by
             // its own.
-            EventKind::Said { message, .. } if message.role == Role::Assistant && self.may_wait() => {
-                self.open.extend(message.calls().map(|call| OpenCall::new(seq, call)));
+            EventKind::Said { message, .. }
+                if message.role == Role::Assistant && self.may_wait() =>
+            {
+                self.open
+                    .extend(message.calls().map(|call| OpenCall::new(seq, call)));
                 self.later.push_back((seq, message.clone()));
             }
-            EventKind::IterationStarted { foreign_session: Some(session), .. } => {
+            EventKind::IterationStarted {
+                foreign_session: Some(session),
+                ..
+            } => {
                 self.foreign_session = Some(session.clone());
             }
             EventKind::Said { message, .. } => {
                 self.close_open("the session went on before it had a result");
-                self.open = message.calls().map(|call| OpenCall::new(seq, call)).collect();
+                self.open = message
+                    .calls()
+                    .map(|call| OpenCall::new(seq, call))
+                    .collect();
                 self.say(seq, message.clone());
             }
             EventKind::CallStarted { call, .. } => {
@@ -211,23 +232,41 @@ impl History {
 
     /// The tools of calls that were begun and failed while others of their message have no result yet.
     pub fn failed_in_step(&self) -> impl Iterator<Item = &str> {
-        let failed = |open: &&OpenCall| open.started && open.result.as_ref().is_some_and(|one| one.error.is_some());
-        self.open.iter().filter(failed).map(|open| open.call.name.as_str())
+        let failed = |open: &&OpenCall| {
+            open.started && open.result.as_ref().is_some_and(|one| one.error.is_some())
+        };
+        self.open
+            .iter()
+            .filter(failed)
+            .map(|open| open.call.name.as_str())
     }
 
     /// What becomes of the calls that have no result when nothing more is done with them.
     #[must_use]
     pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
-        self.open_calls().map(|open| open.clone().settle(why)).collect()
+        self.open_calls()
+            .map(|open| open.clone().settle(why))
+            .collect()
     }
 
     /// After a power cut: what was written last may be gone. One sync serves all calls of a step, so that those after the
     /// first that was begun may have been begun as well. Not from the one on for which the run stopped to ask: nobody was
     /// there to answer, and who answers later is logged for good before anything is done.
     pub fn doubt(&mut self) {
-        let begun = self.open.iter().position(|open| open.started || open.result.is_some());
-        for open in self.open.iter_mut().skip(begun.map_or(usize::MAX, |at| at + 1)) {
-            if self.asks.iter().any(|ask| ask.waits_ms.is_none() && ask.call.as_ref() == Some(&open.call.id)) {
+        let begun = self
+            .open
+            .iter()
+            .position(|open| open.started || open.result.is_some());
+        for open in self
+            .open
+            .iter_mut()
+            .skip(begun.map_or(usize::MAX, |at| at + 1))
+        {
+            if self
+                .asks
+                .iter()
+                .any(|ask| ask.waits_ms.is_none() && ask.call.as_ref() == Some(&open.call.id))
+            {
                 break;
             }
             open.started = true;
@@ -337,16 +376,29 @@ impl History {
         }
         match &self.run {
             None => Phase::Idle,
-            Some(_) if self.open.iter().any(|open| open.started && open.result.is_none()) => Phase::WaitingForTool,
+            Some(_)
+                if self
+                    .open
+                    .iter()
+                    .any(|open| open.started && open.result.is_none()) =>
+            {
+                Phase::WaitingForTool
+            }
             Some(_) => Phase::Running,
         }
     }
 
     /// An ask is used up; the call it was about knows the answer.
     fn answer(&mut self, id: &AskId, answer: &Answer) {
-        let Some(at) = self.asks.iter().position(|open| open.id == *id) else { return };
+        let Some(at) = self.asks.iter().position(|open| open.id == *id) else {
+            return;
+        };
         let ask = self.asks.remove(at);
-        if let Some(open) = self.open.iter_mut().find(|open| Some(&open.call.id) == ask.call.as_ref()) {
+        if let Some(open) = self
+            .open
+            .iter_mut()
+            .find(|open| Some(&open.call.id) == ask.call.as_ref())
+        {
             open.answered.push((ask, answer.clone()));
         }
     }
@@ -362,7 +414,11 @@ impl History {
 
     fn settle(&mut self, result: &ToolResult) {
         // The first result stands; one for a call nobody made changes nothing.
-        let Some(open) = self.open.iter_mut().find(|open| open.call.id == result.id && open.result.is_none()) else {
+        let Some(open) = self
+            .open
+            .iter_mut()
+            .find(|open| open.call.id == result.id && open.result.is_none())
+        else {
             return;
         };
         open.result = Some(result.clone());
@@ -391,7 +447,8 @@ impl History {
     /// Pairs the calls of the last message, and says what waited behind it.
     fn close_front(&mut self, why: &str) {
         let front = self.open_seq;
-        let (calls, rest): (Vec<_>, Vec<_>) = self.open.drain(..).partition(|open| open.said == front);
+        let (calls, rest): (Vec<_>, Vec<_>) =
+            self.open.drain(..).partition(|open| open.said == front);
         self.open = rest;
         if !calls.is_empty() {
             let results = calls.into_iter().map(|open| open.settle(why)).collect();
@@ -489,7 +546,9 @@ pub fn unpaired(entries: &[Entry]) -> Option<String> {
             })
             .collect();
         if results != waiting {
-            return Some(format!("message {at} answers {results:?}, but {waiting:?} were asked"));
+            return Some(format!(
+                "message {at} answers {results:?}, but {waiting:?} were asked"
+            ));
         }
         waiting = entry.calls().map(|call| &call.id).collect();
     }

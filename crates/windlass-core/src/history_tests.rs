@@ -32,12 +32,21 @@ fn fold(kinds: Vec<EventKind>) -> History {
 }
 
 fn call(id: u8) -> ToolCall {
-    ToolCall { id: CallId(format!("c{id}")), name: "t".into(), args: json!({}), malformed: None }
+    ToolCall {
+        id: CallId(format!("c{id}")),
+        name: "t".into(),
+        args: json!({}),
+        malformed: None,
+    }
 }
 
 fn said(ids: &[u8]) -> EventKind {
     let parts = ids.iter().map(|id| Part::Call(call(*id))).collect();
-    EventKind::said(Message { role: Role::Assistant, origin: Origin::Model, parts })
+    EventKind::said(Message {
+        role: Role::Assistant,
+        origin: Origin::Model,
+        parts,
+    })
 }
 
 fn finished(id: u8) -> EventKind {
@@ -52,14 +61,21 @@ fn finished(id: u8) -> EventKind {
 }
 
 fn started() -> EventKind {
-    EventKind::RunStarted { prompt: Message::user("go"), queued: None, flags: SavedFlags::default() }
+    EventKind::RunStarted {
+        prompt: Message::user("go"),
+        queued: None,
+        flags: SavedFlags::default(),
+    }
 }
 
 fn ended() -> EventKind {
     EventKind::RunFinished(RunSummary {
         outcome: Outcome::failed(FailReason::Interrupted, "x"),
         files: vec![],
-        totals: Spent { steps: 2, ..Spent::default() },
+        totals: Spent {
+            steps: 2,
+            ..Spent::default()
+        },
         ms: 0,
         evidence: vec![],
         judge_changed: vec![],
@@ -71,7 +87,13 @@ fn ended() -> EventKind {
 
 #[test]
 fn results_are_one_message_in_call_order_however_they_finish() {
-    let history = fold(vec![started(), said(&[1, 2, 3]), finished(3), finished(1), finished(2)]);
+    let history = fold(vec![
+        started(),
+        said(&[1, 2, 3]),
+        finished(3),
+        finished(1),
+        finished(2),
+    ]);
     let entries = history.entries();
     let texts: Vec<_> = entries[2]
         .parts
@@ -95,26 +117,65 @@ fn what_is_said_while_calls_are_open_waits_for_their_results() {
             Part::Result(result) => result.text.clone(),
             _ => String::new(),
         };
-        history.entries().iter().map(|entry| entry.parts.iter().map(part).collect::<Vec<_>>().join(" ")).collect()
+        history
+            .entries()
+            .iter()
+            .map(|entry| entry.parts.iter().map(part).collect::<Vec<_>>().join(" "))
+            .collect()
     };
-    let mut kinds = vec![started(), said(&[1]), words(), said(&[2, 3]), finished(3), finished(2)];
+    let mut kinds = vec![
+        started(),
+        said(&[1]),
+        words(),
+        said(&[2, 3]),
+        finished(3),
+        finished(2),
+    ];
     assert_eq!(shape(&fold(kinds.clone())), ["go", "c1"]);
     kinds.push(finished(1));
-    assert_eq!(shape(&fold(kinds)), ["go", "c1", "r1", "meanwhile", "c2 c3", "r2 r3"]);
-    let cut = fold(vec![started(), said(&[1]), said(&[2]), finished(2), ended()]);
+    assert_eq!(
+        shape(&fold(kinds)),
+        ["go", "c1", "r1", "meanwhile", "c2 c3", "r2 r3"]
+    );
+    let cut = fold(vec![
+        started(),
+        said(&[1]),
+        said(&[2]),
+        finished(2),
+        ended(),
+    ]);
     assert_eq!(shape(&cut).len(), 5, "{:?}", shape(&cut));
     assert_eq!(shape(&cut)[4], "r2");
 }
 
 #[test]
 fn a_dangling_call_says_whether_it_may_have_happened() {
-    let begun = EventKind::CallStarted { call: call(2), verdict: crate::gate::Verdict::Allow, rule: "r".into() };
-    let history = fold(vec![started(), said(&[1, 2, 3]), finished(1), begun, ended(), started()]);
+    let begun = EventKind::CallStarted {
+        call: call(2),
+        verdict: crate::gate::Verdict::Allow,
+        rule: "r".into(),
+    };
+    let history = fold(vec![
+        started(),
+        said(&[1, 2, 3]),
+        finished(1),
+        begun,
+        ended(),
+        started(),
+    ]);
     let entries = history.entries();
     assert_eq!(unpaired(&entries), None);
-    let Part::Result(second) = &entries[2].parts[1] else { panic!("no result") };
-    let Part::Result(third) = &entries[2].parts[2] else { panic!("no result") };
-    assert!(second.text.contains("it may have happened"), "{}", second.text);
+    let Part::Result(second) = &entries[2].parts[1] else {
+        panic!("no result")
+    };
+    let Part::Result(third) = &entries[2].parts[2] else {
+        panic!("no result")
+    };
+    assert!(
+        second.text.contains("it may have happened"),
+        "{}",
+        second.text
+    );
     assert!(third.text.contains("not run, because"), "{}", third.text);
     assert_eq!(history.total().steps, 2);
 }
@@ -124,7 +185,10 @@ fn the_phase_follows_the_log() {
     assert_eq!(fold(vec![]).phase(), Phase::Idle);
     assert_eq!(fold(vec![started()]).phase(), Phase::Running);
     assert_eq!(fold(vec![started(), ended()]).phase(), Phase::Idle);
-    assert_eq!(fold(vec![started(), EventKind::SessionClosed {}]).phase(), Phase::Ended);
+    assert_eq!(
+        fold(vec![started(), EventKind::SessionClosed {}]).phase(),
+        Phase::Ended
+    );
 }
 
 #[test]
@@ -140,7 +204,8 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
     prop_oneof![
         Just(started()),
         Just(ended()),
-        proptest::collection::btree_set(0_u8..6, 0..4).prop_map(|ids| said(&ids.into_iter().collect::<Vec<_>>())),
+        proptest::collection::btree_set(0_u8..6, 0..4)
+            .prop_map(|ids| said(&ids.into_iter().collect::<Vec<_>>())),
         (0_u8..6).prop_map(finished),
         Just(EventKind::said(Message::internal("nudge"))),
     ]
@@ -173,14 +238,38 @@ proptest! {
 fn what_is_not_needed_changes_nothing() {
     // In the middle of a run, where an event could matter.
     let middle = || {
-        let begun = EventKind::CallStarted { call: call(1), verdict: crate::gate::Verdict::Allow, rule: "r".into() };
+        let begun = EventKind::CallStarted {
+            call: call(1),
+            verdict: crate::gate::Verdict::Allow,
+            rule: "r".into(),
+        };
         fold(vec![started(), said(&[1, 2]), begun])
     };
     let seen = |history: &History| {
-        let open: Vec<String> = history.open_calls().map(|open| format!("{open:?}")).collect();
-        let entries: Vec<Message> = history.entries().iter().map(|entry| Message::clone(entry)).collect();
-        let rest = (history.facts.clone(), history.queue.clone(), history.run.clone(), history.asks.clone());
-        (open, entries, rest, history.phase(), history.run_spent(), history.total(), history.notes().to_owned())
+        let open: Vec<String> = history
+            .open_calls()
+            .map(|open| format!("{open:?}"))
+            .collect();
+        let entries: Vec<Message> = history
+            .entries()
+            .iter()
+            .map(|entry| Message::clone(entry))
+            .collect();
+        let rest = (
+            history.facts.clone(),
+            history.queue.clone(),
+            history.run.clone(),
+            history.asks.clone(),
+        );
+        (
+            open,
+            entries,
+            rest,
+            history.phase(),
+            history.run_spent(),
+            history.total(),
+            history.notes().to_owned(),
+        )
     };
     assert_eq!(UNUSED.iter().find(|kind| !EventKind::is_known(kind)), None);
     for line in include_str!("../tests/events.jsonl").lines() {
@@ -188,7 +277,10 @@ fn what_is_not_needed_changes_nothing() {
         let kind = event.kind.name();
         let mut history = middle();
         history.apply(&event);
-        assert!(History::needs(kind) || seen(&history) == seen(&middle()), "{kind} changes something");
+        assert!(
+            History::needs(kind) || seen(&history) == seen(&middle()),
+            "{kind} changes something"
+        );
     }
 }
 
@@ -200,7 +292,10 @@ fn a_value_is_as_long_as_it_is_written() {
 
 #[test]
 fn a_fork_does_not_go_on_with_what_a_foreign_agent_remembers_elsewhere() {
-    let began = EventKind::IterationStarted { iteration: 1, foreign_session: Some("codex:t1".into()) };
+    let began = EventKind::IterationStarted {
+        iteration: 1,
+        foreign_session: Some("codex:t1".into()),
+    };
     let from: SessionId = "other".parse().unwrap_or_else(|err| panic!("{err}"));
     let mut history = fold(vec![started(), began, ended()]);
     assert_eq!(history.foreign_session(), Some("codex:t1"));

@@ -20,13 +20,22 @@ pub struct IdError {
 }
 
 fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
-    let head = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-    let body = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    let head = text
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric());
+    let body = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
     if head && body && text.len() <= max && !text.contains("..") {
         return Ok(());
     }
     // The text may be hostile and is echoed: keep it short and printable.
-    let given: String = text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let given: String = text
+        .chars()
+        .take(80)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     Err(IdError { what, given, max })
 }
 
@@ -91,7 +100,9 @@ safe_id!(
     TraceId, "trace");
 
 /// One tool call. The model or its vendor chose the text, so it is opaque: it is compared and echoed, never used as a path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct CallId(pub String);
 
@@ -155,12 +166,30 @@ mod tests {
     #[track_caller]
     fn check_id(text: &str, ok: bool) {
         assert_eq!(text.parse::<SessionId>().is_ok(), ok, "{text:?}");
-        assert_eq!(serde_json::from_value::<SessionId>(text.into()).is_ok(), ok, "{text:?} through serde");
+        assert_eq!(
+            serde_json::from_value::<SessionId>(text.into()).is_ok(),
+            ok,
+            "{text:?} through serde"
+        );
     }
 
     #[test]
     fn ids_that_could_leave_a_folder_are_rejected() {
-        for bad in ["", ".", "..", "../x", "a/b", "a\\b", "a..b", "-a", ".a", "a\0", "a b", "é", &"a".repeat(65)] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a\\b",
+            "a..b",
+            "-a",
+            ".a",
+            "a\0",
+            "a b",
+            "é",
+            &"a".repeat(65),
+        ] {
             check_id(bad, false);
         }
         for good in ["a", "20261115-031445-7f3a9c", "A.b_c-1", &"a".repeat(64)] {

@@ -48,6 +48,10 @@ impl Swap {
     /// The way back.
     #[must_use]
     pub fn reversed(self) -> Self {
-        Self { path: self.path, before: self.after, after: self.before }
+        Self {
+            path: self.path,
+            before: self.after,
+            after: self.before,
+        }
     }
 }

@@ -166,25 +166,40 @@ impl Message {
     /// Words of a person.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
-        Self { role: Role::User, origin: Origin::Person, parts: vec![Part::Text { text: text.into() }] }
+        Self {
+            role: Role::User,
+            origin: Origin::Person,
+            parts: vec![Part::Text { text: text.into() }],
+        }
     }
 
     /// Words of the engine, in the person's place.
     #[must_use]
     pub fn internal(text: impl Into<String>) -> Self {
-        Self { origin: Origin::Engine, ..Self::user(text) }
+        Self {
+            origin: Origin::Engine,
+            ..Self::user(text)
+        }
     }
 
     /// Words of the model.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
-        Self { role: Role::Assistant, origin: Origin::Model, parts: vec![Part::Text { text: text.into() }] }
+        Self {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts: vec![Part::Text { text: text.into() }],
+        }
     }
 
     /// Results, as one message.
     #[must_use]
     pub fn results(results: Vec<ToolResult>) -> Self {
-        Self { role: Role::Tool, origin: Origin::Engine, parts: results.into_iter().map(Part::Result).collect() }
+        Self {
+            role: Role::Tool,
+            origin: Origin::Engine,
+            parts: results.into_iter().map(Part::Result).collect(),
+        }
     }
 
     /// All text parts, joined.
@@ -240,7 +255,11 @@ impl ToolResult {
     /// The result of a call that was never begun.
     #[must_use]
     pub fn not_run(call: &ToolCall, why: &str) -> Self {
-        Self::failed(call, ErrorCategory::Interrupted, &format!("not run, because {why}"))
+        Self::failed(
+            call,
+            ErrorCategory::Interrupted,
+            &format!("not run, because {why}"),
+        )
     }
 
     /// The result of a call that was stopped and may have happened.
@@ -249,7 +268,9 @@ impl ToolResult {
         Self::failed(
             call,
             ErrorCategory::Interrupted,
-            &format!("{why}; it may have happened in part or in full, so check before you repeat it"),
+            &format!(
+                "{why}; it may have happened in part or in full, so check before you repeat it"
+            ),
         )
     }
 }
@@ -260,8 +281,17 @@ mod tests {
 
     #[track_caller]
     fn check(parts: &[&str], most: usize, start: &str) {
-        let parts = parts.iter().map(|text| Part::Text { text: (*text).to_owned() }).collect();
-        let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
+        let parts = parts
+            .iter()
+            .map(|text| Part::Text {
+                text: (*text).to_owned(),
+            })
+            .collect();
+        let message = Message {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts,
+        };
         assert_eq!(message.text_start(most), start);
     }
 

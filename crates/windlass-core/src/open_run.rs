@@ -32,7 +32,15 @@ impl OpenRun {
     /// A run that just began.
     #[must_use]
     pub fn new(id: RunId, prompt: Message, flags: SavedFlags) -> Self {
-        Self { id, prompt, flags, iteration: 0, tried: false, isolation: Isolation::InPlace, copy: None }
+        Self {
+            id,
+            prompt,
+            flags,
+            iteration: 0,
+            tried: false,
+            isolation: Isolation::InPlace,
+            copy: None,
+        }
     }
 
     /// Takes one more event of the run in.
@@ -74,12 +82,27 @@ impl Queue {
     pub fn apply(&mut self, seq: u64, kind: &EventKind) {
         match kind {
             EventKind::Queued { prompt, steer } => {
-                self.0.push(Waiting { seq, prompt: prompt.clone(), steer: *steer });
+                self.0.push(Waiting {
+                    seq,
+                    prompt: prompt.clone(),
+                    steer: *steer,
+                });
             }
-            EventKind::RunStarted { queued: Some(taken), .. } | EventKind::Said { queued: Some(taken), .. } => {
+            EventKind::RunStarted {
+                queued: Some(taken),
+                ..
+            }
+            | EventKind::Said {
+                queued: Some(taken),
+                ..
+            } => {
                 self.0.retain(|waiting| waiting.seq != *taken);
             }
-            EventKind::RunFinished(RunSummary { outcome: Outcome::Cancelled, .. }) | EventKind::Forked { .. } => {
+            EventKind::RunFinished(RunSummary {
+                outcome: Outcome::Cancelled,
+                ..
+            })
+            | EventKind::Forked { .. } => {
                 self.0.clear();
             }
             _ => {}
@@ -95,7 +118,11 @@ impl Queue {
     /// All that is meant for the run that is going.
     #[must_use]
     pub fn steering(&self) -> Vec<Waiting> {
-        self.0.iter().filter(|waiting| waiting.steer).cloned().collect()
+        self.0
+            .iter()
+            .filter(|waiting| waiting.steer)
+            .cloned()
+            .collect()
     }
 
     /// The first of all: what the next run is to do. What was meant for a run that is over comes with the rest.
@@ -159,7 +186,10 @@ impl Glance {
             EventKind::RunStarted { prompt, flags, .. } => {
                 self.flags.clone_from(flags);
                 self.asks.clear();
-                self.open = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
+                self.open = event
+                    .run
+                    .clone()
+                    .map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
             }
             EventKind::RunFinished(_) => {
                 self.open = None;
@@ -178,11 +208,18 @@ mod tests {
     use super::*;
 
     fn queued(text: &str, steer: bool) -> EventKind {
-        EventKind::Queued { prompt: Message::user(text), steer }
+        EventKind::Queued {
+            prompt: Message::user(text),
+            steer,
+        }
     }
 
     fn started(text: &str, queued: Option<u64>) -> EventKind {
-        EventKind::RunStarted { prompt: Message::user(text), queued, flags: SavedFlags::default() }
+        EventKind::RunStarted {
+            prompt: Message::user(text),
+            queued,
+            flags: SavedFlags::default(),
+        }
     }
 
     fn said(message: Message, queued: Option<u64>) -> EventKind {
@@ -199,18 +236,52 @@ mod tests {
         for (seq, kind) in (1..).zip(kinds) {
             queue.apply(seq, kind);
         }
-        let texts: Vec<String> = queue.all().iter().map(|waiting| waiting.prompt.text()).collect();
+        let texts: Vec<String> = queue
+            .all()
+            .iter()
+            .map(|waiting| waiting.prompt.text())
+            .collect();
         assert_eq!(texts, waits);
     }
 
     #[test]
     fn a_prompt_leaves_the_queue_by_its_number_and_not_by_its_words() {
-        check(&[queued("a", false), queued("a", false), started("a", Some(2))], &["a"]);
+        check(
+            &[
+                queued("a", false),
+                queued("a", false),
+                started("a", Some(2)),
+            ],
+            &["a"],
+        );
         check(&[queued("a", false), started("a", None)], &["a"]);
-        check(&[queued("a swordfish", false), started("a [redacted]", Some(1))], &[]);
-        check(&[queued("left", true), said(Message::assistant("left"), None), queued("b", false)], &["left", "b"]);
-        check(&[queued("b", false), queued("left", true), said(Message::user("left"), Some(2))], &["b"]);
-        check(&[queued("a", false), said(Message::user("a"), None)], &["a"]);
+        check(
+            &[
+                queued("a swordfish", false),
+                started("a [redacted]", Some(1)),
+            ],
+            &[],
+        );
+        check(
+            &[
+                queued("left", true),
+                said(Message::assistant("left"), None),
+                queued("b", false),
+            ],
+            &["left", "b"],
+        );
+        check(
+            &[
+                queued("b", false),
+                queued("left", true),
+                said(Message::user("left"), Some(2)),
+            ],
+            &["b"],
+        );
+        check(
+            &[queued("a", false), said(Message::user("a"), None)],
+            &["a"],
+        );
     }
 
     #[test]
@@ -218,7 +289,8 @@ mod tests {
         assert_eq!(USED.iter().find(|kind| !EventKind::is_known(kind)), None);
         let mut glance = Glance::default();
         for line in include_str!("../tests/events.jsonl").lines() {
-            let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+            let event: Event =
+                serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
             let mut after = glance.clone();
             after.apply(&event);
             if !Glance::needs(event.kind.name()) {
@@ -232,6 +304,13 @@ mod tests {
     #[test]
     fn a_cancel_clears_the_queue() {
         check(&[queued("a", false), finished(Outcome::Completed)], &["a"]);
-        check(&[queued("a", false), queued("b", true), finished(Outcome::Cancelled)], &[]);
+        check(
+            &[
+                queued("a", false),
+                queued("b", true),
+                finished(Outcome::Cancelled),
+            ],
+            &[],
+        );
     }
 }

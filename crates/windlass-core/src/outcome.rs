@@ -207,21 +207,31 @@ impl Outcome {
     /// A failure.
     #[must_use]
     pub fn failed(reason: FailReason, detail: impl Into<String>) -> Self {
-        Self::Failed { reason, detail: detail.into(), provider_error: None }
+        Self::Failed {
+            reason,
+            detail: detail.into(),
+            provider_error: None,
+        }
     }
 
     /// A failure of the provider.
     #[must_use]
     pub fn provider_failed(err: &ProviderError) -> Self {
         let detail = format!("{}: {err}", err.kind.word());
-        Self::Failed { reason: FailReason::Provider, detail, provider_error: Some(err.kind.clone()) }
+        Self::Failed {
+            reason: FailReason::Provider,
+            detail,
+            provider_error: Some(err.kind.clone()),
+        }
     }
 
     /// The limit that was reached or overrun.
     #[must_use]
     pub fn exceeded(&self) -> Option<Limit> {
         match self {
-            Self::BudgetExceeded { limit } | Self::CompletedWithLimitExceeded { limit } => Some(*limit),
+            Self::BudgetExceeded { limit } | Self::CompletedWithLimitExceeded { limit } => {
+                Some(*limit)
+            }
             Self::TimedOut => Some(Limit::Time),
             Self::MaxSteps => Some(Limit::Steps),
             _ => None,

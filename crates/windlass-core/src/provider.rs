@@ -235,20 +235,23 @@ impl ProviderErrorKind {
     #[must_use]
     pub fn retry(&self) -> (u32, Option<Duration>) {
         match self {
-            Self::RateLimited { retry_after: Some(wait) } | Self::Unavailable { retry_after: Some(wait) }
-                if *wait > LONGEST_WAIT =>
-            {
-                (0, None)
+            Self::RateLimited {
+                retry_after: Some(wait),
             }
+            | Self::Unavailable {
+                retry_after: Some(wait),
+            } if *wait > LONGEST_WAIT => (0, None),
             Self::RateLimited { retry_after } => (5, *retry_after),
             Self::Unavailable { retry_after } => (3, *retry_after),
             Self::Network { transient: true } => (3, None),
             Self::Network { transient: false } => (0, None),
             // Often a proxy's error page in the place of an answer: once more, then it is what it is.
             Self::InvalidResponse => (1, None),
-            Self::Authentication | Self::ContextLength | Self::ModelNotFound | Self::InvalidRequest | Self::Refused => {
-                (0, None)
-            }
+            Self::Authentication
+            | Self::ContextLength
+            | Self::ModelNotFound
+            | Self::InvalidRequest
+            | Self::Refused => (0, None),
         }
     }
 }
@@ -282,13 +285,21 @@ mod tests {
                 );
             }
         }
-        assert_eq!(backoff(1, Some(Duration::from_secs(2)), 7), Duration::from_secs(2));
-        assert_eq!(backoff(1, Some(Duration::from_secs(9_999)), 7), LONGEST_WAIT);
+        assert_eq!(
+            backoff(1, Some(Duration::from_secs(2)), 7),
+            Duration::from_secs(2)
+        );
+        assert_eq!(
+            backoff(1, Some(Duration::from_secs(9_999)), 7),
+            LONGEST_WAIT
+        );
     }
 
     #[test]
     fn a_wait_beyond_the_longest_is_not_begun() {
-        let limited = |seconds| ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(seconds)) };
+        let limited = |seconds| ProviderErrorKind::RateLimited {
+            retry_after: Some(Duration::from_secs(seconds)),
+        };
         assert_eq!(limited(300).retry(), (5, Some(LONGEST_WAIT)));
         assert_eq!(limited(301).retry(), (0, None));
     }

@@ -17,7 +17,10 @@ use crate::workspace::Redactor;
 pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
     let clean = Clean(redactor);
     match kind {
-        EventKind::Queued { prompt: message, .. } | EventKind::Said { message, .. } => clean.message(message),
+        EventKind::Queued {
+            prompt: message, ..
+        }
+        | EventKind::Said { message, .. } => clean.message(message),
         EventKind::RunStarted { prompt, flags, .. } => {
             clean.message(prompt);
             flags.texts_mut().for_each(|text| clean.text(text));
@@ -33,25 +36,47 @@ pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
             }
         }
         EventKind::Asked { ask } => clean.ask(ask),
-        EventKind::Answered { answer: Answer::No { note: Some(text) } | Answer::Text { text }, .. } => clean.text(text),
+        EventKind::Answered {
+            answer: Answer::No { note: Some(text) } | Answer::Text { text },
+            ..
+        } => clean.text(text),
         EventKind::Denied { rule, reason, .. } => {
             clean.text(rule);
             clean.text(reason);
         }
         EventKind::ValidationStarted { validator } => clean.text(validator),
-        EventKind::Validated { validator, report, .. } => {
+        EventKind::Validated {
+            validator, report, ..
+        } => {
             clean.text(validator);
-            report.proof.command.iter_mut().for_each(|command| clean.text(command));
-            report.findings.iter_mut().for_each(|finding| clean.text(&mut finding.message));
+            report
+                .proof
+                .command
+                .iter_mut()
+                .for_each(|command| clean.text(command));
+            report
+                .findings
+                .iter_mut()
+                .for_each(|finding| clean.text(&mut finding.message));
         }
-        EventKind::PatchChecked { problems } => problems.iter_mut().for_each(|problem| clean.text(problem)),
-        EventKind::RunFinished(RunSummary { outcome, evidence, output, .. }) => {
+        EventKind::PatchChecked { problems } => {
+            problems.iter_mut().for_each(|problem| clean.text(problem))
+        }
+        EventKind::RunFinished(RunSummary {
+            outcome,
+            evidence,
+            output,
+            ..
+        }) => {
             if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
                 clean.text(detail);
             }
             for one in evidence {
                 clean.text(&mut one.validator);
-                one.proof.command.iter_mut().for_each(|command| clean.text(command));
+                one.proof
+                    .command
+                    .iter_mut()
+                    .for_each(|command| clean.text(command));
             }
             output.iter_mut().for_each(|output| clean.value(output));
         }
@@ -60,7 +85,9 @@ pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Noted { text }
         | EventKind::Waited { reason: text, .. }
         | EventKind::PatchProposed { summary: text, .. }
-        | EventKind::Compacted { compaction: Compaction { summary: text, .. } }
+        | EventKind::Compacted {
+            compaction: Compaction { summary: text, .. },
+        }
         | EventKind::Instructed { opening: text, .. }
         | EventKind::FailedOver { reason: text, .. }
         | EventKind::Warned { text, .. } => clean.text(text),
@@ -147,13 +174,23 @@ impl Clean<'_> {
                 }
                 self.text(&mut approval.rule);
                 self.text(&mut approval.reason);
-                approval.preview.iter_mut().chain(&mut approval.always).for_each(|text| self.text(text));
+                approval
+                    .preview
+                    .iter_mut()
+                    .chain(&mut approval.always)
+                    .for_each(|text| self.text(text));
             }
             About::Question(question) => {
                 self.text(&mut question.text);
-                question.options.iter_mut().for_each(|option| self.text(option));
+                question
+                    .options
+                    .iter_mut()
+                    .for_each(|option| self.text(option));
             }
-            About::Landing(landing) => landing.paths.iter_mut().for_each(|(path, _)| self.text(path)),
+            About::Landing(landing) => landing
+                .paths
+                .iter_mut()
+                .for_each(|(path, _)| self.text(path)),
         }
     }
 }
@@ -169,14 +206,21 @@ mod tests {
 
     impl Redactor for Hides {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-            if text.contains(self.0) { Cow::Owned(text.replace(self.0, "***")) } else { Cow::Borrowed(text) }
+            if text.contains(self.0) {
+                Cow::Owned(text.replace(self.0, "***"))
+            } else {
+                Cow::Borrowed(text)
+            }
         }
     }
 
     #[test]
     fn what_a_landing_rests_on_is_told_without_secrets() {
         let name = || "check --key s3cr3t".to_owned();
-        let proof = Proof { command: Some(name()), ..Proof::default() };
+        let proof = Proof {
+            command: Some(name()),
+            ..Proof::default()
+        };
         let evidence = Evidence {
             validator: name(),
             judgement: Judgement::Pass,
@@ -195,9 +239,20 @@ mod tests {
             transaction: None,
             output: Some(serde_json::json!({ "key": ["s3cr3t"] })),
         });
-        let report = Report { proof, ..Report::unverifiable("s3cr3t".to_owned()) };
-        let validated = EventKind::Validated { validator: name(), blocking: true, report };
-        for mut kind in [EventKind::ValidationStarted { validator: name() }, validated, finished] {
+        let report = Report {
+            proof,
+            ..Report::unverifiable("s3cr3t".to_owned())
+        };
+        let validated = EventKind::Validated {
+            validator: name(),
+            blocking: true,
+            report,
+        };
+        for mut kind in [
+            EventKind::ValidationStarted { validator: name() },
+            validated,
+            finished,
+        ] {
             clean_event(&Hides("s3cr3t"), &mut kind);
             let told = serde_json::to_string(&kind).unwrap();
             assert!(!told.contains("s3cr3t") && told.contains("***"), "{told}");
@@ -216,15 +271,32 @@ mod tests {
         let state = serde_json::json!({ "signature": "s3cr3t" });
         let mut message = Message::assistant("say s3cr3t");
         message.parts.push(Part::Call(call.clone()));
-        message.parts.push(Part::Reasoning { text: "fine".into(), opaque: Some(state.clone()) });
+        message.parts.push(Part::Reasoning {
+            text: "fine".into(),
+            opaque: Some(state.clone()),
+        });
         let mut kind = EventKind::said(message);
         clean_event(&redactor, &mut kind);
-        let EventKind::Said { message, .. } = &mut kind else { panic!("{kind:?}") };
-        assert_eq!(message.parts.pop(), Some(Part::Reasoning { text: "fine".into(), opaque: Some(state) }));
-        assert!(!serde_json::to_string(message).unwrap().contains("s3cr3t"), "{message:?}");
+        let EventKind::Said { message, .. } = &mut kind else {
+            panic!("{kind:?}")
+        };
+        assert_eq!(
+            message.parts.pop(),
+            Some(Part::Reasoning {
+                text: "fine".into(),
+                opaque: Some(state)
+            })
+        );
+        assert!(
+            !serde_json::to_string(message).unwrap().contains("s3cr3t"),
+            "{message:?}"
+        );
         let approval = crate::ask::Approval {
             call,
-            touches: vec![Touch::Execute { command: "echo s3cr3t".into(), script: None }],
+            touches: vec![Touch::Execute {
+                command: "echo s3cr3t".into(),
+                script: None,
+            }],
             found: vec![],
             rule: "s3cr3t".into(),
             reason: "s3cr3t".into(),
@@ -234,9 +306,20 @@ mod tests {
         let about = About::Approval(Box::new(approval));
         let id = crate::id::AskId::nth(1, 1);
         let mut kind = EventKind::Asked {
-            ask: Ask { id, about, call: None, person: false, expires: None, waits_ms: None, run_ms: 0 },
+            ask: Ask {
+                id,
+                about,
+                call: None,
+                person: false,
+                expires: None,
+                waits_ms: None,
+                run_ms: 0,
+            },
         };
         clean_event(&redactor, &mut kind);
-        assert!(!serde_json::to_string(&kind).unwrap().contains("s3cr3t"), "{kind:?}");
+        assert!(
+            !serde_json::to_string(&kind).unwrap().contains("s3cr3t"),
+            "{kind:?}"
+        );
     }
 }

@@ -38,8 +38,16 @@ pub struct ReplyFold {
 #[derive(Debug)]
 enum Open {
     Text(String),
-    Reasoning { text: String, opaque: Option<Value> },
-    Call { index: u32, id: String, name: String, json: String },
+    Reasoning {
+        text: String,
+        opaque: Option<Value>,
+    },
+    Call {
+        index: u32,
+        id: String,
+        name: String,
+        json: String,
+    },
 }
 
 impl ReplyFold {
@@ -57,12 +65,21 @@ impl ReplyFold {
                 self.bytes += more.len();
                 match self.parts.last_mut() {
                     Some(Open::Reasoning { text, opaque: None }) => text.push_str(&more),
-                    _ => self.parts.push(Open::Reasoning { text: more, opaque: None }),
+                    _ => self.parts.push(Open::Reasoning {
+                        text: more,
+                        opaque: None,
+                    }),
                 }
             }
             Chunk::ReasoningState(state) => match self.parts.last_mut() {
-                Some(Open::Reasoning { opaque: open @ None, .. }) => *open = Some(state),
-                _ => self.parts.push(Open::Reasoning { text: String::new(), opaque: Some(state) }),
+                Some(Open::Reasoning {
+                    opaque: open @ None,
+                    ..
+                }) => *open = Some(state),
+                _ => self.parts.push(Open::Reasoning {
+                    text: String::new(),
+                    opaque: Some(state),
+                }),
             },
             Chunk::CallStart { index, id, name } => self.start_call(index, id, name),
             Chunk::CallArgs { index, json } => {
@@ -119,17 +136,38 @@ impl ReplyFold {
                         id = fresh_id();
                     }
                     taken.push(id.clone());
-                    parts.push(Part::Call(ToolCall { id, name, args, malformed }));
+                    parts.push(Part::Call(ToolCall {
+                        id,
+                        name,
+                        args,
+                        malformed,
+                    }));
                 }
             }
         }
-        let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
-        Reply { message, end, usage: self.usage, truncated }
+        let message = Message {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts,
+        };
+        Reply {
+            message,
+            end,
+            usage: self.usage,
+            truncated,
+        }
     }
 
     fn start_call(&mut self, index: u32, id: String, name: String) {
-        let calls = self.parts.iter().filter(|part| matches!(part, Open::Call { .. })).count();
-        let known = self.parts.iter().any(|part| matches!(part, Open::Call { index: i, .. } if *i == index));
+        let calls = self
+            .parts
+            .iter()
+            .filter(|part| matches!(part, Open::Call { .. }))
+            .count();
+        let known = self
+            .parts
+            .iter()
+            .any(|part| matches!(part, Open::Call { index: i, .. } if *i == index));
         if known {
             return; // a duplicate start: the call is assembled by its index, once
         }
@@ -137,7 +175,12 @@ impl ReplyFold {
             self.dropped = true;
             return;
         }
-        self.parts.push(Open::Call { index, id, name, json: String::new() });
+        self.parts.push(Open::Call {
+            index,
+            id,
+            name,
+            json: String::new(),
+        });
     }
 
     fn call_mut(&mut self, index: u32) -> Option<&mut String> {
@@ -173,11 +216,18 @@ mod tests {
     }
 
     fn start(index: u32, id: &str) -> Chunk {
-        Chunk::CallStart { index, id: id.into(), name: "t".into() }
+        Chunk::CallStart {
+            index,
+            id: id.into(),
+            name: "t".into(),
+        }
     }
 
     fn args(index: u32, json: &str) -> Chunk {
-        Chunk::CallArgs { index, json: json.into() }
+        Chunk::CallArgs {
+            index,
+            json: json.into(),
+        }
     }
 
     #[test]
@@ -189,19 +239,40 @@ mod tests {
             args(1, "{\"path\": \"src"),
             Chunk::End(EndReason::ToolCalls),
         ]);
-        assert_eq!(reply.message.calls().map(|c| c.id.0.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(
+            reply
+                .message
+                .calls()
+                .map(|c| c.id.0.as_str())
+                .collect::<Vec<_>>(),
+            ["a"]
+        );
         assert!(reply.truncated);
     }
 
     #[test]
     fn no_arguments_are_an_empty_object() {
-        let reply = fold(vec![start(0, "a"), start(1, "b"), args(1, "null"), Chunk::End(EndReason::ToolCalls)]);
-        assert!(reply.message.calls().all(|call| call.args == serde_json::json!({}) && call.malformed.is_none()));
+        let reply = fold(vec![
+            start(0, "a"),
+            start(1, "b"),
+            args(1, "null"),
+            Chunk::End(EndReason::ToolCalls),
+        ]);
+        assert!(
+            reply
+                .message
+                .calls()
+                .all(|call| call.args == serde_json::json!({}) && call.malformed.is_none())
+        );
     }
 
     #[test]
     fn arguments_that_are_not_json_are_kept_to_be_answered() {
-        let reply = fold(vec![start(0, "a"), args(0, "{path: 1}"), Chunk::End(EndReason::ToolCalls)]);
+        let reply = fold(vec![
+            start(0, "a"),
+            args(0, "{path: 1}"),
+            Chunk::End(EndReason::ToolCalls),
+        ]);
         let call = reply.message.calls().next().cloned();
         assert_eq!(call.and_then(|c| c.malformed).as_deref(), Some("{path: 1}"));
         assert!(!reply.truncated);
@@ -220,7 +291,11 @@ mod tests {
             start(7, ""),
             Chunk::End(EndReason::ToolCalls),
         ]);
-        let calls: Vec<_> = reply.message.calls().map(|c| (c.id.0.clone(), c.args.to_string())).collect();
+        let calls: Vec<_> = reply
+            .message
+            .calls()
+            .map(|c| (c.id.0.clone(), c.args.to_string()))
+            .collect();
         assert_eq!(
             calls,
             [
@@ -258,7 +333,11 @@ mod tests {
             "\\PC{0,4}".prop_map(Chunk::Text),
             "\\PC{0,4}".prop_map(Chunk::Reasoning),
             Just(Chunk::ReasoningState(Value::Null)),
-            (0_u32..4, "[ab]{0,1}").prop_map(|(index, id)| Chunk::CallStart { index, id, name: "t".into() }),
+            (0_u32..4, "[ab]{0,1}").prop_map(|(index, id)| Chunk::CallStart {
+                index,
+                id,
+                name: "t".into()
+            }),
             (0_u32..4, "[{}\":a,]{0,6}").prop_map(|(index, json)| Chunk::CallArgs { index, json }),
             Just(Chunk::Usage(Usage::default())),
             Just(Chunk::End(EndReason::Length)),

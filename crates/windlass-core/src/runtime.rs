@@ -63,7 +63,9 @@ pub trait Runtime: Send + Sync {
             let room = history.iter().map(Entry::bytes).sum::<usize>() / 4;
             let made = by_the_log(&history, &job.outlet.facts(), job.how, room);
             drop(history);
-            let Some(compaction) = made else { return Ok(false) };
+            let Some(compaction) = made else {
+                return Ok(false);
+            };
             job.outlet.emit(EventKind::Compacted { compaction }).await?;
             Ok(true)
         })
@@ -215,7 +217,9 @@ pub enum RuntimeError {
 }
 
 /// What a runtime can do (decision 1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
     /// Answers in words.
@@ -298,7 +302,11 @@ impl Capabilities {
     /// These.
     #[must_use]
     pub fn of(which: impl IntoIterator<Item = Capability>) -> Self {
-        Self(which.into_iter().fold(0, |bits, one| bits | 1 << one as u16))
+        Self(
+            which
+                .into_iter()
+                .fold(0, |bits, one| bits | 1 << one as u16),
+        )
     }
 
     /// Whether it is in the set.
@@ -309,7 +317,9 @@ impl Capabilities {
 
     /// In the order of the spec.
     pub fn iter(self) -> impl Iterator<Item = Capability> {
-        Capability::ALL.into_iter().filter(move |one| self.has(*one))
+        Capability::ALL
+            .into_iter()
+            .filter(move |one| self.has(*one))
     }
 
     /// Fails with everything a person needs to choose differently.
@@ -322,7 +332,13 @@ impl Capabilities {
         if missing.0 == 0 {
             return Ok(());
         }
-        Err(Unmet { runtime: runtime.to_owned(), work, needs, offered: self, missing })
+        Err(Unmet {
+            runtime: runtime.to_owned(),
+            work,
+            needs,
+            offered: self,
+            missing,
+        })
     }
 }
 
@@ -367,7 +383,9 @@ mod tests {
     #[test]
     fn the_error_names_required_available_missing_and_what_to_do() {
         let offered = Capabilities::of([Capability::TextCompletion, Capability::Shell]);
-        let text = offered.require("toy", Work::FullCoder).map_err(|err| err.to_string());
+        let text = offered
+            .require("toy", Work::FullCoder)
+            .map_err(|err| err.to_string());
         let golden = "the runtime `toy` cannot do this work (full coder)\n  \
              required:  native_tool_loop, filesystem_edit, shell\n  \
              available: text_completion, shell\n  \
@@ -376,16 +394,24 @@ mod tests {
              that needs less (`--fallback` steps down by itself)";
         assert_eq!(text, Err(golden.to_owned()));
         for work in Work::ALL {
-            assert_eq!(Capabilities::of(Capability::ALL).require("toy", work), Ok(()));
+            assert_eq!(
+                Capabilities::of(Capability::ALL).require("toy", work),
+                Ok(())
+            );
         }
     }
 
     #[test]
     fn of_alternatives_one_is_enough_and_none_names_all() {
         let shell = Capabilities::of([Capability::Shell]);
-        let unmet = shell.require("toy", Work::EndToEnd).map_err(|err| err.to_string());
+        let unmet = shell
+            .require("toy", Work::EndToEnd)
+            .map_err(|err| err.to_string());
         let text = unmet.err().unwrap_or_default();
-        assert!(text.contains("required:  shell, and function_tools or mcp"), "{text}");
+        assert!(
+            text.contains("required:  shell, and function_tools or mcp"),
+            "{text}"
+        );
         assert!(text.contains("missing:   function_tools, mcp"), "{text}");
         let with = Capabilities::of([Capability::Shell, Capability::Mcp]);
         assert_eq!(with.require("toy", Work::EndToEnd), Ok(()));

@@ -17,13 +17,18 @@ impl Script {
     /// A line of which nothing can be told.
     #[must_use]
     pub fn unclear(why: impl Into<String>) -> Self {
-        Self { unclear: Some(why.into()), ..Self::default() }
+        Self {
+            unclear: Some(why.into()),
+            ..Self::default()
+        }
     }
 
     /// Whether it is certain that running it changes nothing.
     #[must_use]
     pub fn only_looks(&self) -> bool {
-        self.is_certain() && !self.commands.is_empty() && self.commands.iter().all(|command| command.looks)
+        self.is_certain()
+            && !self.commands.is_empty()
+            && self.commands.iter().all(|command| command.looks)
     }
 
     /// Whether the commands are all there are, for certain.
@@ -82,7 +87,9 @@ impl Simple {
     /// Whether it is known which program it runs.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        self.words.first().is_none_or(|word| word.known && !word.glob)
+        self.words
+            .first()
+            .is_none_or(|word| word.known && !word.glob)
     }
 }
 
@@ -103,7 +110,12 @@ impl Word {
     /// A word that is exactly this text.
     #[must_use]
     pub fn literal(text: impl Into<String>) -> Self {
-        Self { text: text.into(), known: true, glob: false, one: true }
+        Self {
+            text: text.into(),
+            known: true,
+            glob: false,
+            one: true,
+        }
     }
 }
 

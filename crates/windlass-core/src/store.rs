@@ -13,9 +13,17 @@ use crate::{BoxFuture, BoxStream};
 /// Where sessions are kept.
 pub trait SessionStore: Send + Sync {
     /// Becomes the one writer of a session. A second writer is an error that names the first.
-    fn open_writer<'a>(&'a self, session: &'a SessionId, how: OpenLog) -> BoxFuture<'a, Result<OpenedLog, StoreError>>;
+    fn open_writer<'a>(
+        &'a self,
+        session: &'a SessionId,
+        how: OpenLog,
+    ) -> BoxFuture<'a, Result<OpenedLog, StoreError>>;
     /// The durable events from a sequence number on, in order and in bounded memory.
-    fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>>;
+    fn read<'a>(
+        &'a self,
+        session: &'a SessionId,
+        from_seq: u64,
+    ) -> BoxStream<'a, Result<Event, StoreError>>;
     /// The same for a fold that needs only some kinds, by their names in the log. Of the others it learns the place
     /// alone, and a store may spare itself to build them; each is still known to be whole and in order.
     fn skim<'a>(
@@ -43,7 +51,10 @@ pub trait SessionStore: Send + Sync {
 
 /// One line of a log, as a fold sees it.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one lives at a time; a box for each event costs more than the room")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives at a time; a box for each event costs more than the room"
+)]
 pub enum Skimmed {
     /// An event of a kind that is wanted, or of any where the store does not choose.
     Event(Event),
@@ -60,7 +71,10 @@ struct Whole<'a>(BoxStream<'a, Result<Event, StoreError>>);
 impl Stream for Whole<'_> {
     type Item = Result<Skimmed, StoreError>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.as_mut().poll_next(cx).map(|item| item.map(|event| event.map(Skimmed::Event)))
+        self.0
+            .as_mut()
+            .poll_next(cx)
+            .map(|item| item.map(|event| event.map(Skimmed::Event)))
     }
 }
 
@@ -87,7 +101,11 @@ pub struct OpenedLog {
 /// The one writer of a session.
 pub trait LogWriter: Send {
     /// Appends one event. `line` is the event as one line of JSON without the newline, made once for everybody.
-    fn append<'a>(&'a mut self, event: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn append<'a>(
+        &'a mut self,
+        event: &'a Event,
+        line: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
     /// When it returns well, everything that was appended before it was first polled survives a power cut. It runs while
     /// more is appended. Nothing happens before it is polled; once it was, its failure is remembered even if it is
     /// dropped: nothing is appended or synced after it.
@@ -144,6 +162,9 @@ impl StoreError {
     /// An error of that kind.
     #[must_use]
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self {
+            kind,
+            message: message.into(),
+        }
     }
 }

@@ -22,7 +22,11 @@ impl Isolation {
     /// Isolated if a flag says so.
     #[must_use]
     pub fn from_flag(isolated: bool) -> Self {
-        if isolated { Self::Isolated } else { Self::InPlace }
+        if isolated {
+            Self::Isolated
+        } else {
+            Self::InPlace
+        }
     }
 
     /// Whether the run works on a private copy.
@@ -103,7 +107,20 @@ impl SandboxLevel {
 }
 
 /// The kernel mechanisms that confine commands, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxTier {
     /// Landlock and system call filters. Names in the workspace are not protected.
@@ -265,8 +282,14 @@ mod tests {
             "gate":"sometimes","network":"mesh"}"#;
         let terms: Terms = serde_json::from_str(text).expect("terms");
         assert!(!terms.isolation.is_isolated() && !terms.tier.confines());
-        assert_eq!((terms.strategy, terms.sandbox), (Strategy::InPlace, SandboxLevel::Full));
-        assert_eq!((terms.metering, terms.gate), (MeteringKind::None, GateKind::SandboxOnly));
+        assert_eq!(
+            (terms.strategy, terms.sandbox),
+            (Strategy::InPlace, SandboxLevel::Full)
+        );
+        assert_eq!(
+            (terms.metering, terms.gate),
+            (MeteringKind::None, GateKind::SandboxOnly)
+        );
         assert_eq!(terms.network, NetworkTerms::Open);
     }
 }

@@ -13,14 +13,18 @@ use crate::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
 use crate::shell::Script;
 use crate::store::StoreError;
 use crate::turn::{Planned, Settled};
-use crate::workspace::{Artifacts, FileChange, FileError, FileErrorKind, Files, Finished, ProcessEnd, Processes};
+use crate::workspace::{
+    Artifacts, FileChange, FileError, FileErrorKind, Files, Finished, ProcessEnd, Processes,
+};
 use crate::{BoxFuture, CancellationToken};
 
 /// The tool by which a model declines the whole task: the loop ends with it.
 pub const REFUSE: &str = "refuse";
 
 /// The worst a tool can do, strictest last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Looks.
@@ -171,7 +175,11 @@ pub trait Tool: Send + Sync {
         None
     }
     /// Does it. The arguments fit the schema. The path rules are enforced again as files are opened.
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>>;
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>>;
 }
 
 /// What a call may reach.
@@ -232,8 +240,19 @@ pub struct RanCommand {
 
 impl From<&Finished> for RanCommand {
     fn from(finished: &Finished) -> Self {
-        let Finished { end, took, total_bytes, refused, .. } = finished;
-        Self { end: *end, took: *took, bytes: *total_bytes, refused: refused.clone() }
+        let Finished {
+            end,
+            took,
+            total_bytes,
+            refused,
+            ..
+        } = finished;
+        Self {
+            end: *end,
+            took: *took,
+            bytes: *total_bytes,
+            refused: refused.clone(),
+        }
     }
 }
 
@@ -241,7 +260,10 @@ impl ToolOutput {
     /// Words only.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
     }
 }
 
@@ -259,7 +281,10 @@ impl ToolFailure {
     /// A failure of that category.
     #[must_use]
     pub fn new(category: ErrorCategory, text: impl Into<String>) -> Self {
-        Self { category, text: text.into() }
+        Self {
+            category,
+            text: text.into(),
+        }
     }
 }
 
@@ -294,12 +319,18 @@ impl ToolSet {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
         let mut set: Vec<Arc<dyn Tool>> = Vec::with_capacity(tools.len());
         for tool in tools {
-            match set.iter().position(|known| known.spec().name == tool.spec().name) {
+            match set
+                .iter()
+                .position(|known| known.spec().name == tool.spec().name)
+            {
                 Some(at) => set[at] = tool,
                 None => set.push(tool),
             }
         }
-        Self { tools: set, wire: WireSlot::default() }
+        Self {
+            tools: set,
+            wire: WireSlot::default(),
+        }
     }
 
     /// By name.
@@ -343,13 +374,22 @@ type Encoded = (&'static str, Arc<[u8]>);
 
 impl WireSlot {
     /// The bytes for this protocol, made by `encode` when they are not there yet.
-    pub fn get_or_encode(&self, protocol: &'static str, encode: impl FnOnce() -> Vec<u8>) -> Arc<[u8]> {
+    pub fn get_or_encode(
+        &self,
+        protocol: &'static str,
+        encode: impl FnOnce() -> Vec<u8>,
+    ) -> Arc<[u8]> {
         self.with(protocol, encode, Arc::clone)
     }
 
     /// Appends the bytes for this protocol; says how many. A long history is gone through at every step, so nothing
     /// is shared or counted on the way.
-    pub fn append_to(&self, out: &mut Vec<u8>, protocol: &'static str, encode: impl FnOnce() -> Vec<u8>) -> usize {
+    pub fn append_to(
+        &self,
+        out: &mut Vec<u8>,
+        protocol: &'static str,
+        encode: impl FnOnce() -> Vec<u8>,
+    ) -> usize {
         self.with(protocol, encode, |bytes| {
             out.extend_from_slice(bytes);
             bytes.len()
@@ -363,7 +403,10 @@ impl WireSlot {
         look: impl FnOnce(&Arc<[u8]>) -> T,
     ) -> T {
         // A poisoned slot only means that an encoder panicked: its content is still whole or absent.
-        let mut slot = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*slot {
             Some((known, bytes)) if *known == protocol => look(bytes),
             _ => look(&slot.insert((protocol, encode().into())).1),
@@ -381,7 +424,10 @@ pub trait Toolbox: Send + Sync {
     /// logged as begun, what may not is logged with its result; either way the answer is final.
     fn admit(&self, _call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let text = "calls of foreign agents are not judged here".to_owned();
-        Box::pin(std::future::ready(Ok(Admitted::No { category: ErrorCategory::Blocked, text })))
+        Box::pin(std::future::ready(Ok(Admitted::No {
+            category: ErrorCategory::Blocked,
+            text,
+        })))
     }
     /// Logs that a foreign agent runs a call that it did not ask about; the sandbox holds it. One that was admitted is
     /// known already.
@@ -390,7 +436,11 @@ pub trait Toolbox: Send + Sync {
     }
     /// Logs what a foreign agent says came of a call, with what was seen to have become of files, where somebody looked:
     /// nothing where they are as they were. A call that has its result keeps it.
-    fn reported(&self, _result: ToolResult, _seen: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn reported(
+        &self,
+        _result: ToolResult,
+        _seen: Vec<Seen>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -29,7 +29,10 @@ pub struct Opening<'a> {
 /// Opens workspaces for runs.
 pub trait Workspaces: Send + Sync {
     /// Opens the workspace for one run. What cannot be had is an error, never a silent fallback.
-    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>>;
+    fn open<'a>(
+        &'a self,
+        opening: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>>;
 }
 
 /// One run's view of the workspace.
@@ -179,7 +182,10 @@ impl WorkspaceError {
     /// Anything else.
     #[must_use]
     pub fn other(message: impl Into<String>) -> Self {
-        Self { kind: WorkspaceErrorKind::Other, message: message.into() }
+        Self {
+            kind: WorkspaceErrorKind::Other,
+            message: message.into(),
+        }
     }
 }
 

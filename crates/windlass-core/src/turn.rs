@@ -85,8 +85,16 @@ impl Turn {
     /// Goes on with a try whose last message has calls that were never settled.
     #[must_use]
     pub fn going_on(calls: Vec<ToolCall>) -> Self {
-        let state = if calls.is_empty() { State::Ask } else { State::Run };
-        Self { calls, state, ..Self::default() }
+        let state = if calls.is_empty() {
+            State::Ask
+        } else {
+            State::Run
+        };
+        Self {
+            calls,
+            state,
+            ..Self::default()
+        }
     }
 
     /// A person said more: it is not over.
@@ -118,8 +126,15 @@ impl Turn {
         if reply.end == EndReason::Refused {
             self.calls.clear();
             let detail = reply.message.text();
-            let detail = if detail.trim().is_empty() { "the model declined".to_owned() } else { detail };
-            self.state = State::Finish(Stop::Refused { category: RefusalCategory::Safety, detail });
+            let detail = if detail.trim().is_empty() {
+                "the model declined".to_owned()
+            } else {
+                detail
+            };
+            self.state = State::Finish(Stop::Refused {
+                category: RefusalCategory::Safety,
+                detail,
+            });
             return;
         }
         if let Some(stop) = self.calls.iter().find_map(declined) {
@@ -141,7 +156,14 @@ impl Turn {
             State::Ask
         } else if reply.message.text().trim().is_empty() && self.empty_ends < MAX_EMPTY {
             self.empty_ends += 1;
-            self.nudge = Some(if self.last_failed { EMPTY_AFTER_FAILURE } else { EMPTY }.to_owned());
+            self.nudge = Some(
+                if self.last_failed {
+                    EMPTY_AFTER_FAILURE
+                } else {
+                    EMPTY
+                }
+                .to_owned(),
+            );
             State::Ask
         } else {
             State::Finish(Stop::Done)
@@ -161,15 +183,23 @@ impl Turn {
             self.repeats.clear();
         }
         for (call, settled) in self.calls.iter().zip(results) {
-            let (key, result) = (key(call), hash(&(&settled.result.text, settled.result.error)));
+            let (key, result) = (
+                key(call),
+                hash(&(&settled.result.text, settled.result.error)),
+            );
             let new = self.known.insert((key, result));
-            let acted = settled.effect.is_some_and(|effect| effect > Effect::Read) && settled.result.error.is_none();
+            let acted = settled.effect.is_some_and(|effect| effect > Effect::Read)
+                && settled.result.error.is_none();
             if new && acted {
                 // Something was done that was not done before: what is repeated after it is not a loop.
                 self.repeats.clear();
             }
             let seen = self.repeats.entry(key).or_insert((result, 0));
-            *seen = if seen.0 == result { (result, seen.1 + 1) } else { (result, 1) };
+            *seen = if seen.0 == result {
+                (result, seen.1 + 1)
+            } else {
+                (result, 1)
+            };
             if seen.1 == MAX_REPEATS {
                 self.nudge = Some(format!(
                     "You have called {} {MAX_REPEATS} times with the same arguments and the same result. \
@@ -178,8 +208,12 @@ impl Turn {
                 ));
             }
         }
-        self.last_failed = results.last().is_some_and(|settled| settled.result.error.is_some());
-        let looked = results.iter().all(|settled| settled.effect.is_none_or(|effect| effect == Effect::Read));
+        self.last_failed = results
+            .last()
+            .is_some_and(|settled| settled.result.error.is_some());
+        let looked = results
+            .iter()
+            .all(|settled| settled.effect.is_none_or(|effect| effect == Effect::Read));
         self.read_only = if looked { self.read_only + 1 } else { 0 };
         if self.read_only >= READ_ONLY_STEPS && !self.read_nudged && self.nudge.is_none() {
             self.read_nudged = true;
@@ -187,7 +221,10 @@ impl Turn {
         }
         self.calls.clear();
         self.state = match self.stuck.take() {
-            Some(detail) => State::Finish(Stop::Failed { reason: FailReason::Repetition, detail }),
+            Some(detail) => State::Finish(Stop::Failed {
+                reason: FailReason::Repetition,
+                detail,
+            }),
             None if self.truncations > MAX_TRUNCATIONS => State::Finish(truncation()),
             None => State::Ask,
         };
@@ -197,8 +234,10 @@ impl Turn {
         let mut planned: Vec<Planned> = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
             let before = self.repeats.get(&key(call)).map_or(0, |(_, count)| *count);
-            let twins =
-                planned.iter().filter(|other| other.call.name == call.name && other.call.args == call.args).count();
+            let twins = planned
+                .iter()
+                .filter(|other| other.call.name == call.name && other.call.args == call.args)
+                .count();
             let repeated = before >= MAX_REPEATS;
             if repeated {
                 self.stuck = Some(format!(
@@ -211,7 +250,10 @@ impl Turn {
                 let text = "this call was made three times already with the same result and was not run again";
                 (ErrorCategory::Blocked, text.to_owned())
             });
-            planned.push(Planned { call: call.clone(), refuse });
+            planned.push(Planned {
+                call: call.clone(),
+                refuse,
+            });
         }
         planned
     }

@@ -4,26 +4,56 @@ use crate::message::{Message, Origin, Part, Role};
 use serde_json::json;
 
 fn call(name: &str, args: &serde_json::Value) -> ToolCall {
-    ToolCall { id: CallId("c".into()), name: name.into(), args: args.clone(), malformed: None }
+    ToolCall {
+        id: CallId("c".into()),
+        name: name.into(),
+        args: args.clone(),
+        malformed: None,
+    }
 }
 
 fn reply(parts: Vec<Part>, end: EndReason, truncated: bool) -> Reply {
-    let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
-    Reply { message, end, usage: None, truncated }
+    let message = Message {
+        role: Role::Assistant,
+        origin: Origin::Model,
+        parts,
+    };
+    Reply {
+        message,
+        end,
+        usage: None,
+        truncated,
+    }
 }
 
 fn says(text: &str) -> Reply {
-    reply(vec![Part::Text { text: text.into() }], EndReason::Done, false)
+    reply(
+        vec![Part::Text { text: text.into() }],
+        EndReason::Done,
+        false,
+    )
 }
 
 fn calls(name: &str, args: &serde_json::Value) -> Reply {
-    reply(vec![Part::Call(call(name, args))], EndReason::ToolCalls, false)
+    reply(
+        vec![Part::Call(call(name, args))],
+        EndReason::ToolCalls,
+        false,
+    )
 }
 
 fn ok(text: &str, effect: Effect) -> Settled {
-    let result =
-        ToolResult { id: CallId("c".into()), name: "t".into(), text: text.into(), error: None, artifact: None };
-    Settled { result, effect: Some(effect) }
+    let result = ToolResult {
+        id: CallId("c".into()),
+        name: "t".into(),
+        text: text.into(),
+        error: None,
+        artifact: None,
+    };
+    Settled {
+        result,
+        effect: Some(effect),
+    }
 }
 
 fn failed() -> Settled {
@@ -37,7 +67,9 @@ fn step(turn: &mut Turn, args: &serde_json::Value, result: Settled) -> bool {
     while let Step::Inject(_) = turn.next(None) {}
     assert_eq!(turn.next(None), Step::AskModel);
     turn.replied(&calls("bash", args));
-    let Step::RunTools(planned) = turn.next(None) else { panic!("no tools") };
+    let Step::RunTools(planned) = turn.next(None) else {
+        panic!("no tools")
+    };
     let run = planned[0].refuse.is_none();
     turn.settled(&[result]);
     run
@@ -58,7 +90,12 @@ fn a_reached_limit_stops_the_next_model_call_but_settles_what_was_asked() {
     turn.replied(&calls("bash", &json!({})));
     assert!(matches!(turn.next(Some(Limit::Steps)), Step::RunTools(_)));
     turn.settled(&[ok("a", Effect::Execute)]);
-    assert_eq!(turn.next(Some(Limit::Steps)), Step::Finish(Stop::OverBudget { limit: Limit::Steps }));
+    assert_eq!(
+        turn.next(Some(Limit::Steps)),
+        Step::Finish(Stop::OverBudget {
+            limit: Limit::Steps
+        })
+    );
 }
 
 #[test]
@@ -69,7 +106,13 @@ fn the_fourth_identical_pair_is_not_run_and_ends_it() {
     }
     assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("3 times")));
     assert!(!step(&mut turn, &json!({"command": "make"}), failed()));
-    assert!(matches!(turn.next(None), Step::Finish(Stop::Failed { reason: FailReason::Repetition, .. })));
+    assert!(matches!(
+        turn.next(None),
+        Step::Finish(Stop::Failed {
+            reason: FailReason::Repetition,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -79,7 +122,11 @@ fn other_arguments_or_other_results_are_run() {
         assert!(step(&mut turn, &json!({"n": n}), failed()));
     }
     for n in 0..10 {
-        assert!(step(&mut turn, &json!({"poll": 1}), ok(&format!("{n}"), Effect::Execute)));
+        assert!(step(
+            &mut turn,
+            &json!({"poll": 1}),
+            ok(&format!("{n}"), Effect::Execute)
+        ));
     }
 }
 
@@ -87,12 +134,24 @@ fn other_arguments_or_other_results_are_run() {
 fn the_third_cut_answer_fails() {
     let mut turn = Turn::default();
     for _ in 0..2 {
-        turn.replied(&reply(vec![Part::Text { text: "half".into() }], EndReason::Length, true));
+        turn.replied(&reply(
+            vec![Part::Text {
+                text: "half".into(),
+            }],
+            EndReason::Length,
+            true,
+        ));
         assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("cut off")));
         assert_eq!(turn.next(None), Step::AskModel);
     }
     turn.replied(&reply(vec![], EndReason::ToolCalls, true));
-    assert!(matches!(turn.next(None), Step::Finish(Stop::Failed { reason: FailReason::Truncation, .. })));
+    assert!(matches!(
+        turn.next(None),
+        Step::Finish(Stop::Failed {
+            reason: FailReason::Truncation,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -110,7 +169,10 @@ fn an_empty_end_is_nudged_twice_and_never_after_a_refusal() {
     let mut turn = Turn::default();
     step(&mut turn, &json!({}), failed());
     turn.replied(&reply(vec![], EndReason::Refused, false));
-    assert!(matches!(turn.next(None), Step::Finish(Stop::Refused { .. })));
+    assert!(matches!(
+        turn.next(None),
+        Step::Finish(Stop::Refused { .. })
+    ));
 }
 
 #[test]
@@ -121,7 +183,11 @@ fn only_looking_is_nudged_once() {
         while let Step::Inject(_) = turn.next(None) {
             nudges += 1;
         }
-        step(&mut turn, &json!({"n": n}), ok(&format!("{n}"), Effect::Read));
+        step(
+            &mut turn,
+            &json!({"n": n}),
+            ok(&format!("{n}"), Effect::Read),
+        );
     }
     assert_eq!(nudges, 1);
 }
@@ -130,8 +196,16 @@ fn only_looking_is_nudged_once() {
 fn the_same_command_between_edits_is_no_loop() {
     let mut turn = Turn::default();
     for n in 0..8 {
-        assert!(step(&mut turn, &json!({"edit": n}), ok(&format!("edited {n}"), Effect::Write)));
-        assert!(step(&mut turn, &json!({"command": "cargo fmt"}), ok("", Effect::Execute)));
+        assert!(step(
+            &mut turn,
+            &json!({"edit": n}),
+            ok(&format!("edited {n}"), Effect::Write)
+        ));
+        assert!(step(
+            &mut turn,
+            &json!({"command": "cargo fmt"}),
+            ok("", Effect::Execute)
+        ));
     }
 }
 
@@ -140,10 +214,18 @@ fn going_in_circles_is_a_loop() {
     let mut turn = Turn::default();
     let mut runs = 0;
     for n in 0..20 {
-        if let Step::Finish(Stop::Failed { reason: FailReason::Repetition, .. }) = turn.next(None) {
+        if let Step::Finish(Stop::Failed {
+            reason: FailReason::Repetition,
+            ..
+        }) = turn.next(None)
+        {
             break;
         }
-        let args = if n % 2 == 0 { json!({"a": 1}) } else { json!({"b": 1}) };
+        let args = if n % 2 == 0 {
+            json!({"a": 1})
+        } else {
+            json!({"b": 1})
+        };
         runs += u32::from(step(&mut turn, &args, ok("same", Effect::Execute)));
     }
     assert!((6..=8).contains(&runs), "{runs}");
@@ -152,8 +234,12 @@ fn going_in_circles_is_a_loop() {
 #[test]
 fn the_fourth_twin_in_one_step_is_not_run() {
     let mut turn = Turn::default();
-    let twins = (0..6).map(|_| Part::Call(call("bash", &json!({"command": "ls"})))).collect();
+    let twins = (0..6)
+        .map(|_| Part::Call(call("bash", &json!({"command": "ls"}))))
+        .collect();
     turn.replied(&reply(twins, EndReason::ToolCalls, false));
-    let Step::RunTools(planned) = turn.next(None) else { panic!("no tools") };
+    let Step::RunTools(planned) = turn.next(None) else {
+        panic!("no tools")
+    };
     assert_eq!(planned.iter().filter(|one| one.refuse.is_none()).count(), 3);
 }

@@ -77,7 +77,11 @@ impl Report {
     /// A verdict with findings.
     #[must_use]
     pub fn new(judgement: Judgement, findings: Vec<Finding>) -> Self {
-        Self { judgement, findings, proof: Proof::default() }
+        Self {
+            judgement,
+            findings,
+            proof: Proof::default(),
+        }
     }
 
     /// Nothing is wrong.
@@ -154,7 +158,12 @@ impl Finding {
     /// About everything.
     #[must_use]
     pub fn whole(message: impl Into<String>) -> Self {
-        Self { path: String::new(), line: 0, column: 0, message: message.into() }
+        Self {
+            path: String::new(),
+            line: 0,
+            column: 0,
+            message: message.into(),
+        }
     }
 }
 
@@ -162,7 +171,10 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
             f.write_str(&self.path)?;
-            for number in [self.line, self.column].into_iter().take_while(|number| *number > 0) {
+            for number in [self.line, self.column]
+                .into_iter()
+                .take_while(|number| *number > 0)
+            {
                 write!(f, ":{number}")?;
             }
             f.write_str(": ")?;

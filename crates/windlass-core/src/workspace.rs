@@ -13,8 +13,8 @@ use crate::message::ArtifactRef;
 use crate::{BoxFuture, CancellationToken};
 
 pub use crate::transaction::{
-    CallChanges, Changes, LandTo, Landed, Landing, Opening, Snapshots, Transaction, WorkspaceError, WorkspaceErrorKind,
-    Workspaces,
+    CallChanges, Changes, LandTo, Landed, Landing, Opening, Snapshots, Transaction, WorkspaceError,
+    WorkspaceErrorKind, Workspaces,
 };
 
 /// Files beneath one root. Paths are workspace-relative, or absolute inside the root; every open is resolved by the
@@ -207,7 +207,11 @@ pub enum FileErrorKind {
 /// Starts programs for one run. All of them are gone when the run is.
 pub trait Processes: Send + Sync {
     /// Runs a shell command to its end.
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>>;
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>>;
     /// Starts a command that goes on beside the run.
     fn start(&self, command: Command) -> Result<JobId, ProcessError>;
     /// Output of a job from `offset` on (at most `max` bytes), and whether it still runs.

@@ -11,8 +11,8 @@ const MAX_FILE: u64 = 64 << 20;
 const MAX_DEPTH: usize = 4;
 
 const KEYS: &[&str] = &[
-    "id", "category", "class", "title", "mode", "trust", "rules", "platform", "needs", "shell", "note", "as_user",
-    "setup", "input", "expect", "post", "source", "smoke",
+    "id", "category", "class", "title", "mode", "trust", "rules", "platform", "needs", "shell",
+    "note", "as_user", "setup", "input", "expect", "post", "source", "smoke",
 ];
 const MODES: &[&str] = &["plan", "ask", "auto", "ci", "full"];
 
@@ -100,7 +100,12 @@ impl Case {
             _ => Err(format!("`{key}` is missing or no list")),
         };
         let words = |key: &str| -> Vec<String> {
-            row[key].as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
+            row[key]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|word| word.as_str().map(str::to_owned))
+                .collect()
         };
         let mode = text("mode")?;
         if !MODES.contains(&mode.as_str()) {
@@ -157,7 +162,11 @@ impl Case {
 fn accepted(expect: &Value) -> Result<Vec<Decision>, String> {
     let also = expect["also_ok"].as_array().into_iter().flatten();
     let words = std::iter::once(&expect["decision"]).chain(also);
-    let read = |word: &Value| word.as_str().and_then(Decision::parse).ok_or(format!("{word} is not a decision"));
+    let read = |word: &Value| {
+        word.as_str()
+            .and_then(Decision::parse)
+            .ok_or(format!("{word} is not a decision"))
+    };
     words.map(read).collect()
 }
 
@@ -180,20 +189,32 @@ pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<Line>, String> {
     let mut lines: Vec<Line> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for file in files {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let cannot = |err: &dyn std::fmt::Display| format!("{} cannot be read: {err}", file.display());
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let cannot =
+            |err: &dyn std::fmt::Display| format!("{} cannot be read: {err}", file.display());
         if std::fs::metadata(&file).map_err(|err| cannot(&err))?.len() > MAX_FILE {
             return Err(cannot(&format!("it is longer than {MAX_FILE} bytes")));
         }
         let text = std::fs::read_to_string(&file).map_err(|err| cannot(&err))?;
-        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        for (at, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty())
+        {
             let mut case = Case::parse(line);
             if let Ok(read) = &case
                 && !seen.insert(read.id.clone())
             {
                 case = Err(format!("the id {} is used twice", read.id));
             }
-            lines.push(Line { place: format!("{name}:{}", at + 1), case });
+            lines.push(Line {
+                place: format!("{name}:{}", at + 1),
+                case,
+            });
         }
     }
     Ok(lines)
@@ -205,11 +226,15 @@ fn find(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Strin
         files.push(path.to_owned());
         return Ok(());
     }
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(path).map_err(cannot)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
+        .map_err(cannot)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     entries.sort();
     for entry in entries {
-        if entry.extension().is_some_and(|ext| ext == "jsonl") || (entry.is_dir() && depth < MAX_DEPTH) {
+        if entry.extension().is_some_and(|ext| ext == "jsonl")
+            || (entry.is_dir() && depth < MAX_DEPTH)
+        {
             find(&entry, depth + 1, files)?;
         }
     }
@@ -234,7 +259,10 @@ mod tests {
     fn what_is_not_of_the_schema_is_no_case() {
         check("\"mode\":\"auto\" => \"mode\":\"yolo\"", "`yolo`");
         check("\"source\" => \"sauce\"", "`sauce` is not a field");
-        check("\"decision\":\"deny\" => \"decision\":\"maybe\"", "not a decision");
+        check(
+            "\"decision\":\"deny\" => \"decision\":\"maybe\"",
+            "not a decision",
+        );
         check("[{\"check\":\"no_prompt\"}] => []", "could not fail");
         check("\"setup\":[] => \"setup\":7", "`setup`");
         check("\"kind\" => \"king\"", "`input.kind`");

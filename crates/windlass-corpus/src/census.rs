@@ -29,7 +29,12 @@ fn read(pid: i32) -> Option<Process> {
     let (from, to) = (text.find('(')?, text.rfind(')')?);
     let rest: Vec<&str> = text[to + 1..].split_whitespace().collect();
     let (parent, tty) = (rest.get(1)?.parse().ok()?, rest.get(4)?.parse().ok()?);
-    Some(Process { pid, parent, tty, name: text[from + 1..to].to_owned() })
+    Some(Process {
+        pid,
+        parent,
+        tty,
+        name: text[from + 1..to].to_owned(),
+    })
 }
 
 /// The program that a process runs.
@@ -41,7 +46,10 @@ pub(crate) fn program(pid: i32) -> Option<std::path::PathBuf> {
 pub(crate) fn descendants(of: i32, all: &[Process]) -> HashSet<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for process in all {
-        children.entry(process.parent).or_default().push(process.pid);
+        children
+            .entry(process.parent)
+            .or_default()
+            .push(process.pid);
     }
     let (mut found, mut open) = (HashSet::new(), vec![of]);
     while let Some(pid) = open.pop() {
@@ -58,7 +66,9 @@ pub(crate) fn descendants(of: i32, all: &[Process]) -> HashSet<i32> {
 pub(crate) fn peak_memory(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// Processes whose arguments contain a text; not this one.
@@ -75,7 +85,10 @@ fn containing(file: &str, text: &str) -> Vec<i32> {
     let own = std::process::id() as i32;
     let found = |pid: &i32| {
         let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        *pid != own && bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        *pid != own
+            && bytes
+                .windows(text.len())
+                .any(|window| window == text.as_bytes())
     };
     pids().filter(found).collect()
 }

@@ -26,7 +26,12 @@ pub(crate) struct Watch<'a> {
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(60), argument: None, processes: false, signal: None }
+        Self {
+            deadline: Duration::from_secs(60),
+            argument: None,
+            processes: false,
+            signal: None,
+        }
     }
 }
 
@@ -66,12 +71,19 @@ impl Seen {
         }
         if watch.processes {
             let all = census::all();
-            let own = all.iter().find(|process| process.pid == pid).map(|process| process.name.clone());
+            let own = all
+                .iter()
+                .find(|process| process.pid == pid)
+                .map(|process| process.name.clone());
             let below = census::descendants(pid, &all);
             self.processes = self.processes.max(below.len());
-            for process in all.iter().filter(|process| below.contains(&process.pid) && process.tty != 0) {
+            for process in all
+                .iter()
+                .filter(|process| below.contains(&process.pid) && process.tty != 0)
+            {
                 // A helper of the engine has the engine's name or runs the engine's program until it becomes the command.
-                let ours = Some(&process.name) == own.as_ref() || census::program(process.pid) == census::program(pid);
+                let ours = Some(&process.name) == own.as_ref()
+                    || census::program(process.pid) == census::program(pid);
                 if !ours && !self.with_terminal.contains(&process.name) {
                     self.with_terminal.push(process.name.clone());
                 }
@@ -82,10 +94,16 @@ impl Seen {
 
 /// Runs it to its end, or to its deadline.
 pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Ran, String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     let program = command.get_program().to_string_lossy().into_owned();
     let began = Instant::now();
-    let mut child = command.spawn().map_err(|err| format!("{program} cannot be started: {err}"))?;
+    let mut child = command
+        .spawn()
+        .map_err(|err| format!("{program} cannot be started: {err}"))?;
     let pid = child.id() as i32;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {

@@ -109,13 +109,21 @@ impl<'a> Facts<'a> {
 
     /// What the model was told about the call that is judged.
     pub(crate) fn result(&self) -> Option<&Value> {
-        let all = || self.of("call_finished").map(|event| &event["data"]["result"]);
-        all().find(|result| result["id"] == self.call.as_str()).or_else(|| all().last())
+        let all = || {
+            self.of("call_finished")
+                .map(|event| &event["data"]["result"])
+        };
+        all()
+            .find(|result| result["id"] == self.call.as_str())
+            .or_else(|| all().last())
     }
 
     /// What the judged call itself said.
     pub(crate) fn output(&self) -> &str {
-        let text = self.result().and_then(|result| result["text"].as_str()).unwrap_or_default();
+        let text = self
+            .result()
+            .and_then(|result| result["text"].as_str())
+            .unwrap_or_default();
         product::command_output(text)
     }
 
@@ -126,9 +134,13 @@ impl<'a> Facts<'a> {
 
     /// How the judged command ended: its exit code.
     pub(crate) fn exit_code(&self) -> Option<i64> {
-        let ended = self.of("command_finished").find(|event| event["data"]["call"] == self.call.as_str())?;
+        let ended = self
+            .of("command_finished")
+            .find(|event| event["data"]["call"] == self.call.as_str())?;
         let end = &ended["data"]["end"];
-        end["code"].as_i64().or_else(|| end["exited"]["code"].as_i64())
+        end["code"]
+            .as_i64()
+            .or_else(|| end["exited"]["code"].as_i64())
     }
 
     /// What of the product's own files and words could tell a secret.
@@ -143,8 +155,10 @@ impl<'a> Facts<'a> {
     pub(crate) fn logs(&self) -> Vec<String> {
         const MOST: u64 = 64 << 20;
         let files = Fixture::files(&self.place.state());
-        let own =
-            files.iter().filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < MOST));
+        let own = files.iter().filter(|path| {
+            path.symlink_metadata()
+                .is_ok_and(|meta| meta.is_file() && meta.len() < MOST)
+        });
         // What was planted there and is as it was is not the product's.
         own.filter(|path| self.place.planted.get(*path) != crate::fixture::Stat::of(path).as_ref())
             .filter_map(|path| std::fs::read(path).ok())
@@ -155,8 +169,14 @@ impl<'a> Facts<'a> {
     /// The longest a run may take before it is ended.
     pub(crate) fn deadline(case: &Case) -> Duration {
         let wanted = ["finishes_within_ms", "idle_timeout_fires_within_ms"];
-        let ms = case.post.iter().filter(|post| wanted.iter().any(|name| post["check"] == *name));
-        let ms = ms.filter_map(|post| post["ms"].as_u64()).max().unwrap_or(60_000);
+        let ms = case
+            .post
+            .iter()
+            .filter(|post| wanted.iter().any(|name| post["check"] == *name));
+        let ms = ms
+            .filter_map(|post| post["ms"].as_u64())
+            .max()
+            .unwrap_or(60_000);
         Duration::from_millis((ms + 15_000).min(120_000))
     }
 }

@@ -34,7 +34,11 @@ impl Stat {
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::symlink_metadata(path).ok()?;
         let small = meta.is_file() && meta.len() < MAX_COMPARED;
-        let content = if small { std::fs::read(path).ok() } else { std::fs::read_link(path).ok().map(bytes) };
+        let content = if small {
+            std::fs::read(path).ok()
+        } else {
+            std::fs::read_link(path).ok().map(bytes)
+        };
         Some(Self {
             inode: meta.ino(),
             owner: (meta.uid(), meta.gid()),
@@ -91,7 +95,9 @@ impl Fixture {
     pub(crate) fn new(scratch: Option<&Path>) -> Result<Self, String> {
         let cannot = |err: std::io::Error| format!("the scratch directory cannot be made: {err}");
         let mut builder = tempfile::Builder::new();
-        builder.prefix("windlass-corpus-").permissions(PermissionsExt::from_mode(0o755));
+        builder
+            .prefix("windlass-corpus-")
+            .permissions(PermissionsExt::from_mode(0o755));
         let dir = match scratch {
             Some(folder) => builder.tempdir_in(folder),
             None => builder.tempdir(),
@@ -100,8 +106,12 @@ impl Fixture {
         let base = std::fs::canonicalize(dir.path()).map_err(cannot)?;
         // A product that looks for the root of its project must find the workspace, and never anything above it.
         for above in base.ancestors() {
-            let project = [".git", ".windlass"].iter().find(|name| above.join(name).exists());
-            crate::holds(project.is_none(), || format!("{} is a project: scratch must be outside", above.display()))?;
+            let project = [".git", ".windlass"]
+                .iter()
+                .find(|name| above.join(name).exists());
+            crate::holds(project.is_none(), || {
+                format!("{} is a project: scratch must be outside", above.display())
+            })?;
         }
         let at = |name: &str| base.join(name).display().to_string();
         let values = vec![
@@ -144,7 +154,8 @@ impl Fixture {
         }
         // As the product leaves its own state: nobody else's.
         let private = |path: &str, mode: u32| {
-            std::fs::set_permissions(place.path(path), PermissionsExt::from_mode(mode)).map_err(cannot)
+            std::fs::set_permissions(place.path(path), PermissionsExt::from_mode(mode))
+                .map_err(cannot)
         };
         private("@STATE@", 0o700)?;
         private("@STATE@/config.json", 0o600)?;
@@ -157,10 +168,20 @@ impl Fixture {
             let asked = request.split_whitespace().nth(1).unwrap_or_default();
             let headers: Vec<(String, String)> = asked
                 .split_once("to=")
-                .map(|(_, to)| ("location".to_owned(), to.replace("%3A", ":").replace("%2F", "/")))
+                .map(|(_, to)| {
+                    (
+                        "location".to_owned(),
+                        to.replace("%3A", ":").replace("%2F", "/"),
+                    )
+                })
                 .into_iter()
                 .collect();
-            whole(if headers.is_empty() { 200 } else { 302 }, &headers, b"allowed", 0)
+            whole(
+                if headers.is_empty() { 200 } else { 302 },
+                &headers,
+                b"allowed",
+                0,
+            )
         })?;
         self.set("@ALLOWED@", server.url.clone());
         self.allowed = Some(server);
@@ -175,12 +196,19 @@ impl Fixture {
 
     /// The value of a placeholder.
     pub(crate) fn value(&self, name: &str) -> &str {
-        self.values.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
+        self.values
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or("", |(_, value)| value)
     }
 
     /// The text with real values in the places of their names.
     pub(crate) fn filled(&self, text: &str) -> String {
-        self.values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+        self.values
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| {
+                text.replace(name, value)
+            })
     }
 
     /// The same for every text in a value.
@@ -188,9 +216,10 @@ impl Fixture {
         match value {
             Value::String(text) => Value::String(self.filled(text)),
             Value::Array(items) => items.iter().map(|item| self.filled_value(item)).collect(),
-            Value::Object(fields) => {
-                fields.iter().map(|(name, value)| (self.filled(name), self.filled_value(value))).collect()
-            }
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| (self.filled(name), self.filled_value(value)))
+                .collect(),
             other => other.clone(),
         }
     }
@@ -204,8 +233,17 @@ impl Fixture {
     pub(crate) fn own_path(&self, path: &str) -> Result<PathBuf, String> {
         let path = self.path(path);
         let inside = path.starts_with(&self.base);
-        let plain = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
-        if inside && plain { Ok(path) } else { Err(format!("{} is not in the scratch directory", path.display())) }
+        let plain = path
+            .components()
+            .all(|part| !matches!(part, std::path::Component::ParentDir));
+        if inside && plain {
+            Ok(path)
+        } else {
+            Err(format!(
+                "{} is not in the scratch directory",
+                path.display()
+            ))
+        }
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
@@ -238,7 +276,10 @@ impl Fixture {
             self.before.insert(path.to_owned(), stat);
         }
         let state = Self::files(&self.state());
-        self.planted = state.into_iter().filter_map(|path| Some((path.clone(), Stat::of(&path)?))).collect();
+        self.planted = state
+            .into_iter()
+            .filter_map(|path| Some((path.clone(), Stat::of(&path)?)))
+            .collect();
     }
 
     /// Every file below a folder, at most so many, links not followed.
@@ -271,7 +312,10 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         // Whoever was started for this case carries its home or its mark.
         let home = format!("HOME={}", self.value("@HOME@"));
-        for pid in census::with_environment(&home).into_iter().chain(census::with_argument(self.value("@MARK@"))) {
+        for pid in census::with_environment(&home)
+            .into_iter()
+            .chain(census::with_argument(self.value("@MARK@")))
+        {
             census::end(pid);
         }
         for canary in &mut self.canaries {

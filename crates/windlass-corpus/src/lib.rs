@@ -43,5 +43,8 @@ fn holds(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
 
 /// The words of a JSON list.
 fn words(list: &serde_json::Value) -> impl Iterator<Item = &str> {
-    list.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str)
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
 }

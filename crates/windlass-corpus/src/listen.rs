@@ -89,9 +89,17 @@ impl Listener {
 
     /// `take` counts a visit as soon as there is one, and only then listens to it.
     fn start(proto: &str, take: impl Fn(&AtomicUsize) -> Option<Vec<u8>> + Send + 'static) -> Self {
-        let (hits, visits, stop) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<_>>>::default(), Arc::default());
-        let listener =
-            Self { proto: proto.to_owned(), hits: hits.clone(), visits: Arc::clone(&visits), stop: Arc::clone(&stop) };
+        let (hits, visits, stop) = (
+            Arc::<AtomicUsize>::default(),
+            Arc::<Mutex<Vec<_>>>::default(),
+            Arc::default(),
+        );
+        let listener = Self {
+            proto: proto.to_owned(),
+            hits: hits.clone(),
+            visits: Arc::clone(&visits),
+            stop: Arc::clone(&stop),
+        };
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let Some(visit) = take(&hits) else {

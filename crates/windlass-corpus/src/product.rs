@@ -45,25 +45,40 @@ const TOOLS: &[(&str, &str)] = &[
 
 /// Our name of a tool; one that is not in the table keeps its own.
 pub(crate) fn tool(name: &str) -> &str {
-    TOOLS.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours)
+    TOOLS
+        .iter()
+        .find(|(theirs, _)| *theirs == name)
+        .map_or(name, |(_, ours)| ours)
 }
 
 /// Names of tools in the text of a stream, as ours.
 pub(crate) fn named(text: &str) -> String {
-    TOOLS.iter().filter(|(theirs, ours)| theirs != ours).fold(text.to_owned(), |text, (theirs, ours)| {
-        text.replace(&format!(r#""name":"{theirs}""#), &format!(r#""name":"{ours}""#))
-    })
+    TOOLS.iter().filter(|(theirs, ours)| theirs != ours).fold(
+        text.to_owned(),
+        |text, (theirs, ours)| {
+            text.replace(
+                &format!(r#""name":"{theirs}""#),
+                &format!(r#""name":"{ours}""#),
+            )
+        },
+    )
 }
 
 /// The variables that a variable of the corpus stands for; the name it has stays one of them.
 pub(crate) fn variable(name: &str) -> Vec<String> {
     let ours: &[&str] = match name {
         "PROVIDER_API_KEY" => &["ANTHROPIC_API_KEY"],
-        "PROVIDER_BASE_URL" => &["ANTHROPIC_BASE_URL", "WINDLASS_PROVIDERS_ANTHROPIC_BASE_URL"],
+        "PROVIDER_BASE_URL" => &[
+            "ANTHROPIC_BASE_URL",
+            "WINDLASS_PROVIDERS_ANTHROPIC_BASE_URL",
+        ],
         "AGENT_HOME" => &["XDG_CONFIG_HOME", "WINDLASS_HOME"],
         _ => &[],
     };
-    std::iter::once(name).chain(ours.iter().copied()).map(str::to_owned).collect()
+    std::iter::once(name)
+        .chain(ours.iter().copied())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Where programs are found.
@@ -81,7 +96,8 @@ pub(crate) fn translate_case(case: &mut Case) -> Result<(), String> {
     let agent = regex::Regex::new(r"\.agent\b").map_err(|err| err.to_string())?;
     let change = |value: &Value| -> Result<Value, String> {
         let text = value.to_string();
-        serde_json::from_str(&agent.replace_all(&text, PROJECT_FOLDER)).map_err(|err| err.to_string())
+        serde_json::from_str(&agent.replace_all(&text, PROJECT_FOLDER))
+            .map_err(|err| err.to_string())
     };
     case.input = change(&case.input)?;
     case.setup = case.setup.iter().map(change).collect::<Result<_, _>>()?;
@@ -98,25 +114,46 @@ pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String>
         let text = std::fs::read_to_string(path).map_err(io)?;
         let lines = text.lines().filter_map(|line| line.split_once('='));
         let more: String = lines
-            .flat_map(|(name, value)| variable(name).into_iter().skip(1).map(move |name| format!("{name}={value}\n")))
+            .flat_map(|(name, value)| {
+                variable(name)
+                    .into_iter()
+                    .skip(1)
+                    .map(move |name| format!("{name}={value}\n"))
+            })
             .map(|line| line.replace(".agent", PROJECT_FOLDER))
             .collect();
         return std::fs::write(path, text + &more).map_err(io);
     }
-    let in_project = path.parent().is_some_and(|folder| folder.ends_with(PROJECT_FOLDER));
+    let in_project = path
+        .parent()
+        .is_some_and(|folder| folder.ends_with(PROJECT_FOLDER));
     if !in_project || name != "settings.json" || path.starts_with(place.state()) {
         return Ok(());
     }
-    let settings: Value = serde_json::from_slice(&std::fs::read(path).map_err(io)?).unwrap_or_default();
+    let settings: Value =
+        serde_json::from_slice(&std::fs::read(path).map_err(io)?).unwrap_or_default();
     let mut text = String::new();
     if settings["mode"] == "full" {
-        let sandbox = if place.knows_sandbox { "[sandbox]\nlevel = \"full\"\nnet = \"open\"\n" } else { "" };
-        text.push_str(&format!("approval = \"auto\"\n{sandbox}[rules]\nallow = [\"bash\", \"write_file\"]\n"));
+        let sandbox = if place.knows_sandbox {
+            "[sandbox]\nlevel = \"full\"\nnet = \"open\"\n"
+        } else {
+            ""
+        };
+        text.push_str(&format!(
+            "approval = \"auto\"\n{sandbox}[rules]\nallow = [\"bash\", \"write_file\"]\n"
+        ));
     }
     if let Some(url) = settings["env"]["PROVIDER_BASE_URL"].as_str() {
-        text.push_str(&format!("[providers.anthropic]\nbase_url = {}\n", json!(url)));
+        text.push_str(&format!(
+            "[providers.anthropic]\nbase_url = {}\n",
+            json!(url)
+        ));
     }
-    if text.is_empty() { Ok(()) } else { std::fs::write(path.with_file_name("config.toml"), text).map_err(io) }
+    if text.is_empty() {
+        Ok(())
+    } else {
+        std::fs::write(path.with_file_name("config.toml"), text).map_err(io)
+    }
 }
 
 /// The product that is driven.
@@ -133,17 +170,36 @@ impl Product {
         let said = |args: &[&str]| -> Result<String, String> {
             let mut command = Command::new(binary);
             command.args(args);
-            let ran = child::run(command, &Watch { deadline: Duration::from_secs(20), ..Watch::default() })?;
-            if ran.code == 0 { Ok(ran.out) } else { Err(format!("{} does not work: {}", binary.display(), ran.err)) }
+            let ran = child::run(
+                command,
+                &Watch {
+                    deadline: Duration::from_secs(20),
+                    ..Watch::default()
+                },
+            )?;
+            if ran.code == 0 {
+                Ok(ran.out)
+            } else {
+                Err(format!("{} does not work: {}", binary.display(), ran.err))
+            }
         };
         let help = said(&["--help"])?;
-        let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
-        let commands = listed.take_while(|line| !line.trim().is_empty()).filter_map(|line| {
-            let name = line.split_whitespace().next()?;
-            (line.starts_with("  ") && !line.starts_with("   ")).then(|| name.to_owned())
-        });
+        let listed = help
+            .lines()
+            .skip_while(|line| !line.starts_with("Commands:"))
+            .skip(1);
+        let commands = listed
+            .take_while(|line| !line.trim().is_empty())
+            .filter_map(|line| {
+                let name = line.split_whitespace().next()?;
+                (line.starts_with("  ") && !line.starts_with("   ")).then(|| name.to_owned())
+            });
         let sandbox = said(&["run", "--help"])?.contains("--sandbox");
-        Ok(Self { binary: binary.to_owned(), commands: commands.collect(), sandbox })
+        Ok(Self {
+            binary: binary.to_owned(),
+            commands: commands.collect(),
+            sandbox,
+        })
     }
 
     /// Whether commands can be walled in.
@@ -187,7 +243,10 @@ impl Product {
             ("XDG_CONFIG_HOME".into(), above.into()),
             ("XDG_DATA_HOME".into(), above.into()),
             ("XDG_STATE_HOME".into(), above.into()),
-            ("XDG_CACHE_HOME".into(), place.base.join("home/.cache").into()),
+            (
+                "XDG_CACHE_HOME".into(),
+                place.base.join("home/.cache").into(),
+            ),
             ("TMPDIR".into(), place.base.join("tmp").into()),
             ("LANG".into(), "C.UTF-8".into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
@@ -195,38 +254,78 @@ impl Product {
         if mode == "ci" {
             env.push(("CI".into(), "true".into()));
         }
-        env.extend(place.env.iter().map(|(name, value)| (name.clone(), value.into())));
+        env.extend(
+            place
+                .env
+                .iter()
+                .map(|(name, value)| (name.clone(), value.into())),
+        );
         env
     }
 
     /// A command line of the product, in its place.
     pub(crate) fn command(&self, place: &Fixture, mode: &str, args: &[String]) -> Command {
         let mut command = Command::new(&self.binary);
-        command.args(args).current_dir(&place.cwd).env_clear().envs(self.env(place, mode));
+        command
+            .args(args)
+            .current_dir(&place.cwd)
+            .env_clear()
+            .envs(self.env(place, mode));
         command
     }
 
     /// Runs it with nobody at the terminal.
-    pub(crate) fn run(&self, place: &Fixture, mode: &str, args: &[String], watch: &Watch<'_>) -> Result<Ran, String> {
+    pub(crate) fn run(
+        &self,
+        place: &Fixture,
+        mode: &str,
+        args: &[String],
+        watch: &Watch<'_>,
+    ) -> Result<Ran, String> {
         child::run(self.command(place, mode, args), watch)
     }
 
     /// The user's settings for a case: its rules, what else is set or allowed, and short waits for a server that says
     /// nothing.
-    pub(crate) fn settings(&self, place: &Fixture, case: &Case, more: &str, also: &[&str]) -> Result<(), String> {
+    pub(crate) fn settings(
+        &self,
+        place: &Fixture,
+        case: &Case,
+        more: &str,
+        also: &[&str],
+    ) -> Result<(), String> {
         let known = ["allow", "deny", "deny_read", "allow_hosts", "server_roots"];
-        for rule in case.rules.as_object().into_iter().flatten().map(|(name, _)| name) {
-            crate::holds(known.contains(&rule.as_str()), || format!("`{rule}` is not a rule that is known here"))?;
+        for rule in case
+            .rules
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name)
+        {
+            crate::holds(known.contains(&rule.as_str()), || {
+                format!("`{rule}` is not a rule that is known here")
+            })?;
         }
         let prefixes = |key: &str| -> Vec<String> {
-            crate::words(&case.rules[key]).flat_map(|p| [format!("bash({p})"), format!("bash({p} *)")]).collect()
+            crate::words(&case.rules[key])
+                .flat_map(|p| [format!("bash({p})"), format!("bash({p} *)")])
+                .collect()
         };
-        let hosts = crate::words(&case.rules["allow_hosts"]).map(|host| format!("web_fetch({host})"));
+        let hosts =
+            crate::words(&case.rules["allow_hosts"]).map(|host| format!("web_fetch({host})"));
         let reads = crate::words(&case.rules["deny_read"]).map(|glob| format!("read_file({glob})"));
         let also = also.iter().map(|&rule| rule.to_owned());
-        let allow: Vec<String> = prefixes("allow").into_iter().chain(hosts).chain(also).collect();
+        let allow: Vec<String> = prefixes("allow")
+            .into_iter()
+            .chain(hosts)
+            .chain(also)
+            .collect();
         let deny: Vec<String> = prefixes("deny").into_iter().chain(reads).collect();
-        let text = format!("idle_timeout_s = 1.5\n{more}[rules]\nallow = {}\ndeny = {}\n", json!(allow), json!(deny));
+        let text = format!(
+            "idle_timeout_s = 1.5\n{more}[rules]\nallow = {}\ndeny = {}\n",
+            json!(allow),
+            json!(deny)
+        );
         let path = place.write("@STATE@/config.toml", &text)?;
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&path, private).map_err(|err| format!("{}: {err}", path.display()))
@@ -241,12 +340,17 @@ impl Product {
         let ran = self.run(place, "ask", &args, &Watch::default())?;
         // Where there are no settings there is nothing to trust.
         let nothing = !folder.join(PROJECT_FOLDER).join("config.toml").exists();
-        crate::holds(ran.code == 0 || nothing, || format!("`windlass trust add` failed: {}", ran.err.trim()))
+        crate::holds(ran.code == 0 || nothing, || {
+            format!("`windlass trust add` failed: {}", ran.err.trim())
+        })
     }
 
     /// `run` in place on a script, as events, with the flags of the mode.
     pub(crate) fn scripted(&self, mode: &str, script: &Path, more: &[&str]) -> Vec<String> {
-        let mut args: Vec<String> = ["run", "--in-place", "--script"].iter().map(|&arg| arg.to_owned()).collect();
+        let mut args: Vec<String> = ["run", "--in-place", "--script"]
+            .iter()
+            .map(|&arg| arg.to_owned())
+            .collect();
         args.push(script.display().to_string());
         args.extend(self.mode(mode));
         args.extend(more.iter().map(|&arg| arg.to_owned()));
@@ -258,7 +362,11 @@ impl Product {
 /// A script of these steps that ends with words.
 pub(crate) fn script(place: &Fixture, steps: &[Value]) -> Result<PathBuf, String> {
     let last = json!({ "text": WORDS });
-    let lines: String = steps.iter().chain([&last]).map(|step| format!("{step}\n")).collect();
+    let lines: String = steps
+        .iter()
+        .chain([&last])
+        .map(|step| format!("{step}\n"))
+        .collect();
     let path = place.base.join("script.jsonl");
     std::fs::write(&path, lines).map_err(|err| format!("the script cannot be written: {err}"))?;
     Ok(path)
@@ -266,9 +374,14 @@ pub(crate) fn script(place: &Fixture, steps: &[Value]) -> Result<PathBuf, String
 
 /// The folders of the sessions, oldest first.
 pub(crate) fn sessions(place: &Fixture) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(place.state().join("sessions")).into_iter().flatten().flatten();
-    let mut all: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| log_file(path).symlink_metadata().is_ok()).collect();
+    let entries = std::fs::read_dir(place.state().join("sessions"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut all: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| log_file(path).symlink_metadata().is_ok())
+        .collect();
     all.sort();
     all
 }
@@ -280,14 +393,19 @@ pub(crate) fn log_file(session: &Path) -> PathBuf {
 
 /// The events of the newest session.
 pub(crate) fn log(place: &Fixture) -> Vec<Value> {
-    let Some(session) = sessions(place).pop() else { return Vec::new() };
+    let Some(session) = sessions(place).pop() else {
+        return Vec::new();
+    };
     let text = std::fs::read(log_file(&session)).unwrap_or_default();
     events(&String::from_utf8_lossy(&text))
 }
 
 /// Events of a text, one a line; other lines are none.
 pub(crate) fn events(text: &str) -> Vec<Value> {
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(|event: &Value| event.is_object()).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|event: &Value| event.is_object())
+        .collect()
 }
 
 /// Events that happened and were kept, of one kind.
@@ -297,7 +415,8 @@ pub(crate) fn of<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item =
 
 /// What was decided about one call, by the events of its run: the first word is the plain one.
 pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision> {
-    let asked = of(events, "asked").any(|event| event["data"]["ask"]["about"]["call"]["id"] == call);
+    let asked =
+        of(events, "asked").any(|event| event["data"]["ask"]["about"]["call"]["id"] == call);
     let started = of(events, "call_started").any(|event| event["data"]["call"]["id"] == call);
     let ran = of(events, "command_started").any(|event| event["data"]["call"] == call);
     let refused = of(events, "connection_refused").next().is_some();
@@ -308,7 +427,11 @@ pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision>
     }
     if asked && !started {
         // With nobody to ask, a question is a refusal.
-        return vec![if mode == "ci" { Decision::Deny } else { Decision::Ask }];
+        return vec![if mode == "ci" {
+            Decision::Deny
+        } else {
+            Decision::Ask
+        }];
     }
     match (started, error) {
         (false, Some(_)) => vec![Decision::Deny],
@@ -327,5 +450,9 @@ pub(crate) fn command_output(text: &str) -> &str {
         Some(rest) => rest.split_once('\n').map_or("", |(_, rest)| rest),
         None => text,
     };
-    if text.trim() == "[no output]" { "" } else { text }
+    if text.trim() == "[no output]" {
+        ""
+    } else {
+        text
+    }
 }

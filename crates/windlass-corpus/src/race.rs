@@ -26,7 +26,9 @@ impl Race {
         let io = |err: std::io::Error| format!("setup `race`: {err}");
         std::fs::create_dir_all(&waiting).map_err(io)?;
         let mut others = Vec::new();
-        for target in crate::words(&op["targets"]).filter(|target| !matches!(*target, "dir" | "file")) {
+        for target in
+            crate::words(&op["targets"]).filter(|target| !matches!(*target, "dir" | "file"))
+        {
             let other = waiting.join(format!("{}", others.len()));
             std::os::unix::fs::symlink(place.filled(target), &other).map_err(io)?;
             others.push(other);
@@ -34,12 +36,18 @@ impl Race {
         if others.is_empty() {
             return Err("setup `race` needs a target to swap with".to_owned());
         }
-        Ok(Self { path, others, rounds })
+        Ok(Self {
+            path,
+            others,
+            rounds,
+        })
     }
 
     /// Swaps until told to stop, and leaves the path as it was.
     pub(crate) fn swap(&self, stop: &AtomicBool, swaps: &AtomicUsize) {
-        let exchange = |other: &Path| renameat_with(CWD, &self.path, CWD, other, RenameFlags::EXCHANGE).is_ok();
+        let exchange = |other: &Path| {
+            renameat_with(CWD, &self.path, CWD, other, RenameFlags::EXCHANGE).is_ok()
+        };
         let most = self.rounds.saturating_mul(5_000);
         let mut chance = Chance(0x9e37_79b9);
         for other in self.others.iter().cycle().take(most) {

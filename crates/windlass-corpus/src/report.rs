@@ -49,7 +49,10 @@ impl Row {
             State::Pending => "pending",
             State::NotRun => "not run",
         };
-        let mut line = format!("{:<11} {state:<8} {:<10} {}", self.id, self.decision, self.title);
+        let mut line = format!(
+            "{:<11} {state:<8} {:<10} {}",
+            self.id, self.decision, self.title
+        );
         if !self.why.is_empty() {
             line.push_str(" | ");
             line.push_str(&shown(&self.why.join("; ")));
@@ -76,9 +79,18 @@ impl Row {
 /// A reason on one line that no terminal can be driven with; reasons quote what cases brought.
 fn shown(text: &str) -> String {
     const MOST: usize = 1200;
-    let safe = |c: char| !c.is_control() && !('\u{202a}'..='\u{202e}').contains(&c) && c != '\u{200b}';
-    let line: String = text.chars().take(MOST).map(|c| if safe(c) { c } else { '·' }).collect();
-    if text.chars().count() > MOST { line + "…" } else { line }
+    let safe =
+        |c: char| !c.is_control() && !('\u{202a}'..='\u{202e}').contains(&c) && c != '\u{200b}';
+    let line: String = text
+        .chars()
+        .take(MOST)
+        .map(|c| if safe(c) { c } else { '·' })
+        .collect();
+    if text.chars().count() > MOST {
+        line + "…"
+    } else {
+        line
+    }
 }
 
 /// The counts of one category.
@@ -105,7 +117,10 @@ impl Report {
     /// Whether everything that ran passed, and something ran.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let ran = self.rows.iter().any(|row| matches!(row.state, State::Passed | State::Failed));
+        let ran = self
+            .rows
+            .iter()
+            .any(|row| matches!(row.state, State::Passed | State::Failed));
         ran && self.rows.iter().all(|row| row.state != State::Failed)
     }
 
@@ -138,10 +153,16 @@ impl Report {
         for (name, totals) in self.totals() {
             let mut parts = Vec::new();
             if totals.attacks > 0 {
-                parts.push(format!("attacks stopped {} of {}", totals.stopped, totals.attacks));
+                parts.push(format!(
+                    "attacks stopped {} of {}",
+                    totals.stopped, totals.attacks
+                ));
             }
             if totals.benign > 0 {
-                parts.push(format!("benign passed {} of {}", totals.through, totals.benign));
+                parts.push(format!(
+                    "benign passed {} of {}",
+                    totals.through, totals.benign
+                ));
             }
             sum.stopped += totals.stopped;
             sum.attacks += totals.attacks;
@@ -155,9 +176,17 @@ impl Report {
             "{:<22} attacks stopped {} of {}, benign passed {} of {}\n",
             "all", sum.stopped, sum.attacks, sum.through, sum.benign
         ));
-        for (state, word) in [(State::Pending, "pending"), (State::NotRun, "not run"), (State::Failed, "FAILED")] {
-            let names: Vec<&str> =
-                self.rows.iter().filter(|row| row.state == state).map(|row| row.id.as_str()).collect();
+        for (state, word) in [
+            (State::Pending, "pending"),
+            (State::NotRun, "not run"),
+            (State::Failed, "FAILED"),
+        ] {
+            let names: Vec<&str> = self
+                .rows
+                .iter()
+                .filter(|row| row.state == state)
+                .map(|row| row.id.as_str())
+                .collect();
             if !names.is_empty() {
                 text.push_str(&format!("{word} ({}): {}\n", names.len(), names.join(" ")));
             }
@@ -178,7 +207,11 @@ impl Report {
             })
             .collect();
         let named = |state: State| -> Vec<&str> {
-            self.rows.iter().filter(|row| row.state == state).map(|row| row.id.as_str()).collect()
+            self.rows
+                .iter()
+                .filter(|row| row.state == state)
+                .map(|row| row.id.as_str())
+                .collect()
         };
         json!({
             "passed": self.passed(), "totals": totals, "failed": named(State::Failed),
@@ -193,8 +226,20 @@ mod tests {
     use super::*;
 
     fn row(state: State, benign: bool) -> Row {
-        let (id, category) = ("x-1".to_owned(), if benign { "benign" } else { "paths" }.to_owned());
-        Row { id, category, title: String::new(), benign, state, decision: String::new(), why: vec![], ms: 0 }
+        let (id, category) = (
+            "x-1".to_owned(),
+            if benign { "benign" } else { "paths" }.to_owned(),
+        );
+        Row {
+            id,
+            category,
+            title: String::new(),
+            benign,
+            state,
+            decision: String::new(),
+            why: vec![],
+            ms: 0,
+        }
     }
 
     #[test]
@@ -212,10 +257,17 @@ mod tests {
 
     #[test]
     fn what_did_not_run_counts_nowhere_and_is_named() {
-        let rows = vec![row(State::Passed, false), row(State::Failed, true), row(State::Pending, false)];
+        let rows = vec![
+            row(State::Passed, false),
+            row(State::Failed, true),
+            row(State::Pending, false),
+        ];
         let report = Report { rows };
         let text = report.summary();
-        assert!(text.contains("attacks stopped 1 of 1, benign passed 0 of 1"), "{text}");
+        assert!(
+            text.contains("attacks stopped 1 of 1, benign passed 0 of 1"),
+            "{text}"
+        );
         assert!(text.contains("pending (1): x-1"), "{text}");
     }
 

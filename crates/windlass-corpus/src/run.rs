@@ -71,7 +71,9 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, St
     }
     let mut rows = rows.into_inner().unwrap_or_default();
     rows.sort_by_key(|(at, _)| *at);
-    Ok(Report { rows: rows.into_iter().map(|(_, row)| row).collect() })
+    Ok(Report {
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+    })
 }
 
 /// Why there is nothing to run, and what could have been meant.
@@ -79,9 +81,18 @@ fn nothing_matched(options: &Options, known: &BTreeSet<String>) -> String {
     if known.is_empty() {
         return "there is no case in what was given".to_owned();
     }
-    let asked: Vec<&str> = options.categories.iter().chain(&options.ids).map(String::as_str).collect();
+    let asked: Vec<&str> = options
+        .categories
+        .iter()
+        .chain(&options.ids)
+        .map(String::as_str)
+        .collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    format!("no case matches {}; the categories are {}", asked.join(", "), known.join(", "))
+    format!(
+        "no case matches {}; the categories are {}",
+        asked.join(", "),
+        known.join(", ")
+    )
 }
 
 fn wanted(options: &Options, case: &Case) -> bool {
@@ -91,11 +102,22 @@ fn wanted(options: &Options, case: &Case) -> bool {
 
 /// Cases that others would disturb: short times, races, floods, and looks at the whole machine.
 fn needs_quiet(case: &Case) -> bool {
-    let checks = ["process_peak_at_most", "no_argv_contains", "no_predictable_temp_paths", "file_size_at_most"];
-    let short = case.wants("finishes_within_ms").and_then(|post| post["ms"].as_u64()).is_some_and(|ms| ms <= 20_000);
+    let checks = [
+        "process_peak_at_most",
+        "no_argv_contains",
+        "no_predictable_temp_paths",
+        "file_size_at_most",
+    ];
+    let short = case
+        .wants("finishes_within_ms")
+        .and_then(|post| post["ms"].as_u64())
+        .is_some_and(|ms| ms <= 20_000);
     let races = case.setup.iter().any(|op| op["op"] == "race");
     let large = case.input.get("log_size").is_some();
-    (short && case.kind() != "stream") || races || large || checks.iter().any(|check| case.wants(check).is_some())
+    (short && case.kind() != "stream")
+        || races
+        || large
+        || checks.iter().any(|check| case.wants(check).is_some())
 }
 
 /// A line that is no case is a case that failed.
@@ -130,7 +152,9 @@ fn one(product: &Product, case: &Case, options: &Options) -> Row {
         return row;
     }
     match kind::pending(product, case) {
-        Some(Ok(surface)) => (row.state, row.why) = (State::Pending, vec![format!("needs {surface}")]),
+        Some(Ok(surface)) => {
+            (row.state, row.why) = (State::Pending, vec![format!("needs {surface}")])
+        }
         Some(Err(why)) => row.why = vec![why],
         None => {
             if let Err(why) = drive(product, case, options, &mut row) {
@@ -147,9 +171,17 @@ fn one(product: &Product, case: &Case, options: &Options) -> Row {
 fn cannot_run(product: &Product, case: &Case) -> Option<String> {
     // A gate that errs must not be all that stands between a hostile line and this machine.
     if kind::brings_hostile_command(case) && !product.has_sandbox() {
-        return Some("needs a product with a kernel sandbox: a hostile command is given to no other".to_owned());
+        return Some(
+            "needs a product with a kernel sandbox: a hostile command is given to no other"
+                .to_owned(),
+        );
     }
-    if !case.platform.is_empty() && !case.platform.iter().any(|system| system == std::env::consts::OS) {
+    if !case.platform.is_empty()
+        && !case
+            .platform
+            .iter()
+            .any(|system| system == std::env::consts::OS)
+    {
         return Some(format!("is for {}", case.platform.join(", ")));
     }
     if let Some(missing) = case.needs.iter().find(|name| !product::has_program(name)) {
@@ -188,11 +220,20 @@ fn drive(product: &Product, case: &Case, options: &Options, row: &mut Row) -> Re
     // What was started may need a moment to show itself, or to end.
     std::thread::sleep(Duration::from_millis(100));
     let mut wrong = check::decision(&facts);
-    let decision = facts.reached.iter().find(|reached| case.accepted.contains(reached));
-    row.decision = decision.or(facts.reached.first()).map_or("none", |decision| decision.word()).to_owned();
+    let decision = facts
+        .reached
+        .iter()
+        .find(|reached| case.accepted.contains(reached));
+    row.decision = decision
+        .or(facts.reached.first())
+        .map_or("none", |decision| decision.word())
+        .to_owned();
     for post in &case.post {
         if let Err(why) = check::check(&mut facts, post) {
-            wrong.push(format!("{}: {why}", post["check"].as_str().unwrap_or("a check without a name")));
+            wrong.push(format!(
+                "{}: {why}",
+                post["check"].as_str().unwrap_or("a check without a name")
+            ));
         }
     }
     if let Some(absent) = &facts.absent {
@@ -200,10 +241,18 @@ fn drive(product: &Product, case: &Case, options: &Options, row: &mut Row) -> Re
         row.why.push(absent.clone());
     }
     row.why.append(&mut facts.notes);
-    row.state = if wrong.is_empty() { State::Passed } else { State::Failed };
+    row.state = if wrong.is_empty() {
+        State::Passed
+    } else {
+        State::Failed
+    };
     if !wrong.is_empty() {
         let said: String = facts.main.err.trim().chars().take(300).collect();
-        wrong.push(format!("exit {} after {} ms {said}", facts.main.code, facts.main.took.as_millis()));
+        wrong.push(format!(
+            "exit {} after {} ms {said}",
+            facts.main.code,
+            facts.main.took.as_millis()
+        ));
     }
     // What failed comes first.
     wrong.append(&mut row.why);

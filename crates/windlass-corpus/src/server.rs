@@ -39,7 +39,10 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn body(&self) -> Value {
-        self.text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok()).unwrap_or_default()
+        self.text
+            .split_once("\r\n\r\n")
+            .and_then(|(_, body)| serde_json::from_str(body).ok())
+            .unwrap_or_default()
     }
 }
 
@@ -54,14 +57,20 @@ type Answer = dyn Fn(usize, &str) -> Vec<Act> + Send + Sync;
 
 impl Server {
     /// `answer` gets the number of the request, from 0.
-    pub(crate) fn start(answer: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static) -> Result<Self, String> {
+    pub(crate) fn start(
+        answer: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Result<Self, String> {
         let cannot = |err: std::io::Error| format!("the model server cannot listen: {err}");
         let listener = TcpListener::bind("127.0.0.1:0").map_err(cannot)?;
         let url = format!("http://{}", listener.local_addr().map_err(cannot)?);
         listener.set_nonblocking(true).map_err(cannot)?;
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let server = Self { url, seen: seen.clone(), stop: stop.clone() };
+        let server = Self {
+            url,
+            seen: seen.clone(),
+            stop: stop.clone(),
+        };
         let answer: Arc<Answer> = Arc::new(answer);
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
@@ -94,7 +103,10 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>, answer: &Answer, stop: &Ato
     while let Some(text) = read_request(&mut stream) {
         let number = {
             let mut seen = locked(seen);
-            seen.push(Seen { at: Instant::now(), text: text.clone() });
+            seen.push(Seen {
+                at: Instant::now(),
+                text: text.clone(),
+            });
             seen.len() - 1
         };
         for act in answer(number, &text) {
@@ -135,7 +147,11 @@ fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
             return None;
         }
         if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().ok().filter(|length| *length <= MAX_REQUEST)?;
+            length = value
+                .trim()
+                .parse()
+                .ok()
+                .filter(|length| *length <= MAX_REQUEST)?;
         }
         head.push_str(&line);
         if line == "\r\n" {
@@ -173,7 +189,12 @@ pub(crate) fn end() -> Act {
 }
 
 /// A whole answer, cut into pieces of that size; 0 is one piece.
-pub(crate) fn whole(status: u64, headers: &[(String, String)], body: &[u8], split: usize) -> Vec<Act> {
+pub(crate) fn whole(
+    status: u64,
+    headers: &[(String, String)],
+    body: &[u8],
+    split: usize,
+) -> Vec<Act> {
     let mut acts = vec![head(status, headers)];
     let size = if split == 0 { body.len().max(1) } else { split };
     acts.extend(body.chunks(size).map(|bytes| Act::Say(piece(bytes))));
@@ -207,7 +228,10 @@ pub(crate) fn packed_zeros(bytes: usize) -> Vec<Act> {
     // One flushed block of zeros may follow another: it only refers back to zeros.
     let first = flushed(1, BLOCK);
     let block = flushed(2, BLOCK).split_off(first.len());
-    vec![Act::Say(piece(&first)), Act::Repeat(piece(&block), (bytes / BLOCK).saturating_sub(1))]
+    vec![
+        Act::Say(piece(&first)),
+        Act::Repeat(piece(&block), (bytes / BLOCK).saturating_sub(1)),
+    ]
 }
 
 fn flushed(blocks: usize, size: usize) -> Vec<u8> {

@@ -17,18 +17,30 @@ use crate::tar::{Entry, archive};
 /// Does one operation.
 pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
     let name = op["op"].as_str().ok_or("a setup step has no `op`")?;
-    let text = |key: &str| op[key].as_str().ok_or_else(|| format!("setup `{name}` needs `{key}`"));
+    let text = |key: &str| {
+        op[key]
+            .as_str()
+            .ok_or_else(|| format!("setup `{name}` needs `{key}`"))
+    };
     let io = |err: std::io::Error| format!("setup `{name}`: {err}");
     match name {
         "git_init" => git_init(place, &place.own_path(text("path")?)?),
         "git_config" => {
             let folder = place.own_path(text("path")?)?;
-            git(place, &folder, &["config", text("key")?, &place.filled(text("value")?)])
+            git(
+                place,
+                &folder,
+                &["config", text("key")?, &place.filled(text("value")?)],
+            )
         }
         "listen" => listen(place, text("proto")?).map_err(|why| format!("setup `listen`: {why}")),
         "canary" => {
             let mut command = Command::new("sleep");
-            command.arg("300").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+                .arg("300")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             let child = command.spawn().map_err(io)?;
             place.set("@CANARY@", child.id().to_string());
             place.canaries.push(child);
@@ -56,8 +68,12 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
             Ok(())
         }
         "while_pending" => {
-            let steps = op["do"].as_array().ok_or("setup `while_pending` needs `do`")?.clone();
-            place.while_pending = Some((steps, op["then"].as_str().unwrap_or("approve").to_owned()));
+            let steps = op["do"]
+                .as_array()
+                .ok_or("setup `while_pending` needs `do`")?
+                .clone();
+            place.while_pending =
+                Some((steps, op["then"].as_str().unwrap_or("approve").to_owned()));
             Ok(())
         }
         other => apply_files(place, other, op),
@@ -66,19 +82,26 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
 
 /// The operations that only make files.
 fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
-    let text = |key: &str| op[key].as_str().ok_or_else(|| format!("setup `{name}` needs `{key}`"));
+    let text = |key: &str| {
+        op[key]
+            .as_str()
+            .ok_or_else(|| format!("setup `{name}` needs `{key}`"))
+    };
     let io = |err: std::io::Error| format!("setup `{name}`: {err}");
     match name {
         "file" => {
             let path = place.write(text("path")?, text("text")?)?;
             if let Some(mode) = op["mode"].as_str() {
-                let mode = u32::from_str_radix(mode, 8).map_err(|_| format!("`{mode}` is no file mode"))?;
+                let mode = u32::from_str_radix(mode, 8)
+                    .map_err(|_| format!("`{mode}` is no file mode"))?;
                 std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).map_err(io)?;
             }
             product::translate_file(place, &path)
         }
         "bytes" => {
-            let bytes = STANDARD.decode(text("b64")?).map_err(|err| format!("setup `bytes`: {err}"))?;
+            let bytes = STANDARD
+                .decode(text("b64")?)
+                .map_err(|err| format!("setup `bytes`: {err}"))?;
             place.write_bytes(text("path")?, &bytes).map(drop)
         }
         "dir" => std::fs::create_dir_all(place.own_path(text("path")?)?).map_err(io),
@@ -93,12 +116,18 @@ fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
             }
         }
         "symlink" => {
-            let (path, target) = (place.own_path(text("path")?)?, place.filled(text("target")?));
+            let (path, target) = (
+                place.own_path(text("path")?)?,
+                place.filled(text("target")?),
+            );
             make_way(&path).map_err(io)?;
             std::os::unix::fs::symlink(target, path).map_err(io)
         }
         "hardlink" => {
-            let (path, target) = (place.own_path(text("path")?)?, place.own_path(text("target")?)?);
+            let (path, target) = (
+                place.own_path(text("path")?)?,
+                place.own_path(text("target")?)?,
+            );
             make_way(&path).map_err(io)?;
             std::fs::hard_link(target, path).map_err(io)
         }
@@ -111,13 +140,19 @@ fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
         "sparse" => {
             let path = place.write_bytes(text("path")?, b"")?;
             let size = op["bytes"].as_u64().ok_or("setup `sparse` needs `bytes`")?;
-            std::fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(size)).map_err(io)
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .and_then(|file| file.set_len(size))
+                .map_err(io)
         }
         "tar" => {
             let bytes = packed(place, &op["entries"])?;
             place.write_bytes(text("path")?, &bytes).map(drop)
         }
-        other => Err(format!("`{other}` is not a setup operation that is known here")),
+        other => Err(format!(
+            "`{other}` is not a setup operation that is known here"
+        )),
     }
 }
 
@@ -137,7 +172,9 @@ fn make_way(path: &Path) -> std::io::Result<()> {
 pub(crate) fn packed(place: &Fixture, entries: &Value) -> Result<Vec<u8>, String> {
     let mut all = Vec::new();
     for entry in entries.as_array().ok_or("an archive needs `entries`")? {
-        let name = entry["name"].as_str().ok_or("an entry of an archive needs a `name`")?;
+        let name = entry["name"]
+            .as_str()
+            .ok_or("an entry of an archive needs a `name`")?;
         let text = entry["text"].as_str().map(|text| place.filled(text));
         let link = entry["link"].as_str().map(|link| place.filled(link));
         all.push((name, text.unwrap_or_default(), link));
@@ -146,7 +183,10 @@ pub(crate) fn packed(place: &Fixture, entries: &Value) -> Result<Vec<u8>, String
         .iter()
         .map(|(name, text, link)| match link {
             Some(target) => Entry::Link { name, target },
-            None => Entry::File { name, content: text.as_bytes() },
+            None => Entry::File {
+                name,
+                content: text.as_bytes(),
+            },
         })
         .collect();
     archive(&entries)
@@ -169,12 +209,26 @@ fn git_init(place: &Fixture, folder: &Path) -> Result<(), String> {
 /// Git, with nothing of this machine's own settings.
 fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<(), String> {
     let mut command = Command::new("git");
-    command.args(["-c", "init.defaultBranch=main", "-c", "core.hooksPath=/dev/null"]).args(args);
+    command
+        .args([
+            "-c",
+            "init.defaultBranch=main",
+            "-c",
+            "core.hooksPath=/dev/null",
+        ])
+        .args(args);
     command.current_dir(folder).env_clear().stdin(Stdio::null());
-    command.env("PATH", product::search_path()).env("HOME", place.value("@HOME@")).env("GIT_CONFIG_NOSYSTEM", "1");
-    let output = command.output().map_err(|err| format!("git cannot be started: {err}"))?;
+    command
+        .env("PATH", product::search_path())
+        .env("HOME", place.value("@HOME@"))
+        .env("GIT_CONFIG_NOSYSTEM", "1");
+    let output = command
+        .output()
+        .map_err(|err| format!("git cannot be started: {err}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    crate::holds(output.status.success(), || format!("git {}: {}", args.join(" "), said.trim()))
+    crate::holds(output.status.success(), || {
+        format!("git {}: {}", args.join(" "), said.trim())
+    })
 }
 
 fn listen(place: &mut Fixture, proto: &str) -> Result<(), String> {
@@ -210,8 +264,19 @@ fn listen(place: &mut Fixture, proto: &str) -> Result<(), String> {
 
 /// An operation after the case began: only what changes files.
 pub(crate) fn apply_later(place: &Fixture, op: &Value) -> Result<(), String> {
-    let known = ["file", "bytes", "dir", "replace_dir", "symlink", "hardlink", "fifo", "sparse"];
+    let known = [
+        "file",
+        "bytes",
+        "dir",
+        "replace_dir",
+        "symlink",
+        "hardlink",
+        "fifo",
+        "sparse",
+    ];
     let name = op["op"].as_str().unwrap_or_default();
-    crate::holds(known.contains(&name), || format!("`{name}` cannot be done after the case began"))?;
+    crate::holds(known.contains(&name), || {
+        format!("`{name}` cannot be done after the case began")
+    })?;
     apply_files(place, name, op)
 }

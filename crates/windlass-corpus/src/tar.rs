@@ -17,7 +17,9 @@ pub(crate) fn archive(entries: &[Entry<'_>]) -> Result<Vec<u8>, String> {
             Entry::Link { name, target } => (name, &[], b'2', target),
         };
         if name.len() > 100 || target.len() > 100 {
-            return Err(format!("the name {name} or its target is longer than an entry holds"));
+            return Err(format!(
+                "the name {name} or its target is longer than an entry holds"
+            ));
         }
         let mut header = [0_u8; BLOCK];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -48,14 +50,29 @@ mod tests {
 
     #[test]
     fn an_archive_is_what_tar_reads() {
-        let entries =
-            [Entry::Link { name: "l", target: "../../out" }, Entry::File { name: "../../out/pwned", content: b"x" }];
+        let entries = [
+            Entry::Link {
+                name: "l",
+                target: "../../out",
+            },
+            Entry::File {
+                name: "../../out/pwned",
+                content: b"x",
+            },
+        ];
         let bytes = archive(&entries).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tar");
         std::fs::write(&path, bytes).unwrap();
-        let said = std::process::Command::new("tar").arg("-tvf").arg(&path).output().unwrap();
+        let said = std::process::Command::new("tar")
+            .arg("-tvf")
+            .arg(&path)
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert!(text.contains("l -> ../../out") && text.contains("../../out/pwned"), "{text}");
+        assert!(
+            text.contains("l -> ../../out") && text.contains("../../out/pwned"),
+            "{text}"
+        );
     }
 }

@@ -37,8 +37,15 @@ pub(crate) fn run(
     watch: &Watch<'_>,
 ) -> Result<Ran, String> {
     let cannot = |err: &dyn std::fmt::Display| format!("no terminal: {err}");
-    let size = PtySize { rows: 30, cols: 100, pixel_width: 0, pixel_height: 0 };
-    let pair = native_pty_system().openpty(size).map_err(|err| cannot(&err))?;
+    let size = PtySize {
+        rows: 30,
+        cols: 100,
+        pixel_width: 0,
+        pixel_height: 0,
+    };
+    let pair = native_pty_system()
+        .openpty(size)
+        .map_err(|err| cannot(&err))?;
     let mut command = CommandBuilder::new(product.binary());
     command.args(args);
     command.cwd(&place.cwd);
@@ -51,11 +58,17 @@ pub(crate) fn run(
         command.env("NO_COLOR", "1");
     }
     let began = Instant::now();
-    let mut child = pair.slave.spawn_command(command).map_err(|err| cannot(&err))?;
+    let mut child = pair
+        .slave
+        .spawn_command(command)
+        .map_err(|err| cannot(&err))?;
     drop(pair.slave);
     let mut writer = pair.master.take_writer().map_err(|err| cannot(&err))?;
     let reader = pair.master.try_clone_reader().map_err(|err| cannot(&err))?;
-    let (screen, ended) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::<AtomicBool>::default());
+    let (screen, ended) = (
+        Arc::<Mutex<Vec<u8>>>::default(),
+        Arc::<AtomicBool>::default(),
+    );
     read(reader, screen.clone(), ended.clone());
     let pid = child.process_id().unwrap_or(0) as i32;
     let (mut ran, mut looked, mut answered) = (Ran::default(), 0, 0);
@@ -72,7 +85,9 @@ pub(crate) fn run(
             looked += at + PROMPT.len();
             answered += 1;
             (session.before_answer)()?;
-            let _ = writer.write_all(format!("{}\r", session.answer).as_bytes()).and_then(|()| writer.flush());
+            let _ = writer
+                .write_all(format!("{}\r", session.answer).as_bytes())
+                .and_then(|()| writer.flush());
         }
         if began.elapsed() > watch.deadline && !ran.overdue {
             ran.overdue = true;

@@ -151,36 +151,80 @@ pub(crate) struct Ground<'a> {
 
 impl Expected {
     /// Runs the task without a blow.
-    pub(crate) fn find(binary: &std::path::Path, template: &Template, place: Where) -> Result<Self> {
+    pub(crate) fn find(
+        binary: &std::path::Path,
+        template: &Template,
+        place: Where,
+    ) -> Result<Self> {
         let here = Place::new(binary, template)?;
         let ran = here.run(run_args(place), None)?;
         let said = || format!("{}{}", ran.out.lines().last().unwrap_or_default(), ran.err);
         if ran.code != Some(0) || !ran.left.is_empty() {
-            return Err(anyhow!("the run without a blow failed ({:?}, left {:?}): {}", ran.code, ran.left, said()));
+            return Err(anyhow!(
+                "the run without a blow failed ({:?}, left {:?}): {}",
+                ran.code,
+                ran.left,
+                said()
+            ));
         }
         let (logs, tree) = (here.logs()?, here.tree()?);
-        let log = logs.values().next().ok_or_else(|| anyhow!("the run without a blow has no log"))?;
+        let log = logs
+            .values()
+            .next()
+            .ok_or_else(|| anyhow!("the run without a blow has no log"))?;
         let folded = Folded::of(log, |text| here.neutral(text))?;
         here.next_day()?;
         for place in Where::ALL {
             here.run(next_args(place), None)?;
         }
         let shapes = here.shapes()?.into_keys().collect();
-        Ok(Self { ops: ran.ops, events: folded.events, tree, items: folded.items, shapes })
+        Ok(Self {
+            ops: ran.ops,
+            events: folded.events,
+            tree,
+            items: folded.items,
+            shapes,
+        })
     }
 }
 
 /// Does one case.
 pub(crate) fn run(case: Case, ground: &Ground<'_>) -> Result<Done> {
     let place = Place::new(ground.binary, ground.template)?;
-    let mut trial = Trial { case, place, ground, wrong: Vec::new(), interrupted: 0, resumes: 0 };
-    let ran = trial.place.run(run_args(case.place), Some(Blow { at: case.at, how: case.how }))?;
+    let mut trial = Trial {
+        case,
+        place,
+        ground,
+        wrong: Vec::new(),
+        interrupted: 0,
+        resumes: 0,
+    };
+    let ran = trial.place.run(
+        run_args(case.place),
+        Some(Blow {
+            at: case.at,
+            how: case.how,
+        }),
+    )?;
     trial.after_blow(&ran)?;
     trial.resume(&ran)?;
     trial.after_all()?;
-    let Trial { wrong, interrupted, resumes, place, .. } = trial;
+    let Trial {
+        wrong,
+        interrupted,
+        resumes,
+        place,
+        ..
+    } = trial;
     let kept = ground.keep.then(|| place.keep());
-    Ok(Done { case, hit: ran.hit, wrong, interrupted, resumes, kept })
+    Ok(Done {
+        case,
+        hit: ran.hit,
+        wrong,
+        interrupted,
+        resumes,
+        kept,
+    })
 }
 
 struct Trial<'a> {
@@ -202,14 +246,20 @@ impl Trial<'_> {
     fn after_blow(&mut self, ran: &Ran) -> Result<()> {
         self.processes(ran);
         let logs = self.place.logs()?;
-        let logged: String = logs.values().map(|log| String::from_utf8_lossy(whole_lines(log))).collect();
+        let logged: String = logs
+            .values()
+            .map(|log| String::from_utf8_lossy(whole_lines(log)))
+            .collect();
         let logged: std::collections::BTreeSet<&str> = logged.lines().collect();
         let shown = ran.out.lines().filter(|line| {
             let event: Value = serde_json::from_str(line).unwrap_or_default();
             event["seq"].is_u64() && event["kind"].is_string()
         });
         if let Some(lost) = shown.into_iter().find(|line| !logged.contains(line)) {
-            self.note(Wrong::Lost, format!("shown but not in the log: {}", short(lost)));
+            self.note(
+                Wrong::Lost,
+                format!("shown but not in the log: {}", short(lost)),
+            );
         }
         if ran.hit.is_some() && !self.case.how.kills() {
             self.is_clear(ran);
@@ -232,7 +282,9 @@ impl Trial<'_> {
 
     /// A disk that fails is an end with a code that says so and with words that name the reason, or no end at all.
     fn is_clear(&mut self, ran: &Ran) {
-        let (How::Fail(errno) | How::FailOnce(errno)) = self.case.how else { return };
+        let (How::Fail(errno) | How::FailOnce(errno)) = self.case.how else {
+            return;
+        };
         let reason = match errno {
             libc::ENOSPC => "no space",
             libc::EROFS => "read-only",
@@ -241,29 +293,48 @@ impl Trial<'_> {
         let said = format!("{}{}", ran.err, ran.out).to_lowercase();
         match ran.code {
             Some(0) => {}
-            Some(ASKED) => self.note(Wrong::Unclear, format!("exit code {ASKED} is for a question, and there is none")),
-            Some(code) if !CODES.contains(&code) => self.note(Wrong::Unclear, format!("exit code {code}")),
+            Some(ASKED) => self.note(
+                Wrong::Unclear,
+                format!("exit code {ASKED} is for a question, and there is none"),
+            ),
+            Some(code) if !CODES.contains(&code) => {
+                self.note(Wrong::Unclear, format!("exit code {code}"))
+            }
             Some(_) => {}
             None => self.note(Wrong::Unclear, "a signal ended it"),
         }
         if ran.code != Some(0) && !said.contains(reason) {
-            self.note(Wrong::Unclear, format!("`{reason}` is not in what it said: {}", short(&ran.err)));
+            self.note(
+                Wrong::Unclear,
+                format!("`{reason}` is not in what it said: {}", short(&ran.err)),
+            );
         }
     }
 
     /// While the disk still fails, what is there can be read.
     fn reads_are_served(&mut self, sessions: Vec<&str>) -> Result<()> {
-        let How::Fail(_) = self.case.how else { return Ok(()) };
-        let blow = Some(Blow { at: 1, how: self.case.how });
+        let How::Fail(_) = self.case.how else {
+            return Ok(());
+        };
+        let blow = Some(Blow {
+            at: 1,
+            how: self.case.how,
+        });
         for session in sessions {
-            for args in
-                [vec!["sessions", "show", session], vec!["sessions", "export", session], vec!["sessions", "list"]]
-            {
+            for args in [
+                vec!["sessions", "show", session],
+                vec!["sessions", "export", session],
+                vec!["sessions", "list"],
+            ] {
                 let ran = self.place.run(&args, blow)?;
                 if ran.code != Some(0) || ran.out.trim().is_empty() {
                     self.note(
                         Wrong::Unloadable,
-                        format!("{} while the disk fails: {}", args.join(" "), short(&ran.err)),
+                        format!(
+                            "{} while the disk fails: {}",
+                            args.join(" "),
+                            short(&ran.err)
+                        ),
                     );
                 }
             }
@@ -277,7 +348,10 @@ impl Trial<'_> {
         loop {
             let logs = self.place.logs()?;
             let newest = logs.iter().next_back();
-            let folded = match newest.map(|(_, log)| Folded::of(log, str::to_owned)).transpose() {
+            let folded = match newest
+                .map(|(_, log)| Folded::of(log, str::to_owned))
+                .transpose()
+            {
                 Ok(folded) => folded.unwrap_or_default(),
                 Err(err) => {
                     self.note(Wrong::Unloadable, format!("{err:#}"));
@@ -288,7 +362,11 @@ impl Trial<'_> {
                 return Ok(());
             }
             if self.resumes == MOST_RESUMES {
-                let why = format!("code {code:?}, outcome {:?}: {}", folded.outcome, short(&said));
+                let why = format!(
+                    "code {code:?}, outcome {:?}: {}",
+                    folded.outcome,
+                    short(&said)
+                );
                 self.note(Wrong::Unfinished, why);
                 return Ok(());
             }
@@ -298,7 +376,10 @@ impl Trial<'_> {
             for (id, before) in &logs {
                 let now = self.place.logs()?.remove(id).unwrap_or_default();
                 if !now.starts_with(whole_lines(before)) {
-                    self.note(Wrong::Lost, format!("resuming changed what the log of {id} said before"));
+                    self.note(
+                        Wrong::Lost,
+                        format!("resuming changed what the log of {id} said before"),
+                    );
                 }
             }
             let refused = ["cannot be read", "is not an event", "is missing, here is"];
@@ -311,11 +392,17 @@ impl Trial<'_> {
 
     /// One command: the kept copy if there is one, else the session, else the task from the beginning.
     fn go_on(&mut self, session: Option<&str>, begun: bool) -> Result<Ran> {
-        let Some(session) = session else { return self.place.run(run_args(self.case.place), None) };
+        let Some(session) = session else {
+            return self.place.run(run_args(self.case.place), None);
+        };
         let kept = self.place.run(["status", "--json"], None)?;
         let kept: Value = serde_json::from_str(&kept.out).unwrap_or_default();
         let kept = kept["kept"][0]["name"].as_str();
-        let mut args = vec!["resume", kept.unwrap_or(session), if begun { GO_ON } else { TASK }];
+        let mut args = vec![
+            "resume",
+            kept.unwrap_or(session),
+            if begun { GO_ON } else { TASK },
+        ];
         if self.case.place == Where::Isolated && kept.is_none() {
             args.push("--isolated");
         }
@@ -330,7 +417,10 @@ impl Trial<'_> {
     fn after_all(&mut self) -> Result<()> {
         let status = self.place.run(["status"], None)?;
         if status.code != Some(0) {
-            self.note(Wrong::Unclear, format!("status failed: {}", short(&status.err)));
+            self.note(
+                Wrong::Unclear,
+                format!("status failed: {}", short(&status.err)),
+            );
         }
         let logs = self.place.logs()?;
         for id in logs.keys() {
@@ -339,8 +429,12 @@ impl Trial<'_> {
                 self.note(Wrong::Unloadable, short(&shown.err));
             }
         }
-        let Some((_, log)) = logs.iter().next_back() else { return Ok(()) };
-        let Ok(folded) = Folded::of(log, |text| self.place.neutral(text)) else { return Ok(()) };
+        let Some((_, log)) = logs.iter().next_back() else {
+            return Ok(());
+        };
+        let Ok(folded) = Folded::of(log, |text| self.place.neutral(text)) else {
+            return Ok(());
+        };
         self.interrupted = folded.interrupted;
         for (id, times) in folded.started.iter().filter(|(_, times)| **times > 1) {
             self.note(Wrong::Twice, format!("{id} was started {times} times"));
@@ -361,28 +455,50 @@ impl Trial<'_> {
         for place in Where::ALL {
             let ran = self.place.run(next_args(place), None)?;
             if ran.code != Some(0) {
-                self.note(Wrong::Unfinished, format!("the run of the next day failed: {}", short(&ran.err)));
+                self.note(
+                    Wrong::Unfinished,
+                    format!("the run of the next day failed: {}", short(&ran.err)),
+                );
             }
         }
         let (shapes, expected) = (self.place.shapes()?, self.ground.expected);
-        let left: Vec<_> = shapes.keys().filter(|shape| !expected.shapes.contains(shape)).collect();
+        let left: Vec<_> = shapes
+            .keys()
+            .filter(|shape| !expected.shapes.contains(shape))
+            .collect();
         // Kept for the person on purpose: what a repair of a log sets aside, and the list of mended landings.
         let meant = |shape: &str| shape.contains("events.jsonl.") || shape == "data/undo/recovered";
-        for shape in left.into_iter().filter(|shape| !meant(shape)).take(MOST_TOLD) {
+        for shape in left
+            .into_iter()
+            .filter(|shape| !meant(shape))
+            .take(MOST_TOLD)
+        {
             self.note(Wrong::LeftFiles, shape.clone());
         }
         Ok(())
     }
 }
 
-const OPTIONS: [&str; 8] =
-    ["--script", "../script.toml", "--approval", "auto", "--output-format", "stream-json", "--max-steps", "100"];
+const OPTIONS: [&str; 8] = [
+    "--script",
+    "../script.toml",
+    "--approval",
+    "auto",
+    "--output-format",
+    "stream-json",
+    "--max-steps",
+    "100",
+];
 /// Isolated, something is checked before it lands.
 const CHECKED: [&str; 3] = ["--validate", "test -s steps.log", "--allow-no-changes"];
 
 fn run_args(place: Where) -> Vec<&'static str> {
     let mut args = vec!["run", TASK];
-    args.push(if place == Where::InPlace { "--in-place" } else { "--isolated" });
+    args.push(if place == Where::InPlace {
+        "--in-place"
+    } else {
+        "--isolated"
+    });
     args.extend(OPTIONS);
     if place == Where::Isolated {
         args.extend(CHECKED);
@@ -392,17 +508,40 @@ fn run_args(place: Where) -> Vec<&'static str> {
 
 /// A little more work, on another day.
 fn next_args(place: Where) -> Vec<&'static str> {
-    let place = if place == Where::InPlace { "--in-place" } else { "--isolated" };
-    vec!["run", "A little more.", place, "--script", "../next.toml", "--approval", "auto", "--validate", "none"]
+    let place = if place == Where::InPlace {
+        "--in-place"
+    } else {
+        "--isolated"
+    };
+    vec![
+        "run",
+        "A little more.",
+        place,
+        "--script",
+        "../next.toml",
+        "--approval",
+        "auto",
+        "--validate",
+        "none",
+    ]
 }
 
 fn tree_difference(expected: &Tree, got: &Tree) -> Vec<String> {
-    let missing = expected.iter().filter_map(|(path, want)| match got.get(path) {
-        None => Some(format!("{path} is missing")),
-        Some(have) if have != want => Some(format!("{path}: expected {}, found {}", short(want), short(have))),
-        Some(_) => None,
-    });
-    let more = got.keys().filter(|path| !expected.contains_key(*path)).map(|path| format!("{path} is too much"));
+    let missing = expected
+        .iter()
+        .filter_map(|(path, want)| match got.get(path) {
+            None => Some(format!("{path} is missing")),
+            Some(have) if have != want => Some(format!(
+                "{path}: expected {}, found {}",
+                short(want),
+                short(have)
+            )),
+            Some(_) => None,
+        });
+    let more = got
+        .keys()
+        .filter(|path| !expected.contains_key(*path))
+        .map(|path| format!("{path} is too much"));
     missing.chain(more).take(MOST_TOLD).collect()
 }
 

@@ -15,7 +15,11 @@ pub(crate) enum Item {
     Words(String),
     /// A call by the step it is for, and its result; none when it failed or was interrupted, and was seen to have
     /// happened.
-    Call { step: String, call: String, result: Option<String> },
+    Call {
+        step: String,
+        call: String,
+        result: Option<String>,
+    },
 }
 
 /// Everything one log says.
@@ -35,7 +39,10 @@ pub(crate) struct Folded {
 
 /// The lines that are whole.
 pub(crate) fn whole_lines(log: &[u8]) -> &[u8] {
-    let end = log.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let end = log
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
     &log[..end]
 }
 
@@ -45,7 +52,8 @@ impl Folded {
         let mut folded = Self::default();
         let text = std::str::from_utf8(whole_lines(log)).context("the log is no text")?;
         for (at, line) in text.lines().enumerate() {
-            let event: Value = serde_json::from_str(line).with_context(|| format!("line {} is no event", at + 1))?;
+            let event: Value = serde_json::from_str(line)
+                .with_context(|| format!("line {} is no event", at + 1))?;
             folded.events += 1;
             folded.take(&event, &neutral);
         }
@@ -59,7 +67,12 @@ impl Folded {
                 self.said(&event["data"]["prompt"], neutral);
             }
             "said" => self.said(&event["data"]["message"], neutral),
-            "call_started" => *self.started.entry(text(&event["data"]["call"]["id"])).or_default() += 1,
+            "call_started" => {
+                *self
+                    .started
+                    .entry(text(&event["data"]["call"]["id"]))
+                    .or_default() += 1
+            }
             "call_finished" => self.finished(&event["data"]["result"], neutral),
             "run_finished" => self.outcome = Some(text(&event["data"]["outcome"]["is"])),
             _ => {}
@@ -67,10 +80,22 @@ impl Folded {
     }
 
     fn said(&mut self, message: &Value, neutral: &impl Fn(&str) -> String) {
-        let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let words: String = parts.iter().filter_map(|part| part["data"]["text"].as_str()).collect();
-        let calls: Vec<&Value> = parts.iter().filter(|part| part["type"] == "call").map(|part| &part["data"]).collect();
-        let repeats = calls.iter().any(|call| key(&text(&call["id"])).is_none_or(|(_, first)| !first));
+        let parts = message["parts"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let words: String = parts
+            .iter()
+            .filter_map(|part| part["data"]["text"].as_str())
+            .collect();
+        let calls: Vec<&Value> = parts
+            .iter()
+            .filter(|part| part["type"] == "call")
+            .map(|part| &part["data"])
+            .collect();
+        let repeats = calls
+            .iter()
+            .any(|call| key(&text(&call["id"])).is_none_or(|(_, first)| !first));
         // What the engine says, what a person says to go on, and last words that were asked for again.
         let added = message["origin"] == "engine" || words == GO_ON || repeats;
         if !added && !words.is_empty() && self.items.last() != Some(&Item::Words(words.clone())) {
@@ -79,7 +104,11 @@ impl Folded {
         for call in calls {
             if let Some((step, true)) = key(&text(&call["id"])) {
                 let call = neutral(&format!("{} {}", text(&call["name"]), call["args"]));
-                self.items.push(Item::Call { step, call, result: None });
+                self.items.push(Item::Call {
+                    step,
+                    call,
+                    result: None,
+                });
             }
         }
     }
@@ -93,10 +122,14 @@ impl Folded {
             self.interrupted += 1;
             return;
         }
-        let Some((wanted, _)) = key(&text(&told["id"])) else { return };
+        let Some((wanted, _)) = key(&text(&told["id"])) else {
+            return;
+        };
         if told["error"].is_null()
-            && let Some(Item::Call { result, .. }) =
-                self.items.iter_mut().find(|item| matches!(item, Item::Call { step, .. } if *step == wanted))
+            && let Some(Item::Call { result, .. }) = self
+                .items
+                .iter_mut()
+                .find(|item| matches!(item, Item::Call { step, .. } if *step == wanted))
         {
             *result = Some(neutral(&text(&told["text"])));
         }
@@ -120,10 +153,22 @@ fn text(value: &Value) -> String {
 /// The first difference that an interruption does not explain.
 pub(crate) fn difference(expected: &[Item], got: &[Item]) -> Option<String> {
     let same = |want: &Item, have: &Item| match (want, have) {
-        (Item::Call { step: a, call: b, .. }, Item::Call { step, call, result: None }) => (a, b) == (step, call),
+        (
+            Item::Call {
+                step: a, call: b, ..
+            },
+            Item::Call {
+                step,
+                call,
+                result: None,
+            },
+        ) => (a, b) == (step, call),
         _ => want == have,
     };
-    let wrong = expected.iter().zip(got).find(|(want, have)| !same(want, have));
+    let wrong = expected
+        .iter()
+        .zip(got)
+        .find(|(want, have)| !same(want, have));
     if let Some((want, have)) = wrong {
         return Some(format!("expected {want:?}, found {have:?}"));
     }
@@ -166,7 +211,12 @@ mod tests {
     fn check(parts: &[&str], expect: Option<&str>) {
         let why = difference(&folded(&[FIRST, DONE, END]).items, &folded(parts).items);
         assert_eq!(why.is_some(), expect.is_some(), "{why:?}");
-        assert!(why.as_deref().unwrap_or_default().contains(expect.unwrap_or_default()), "{why:?}");
+        assert!(
+            why.as_deref()
+                .unwrap_or_default()
+                .contains(expect.unwrap_or_default()),
+            "{why:?}"
+        );
     }
 
     #[test]
@@ -175,17 +225,36 @@ mod tests {
         check(&[FIRST, CUT, AGAIN, END], None);
         check(&[FIRST, CUT, END], None);
         check(&[FIRST, DONE], Some("Words(\"Done.\") is missing"));
-        check(&[FIRST, DONE, &END.replace("Done.", "Gone.")], Some("found Words(\"Gone.\")"));
+        check(
+            &[FIRST, DONE, &END.replace("Done.", "Gone.")],
+            Some("found Words(\"Gone.\")"),
+        );
         check(&[FIRST, &DONE.replace("fine", "other"), END], Some("other"));
-        check(&[FIRST, DONE, &AGAIN.replace("call-1-1-2", "call-2-1"), END], Some("Once more."));
+        check(
+            &[FIRST, DONE, &AGAIN.replace("call-1-1-2", "call-2-1"), END],
+            Some("Once more."),
+        );
     }
 
     #[test]
     fn starts_and_outcomes_are_counted() {
-        let cut =
-            folded(&[FIRST, CUT, "{\"kind\":\"call_started\",\"data\":{\"call\":{\"id\":\"call-1-1\"}}}\n{\"half\":"]);
-        assert_eq!((cut.started["call-1-1"], cut.interrupted, cut.outcome.as_deref()), (2, 1, None));
-        assert_eq!(folded(&[FIRST, DONE, END]).outcome.as_deref(), Some("completed"));
+        let cut = folded(&[
+            FIRST,
+            CUT,
+            "{\"kind\":\"call_started\",\"data\":{\"call\":{\"id\":\"call-1-1\"}}}\n{\"half\":",
+        ]);
+        assert_eq!(
+            (
+                cut.started["call-1-1"],
+                cut.interrupted,
+                cut.outcome.as_deref()
+            ),
+            (2, 1, None)
+        );
+        assert_eq!(
+            folded(&[FIRST, DONE, END]).outcome.as_deref(),
+            Some("completed")
+        );
         assert!(Folded::of(b"no event\n", str::to_owned).is_err());
     }
 }

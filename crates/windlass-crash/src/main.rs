@@ -12,6 +12,8 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(target_os = "linux"))]
 fn main() -> std::process::ExitCode {
-    eprintln!("error: the crash harness needs Linux: no other kernel asks a supervisor before system calls");
+    eprintln!(
+        "error: the crash harness needs Linux: no other kernel asks a supervisor before system calls"
+    );
     std::process::ExitCode::FAILURE
 }

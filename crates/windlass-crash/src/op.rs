@@ -88,7 +88,12 @@ const CALLS: &[(i64, &str, Kind, Names)] = &[
     (libc::SYS_writev, "writev", Kind::Write, Handle(0)),
     (libc::SYS_pwritev, "pwritev", Kind::Write, Handle(0)),
     (libc::SYS_pwritev2, "pwritev2", Kind::Write, Handle(0)),
-    (libc::SYS_copy_file_range, "copy_file_range", Kind::Write, Handle(2)),
+    (
+        libc::SYS_copy_file_range,
+        "copy_file_range",
+        Kind::Write,
+        Handle(2),
+    ),
     (libc::SYS_sendfile, "sendfile", Kind::Write, Handle(0)),
     (libc::SYS_fallocate, "fallocate", Kind::Truncate, Handle(0)),
     (libc::SYS_ftruncate, "ftruncate", Kind::Truncate, Handle(0)),
@@ -97,7 +102,12 @@ const CALLS: &[(i64, &str, Kind, Names)] = &[
     (libc::SYS_fdatasync, "fdatasync", Kind::Sync, Handle(0)),
     (libc::SYS_syncfs, "syncfs", Kind::Sync, Handle(0)),
     (libc::SYS_renameat, "renameat", Kind::Rename, Beneath(2, 3)),
-    (libc::SYS_renameat2, "renameat2", Kind::Rename, Beneath(2, 3)),
+    (
+        libc::SYS_renameat2,
+        "renameat2",
+        Kind::Rename,
+        Beneath(2, 3),
+    ),
     (libc::SYS_linkat, "linkat", Kind::Link, Beneath(2, 3)),
     (libc::SYS_symlinkat, "symlinkat", Kind::Link, Beneath(1, 2)),
     (libc::SYS_unlinkat, "unlinkat", Kind::Unlink, Beneath(0, 1)),
@@ -139,18 +149,26 @@ const PATH_MAX: usize = 4096;
 /// The numbers of the calls that the kernel asks about whatever their arguments are.
 pub(crate) fn always() -> Vec<i64> {
     let by_bits = |call: i64| OPENS.iter().any(|(open, ..)| *open == call);
-    CALLS.iter().map(|(number, ..)| *number).filter(|number| !by_bits(*number)).collect()
+    CALLS
+        .iter()
+        .map(|(number, ..)| *number)
+        .filter(|number| !by_bits(*number))
+        .collect()
 }
 
 /// What the kernel asks about.
 pub(crate) fn asked(always: &[i64]) -> Asked<'_> {
-    Asked { always, with_bits: OPENS }
+    Asked {
+        always,
+        with_bits: OPENS,
+    }
 }
 
 impl Op {
     /// The operation behind a call; none when it is about no file: a pipe, a socket, a device, the kernel's own.
     pub(crate) fn of(notice: &Notice) -> Option<Self> {
-        let (number, call, kind, names) = *CALLS.iter().find(|(number, ..)| *number == notice.number)?;
+        let (number, call, kind, names) =
+            *CALLS.iter().find(|(number, ..)| *number == notice.number)?;
         let (caller, args) = (notice.thread, &notice.args);
         if number == libc::SYS_openat2 && word_at(caller, args[2])? & MAKES == 0 {
             return None;
@@ -160,10 +178,17 @@ impl Op {
             Path(at) => join("", &text_at(caller, args[at])?),
             Beneath(dir, at) => {
                 let path = text_at(caller, args[at])?;
-                if path.starts_with('/') { path } else { join(&directory(caller, args[dir])?, &path) }
+                if path.starts_with('/') {
+                    path
+                } else {
+                    join(&directory(caller, args[dir])?, &path)
+                }
             }
         };
-        let is_file = path.starts_with('/') && !["/dev/", "/proc/", "/sys/"].iter().any(|not| path.starts_with(not));
+        let is_file = path.starts_with('/')
+            && !["/dev/", "/proc/", "/sys/"]
+                .iter()
+                .any(|not| path.starts_with(not));
         is_file.then_some(Self { kind, call, path })
     }
 }
@@ -187,7 +212,11 @@ fn directory(caller: u32, fd: u64) -> Option<String> {
     if fd as i32 != libc::AT_FDCWD {
         return handle(caller, fd);
     }
-    std::fs::read_link(format!("/proc/{caller}/cwd")).ok()?.into_os_string().into_string().ok()
+    std::fs::read_link(format!("/proc/{caller}/cwd"))
+        .ok()?
+        .into_os_string()
+        .into_string()
+        .ok()
 }
 
 /// Bytes of the caller's memory; fewer where it ends.
@@ -221,7 +250,9 @@ fn text_at(caller: u32, at: u64) -> Option<String> {
         let first = bytes.len().min(to_page);
         let mut got = file.read_at(&mut bytes[..first], at).ok()?;
         if got == first && first < bytes.len() {
-            got += file.read_at(&mut bytes[first..], at + first as u64).unwrap_or(0);
+            got += file
+                .read_at(&mut bytes[first..], at + first as u64)
+                .unwrap_or(0);
         }
         if let Some(end) = bytes[..got].iter().position(|byte| *byte == 0) {
             bytes.truncate(end);

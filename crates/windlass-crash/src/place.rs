@@ -32,9 +32,22 @@ impl Template {
         }
         let git = |args: &[&str]| -> Result<()> {
             let mut command = Command::new("git");
-            command.args(["-c", "user.name=A Person", "-c", "user.email=person@example.invalid"]).args(args);
-            command.current_dir(dir.path()).env("HOME", dir.path()).env("GIT_CONFIG_NOSYSTEM", "1");
-            let ended = command.stdout(Stdio::null()).status().context("git could not be started")?;
+            command
+                .args([
+                    "-c",
+                    "user.name=A Person",
+                    "-c",
+                    "user.email=person@example.invalid",
+                ])
+                .args(args);
+            command
+                .current_dir(dir.path())
+                .env("HOME", dir.path())
+                .env("GIT_CONFIG_NOSYSTEM", "1");
+            let ended = command
+                .stdout(Stdio::null())
+                .status()
+                .context("git could not be started")?;
             ensure!(ended.success(), "git {} failed", args.join(" "));
             Ok(())
         };
@@ -68,24 +81,35 @@ pub(crate) type Tree = BTreeMap<String, String>;
 
 impl Place {
     pub(crate) fn new(binary: &Path, template: &Template) -> Result<Self> {
-        let dir = TempDir::with_prefix("windlass-crash-").context("no scratch directory can be made")?;
+        let dir =
+            TempDir::with_prefix("windlass-crash-").context("no scratch directory can be made")?;
         for name in ["home", "tmp", "said"] {
             std::fs::create_dir(dir.path().join(name))?;
         }
-        std::fs::write(dir.path().join("script.toml"), work::script(template.wide_patches))?;
+        std::fs::write(
+            dir.path().join("script.toml"),
+            work::script(template.wide_patches),
+        )?;
         std::fs::write(dir.path().join("next.toml"), work::NEXT)?;
         copy(template.dir.path(), &dir.path().join("project"))?;
-        Ok(Self { dir, binary: binary.to_owned() })
+        Ok(Self {
+            dir,
+            binary: binary.to_owned(),
+        })
     }
 
     /// Makes everything that is kept two days older.
     pub(crate) fn next_day(&self) -> Result<()> {
         let then = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
-        let Ok(data) = self.data().canonicalize() else { return Ok(()) };
+        let Ok(data) = self.data().canonicalize() else {
+            return Ok(());
+        };
         walk(&data, "", &mut |_, full| {
             // Setting the time of a file leaves the times of its directories alone.
             for path in full.ancestors().take_while(|path| path.starts_with(&data)) {
-                if std::fs::symlink_metadata(path).is_ok_and(|about| about.is_file() || about.is_dir()) {
+                if std::fs::symlink_metadata(path)
+                    .is_ok_and(|about| about.is_file() || about.is_dir())
+                {
                     std::fs::File::open(path)?.set_modified(then)?;
                 }
             }
@@ -108,18 +132,36 @@ impl Place {
     }
 
     /// Runs the binary in the project, with a blow or without.
-    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, blow: Option<Blow>) -> Result<Ran> {
+    pub(crate) fn run<S: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+        blow: Option<Blow>,
+    ) -> Result<Ran> {
         let base = self.dir.path();
         let said = base.join("said");
         let (out, err) = (said.join("out"), said.join("err"));
         let mut command = Command::new(&self.binary);
         command.args(args).current_dir(self.project()).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
-        command.env("HOME", base.join("home")).env("TMPDIR", base.join("tmp"));
-        command.envs([("LANG", "C.UTF-8"), ("GIT_CONFIG_NOSYSTEM", "1"), ("NO_COLOR", "1")]);
-        command.stdin(Stdio::null()).stdout(std::fs::File::create(&out)?).stderr(std::fs::File::create(&err)?);
+        command.env(
+            "PATH",
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+        );
+        command
+            .env("HOME", base.join("home"))
+            .env("TMPDIR", base.join("tmp"));
+        command.envs([
+            ("LANG", "C.UTF-8"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("NO_COLOR", "1"),
+        ]);
+        command
+            .stdin(Stdio::null())
+            .stdout(std::fs::File::create(&out)?)
+            .stderr(std::fs::File::create(&err)?);
         let seen = supervise::run(&mut command, &said, blow)?;
-        let text = |path: &Path| Ok::<_, std::io::Error>(String::from_utf8_lossy(&std::fs::read(path)?).into_owned());
+        let text = |path: &Path| {
+            Ok::<_, std::io::Error>(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+        };
         Ok(Ran {
             code: seen.status.code(),
             out: text(&out)?,
@@ -137,7 +179,10 @@ impl Place {
     }
 
     fn neutral_op(&self, op: Op) -> Op {
-        Op { path: self.neutral(&op.path), ..op }
+        Op {
+            path: self.neutral(&op.path),
+            ..op
+        }
     }
 
     /// The project's files. Of the repository only what must not be there: a lock that was left.
@@ -148,9 +193,16 @@ impl Place {
                 return Ok(());
             }
             let about = std::fs::symlink_metadata(full)?;
-            let bytes = if about.is_file() { std::fs::read(full)? } else { Vec::new() };
+            let bytes = if about.is_file() {
+                std::fs::read(full)?
+            } else {
+                Vec::new()
+            };
             let rights = about.permissions().mode() & 0o7777;
-            tree.insert(path.to_owned(), format!("{rights:o} {}", String::from_utf8_lossy(&bytes)));
+            tree.insert(
+                path.to_owned(),
+                format!("{rights:o} {}", String::from_utf8_lossy(&bytes)),
+            );
             Ok(())
         })?;
         Ok(tree)
@@ -164,11 +216,13 @@ impl Place {
                 walk(&root, "", &mut |path, full| {
                     // A process that dies before the first event leaves the folder of a session that never was; it
                     // takes no room, and every list passes over it.
-                    let never_begun = path.split_once('/').is_some_and(|(top, _)| top == "sessions")
-                        && full
-                            .ancestors()
-                            .take(2)
-                            .all(|dir| std::fs::metadata(dir.join("events.jsonl")).map_or(0, |log| log.len()) == 0);
+                    let never_begun = path
+                        .split_once('/')
+                        .is_some_and(|(top, _)| top == "sessions")
+                        && full.ancestors().take(2).all(|dir| {
+                            std::fs::metadata(dir.join("events.jsonl")).map_or(0, |log| log.len())
+                                == 0
+                        });
                     if never_begun {
                         return Ok(());
                     }
@@ -206,7 +260,10 @@ fn shape(path: &str) -> String {
         "undo" => at >= 2 && names[at] != "lock",
         _ => false,
     };
-    let shaped = names.iter().enumerate().map(|(at, name)| if drawn(at) { "*" } else { name });
+    let shaped = names
+        .iter()
+        .enumerate()
+        .map(|(at, name)| if drawn(at) { "*" } else { name });
     shaped.collect::<Vec<_>>().join("/")
 }
 
@@ -216,7 +273,8 @@ fn walk(dir: &Path, below: &str, each: &mut impl FnMut(&str, &Path) -> Result<()
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = format!("{below}{}", entry.file_name().to_string_lossy());
-        let is_full = entry.file_type()?.is_dir() && std::fs::read_dir(entry.path())?.next().is_some();
+        let is_full =
+            entry.file_type()?.is_dir() && std::fs::read_dir(entry.path())?.next().is_some();
         if is_full {
             walk(&entry.path(), &format!("{path}/"), each)?;
         } else {

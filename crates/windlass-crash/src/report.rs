@@ -42,7 +42,17 @@ pub struct Report {
 impl Row {
     pub(crate) fn new(place: Where, how: How, events: usize, ops: BTreeMap<Kind, usize>) -> Self {
         let (struck, wrong) = (BTreeMap::new(), BTreeMap::new());
-        Self { place, how, events, ops, struck, interrupted: 0, resumes: 0, wrong, took: Duration::ZERO }
+        Self {
+            place,
+            how,
+            events,
+            ops,
+            struck,
+            interrupted: 0,
+            resumes: 0,
+            wrong,
+            took: Duration::ZERO,
+        }
     }
 
     pub(crate) fn take(&mut self, done: &Done) {
@@ -68,16 +78,24 @@ impl Row {
 
 impl Report {
     pub(crate) fn fail(&mut self, done: &Done) {
-        let hit = done.hit.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
+        let hit = done
+            .hit
+            .as_ref()
+            .map_or_else(|| "nothing".to_owned(), ToString::to_string);
         for (wrong, why) in &done.wrong {
-            self.failures.push((done.case, format!("{}: {why} (struck: {hit})", wrong.word())));
+            self.failures.push((
+                done.case,
+                format!("{}: {why} (struck: {hit})", wrong.word()),
+            ));
         }
     }
 
     /// The tables, as Markdown.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = String::from("| place | blow | events | operations | blows | resumes | marked interrupted |");
+        let mut text = String::from(
+            "| place | blow | events | operations | blows | resumes | marked interrupted |",
+        );
         for wrong in Wrong::ALL {
             text.push_str(&format!(" {} |", wrong.word()));
         }
@@ -85,20 +103,38 @@ impl Report {
         text.push_str(&"---:|".repeat(6 + Wrong::ALL.len()));
         for row in &self.rows {
             let ops: usize = row.ops.values().sum();
-            text.push_str(&format!("\n| {} | {} | {} |", row.place.word(), row.how.word(), row.events));
-            text.push_str(&format!(" {ops} | {} | {} | {} |", row.blows(), row.resumes, row.interrupted));
+            text.push_str(&format!(
+                "\n| {} | {} | {} |",
+                row.place.word(),
+                row.how.word(),
+                row.events
+            ));
+            text.push_str(&format!(
+                " {ops} | {} | {} | {} |",
+                row.blows(),
+                row.resumes,
+                row.interrupted
+            ));
             for wrong in Wrong::ALL {
-                text.push_str(&format!(" {} |", row.wrong.get(&wrong).copied().unwrap_or(0)));
+                text.push_str(&format!(
+                    " {} |",
+                    row.wrong.get(&wrong).copied().unwrap_or(0)
+                ));
             }
             text.push_str(&format!(" {:.0} s |", row.took.as_secs_f64()));
         }
         text.push_str("\n\n| place | blow |");
-        Kind::ALL.iter().for_each(|kind| text.push_str(&format!(" {} |", kind.word())));
+        Kind::ALL
+            .iter()
+            .for_each(|kind| text.push_str(&format!(" {} |", kind.word())));
         text.push_str(&format!("\n|---|---|{}", "---:|".repeat(Kind::ALL.len())));
         for row in &self.rows {
             text.push_str(&format!("\n| {} | {} |", row.place.word(), row.how.word()));
             for kind in Kind::ALL {
-                let (struck, ops) = (row.struck.get(&kind).unwrap_or(&0), row.ops.get(&kind).unwrap_or(&0));
+                let (struck, ops) = (
+                    row.struck.get(&kind).unwrap_or(&0),
+                    row.ops.get(&kind).unwrap_or(&0),
+                );
                 text.push_str(&format!(" {struck} of {ops} |"));
             }
         }

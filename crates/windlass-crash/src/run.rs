@@ -64,18 +64,33 @@ pub enum Told<'a> {
 /// Does everything; `tell` hears of each case as soon as it is over.
 pub fn run(options: &Options, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<Report> {
     // The whole path: runs start in other directories, and what cannot be started must show here.
-    let binary = options.binary.canonicalize().with_context(|| format!("no binary at {}", options.binary.display()))?;
+    let binary = options
+        .binary
+        .canonicalize()
+        .with_context(|| format!("no binary at {}", options.binary.display()))?;
     let runs = rustix::fs::access(&binary, rustix::fs::Access::EXEC_OK).is_ok() && binary.is_file();
-    ensure!(runs, "{} is no program that can be started", binary.display());
+    ensure!(
+        runs,
+        "{} is no program that can be started",
+        binary.display()
+    );
     let template = Template::new(options.wide_patches)?;
     let mut report = Report::default();
     for &place in &options.places {
         let expected = Expected::find(&binary, &template, place)?;
-        let ground = Ground { binary: &binary, template: &template, expected: &expected, keep: options.keep };
+        let ground = Ground {
+            binary: &binary,
+            template: &template,
+            expected: &expected,
+            keep: options.keep,
+        };
         for &how in &options.hows {
             let began = Instant::now();
             let mut ops: BTreeMap<Kind, usize> = BTreeMap::new();
-            expected.ops.iter().for_each(|op| *ops.entry(op.kind).or_default() += 1);
+            expected
+                .ops
+                .iter()
+                .for_each(|op| *ops.entry(op.kind).or_default() += 1);
             let mut row = Row::new(place, how, expected.events, ops);
             for done in blows(options, place, how, &ground, tell)? {
                 row.take(&done);
@@ -85,7 +100,9 @@ pub fn run(options: &Options, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<Report
             report.rows.push(row);
         }
     }
-    report.failures.sort_by_key(|(case, _)| (case.place.word(), case.how.word(), case.at));
+    report
+        .failures
+        .sort_by_key(|(case, _)| (case.place.word(), case.how.word(), case.at));
     Ok(report)
 }
 
@@ -113,9 +130,15 @@ fn blows(
                 if done.hit.is_none() {
                     over.fetch_min(at, Ordering::SeqCst);
                 }
-                tell(Told::Over(nth + 1, wanted.as_ref().map_or(ground.expected.ops.len(), Vec::len)));
+                tell(Told::Over(
+                    nth + 1,
+                    wanted.as_ref().map_or(ground.expected.ops.len(), Vec::len),
+                ));
                 if let Some(kept) = &done.kept {
-                    tell(Told::Wrong(&done.case, format!("kept in {}", kept.display())));
+                    tell(Told::Wrong(
+                        &done.case,
+                        format!("kept in {}", kept.display()),
+                    ));
                 }
                 for (wrong, why) in &done.wrong {
                     tell(Told::Wrong(&done.case, format!("{}: {why}", wrong.word())));
@@ -123,7 +146,9 @@ fn blows(
             } else {
                 over.store(0, Ordering::SeqCst);
             }
-            all.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+            all.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(done);
         }
     };
     std::thread::scope(|scope| {
@@ -131,7 +156,10 @@ fn blows(
             scope.spawn(work);
         }
     });
-    all.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
+    all.into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .into_iter()
+        .collect()
 }
 
 /// The numbers of the operations to strike, counted from 1; none for all.
@@ -151,7 +179,9 @@ fn picked(pick: Pick, ops: &[Op]) -> Option<Vec<usize>> {
 /// One of each kind on each kind of file, the last ones, and then by the seed until there are enough.
 fn sample(most: usize, seed: u64, ops: &[Op]) -> Vec<usize> {
     let mut seen = BTreeSet::new();
-    let mut chosen: BTreeSet<usize> = (ops.len().saturating_sub(LAST)..ops.len()).map(|at| at + 1).collect();
+    let mut chosen: BTreeSet<usize> = (ops.len().saturating_sub(LAST)..ops.len())
+        .map(|at| at + 1)
+        .collect();
     // From the end, so that the beginning, which every run shares, does not take all the places.
     for (at, op) in ops.iter().enumerate().rev() {
         if seen.insert((op.kind, class(&op.path))) {
@@ -181,7 +211,10 @@ fn class(path: &str) -> &'static str {
         ("~/project", "project"),
         ("~/home", "home"),
     ];
-    classes.iter().find(|(part, _)| path.contains(part)).map_or("copy", |(_, class)| class)
+    classes
+        .iter()
+        .find(|(part, _)| path.contains(part))
+        .map_or("copy", |(_, class)| class)
 }
 
 #[cfg(test)]
@@ -190,16 +223,28 @@ mod tests {
 
     #[test]
     fn a_sample_holds_each_kind_and_the_last_and_is_the_same_every_time() {
-        let op = |kind, path: &str| Op { kind, call: "call", path: path.to_owned() };
+        let op = |kind, path: &str| Op {
+            kind,
+            call: "call",
+            path: path.to_owned(),
+        };
         let mut ops = vec![op(Kind::Write, "~/home/a/sessions/x/events.jsonl"); 50];
         ops[20] = op(Kind::Rename, "~/project/a");
         ops[21] = op(Kind::Write, "~/project/a");
         let chosen = sample(10, 1, &ops);
         assert_eq!(chosen.len(), 10);
-        assert!([21, 22, 47, 48, 49, 50].iter().all(|at| chosen.contains(at)), "{chosen:?}");
+        assert!(
+            [21, 22, 47, 48, 49, 50]
+                .iter()
+                .all(|at| chosen.contains(at)),
+            "{chosen:?}"
+        );
         assert_eq!(chosen, sample(10, 1, &ops));
         assert_ne!(chosen, sample(10, 2, &ops));
         assert_eq!(picked(Pick::Every(20, 5), &ops), Some(vec![6, 26, 46]));
-        assert_eq!((picked(Pick::Only(7), &ops), picked(Pick::All, &ops)), (Some(vec![7]), None));
+        assert_eq!(
+            (picked(Pick::Only(7), &ops), picked(Pick::All, &ops)),
+            (Some(vec![7]), None)
+        );
     }
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -71,8 +72,10 @@ impl Listener {
     /// Waits for the next call, but not longer than this.
     pub(crate) fn next(&self, wait: Duration) -> io::Result<Came> {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
-        let wait =
-            Timespec { tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: wait.subsec_nanos().into() };
+        let wait = Timespec {
+            tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
         match poll(&mut polled, Some(&wait)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Came::Nothing),
             Ok(_) => {}
@@ -80,12 +83,22 @@ impl Listener {
         }
         let flags = polled[0].revents();
         if !flags.contains(PollFlags::IN) {
-            return Ok(if flags.contains(PollFlags::HUP) { Came::Over } else { Came::Nothing });
+            return Ok(if flags.contains(PollFlags::HUP) {
+                Came::Over
+            } else {
+                Came::Nothing
+            });
         }
         // SAFETY: the kernel wants it all zero, and every field is a number.
         let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the request takes exactly this structure, which lives for the whole call.
-        let got = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notice) };
+        let got = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_RECV,
+                &raw mut notice,
+            )
+        };
         if got < 0 {
             let err = io::Error::last_os_error();
             // The caller ended between the poll and here.
@@ -93,7 +106,12 @@ impl Listener {
             return if gone { Ok(Came::Nothing) } else { Err(err) };
         }
         let libc::seccomp_notif { id, pid, data, .. } = notice;
-        Ok(Came::Notice(Notice { id, thread: pid, number: data.nr.into(), args: data.args }))
+        Ok(Came::Notice(Notice {
+            id,
+            thread: pid,
+            number: data.nr.into(),
+            args: data.args,
+        }))
     }
 
     /// Answers a call. One whose caller is gone needs no answer.
@@ -106,7 +124,13 @@ impl Listener {
             Reply::Fail(errno) => answer.error = -errno,
         }
         // SAFETY: the request takes exactly this structure, which lives for the whole call.
-        let sent = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+        let sent = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                &raw mut answer,
+            )
+        };
         match sent {
             0.. => Ok(()),
             _ => match io::Error::last_os_error() {
@@ -123,11 +147,15 @@ pub(crate) fn start(command: &mut Command, asked: &Asked<'_>) -> io::Result<(Chi
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(HANDLE_WAIT))?;
     let filter = filter(asked);
-    let length = u16::try_from(filter.len()).map_err(|_| io::Error::other("the filter is too long"))?;
+    let length =
+        u16::try_from(filter.len()).map_err(|_| io::Error::other("the filter is too long"))?;
     // SAFETY: between fork and exec it makes system calls only, on memory that was made ready before the fork.
     unsafe {
         command.pre_exec(move || {
-            let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+            let program = libc::sock_fprog {
+                len: length,
+                filter: filter.as_ptr().cast_mut(),
+            };
             install(&program).and_then(|listener| hand_over(&theirs, &listener))
         });
     }
@@ -152,7 +180,14 @@ fn install(program: &libc::sock_fprog) -> io::Result<OwnedFd> {
     }
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     // SAFETY: the program and its instructions live for the whole call; the kernel copies them.
-    let fd = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, program) };
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            program,
+        )
+    };
     match i32::try_from(fd) {
         // SAFETY: the kernel has just made it, and nobody else knows it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -178,34 +213,62 @@ fn take_over(from: &UnixStream) -> io::Result<Listener> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    rustix::net::recvmsg(
+        from,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
     let handle = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut handles) => handles.next(),
         _ => None,
     });
-    handle.map(Listener).ok_or_else(|| io::Error::other("the started process did not hand its listener over"))
+    handle
+        .map(Listener)
+        .ok_or_else(|| io::Error::other("the started process did not hand its listener over"))
 }
 
 fn filter(asked: &Asked<'_>) -> Vec<libc::sock_filter> {
     let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
-    let equal = |value: u32, no: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, no, value);
-    let bits = |value: u32, no: u8| instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, no, value);
+    let equal =
+        |value: u32, no: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, no, value);
+    let bits = |value: u32, no: u8| {
+        instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, no, value)
+    };
     let answer = |with: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, with);
-    let (ask, allow) = (answer(libc::SECCOMP_RET_USER_NOTIF), answer(libc::SECCOMP_RET_ALLOW));
+    let (ask, allow) = (
+        answer(libc::SECCOMP_RET_USER_NOTIF),
+        answer(libc::SECCOMP_RET_ALLOW),
+    );
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
-    let mut filter = vec![load(ARCH_AT), instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, ARCH), allow];
+    let mut filter = vec![
+        load(ARCH_AT),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, ARCH),
+        allow,
+    ];
     filter.push(load(NUMBER_AT));
     for &call in asked.always {
         filter.extend([equal(number(call), 1), ask]);
     }
     for &(call, arg, wanted) in asked.with_bits {
         // Numbers are little endian on both machines: the low half comes first.
-        filter.extend([equal(number(call), 4), load(ARGS_AT + 8 * arg), bits(wanted, 1), ask, allow]);
+        filter.extend([
+            equal(number(call), 4),
+            load(ARGS_AT + 8 * arg),
+            bits(wanted, 1),
+            ask,
+            allow,
+        ]);
     }
     filter.push(allow);
     filter
 }
 
 fn instruction(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
+    libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    }
 }

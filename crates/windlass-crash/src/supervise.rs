@@ -53,13 +53,19 @@ impl How {
     /// Reads a word.
     #[must_use]
     pub fn of(word: &str) -> Option<Self> {
-        WORDS.iter().find(|(known, _)| *known == word).map(|(_, how)| *how)
+        WORDS
+            .iter()
+            .find(|(known, _)| *known == word)
+            .map(|(_, how)| *how)
     }
 
     /// Its word.
     #[must_use]
     pub fn word(self) -> &'static str {
-        WORDS.iter().find(|(_, how)| *how == self).map_or("fail", |(word, _)| word)
+        WORDS
+            .iter()
+            .find(|(_, how)| *how == self)
+            .map_or("fail", |(word, _)| word)
     }
 
     /// Whether the process ends by it.
@@ -95,7 +101,12 @@ pub(crate) fn run(command: &mut Command, apart: &Path, blow: Option<Blow>) -> Re
     run_within(command, apart, blow, LEAVE)
 }
 
-fn run_within(command: &mut Command, apart: &Path, blow: Option<Blow>, leave: Duration) -> Result<Seen> {
+fn run_within(
+    command: &mut Command,
+    apart: &Path,
+    blow: Option<Blow>,
+    leave: Duration,
+) -> Result<Seen> {
     let always = op::always();
     let started = seccomp::start(command, &op::asked(&always));
     let (child, listener) = started.context(
@@ -103,7 +114,16 @@ fn run_within(command: &mut Command, apart: &Path, blow: Option<Blow>, leave: Du
          that forbids seccomp with SECCOMP_FILTER_FLAG_NEW_LISTENER)",
     )?;
     let apart = format!("{}/", apart.display());
-    let watch = Watch { child, listener, apart, blow, ops: Vec::new(), hit: None, others: BTreeSet::new(), leave };
+    let watch = Watch {
+        child,
+        listener,
+        apart,
+        blow,
+        ops: Vec::new(),
+        hit: None,
+        others: BTreeSet::new(),
+        leave,
+    };
     watch.through()
 }
 
@@ -125,7 +145,11 @@ impl Watch {
         let (began, mut ended, mut hung) = (Instant::now(), None, false);
         let mut left = Vec::new();
         loop {
-            match self.listener.next(TURN).context("the kernel does not ask any more")? {
+            match self
+                .listener
+                .next(TURN)
+                .context("the kernel does not ask any more")?
+            {
                 Came::Over => break,
                 Came::Notice(notice) => self.answer(&notice)?,
                 Came::Nothing => {}
@@ -143,7 +167,13 @@ impl Watch {
             }
         }
         let status = self.child.wait()?;
-        Ok(Seen { ops: self.ops, hit: self.hit, status, hung, left })
+        Ok(Seen {
+            ops: self.ops,
+            hit: self.hit,
+            status,
+            hung,
+            left,
+        })
     }
 
     fn answer(&mut self, notice: &Notice) -> Result<()> {
@@ -158,7 +188,10 @@ impl Watch {
         self.ops.push(op.clone());
         let number = self.ops.len();
         let reply = match self.blow {
-            Some(Blow { at, how: How::Kill | How::Torn }) if number > at => return Ok(()),
+            Some(Blow {
+                at,
+                how: How::Kill | How::Torn,
+            }) if number > at => return Ok(()),
             Some(Blow { at, how }) if number == at => {
                 self.hit = Some(op.clone());
                 match how {
@@ -170,7 +203,10 @@ impl Watch {
                     How::Fail(errno) | How::FailOnce(errno) => reply_with(errno, op.kind),
                 }
             }
-            Some(Blow { at, how: How::Fail(errno) }) if number > at => reply_with(errno, op.kind),
+            Some(Blow {
+                at,
+                how: How::Fail(errno),
+            }) if number > at => reply_with(errno, op.kind),
             _ => Reply::GoOn,
         };
         Ok(self.listener.reply(notice.id, reply)?)
@@ -185,7 +221,9 @@ impl Watch {
     fn end_others(&self) -> Vec<String> {
         let mut left = Vec::new();
         for &other in &self.others {
-            let Ok(line) = std::fs::read(format!("/proc/{other}/cmdline")) else { continue };
+            let Ok(line) = std::fs::read(format!("/proc/{other}/cmdline")) else {
+                continue;
+            };
             let words = String::from_utf8_lossy(&line).replace('\0', " ");
             left.push(format!("{other} {}", words.trim()));
             let pid = i32::try_from(other).ok().and_then(Pid::from_raw);
@@ -194,14 +232,22 @@ impl Watch {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
         }
-        if left.is_empty() { vec!["something that changed no file".to_owned()] } else { left }
+        if left.is_empty() {
+            vec!["something that changed no file".to_owned()]
+        } else {
+            left
+        }
     }
 }
 
 /// A disk that is full still lets go of names and rights.
 fn reply_with(errno: i32, kind: Kind) -> Reply {
     let frees = matches!(kind, Kind::Unlink | Kind::Mode);
-    if errno == libc::ENOSPC && frees { Reply::GoOn } else { Reply::Fail(errno) }
+    if errno == libc::ENOSPC && frees {
+        Reply::GoOn
+    } else {
+        Reply::Fail(errno)
+    }
 }
 
 /// Does half of a write in the caller's place. What is no plain write is left undone.
@@ -211,13 +257,24 @@ fn tear(main: u32, notice: &Notice, op: &Op) {
         return;
     }
     let half = usize::try_from(length).unwrap_or(0) / 2;
-    let Some(bytes) = op::memory(notice.thread, from, half) else { return };
+    let Some(bytes) = op::memory(notice.thread, from, half) else {
+        return;
+    };
     let pid = i32::try_from(main).ok().and_then(Pid::from_raw);
-    let Some(Ok(process)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) else { return };
-    let Ok(file) = rustix::process::pidfd_getfd(process, fd as i32, PidfdGetfdFlags::empty()) else { return };
+    let Some(Ok(process)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
+    else {
+        return;
+    };
+    let Ok(file) = rustix::process::pidfd_getfd(process, fd as i32, PidfdGetfdFlags::empty())
+    else {
+        return;
+    };
     // A handle without a place for it writes nothing, and then it is a plain kill.
-    let _ =
-        if op.call == "write" { rustix::io::write(&file, &bytes) } else { rustix::io::pwrite(&file, &bytes, offset) };
+    let _ = if op.call == "write" {
+        rustix::io::write(&file, &bytes)
+    } else {
+        rustix::io::pwrite(&file, &bytes, offset)
+    };
 }
 
 #[cfg(test)]
@@ -233,15 +290,29 @@ mod tests {
     fn check(blow: Option<(usize, How)>, ops: &str, expect: Option<&str>) {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "echo once > file; echo twice >> file; touch child"]).current_dir(dir.path());
+        command
+            .args(["-c", "echo once > file; echo twice >> file; touch child"])
+            .current_dir(dir.path());
         command.stderr(std::process::Stdio::null());
         let blow = blow.map(|(at, how)| Blow { at, how });
         let seen = run(&mut command, Path::new("/nowhere"), blow).unwrap();
         let kinds: Vec<&str> = seen.ops.iter().map(|op| op.kind.word()).collect();
         assert_eq!(kinds.join(" "), ops);
-        assert!(seen.ops.iter().all(|op| op.path.ends_with("/file")), "{:?}", seen.ops);
-        assert_eq!(std::fs::read_to_string(dir.path().join("file")).ok().as_deref(), expect);
-        assert_eq!(seen.status.code().is_none(), blow.is_some_and(|blow| blow.how.kills()));
+        assert!(
+            seen.ops.iter().all(|op| op.path.ends_with("/file")),
+            "{:?}",
+            seen.ops
+        );
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join("file"))
+                .ok()
+                .as_deref(),
+            expect
+        );
+        assert_eq!(
+            seen.status.code().is_none(),
+            blow.is_some_and(|blow| blow.how.kills())
+        );
         assert!(seen.hit.is_some() == blow.is_some() && seen.left.is_empty() && !seen.hung);
     }
 
@@ -253,9 +324,21 @@ mod tests {
         check(None, "create write create write", Some("once\ntwice\n"));
         check(Some((1, How::Kill)), "create", None);
         check(Some((2, How::Kill)), "create write", Some(""));
-        check(Some((4, How::Kill)), "create write create write", Some("once\n"));
-        check(Some((2, How::FailOnce(libc::EIO))), "create write create write", Some("twice\n"));
-        check(Some((2, How::Fail(libc::ENOSPC))), "create write create", Some(""));
+        check(
+            Some((4, How::Kill)),
+            "create write create write",
+            Some("once\n"),
+        );
+        check(
+            Some((2, How::FailOnce(libc::EIO))),
+            "create write create write",
+            Some("twice\n"),
+        );
+        check(
+            Some((2, How::Fail(libc::ENOSPC))),
+            "create write create",
+            Some(""),
+        );
     }
 
     #[test]
@@ -263,7 +346,11 @@ mod tests {
         if lacks(Need::Notifications) || lacks(Need::PidfdGetfd) {
             return;
         }
-        check(Some((4, How::Torn)), "create write create write", Some("once\ntwi"));
+        check(
+            Some((4, How::Torn)),
+            "create write create write",
+            Some("once\ntwi"),
+        );
     }
 
     #[test]
@@ -272,8 +359,17 @@ mod tests {
             return;
         }
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "(echo here > /dev/null; exec sleep 1000) & echo > /dev/null"]);
-        let seen = run_within(&mut command, Path::new("/nowhere"), None, Duration::from_millis(300)).unwrap();
+        command.args([
+            "-c",
+            "(echo here > /dev/null; exec sleep 1000) & echo > /dev/null",
+        ]);
+        let seen = run_within(
+            &mut command,
+            Path::new("/nowhere"),
+            None,
+            Duration::from_millis(300),
+        )
+        .unwrap();
         assert_eq!(seen.left.len(), 1, "{:?}", seen.left);
         assert!(seen.left[0].ends_with("sleep 1000"), "{:?}", seen.left);
     }

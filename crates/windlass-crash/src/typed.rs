@@ -30,7 +30,11 @@ fn strike(options: &Options) -> Result<bool> {
     };
     let report = run(options, &tell)?;
     println!("{}", report.table());
-    let cases = report.failures.iter().map(|(case, _)| case.repeat()).collect::<std::collections::BTreeSet<_>>();
+    let cases = report
+        .failures
+        .iter()
+        .map(|(case, _)| case.repeat())
+        .collect::<std::collections::BTreeSet<_>>();
     match cases.len() {
         0 => println!("everything held"),
         failed => println!("{failed} cases did not hold"),
@@ -40,7 +44,9 @@ fn strike(options: &Options) -> Result<bool> {
 
 /// What was typed. The binary comes first: `cargo xtask crash` puts it there.
 fn read(args: &[String]) -> Result<Options> {
-    let (binary, rest) = args.split_first().context("the first word is the path of a windlass binary")?;
+    let (binary, rest) = args
+        .split_first()
+        .context("the first word is the path of a windlass binary")?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (places, hows) = (Where::ALL.to_vec(), vec![How::Kill]);
     let mut options = Options {
@@ -55,7 +61,11 @@ fn read(args: &[String]) -> Result<Options> {
     let (mut every, mut seed) = (None, 0);
     let mut words = rest.iter();
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
+        let mut value = || {
+            words
+                .next()
+                .with_context(|| format!("`{word}` needs a value"))
+        };
         match word.as_str() {
             "--only" => options.pick = Pick::Only(number(value()?)?),
             "--every" => every = Some(number(value()?)?),
@@ -66,7 +76,11 @@ fn read(args: &[String]) -> Result<Options> {
             "--how" => options.hows = value()?.split(',').map(how).collect::<Result<_>>()?,
             "--errors" => {
                 let names = value()?;
-                let names = if names == "all" { "enospc,eio,erofs" } else { names.as_str() };
+                let names = if names == "all" {
+                    "enospc,eio,erofs"
+                } else {
+                    names.as_str()
+                };
                 options.hows = names.split(',').map(how).collect::<Result<_>>()?;
             }
             "--place" => options.places = vec![place(value()?)?],
@@ -82,8 +96,14 @@ fn read(args: &[String]) -> Result<Options> {
 }
 
 fn number(word: &str) -> Result<usize> {
-    let number: usize = word.parse().with_context(|| format!("`{word}` is no number"))?;
-    if number == 0 { bail!("counting begins at 1") } else { Ok(number) }
+    let number: usize = word
+        .parse()
+        .with_context(|| format!("`{word}` is no number"))?;
+    if number == 0 {
+        bail!("counting begins at 1")
+    } else {
+        Ok(number)
+    }
 }
 
 fn how(word: &str) -> Result<How> {

@@ -15,7 +15,10 @@ const STEPS: usize = 30;
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("README.md", "# A project\n"),
     ("counter.txt", "value = 0\n"),
-    ("src/lib.rs", "//! A library.\n\n/// How far we are.\npub const STEP: u32 = 0;\n"),
+    (
+        "src/lib.rs",
+        "//! A library.\n\n/// How far we are.\npub const STEP: u32 = 0;\n",
+    ),
 ];
 
 /// The script of a little more work.
@@ -34,8 +37,12 @@ pub(crate) fn script(wide_patches: bool) -> String {
     let mut made = Made::default();
     for step in 1..=STEPS {
         let calls: Vec<String> = made.calls(step, wide_patches).iter().map(inline).collect();
-        text.push_str(&format!("\n[[step]]\ntext = \"Step {step} of {STEPS}.\"\ncalls = [\n"));
-        calls.iter().for_each(|call| text.push_str(&format!("  {call},\n")));
+        text.push_str(&format!(
+            "\n[[step]]\ntext = \"Step {step} of {STEPS}.\"\ncalls = [\n"
+        ));
+        calls
+            .iter()
+            .for_each(|call| text.push_str(&format!("  {call},\n")));
         text.push_str("]\n");
     }
     text.push_str("\n[[step]]\ntext = \"All steps are done.\"\n");
@@ -67,7 +74,10 @@ impl Made {
     }
 
     fn count(&mut self) -> Value {
-        let (old, new) = (format!("value = {}", self.counter), format!("value = {}", self.counter + 1));
+        let (old, new) = (
+            format!("value = {}", self.counter),
+            format!("value = {}", self.counter + 1),
+        );
         self.counter += 1;
         json!({
             "name": "edit_file",
@@ -77,7 +87,10 @@ impl Made {
     }
 
     fn edit(&mut self) -> Value {
-        let (old, new) = (format!("u32 = {};", self.constant), format!("u32 = {};", self.constant + 1));
+        let (old, new) = (
+            format!("u32 = {};", self.constant),
+            format!("u32 = {};", self.constant + 1),
+        );
         self.constant += 1;
         json!({
             "name": "edit_file",
@@ -94,8 +107,9 @@ impl Made {
         if wide {
             let (old, new) = (self.counter, self.counter + 1);
             self.counter += 1;
-            patch =
-                format!("--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-value = {old}\n+value = {new}\n{patch}");
+            patch = format!(
+                "--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-value = {old}\n+value = {new}\n{patch}"
+            );
         }
         json!({
             "name": "apply_patch",
@@ -137,7 +151,10 @@ fn note(step: usize) -> Value {
 
 /// Moves the note of five steps before.
 fn moved(step: usize) -> Value {
-    let (from, to) = (format!("notes/{}.md", step - 5), format!("kept/{}.md", step - 5));
+    let (from, to) = (
+        format!("notes/{}.md", step - 5),
+        format!("kept/{}.md", step - 5),
+    );
     json!({
         "name": "move_file",
         "args": { "from": from, "to": to },
@@ -149,11 +166,16 @@ fn moved(step: usize) -> Value {
 fn inline(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields: Vec<String> =
-                fields.iter().map(|(name, value)| format!("{name} = {}", inline(value))).collect();
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| format!("{name} = {}", inline(value)))
+                .collect();
             format!("{{ {} }}", fields.join(", "))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(inline).collect::<Vec<_>>().join(", ")
+        ),
         other => other.to_string(),
     }
 }

@@ -28,8 +28,15 @@ impl Anchor {
         let text = text.split('|').next().unwrap_or_default().trim();
         let (line, hash) = text.split_once(':').unwrap_or((text, ""));
         let line: usize = line.parse().ok()?;
-        let valid = if line == 0 { hash.is_empty() } else { is_hash(hash) };
-        valid.then(|| Self { line, hash: hash.to_ascii_lowercase() })
+        let valid = if line == 0 {
+            hash.is_empty()
+        } else {
+            is_hash(hash)
+        };
+        valid.then(|| Self {
+            line,
+            hash: hash.to_ascii_lowercase(),
+        })
     }
 }
 
@@ -104,7 +111,11 @@ pub enum AnchorError {
 }
 
 fn stale_list(stale: &[String]) -> String {
-    let plural = if stale.len() == 1 { "anchor {} is" } else { "anchors {} are" };
+    let plural = if stale.len() == 1 {
+        "anchor {} is"
+    } else {
+        "anchors {} are"
+    };
     plural.replace("{}", &stale.join(", "))
 }
 
@@ -115,7 +126,9 @@ pub fn hash(text: &str) -> String {
     let digest = blake3::hash(text.as_bytes());
     let bytes = digest.as_bytes();
     let bits = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    (0..4).map(|index| char::from(ALPHABET[(bits >> (27 - 5 * index)) as usize & 31])).collect()
+    (0..4)
+        .map(|index| char::from(ALPHABET[(bits >> (27 - 5 * index)) as usize & 31]))
+        .collect()
 }
 
 fn is_hash(text: &str) -> bool {
@@ -139,7 +152,9 @@ pub fn apply(content: &str, edits: &[LineEdit]) -> Result<String, AnchorError> {
     for pair in spans.windows(2) {
         // Two insertions at one place have no order of their own, so they overlap as well.
         if pair[1].from < pair[0].to || (pair[1].from == pair[0].from && pair[1].to == pair[0].to) {
-            return Err(AnchorError::Overlap { line: pair[1].from + 1 });
+            return Err(AnchorError::Overlap {
+                line: pair[1].from + 1,
+            });
         }
     }
     let mut out = String::with_capacity(content.len());
@@ -150,7 +165,11 @@ pub fn apply(content: &str, edits: &[LineEdit]) -> Result<String, AnchorError> {
         done = span.to;
     }
     push_lines(&mut out, &all[done..]);
-    if out == content { Err(AnchorError::NoChange) } else { Ok(out) }
+    if out == content {
+        Err(AnchorError::NoChange)
+    } else {
+        Ok(out)
+    }
 }
 
 /// Lines `from..to` (from 0) give way to `new`.
@@ -166,20 +185,35 @@ fn span(edit: &LineEdit) -> Result<Span, AnchorError> {
             return Err(AnchorError::LineZero);
         }
         if end.line < start.line {
-            return Err(AnchorError::Backwards { start: start.line, end: end.line });
+            return Err(AnchorError::Backwards {
+                start: start.line,
+                end: end.line,
+            });
         }
         Ok((start.line - 1, end.line))
     };
     match edit {
         LineEdit::Replace { start, end, text } => {
             let (from, to) = range(start, end)?;
-            Ok(Span { from, to, new: new_lines(text)? })
+            Ok(Span {
+                from,
+                to,
+                new: new_lines(text)?,
+            })
         }
         LineEdit::Delete { start, end } => {
             let (from, to) = range(start, end)?;
-            Ok(Span { from, to, new: Vec::new() })
+            Ok(Span {
+                from,
+                to,
+                new: Vec::new(),
+            })
         }
-        LineEdit::InsertAfter { after, text } => Ok(Span { from: after.line, to: after.line, new: new_lines(text)? }),
+        LineEdit::InsertAfter { after, text } => Ok(Span {
+            from: after.line,
+            to: after.line,
+            new: new_lines(text)?,
+        }),
     }
 }
 
@@ -187,9 +221,13 @@ fn new_lines(text: &str) -> Result<Vec<String>, AnchorError> {
     if text.is_empty() {
         return Err(AnchorError::NoText);
     }
-    let new: Vec<String> = lines(text).iter().map(|line| line.text.to_owned()).collect();
+    let new: Vec<String> = lines(text)
+        .iter()
+        .map(|line| line.text.to_owned())
+        .collect();
     let anchored = |line: &String| {
-        line.split_once('|').is_some_and(|(anchor, _)| anchor.contains(':') && Anchor::parse(anchor).is_some())
+        line.split_once('|')
+            .is_some_and(|(anchor, _)| anchor.contains(':') && Anchor::parse(anchor).is_some())
     };
     if new.iter().all(anchored) {
         return Err(AnchorError::AnchorsInText);
@@ -205,8 +243,11 @@ fn push_lines(out: &mut String, lines: &[Line<'_>]) {
 }
 
 fn put(out: &mut String, span: &Span, all: &[Line<'_>]) {
-    let around =
-        if span.from < span.to { &all[span.from..span.to] } else { &all[span.from.saturating_sub(1)..span.from] };
+    let around = if span.from < span.to {
+        &all[span.from..span.to]
+    } else {
+        &all[span.from.saturating_sub(1)..span.from]
+    };
     let ending = ending_for(around, all);
     let at_end = span.to == all.len();
     // A file without a final newline keeps having none; an empty file gets one.
@@ -226,11 +267,16 @@ fn check_anchors(all: &[Line<'_>], edits: &[LineEdit]) -> Result<(), AnchorError
     let mut stale: Vec<&Anchor> = Vec::new();
     for edit in edits {
         let anchors = match edit {
-            LineEdit::Replace { start, end, .. } | LineEdit::Delete { start, end } => vec![start, end],
+            LineEdit::Replace { start, end, .. } | LineEdit::Delete { start, end } => {
+                vec![start, end]
+            }
             LineEdit::InsertAfter { after, .. } => vec![after],
         };
         for anchor in anchors {
-            let fits = anchor.line == 0 || all.get(anchor.line - 1).is_some_and(|line| hash(line.text) == anchor.hash);
+            let fits = anchor.line == 0
+                || all
+                    .get(anchor.line - 1)
+                    .is_some_and(|line| hash(line.text) == anchor.hash);
             if !fits && !stale.contains(&anchor) {
                 stale.push(anchor);
             }
@@ -241,7 +287,10 @@ fn check_anchors(all: &[Line<'_>], edits: &[LineEdit]) -> Result<(), AnchorError
     }
     let fresh = fresh_anchors(all, &stale);
     Err(AnchorError::Stale {
-        stale: stale.iter().map(|anchor| format!("{}:{}", anchor.line, anchor.hash)).collect(),
+        stale: stale
+            .iter()
+            .map(|anchor| format!("{}:{}", anchor.line, anchor.hash))
+            .collect(),
         fresh,
     })
 }
@@ -273,7 +322,12 @@ fn fresh_anchors(all: &[Line<'_>], stale: &[&Anchor]) -> String {
         if last.is_some_and(|last| last + 1 < index) {
             out.push("…".to_owned());
         }
-        out.push(format!("{}:{}|{}", index + 1, hashes[index], cut(all[index].text, MAX_SHOWN_CHARS)));
+        out.push(format!(
+            "{}:{}|{}",
+            index + 1,
+            hashes[index],
+            cut(all[index].text, MAX_SHOWN_CHARS)
+        ));
         last = Some(index);
     }
     out.join("\n")
@@ -286,7 +340,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn anchor(content: &str, line: usize) -> Anchor {
-        let hash = if line == 0 { String::new() } else { hash(lines(content)[line - 1].text) };
+        let hash = if line == 0 {
+            String::new()
+        } else {
+            hash(lines(content)[line - 1].text)
+        };
         Anchor { line, hash }
     }
 
@@ -311,11 +369,35 @@ mod tests {
     #[test]
     fn lines_are_replaced_inserted_and_deleted_by_anchor() {
         let text = "a\r\nb\r\nc\r\n";
-        check(text, text, &[("replace", 2, 2, "x\ny\n")], "a\r\nx\r\ny\r\nc\r\n");
-        check(text, text, &[("insert", 0, 0, "top")], "top\r\na\r\nb\r\nc\r\n");
-        check(text, text, &[("insert", 3, 3, "end\n")], "a\r\nb\r\nc\r\nend\r\n");
+        check(
+            text,
+            text,
+            &[("replace", 2, 2, "x\ny\n")],
+            "a\r\nx\r\ny\r\nc\r\n",
+        );
+        check(
+            text,
+            text,
+            &[("insert", 0, 0, "top")],
+            "top\r\na\r\nb\r\nc\r\n",
+        );
+        check(
+            text,
+            text,
+            &[("insert", 3, 3, "end\n")],
+            "a\r\nb\r\nc\r\nend\r\n",
+        );
         check(text, text, &[("delete", 1, 2, "")], "c\r\n");
-        check(text, text, &[("delete", 3, 3, ""), ("replace", 1, 1, "A"), ("insert", 1, 1, "n")], "A\r\nn\r\nb\r\n");
+        check(
+            text,
+            text,
+            &[
+                ("delete", 3, 3, ""),
+                ("replace", 1, 1, "A"),
+                ("insert", 1, 1, "n"),
+            ],
+            "A\r\nn\r\nb\r\n",
+        );
     }
 
     #[test]
@@ -355,7 +437,12 @@ mod tests {
     #[test]
     fn impossible_edits_say_why() {
         let text = "a\nb\nc\n";
-        check(text, text, &[("replace", 3, 2, "x")], "error: the range 3 to 2 ends before it starts");
+        check(
+            text,
+            text,
+            &[("replace", 3, 2, "x")],
+            "error: the range 3 to 2 ends before it starts",
+        );
         check(
             text,
             text,
@@ -386,15 +473,32 @@ mod tests {
             &[("replace", 1, 1, "1:ab3k|x")],
             "error: every line of `text` starts with an anchor like `12:k3f9|`; send the text only",
         );
-        check(text, text, &[("replace", 1, 1, "a")], "error: the edits would leave the file exactly as it is");
+        check(
+            text,
+            text,
+            &[("replace", 1, 1, "a")],
+            "error: the edits would leave the file exactly as it is",
+        );
         check(text, text, &[], "error: no edit was given");
     }
 
     #[test]
     fn anchors_are_read_as_shown() {
         let shown = render_line(12, "let x = 1 | 2;");
-        assert_eq!(Anchor::parse(&shown), Some(Anchor { line: 12, hash: hash("let x = 1 | 2;") }));
-        assert_eq!(Anchor::parse(" 0 "), Some(Anchor { line: 0, hash: String::new() }));
+        assert_eq!(
+            Anchor::parse(&shown),
+            Some(Anchor {
+                line: 12,
+                hash: hash("let x = 1 | 2;")
+            })
+        );
+        assert_eq!(
+            Anchor::parse(" 0 "),
+            Some(Anchor {
+                line: 0,
+                hash: String::new()
+            })
+        );
         for bad in ["", "x", "3", "3:", "3:abcde", "-1:abcd", "0:abcd", "3:äb"] {
             assert_eq!(Anchor::parse(bad), None, "{bad}");
         }

@@ -33,12 +33,16 @@ pub fn apply(content: &str, blocks: &[Block]) -> Result<String, (usize, EditErro
             return Err((index, EditError::Repeated { first: first + 1 }));
         }
         let line = block.line.map(|line| {
-            let by: isize = moved.iter().filter(|(at, _)| *at < line).map(|(_, by)| by).sum();
+            let by: isize = moved
+                .iter()
+                .filter(|(at, _)| *at < line)
+                .map(|(_, by)| by)
+                .sum();
             line.saturating_add_signed(by)
         });
         let (after, at) = one(&text, block, line).map_err(|err| (index, err))?;
-        let grown =
-            isize::try_from(lines(&after).len()).unwrap_or(0) - isize::try_from(lines(&text).len()).unwrap_or(0);
+        let grown = isize::try_from(lines(&after).len()).unwrap_or(0)
+            - isize::try_from(lines(&text).len()).unwrap_or(0);
         moved.push((at, grown));
         text = after;
     }
@@ -49,9 +53,19 @@ pub fn apply(content: &str, blocks: &[Block]) -> Result<String, (usize, EditErro
 fn one(text: &str, block: &Block, line: Option<usize>) -> Result<(String, usize), EditError> {
     if block.inline {
         let all = block.all || block.times.is_some_and(|times| times > 1);
-        let applied = matching::apply(text, &Edit { old: &block.search, new: &block.replace, replace_all: all })?;
+        let applied = matching::apply(
+            text,
+            &Edit {
+                old: &block.search,
+                new: &block.replace,
+                replace_all: all,
+            },
+        )?;
         if let Some(times) = block.times.filter(|times| *times != applied.count) {
-            return Err(EditError::Count { found: applied.count, times });
+            return Err(EditError::Count {
+                found: applied.count,
+                times,
+            });
         }
         return Ok((applied.content, applied.lines.first().copied().unwrap_or(1)));
     }
@@ -77,7 +91,15 @@ fn one(text: &str, block: &Block, line: Option<usize>) -> Result<(String, usize)
 /// The stretches a block replaces: one, or one for each part between its `...` lines.
 fn places(text: &str, block: &Block, line: Option<usize>) -> Result<Vec<Place>, EditError> {
     let find = |search: &str, replace: &str, line: Option<usize>| {
-        find_lines(text, &Edit { old: search, new: replace, replace_all: false }, line)
+        find_lines(
+            text,
+            &Edit {
+                old: search,
+                new: replace,
+                replace_all: false,
+            },
+            line,
+        )
     };
     let missing = match find(&block.search, &block.replace, line) {
         Ok(place) => return Ok(vec![place]),
@@ -88,14 +110,21 @@ fn places(text: &str, block: &Block, line: Option<usize>) -> Result<Vec<Place>, 
         return parts_in_order(&parts, |search, replace| find(search, replace, None));
     }
     if let Some((search, first)) = without_numbers(&block.search) {
-        let replace = without_numbers(&block.replace).map_or_else(|| block.replace.clone(), |(text, _)| text);
+        let replace =
+            without_numbers(&block.replace).map_or_else(|| block.replace.clone(), |(text, _)| text);
         return Ok(vec![find(&search, &replace, line.or(Some(first)))?]);
     }
     // The space between a marker and the text is often taken for a line of the text.
-    match block.search.strip_prefix('\n').filter(|rest| !rest.trim().is_empty()) {
+    match block
+        .search
+        .strip_prefix('\n')
+        .filter(|rest| !rest.trim().is_empty())
+    {
         Some(search) => {
             let replace = block.replace.strip_prefix('\n').unwrap_or(&block.replace);
-            find(search, replace, line).map(|place| vec![place]).map_err(|_| missing)
+            find(search, replace, line)
+                .map(|place| vec![place])
+                .map_err(|_| missing)
         }
         None => Err(missing),
     }
@@ -106,7 +135,10 @@ fn parts_in_order(
     find: impl Fn(&str, &str) -> Result<Place, EditError>,
 ) -> Result<Vec<Place>, EditError> {
     let mut places: Vec<Place> = Vec::with_capacity(parts.len());
-    for (search, replace) in parts.iter().filter(|(search, replace)| !(search.is_empty() && replace.is_empty())) {
+    for (search, replace) in parts
+        .iter()
+        .filter(|(search, replace)| !(search.is_empty() && replace.is_empty()))
+    {
         if search.is_empty() {
             return Err(EditError::Elided);
         }

@@ -32,20 +32,43 @@ pub struct Diff {
 
 /// The difference from `before` to `after`, with at most about `max_bytes` of diff text.
 /// The names are printed as given; a created or deleted file passes `/dev/null` for one of them.
-pub fn unified(old_name: &str, new_name: &str, before: &str, after: &str, max_bytes: usize) -> Diff {
+pub fn unified(
+    old_name: &str,
+    new_name: &str,
+    before: &str,
+    after: &str,
+    max_bytes: usize,
+) -> Diff {
     let (old, new) = (lines(before), lines(after));
     let same_start = old.iter().zip(&new).take_while(|(a, b)| same(a, b)).count();
     let (old_rest, new_rest) = (&old[same_start..], &new[same_start..]);
-    let same_end = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(a, b)| same(a, b)).count();
+    let same_end = old_rest
+        .iter()
+        .rev()
+        .zip(new_rest.iter().rev())
+        .take_while(|(a, b)| same(a, b))
+        .count();
     let (removed, added) = (old_rest.len() - same_end, new_rest.len() - same_end);
     let mut text = format!("--- {old_name}\n+++ {new_name}\n");
     if removed == 0 && added == 0 {
-        return Diff { text: String::new(), added, removed, cut: false };
+        return Diff {
+            text: String::new(),
+            added,
+            removed,
+            cut: false,
+        };
     }
     if removed + added > MAX_LINES {
         let at = same_start + 1;
-        text.push_str(&format!("@@ from line {at}: {removed} lines give way to {added}; too many to show @@\n"));
-        return Diff { text, added, removed, cut: true };
+        text.push_str(&format!(
+            "@@ from line {at}: {removed} lines give way to {added}; too many to show @@\n"
+        ));
+        return Diff {
+            text,
+            added,
+            removed,
+            cut: true,
+        };
     }
     // Only the stretch that changed is compared, with its context, so that the cost does not grow with the file.
     let first = same_start.saturating_sub(CONTEXT);
@@ -60,12 +83,22 @@ fn same(a: &Line<'_>, b: &Line<'_>) -> bool {
 }
 
 fn raw<'a>(content: &'a str, lines: &[Line<'_>]) -> Vec<&'a str> {
-    lines.iter().map(|line| &content[line.start..line.end()]).collect()
+    lines
+        .iter()
+        .map(|line| &content[line.start..line.end()])
+        .collect()
 }
 
 fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_bytes: usize) -> Diff {
-    let diff = TextDiff::configure().timeout(PATIENCE).diff_slices(old, new);
-    let mut result = Diff { text: String::new(), added: 0, removed: 0, cut: false };
+    let diff = TextDiff::configure()
+        .timeout(PATIENCE)
+        .diff_slices(old, new);
+    let mut result = Diff {
+        text: String::new(),
+        added: 0,
+        removed: 0,
+        cut: false,
+    };
     for change in diff.iter_all_changes() {
         match change.tag() {
             ChangeTag::Insert => result.added += 1,
@@ -74,14 +107,26 @@ fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_byte
         }
     }
     for group in diff.grouped_ops(CONTEXT) {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-        let (old_range, new_range) =
-            (first.old_range().start..last.old_range().end, first.new_range().start..last.new_range().end);
-        text.push_str(&format!("@@ -{} +{} @@\n", place(&old_range, offset), place(&new_range, offset)));
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            continue;
+        };
+        let (old_range, new_range) = (
+            first.old_range().start..last.old_range().end,
+            first.new_range().start..last.new_range().end,
+        );
+        text.push_str(&format!(
+            "@@ -{} +{} @@\n",
+            place(&old_range, offset),
+            place(&new_range, offset)
+        ));
         for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
             if text.len() >= max_bytes {
                 text.push_str("… (diff cut here)\n");
-                return Diff { text, cut: true, ..result };
+                return Diff {
+                    text,
+                    cut: true,
+                    ..result
+                };
             }
             result.cut |= push(&mut text, change.tag(), change.value());
         }
@@ -124,7 +169,10 @@ mod tests {
     #[track_caller]
     fn check(before: &str, after: &str, expect: &str) {
         let diff = unified("a/f", "b/f", before, after, 10_000);
-        assert_eq!(format!("+{} -{}\n{}", diff.added, diff.removed, diff.text), expect);
+        assert_eq!(
+            format!("+{} -{}\n{}", diff.added, diff.removed, diff.text),
+            expect
+        );
     }
 
     #[test]
@@ -139,7 +187,11 @@ mod tests {
     #[test]
     fn new_files_final_newlines_and_sameness() {
         check("", "a\n", "+1 -0\n--- a/f\n+++ b/f\n@@ -0,0 +1 @@\n+a\n");
-        check("a", "a\n", "+1 -1\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
+        check(
+            "a",
+            "a\n",
+            "+1 -1\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n",
+        );
         check("a\n", "a\n", "+0 -0\n");
     }
 
@@ -153,8 +205,17 @@ mod tests {
 
     #[test]
     fn a_huge_change_is_summarised() {
-        let diff = unified("a/f", "b/f", &"a\n".repeat(200_000), &"b\n".repeat(300_000), 10_000);
-        assert_eq!((diff.added, diff.removed, diff.cut), (300_000, 200_000, true));
+        let diff = unified(
+            "a/f",
+            "b/f",
+            &"a\n".repeat(200_000),
+            &"b\n".repeat(300_000),
+            10_000,
+        );
+        assert_eq!(
+            (diff.added, diff.removed, diff.cut),
+            (300_000, 200_000, true)
+        );
         assert!(diff.text.contains("200000 lines give way to 300000"));
     }
 }

@@ -117,7 +117,11 @@ fn shown(nearest: &Option<Nearest>) -> String {
 }
 
 fn listed(lines: &[usize], count: usize) -> String {
-    let mut text = lines.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut text = lines
+        .iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
     if count > lines.len() {
         text.push_str(", …");
     }
@@ -132,8 +136,17 @@ pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
     if edit.old == edit.new {
         return Err(EditError::SameText);
     }
-    let file = File { content, lines: lines(content) };
-    for how in [How::Exact, How::LineEndings, How::TrailingSpace, How::Indentation, How::Punctuation] {
+    let file = File {
+        content,
+        lines: lines(content),
+    };
+    for how in [
+        How::Exact,
+        How::LineEndings,
+        How::TrailingSpace,
+        How::Indentation,
+        How::Punctuation,
+    ] {
         let places = match how {
             How::Exact => file.exact(edit),
             How::LineEndings => file.any_endings(edit),
@@ -149,12 +162,24 @@ pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
 
 /// Where `old` stands as whole lines, and what goes there. `near` is the line (from 1) the edit is said to be at: it
 /// decides between equal places, and never overrules the text.
-pub(super) fn find_lines(content: &str, edit: &Edit<'_>, near: Option<usize>) -> Result<Place, EditError> {
+pub(super) fn find_lines(
+    content: &str,
+    edit: &Edit<'_>,
+    near: Option<usize>,
+) -> Result<Place, EditError> {
     if edit.old.is_empty() {
         return Err(EditError::EmptyOld);
     }
-    let file = File { content, lines: lines(content) };
-    for how in [How::Exact, How::TrailingSpace, How::Indentation, How::Punctuation] {
+    let file = File {
+        content,
+        lines: lines(content),
+    };
+    for how in [
+        How::Exact,
+        How::TrailingSpace,
+        How::Indentation,
+        How::Punctuation,
+    ] {
         let mut places = file.whole_lines(edit, how);
         if places.len() > 1
             && let Some(near) = near
@@ -176,7 +201,9 @@ pub(super) fn find_lines(content: &str, edit: &Edit<'_>, near: Option<usize>) ->
 pub fn apply_all(content: &str, edits: &[Edit<'_>]) -> Result<Vec<Applied>, (usize, EditError)> {
     let mut done: Vec<Applied> = Vec::with_capacity(edits.len());
     for (index, edit) in edits.iter().enumerate() {
-        let before = done.last().map_or(content, |applied| applied.content.as_str());
+        let before = done
+            .last()
+            .map_or(content, |applied| applied.content.as_str());
         let applied = apply(before, edit).map_err(|err| (index, err))?;
         if let Some(last) = done.last_mut() {
             // Only the last text is needed; the ones before would add up.
@@ -217,14 +244,20 @@ impl File<'_> {
         if !self.content.contains('\r') && !edit.old.contains('\r') {
             return Vec::new();
         }
-        self.in_plain(edit, &with_endings(edit.old, Ending::Lf, false), |text| text.to_owned())
+        self.in_plain(edit, &with_endings(edit.old, Ending::Lf, false), |text| {
+            text.to_owned()
+        })
     }
 
     fn any_punctuation(&self, edit: &Edit<'_>) -> Vec<Place> {
         if !folded(self.content) && !folded(edit.old) {
             return Vec::new();
         }
-        self.in_plain(edit, &fold(&with_endings(edit.old, Ending::Lf, false)), fold)
+        self.in_plain(
+            edit,
+            &fold(&with_endings(edit.old, Ending::Lf, false)),
+            fold,
+        )
     }
 
     /// Places of `old` in the file with plain line endings and each line as `key` gives it: as many characters as
@@ -242,19 +275,36 @@ impl File<'_> {
         let original = |at: usize| {
             let index = starts.partition_point(|&start| start <= at) - 1;
             let line = &self.lines[index];
-            let (from, until) = (starts[index], starts.get(index + 1).map_or(plain.len(), |next| *next));
-            let shown = plain[from..until].strip_suffix('\n').unwrap_or(&plain[from..until]);
+            let (from, until) = (
+                starts[index],
+                starts.get(index + 1).map_or(plain.len(), |next| *next),
+            );
+            let shown = plain[from..until]
+                .strip_suffix('\n')
+                .unwrap_or(&plain[from..until]);
             if at > from + shown.len() {
                 return line.end();
             }
             // Folding keeps the number of characters, not of bytes.
             let characters = plain[from..at].chars().count();
-            line.start + line.text.char_indices().nth(characters).map_or(line.text.len(), |(offset, _)| offset)
+            line.start
+                + line
+                    .text
+                    .char_indices()
+                    .nth(characters)
+                    .map_or(line.text.len(), |(offset, _)| offset)
         };
         let (advance, limit) = stride(edit, old.len());
         occurrences(&plain, old, advance)
             .take(limit)
-            .map(|start| self.place(original(start), original(start + old.len()), edit.new, false))
+            .map(|start| {
+                self.place(
+                    original(start),
+                    original(start + old.len()),
+                    edit.new,
+                    false,
+                )
+            })
             .collect()
     }
 
@@ -291,35 +341,62 @@ impl File<'_> {
             .collect()
     }
 
-    fn window(&self, edit: &Edit<'_>, wanted: &[Line<'_>], first: usize, how: How) -> Option<Place> {
+    fn window(
+        &self,
+        edit: &Edit<'_>,
+        wanted: &[Line<'_>],
+        first: usize,
+        how: How,
+    ) -> Option<Place> {
         let found = self.lines.get(first..first + wanted.len())?;
         let last = found.last()?;
         let mut new = edit.new.to_owned();
         if how == How::Indentation {
-            let texts = |lines: &[Line<'_>]| lines.iter().map(|line| line.text.to_owned()).collect::<Vec<_>>();
+            let texts = |lines: &[Line<'_>]| {
+                lines
+                    .iter()
+                    .map(|line| line.text.to_owned())
+                    .collect::<Vec<_>>()
+            };
             let (wanted, found) = (texts(wanted), texts(found));
             let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
             let found: Vec<&str> = found.iter().map(String::as_str).collect();
             new = reindent(&wanted, &found, &new)?;
         }
-        let ends_line = wanted.last().is_some_and(|line| line.ending != Ending::None);
+        let ends_line = wanted
+            .last()
+            .is_some_and(|line| line.ending != Ending::None);
         if ends_line && last.ending == Ending::None {
             // The file has no final newline and gets none.
             let shorter = new.strip_suffix('\n').unwrap_or(&new);
             new.truncate(shorter.strip_suffix('\r').unwrap_or(shorter).len());
         }
-        let end = if ends_line { last.end() } else { last.text_end() };
+        let end = if ends_line {
+            last.end()
+        } else {
+            last.text_end()
+        };
         Some(self.place(found[0].start, end, &new, false))
     }
 
     fn missing(&self, old: &str) -> EditError {
         let wanted: Vec<&str> = lines(old).iter().map(|line| line.text).collect();
-        EditError::Missing { nearest: nearest(&self.lines, &wanted) }
+        EditError::Missing {
+            nearest: nearest(&self.lines, &wanted),
+        }
     }
 
     fn ambiguous(&self, places: &[Place]) -> EditError {
-        let lines = places.iter().take(MAX_LISTED).map(|place| self.line_at(place.start) + 1).collect();
-        EditError::Ambiguous { count: places.len().min(MAX_COUNTED), more: places.len() > MAX_COUNTED, lines }
+        let lines = places
+            .iter()
+            .take(MAX_LISTED)
+            .map(|place| self.line_at(place.start) + 1)
+            .collect();
+        EditError::Ambiguous {
+            count: places.len().min(MAX_COUNTED),
+            more: places.len() > MAX_COUNTED,
+            lines,
+        }
     }
 
     /// The one place at the line, else the one place not far from it; all of them where that decides nothing.
@@ -328,7 +405,9 @@ impl File<'_> {
         if let Some(exact) = places.iter().position(|place| line(place) == near) {
             return vec![places.swap_remove(exact)];
         }
-        let close: Vec<usize> = (0..places.len()).filter(|&at| line(&places[at]).abs_diff(near) <= NEAR).collect();
+        let close: Vec<usize> = (0..places.len())
+            .filter(|&at| line(&places[at]).abs_diff(near) <= NEAR)
+            .collect();
         match close[..] {
             [only] => vec![places.swap_remove(only)],
             _ => places,
@@ -339,15 +418,25 @@ impl File<'_> {
         let from = self.line_at(start);
         let to = (self.line_at(end.saturating_sub(1).max(start)) + 1).min(self.lines.len());
         let ending = ending_for(&self.lines[from.min(to)..to], &self.lines);
-        Place { start, end, new: with_endings(new, ending, keep_explicit) }
+        Place {
+            start,
+            end,
+            new: with_endings(new, ending, keep_explicit),
+        }
     }
 
     fn line_at(&self, offset: usize) -> usize {
-        self.lines.partition_point(|line| line.start <= offset).saturating_sub(1)
+        self.lines
+            .partition_point(|line| line.start <= offset)
+            .saturating_sub(1)
     }
 
     fn replace(&self, edit: &Edit<'_>, places: &[Place], how: How) -> Result<Applied, EditError> {
-        let lines: Vec<usize> = places.iter().take(MAX_LISTED).map(|place| self.line_at(place.start) + 1).collect();
+        let lines: Vec<usize> = places
+            .iter()
+            .take(MAX_LISTED)
+            .map(|place| self.line_at(place.start) + 1)
+            .collect();
         if places.len() > 1 && !edit.replace_all {
             return Err(self.ambiguous(places));
         }
@@ -362,7 +451,12 @@ impl File<'_> {
         if content == self.content {
             return Err(EditError::NoChange);
         }
-        Ok(Applied { content, count: places.len(), lines, how })
+        Ok(Applied {
+            content,
+            count: places.len(),
+            lines,
+            how,
+        })
     }
 }
 
@@ -380,7 +474,11 @@ fn occurrences(hay: &str, needle: &str, advance: usize) -> impl Iterator<Item = 
 /// How far to step and how many places to look for. To replace all, places may not overlap.
 /// Otherwise overlapping ones count too, because two readings of one stretch are two places.
 fn stride(edit: &Edit<'_>, whole: usize) -> (usize, usize) {
-    if edit.replace_all { (whole.max(1), usize::MAX) } else { (1, MAX_COUNTED + 1) }
+    if edit.replace_all {
+        (whole.max(1), usize::MAX)
+    } else {
+        (1, MAX_COUNTED + 1)
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,14 @@ fn check(content: &str, old: &str, new: &str, expect: &str) {
 
 #[track_caller]
 fn check_all(content: &str, old: &str, new: &str, replace_all: bool, expect: &str) {
-    let result = match apply(content, &Edit { old, new, replace_all }) {
+    let result = match apply(
+        content,
+        &Edit {
+            old,
+            new,
+            replace_all,
+        },
+    ) {
         Ok(applied) => applied.content,
         Err(err) => format!("error: {err}"),
     };
@@ -51,7 +58,12 @@ fn a_carriage_return_pair_is_never_torn() {
 
 #[test]
 fn trailing_spaces_do_not_matter() {
-    check("fn a() {  \n    b\n}\n", "fn a() {\n    b\n", "fn c() {\n", "fn c() {\n}\n");
+    check(
+        "fn a() {  \n    b\n}\n",
+        "fn a() {\n    b\n",
+        "fn c() {\n",
+        "fn c() {\n}\n",
+    );
     check("a \nb", "a\nb\n", "c\nd\n", "c\nd");
 }
 
@@ -62,7 +74,10 @@ fn indentation_does_not_matter_and_the_replacement_follows() {
         "def f(self):\n    return 1\n",
         "def f(self):\n    if x:\n        return 2\n",
         "class A:\n    def f(self):\n        return 1\n"
-            .replace("        return 1\n", "        if x:\n            return 2\n")
+            .replace(
+                "        return 1\n",
+                "        if x:\n            return 2\n",
+            )
             .as_str(),
     );
     check(
@@ -76,8 +91,18 @@ fn indentation_does_not_matter_and_the_replacement_follows() {
 #[test]
 fn an_ambiguous_edit_names_the_count_and_the_lines() {
     let tail = "; include more surrounding lines so that it occurs once, or set replace_all";
-    check("x\ny\nx\nx\n", "x", "z", &format!("error: `old` occurs 3 times (lines 1, 3, 4){tail}"));
-    check("aaa", "aa", "b", &format!("error: `old` occurs 2 times (lines 1, 1){tail}"));
+    check(
+        "x\ny\nx\nx\n",
+        "x",
+        "z",
+        &format!("error: `old` occurs 3 times (lines 1, 3, 4){tail}"),
+    );
+    check(
+        "aaa",
+        "aa",
+        "b",
+        &format!("error: `old` occurs 2 times (lines 1, 1){tail}"),
+    );
     check(
         "  x = 1\n  y\n\n    x = 1\n    y\n",
         "x = 1\ny\n",
@@ -93,14 +118,35 @@ fn replace_all_replaces_each_place_once() {
     check_all("aaa", "aa", "b", true, "ba");
     check_all("a \na \nb\n", "a\n", "c\n", true, "c\nc\nb\n");
     check_all(&"x\n".repeat(3000), "x", "y", true, &"y\n".repeat(3000));
-    check_all(&"x \n".repeat(3000), "x\n", "y\n", true, &"y\n".repeat(3000));
+    check_all(
+        &"x \n".repeat(3000),
+        "x\n",
+        "y\n",
+        true,
+        &"y\n".repeat(3000),
+    );
 }
 
 #[test]
 fn empty_same_and_no_change_say_so() {
-    check("a", "", "b", "error: `old` is empty; give the text to replace, or write the whole file instead");
-    check("a", "a", "a", "error: `old` and `new` are the same text; nothing would change");
-    check("a\r\nb", "a\nb", "a\r\nb", "error: the edit would leave the file exactly as it is");
+    check(
+        "a",
+        "",
+        "b",
+        "error: `old` is empty; give the text to replace, or write the whole file instead",
+    );
+    check(
+        "a",
+        "a",
+        "a",
+        "error: `old` and `new` are the same text; nothing would change",
+    );
+    check(
+        "a\r\nb",
+        "a\nb",
+        "a\r\nb",
+        "error: the edit would leave the file exactly as it is",
+    );
 }
 
 #[test]
@@ -132,9 +178,27 @@ fn blank_lines_alone_do_not_match_loosely() {
 
 #[test]
 fn several_edits_apply_in_order_or_not_at_all() {
-    let edits = [Edit { old: "a", new: "b", replace_all: false }, Edit { old: "b", new: "c", replace_all: false }];
+    let edits = [
+        Edit {
+            old: "a",
+            new: "b",
+            replace_all: false,
+        },
+        Edit {
+            old: "b",
+            new: "c",
+            replace_all: false,
+        },
+    ];
     assert_eq!(apply_all("a", &edits).unwrap().last().unwrap().content, "c");
-    let failing = [edits[0], Edit { old: "zz", new: "c", replace_all: false }];
+    let failing = [
+        edits[0],
+        Edit {
+            old: "zz",
+            new: "c",
+            replace_all: false,
+        },
+    ];
     assert_eq!(apply_all("a", &failing).unwrap_err().0, 1);
 }
 
@@ -143,7 +207,14 @@ fn a_huge_repetitive_file_takes_bounded_time() {
     let content = "x\n".repeat(500_000);
     let old = "x\n".repeat(20_000) + "y\n";
     assert!(matches!(
-        apply(&content, &Edit { old: &old, new: "z", replace_all: false }),
+        apply(
+            &content,
+            &Edit {
+                old: &old,
+                new: "z",
+                replace_all: false
+            }
+        ),
         Err(EditError::Missing { .. })
     ));
 }

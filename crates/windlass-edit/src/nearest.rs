@@ -35,9 +35,16 @@ pub struct Nearest {
 
 impl std::fmt::Display for Nearest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the nearest text is at line {}:\n{}", self.line, self.shown)?;
+        write!(
+            f,
+            "the nearest text is at line {}:\n{}",
+            self.line, self.shown
+        )?;
         if let Some((line, wanted, found)) = &self.differs {
-            write!(f, "\nfirst difference, line {line}: wanted {wanted:?}, found {found:?}")?;
+            write!(
+                f,
+                "\nfirst difference, line {line}: wanted {wanted:?}, found {found:?}"
+            )?;
         }
         Ok(())
     }
@@ -75,7 +82,9 @@ fn by_vote(lines: &[Line<'_>], wanted: &[&str]) -> Option<(usize, usize)> {
             *votes.entry(at.saturating_sub(index)).or_default() += trimmed.len().min(40);
         }
     }
-    votes.into_iter().max_by_key(|&(start, weight)| (weight, std::cmp::Reverse(start)))
+    votes
+        .into_iter()
+        .max_by_key(|&(start, weight)| (weight, std::cmp::Reverse(start)))
 }
 
 /// Compares the longest wanted line with every line by the letter pairs they share.
@@ -96,14 +105,17 @@ fn by_probe(lines: &[Line<'_>], wanted: &[&str]) -> Option<usize> {
         if text.len() * 4 < probe.len() || text.len() < 2 {
             continue;
         }
-        let score = pairs.shared_with(text.as_bytes(), &mut seen) * 2000 / (probe.len() + text.len() - 2);
+        let score =
+            pairs.shared_with(text.as_bytes(), &mut seen) * 2000 / (probe.len() + text.len() - 2);
         if score >= 400 {
             scored.push((score, at));
         }
     }
     scored.sort_by_key(|&(score, at)| (std::cmp::Reverse(score), at));
     scored.truncate(5);
-    let ratio = |at: usize| similar::TextDiff::from_chars(probe, cut(lines[at].text.trim(), MAX_PROBE)).ratio();
+    let ratio = |at: usize| {
+        similar::TextDiff::from_chars(probe, cut(lines[at].text.trim(), MAX_PROBE)).ratio()
+    };
     let best = scored
         .into_iter()
         .map(|(_, at)| (ratio(at), at))
@@ -148,11 +160,19 @@ fn show(lines: &[Line<'_>], wanted: &[&str], start: usize) -> Nearest {
         .enumerate()
         .find(|(_, (wanted, line))| **wanted != line.text)
         .map(|(offset, (wanted, line))| {
-            (start + offset + 1, cut(wanted, MAX_SHOWN_CHARS).to_owned(), cut(line.text, MAX_SHOWN_CHARS).to_owned())
+            (
+                start + offset + 1,
+                cut(wanted, MAX_SHOWN_CHARS).to_owned(),
+                cut(line.text, MAX_SHOWN_CHARS).to_owned(),
+            )
         });
     let from = start.saturating_sub(1);
     let to = (start + count + 1).min(lines.len());
-    Nearest { line: from + 1, shown: numbered(&lines[from..to], from + 1), differs }
+    Nearest {
+        line: from + 1,
+        shown: numbered(&lines[from..to], from + 1),
+        differs,
+    }
 }
 
 /// Lines after their numbers, long ones cut with a mark.
@@ -164,7 +184,11 @@ pub fn numbered(lines: &[Line<'_>], first: usize) -> String {
             out.push('\n');
         }
         let text = cut(line.text, MAX_SHOWN_CHARS);
-        let mark = if text.len() < line.text.len() { " …" } else { "" };
+        let mark = if text.len() < line.text.len() {
+            " …"
+        } else {
+            ""
+        };
         out.push_str(&format!("{:>width$}| {text}{mark}", first + offset));
     }
     out
@@ -190,12 +214,20 @@ mod tests {
 
     #[test]
     fn a_shared_line_decides() {
-        check("a\nb\nfn main() {\n    run();\n}\n", "fn main() {\n    ran();\n}", Some(2));
+        check(
+            "a\nb\nfn main() {\n    run();\n}\n",
+            "fn main() {\n    ran();\n}",
+            Some(2),
+        );
     }
 
     #[test]
     fn a_similar_line_decides_when_none_is_shared() {
-        check("one\ntwo\nlet total = sum(values);\nfour\n", "let totals = sum(value);", Some(2));
+        check(
+            "one\ntwo\nlet total = sum(values);\nfour\n",
+            "let totals = sum(value);",
+            Some(2),
+        );
     }
 
     #[test]

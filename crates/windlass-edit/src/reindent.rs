@@ -7,7 +7,11 @@
 enum Rule<'a> {
     Add(&'a str),
     Strip(&'a str),
-    Units { from: &'static str, to: &'static str, shift: isize },
+    Units {
+        from: &'static str,
+        to: &'static str,
+        shift: isize,
+    },
 }
 
 const UNITS: [&str; 5] = ["\t", "    ", "  ", "        ", "   "];
@@ -41,22 +45,36 @@ fn indent(line: &str) -> &str {
 fn rule<'a>(pairs: &[(&'a str, &'a str)]) -> Option<Rule<'a>> {
     let &(wanted, found) = pairs.first()?;
     if let Some(prefix) = found.strip_suffix(wanted)
-        && pairs.iter().all(|(wanted, found)| found.strip_suffix(wanted) == Some(prefix))
+        && pairs
+            .iter()
+            .all(|(wanted, found)| found.strip_suffix(wanted) == Some(prefix))
     {
         return Some(Rule::Add(prefix));
     }
     if let Some(prefix) = wanted.strip_suffix(found)
-        && pairs.iter().all(|(wanted, found)| wanted.strip_suffix(found) == Some(prefix))
+        && pairs
+            .iter()
+            .all(|(wanted, found)| wanted.strip_suffix(found) == Some(prefix))
     {
         return Some(Rule::Strip(prefix));
     }
-    UNITS.iter().flat_map(|from| UNITS.iter().map(move |to| (*from, *to))).filter(|(from, to)| from != to).find_map(
-        |(from, to)| {
-            let shift = |&(wanted, found): &(&str, &str)| Some(levels(found, to)? - levels(wanted, from)?);
+    UNITS
+        .iter()
+        .flat_map(|from| UNITS.iter().map(move |to| (*from, *to)))
+        .filter(|(from, to)| from != to)
+        .find_map(|(from, to)| {
+            let shift =
+                |&(wanted, found): &(&str, &str)| Some(levels(found, to)? - levels(wanted, from)?);
             let first = shift(pairs.first()?)?;
-            pairs.iter().all(|pair| shift(pair) == Some(first)).then_some(Rule::Units { from, to, shift: first })
-        },
-    )
+            pairs
+                .iter()
+                .all(|pair| shift(pair) == Some(first))
+                .then_some(Rule::Units {
+                    from,
+                    to,
+                    shift: first,
+                })
+        })
 }
 
 /// How many whole units an indentation has, if it is made of nothing else.
@@ -98,8 +116,18 @@ mod tests {
 
     #[test]
     fn a_prefix_is_added_or_removed() {
-        check("if a:\n  b", "    if a:\n      b", "if a:\n  c\n\n  d", Some("    if a:\n      c\n\n      d"));
-        check("    a\n      b", "  a\n    b", "    x\n  y\n", Some("  x\ny\n"));
+        check(
+            "if a:\n  b",
+            "    if a:\n      b",
+            "if a:\n  c\n\n  d",
+            Some("    if a:\n      c\n\n      d"),
+        );
+        check(
+            "    a\n      b",
+            "  a\n    b",
+            "    x\n  y\n",
+            Some("  x\ny\n"),
+        );
     }
 
     #[test]

@@ -42,8 +42,11 @@ pub struct Done {
 
 /// Makes the edit of a row.
 pub fn run(row: Row) -> Done {
-    let mut files: BTreeMap<String, String> =
-        row.input.iter().filter_map(|(path, text)| Some((path.clone(), text.clone()?))).collect();
+    let mut files: BTreeMap<String, String> = row
+        .input
+        .iter()
+        .filter_map(|(path, text)| Some((path.clone(), text.clone()?)))
+        .collect();
     let error = match edited(&row, &files) {
         Ok(after) => {
             files = after;
@@ -51,10 +54,18 @@ pub fn run(row: Row) -> Done {
         }
         Err(why) => Some(why),
     };
-    Done { id: row.id, ok: error.is_none(), files, error }
+    Done {
+        id: row.id,
+        ok: error.is_none(),
+        files,
+        error,
+    }
 }
 
-fn edited(row: &Row, before: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
+fn edited(
+    row: &Row,
+    before: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, String> {
     let format = match row.format.as_str() {
         "v4a" => Format::BeginPatch,
         "search-replace" => Format::SearchReplace,
@@ -75,7 +86,9 @@ fn edited(row: &Row, before: &BTreeMap<String, String>) -> Result<BTreeMap<Strin
     let patch = Patch::read(format, &text, &known).map_err(|err| err.to_string())?;
     let found = |path: &str| match before.get(path) {
         Some(text) => Found::File(text.clone().into_bytes()),
-        None if before.keys().any(|name| beneath(name, path)) => Found::Unusable("it is a directory".into()),
+        None if before.keys().any(|name| beneath(name, path)) => {
+            Found::Unusable("it is a directory".into())
+        }
         None if before.keys().any(|name| beneath(path, name)) => {
             Found::Unusable("a file is where its directory would be".into())
         }
@@ -86,7 +99,9 @@ fn edited(row: &Row, before: &BTreeMap<String, String>) -> Result<BTreeMap<Strin
     for change in plan.changes {
         let (path, after) = match change {
             Change::Create { path, after } | Change::Modify { path, after, .. } => (path, after),
-            Change::Move { from, to, after, .. } => {
+            Change::Move {
+                from, to, after, ..
+            } => {
                 files.remove(&from);
                 (to, after)
             }
@@ -95,11 +110,15 @@ fn edited(row: &Row, before: &BTreeMap<String, String>) -> Result<BTreeMap<Strin
                 continue;
             }
         };
-        files.insert(path, String::from_utf8(after).map_err(|_| "the new text is not UTF-8".to_owned())?);
+        files.insert(
+            path,
+            String::from_utf8(after).map_err(|_| "the new text is not UTF-8".to_owned())?,
+        );
     }
     Ok(files)
 }
 
 fn beneath(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.starts_with('/'))
 }

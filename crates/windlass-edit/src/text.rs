@@ -71,7 +71,10 @@ const BOM_UTF16_BE: &[u8] = &[0xFE, 0xFF];
 impl Text {
     /// Reads bytes as text, or says why they are not.
     pub fn decode(bytes: &[u8]) -> Result<Self, TextError> {
-        for (mark, encoding) in [(BOM_UTF16_LE, Encoding::Utf16Le), (BOM_UTF16_BE, Encoding::Utf16Be)] {
+        for (mark, encoding) in [
+            (BOM_UTF16_LE, Encoding::Utf16Le),
+            (BOM_UTF16_BE, Encoding::Utf16Be),
+        ] {
             if let Some(rest) = bytes.strip_prefix(mark) {
                 return decode_utf16(rest, encoding);
             }
@@ -84,7 +87,11 @@ impl Text {
             None => (false, bytes),
         };
         match std::str::from_utf8(rest) {
-            Ok(text) => Ok(Self { content: text.to_owned(), encoding: Encoding::Utf8, bom }),
+            Ok(text) => Ok(Self {
+                content: text.to_owned(),
+                encoding: Encoding::Utf8,
+                bom,
+            }),
             // The mark belongs to the single-byte text here: it is kept as three characters.
             Err(_) => Ok(Self {
                 content: bytes.iter().map(|&b| char::from(b)).collect(),
@@ -114,8 +121,11 @@ impl Text {
             }
             Encoding::SingleByte => {
                 for character in content.chars() {
-                    let byte = u8::try_from(u32::from(character))
-                        .map_err(|_| TextError::Unencodable { encoding: self.encoding, character })?;
+                    let byte =
+                        u8::try_from(u32::from(character)).map_err(|_| TextError::Unencodable {
+                            encoding: self.encoding,
+                            character,
+                        })?;
                     bytes.push(byte);
                 }
             }
@@ -136,12 +146,20 @@ fn decode_utf16(rest: &[u8], encoding: Encoding) -> Result<Text, TextError> {
     let mut content = String::with_capacity(rest.len() / 2);
     for unit in char::decode_utf16(units) {
         match unit {
-            Ok('\0') => return Err(TextError::Binary { at: 2 + content.encode_utf16().count() * 2 }),
+            Ok('\0') => {
+                return Err(TextError::Binary {
+                    at: 2 + content.encode_utf16().count() * 2,
+                });
+            }
             Ok(character) => content.push(character),
             Err(_) => return Err(TextError::BrokenUtf16),
         }
     }
-    Ok(Text { content, encoding, bom: true })
+    Ok(Text {
+        content,
+        encoding,
+        bom: true,
+    })
 }
 
 /// How one line ends.
@@ -207,12 +225,20 @@ pub fn lines(content: &str) -> Vec<Line<'_>> {
             (_, Some(b'\n')) => Ending::CrLf,
             _ => Ending::Cr,
         };
-        let line = Line { start, text: &content[start..at], ending };
+        let line = Line {
+            start,
+            text: &content[start..at],
+            ending,
+        };
         start = line.end();
         lines.push(line);
     }
     if start < content.len() {
-        lines.push(Line { start, text: &content[start..], ending: Ending::None });
+        lines.push(Line {
+            start,
+            text: &content[start..],
+            ending: Ending::None,
+        });
     }
     lines
 }
@@ -220,12 +246,17 @@ pub fn lines(content: &str) -> Vec<Line<'_>> {
 /// The ending that new lines get when they are put in place of `around`: the most common one there
 /// (the first seen where two are equally common), else the most common one of `all`, else `\n`.
 pub fn ending_for(around: &[Line<'_>], all: &[Line<'_>]) -> Ending {
-    most_common(around).or_else(|| most_common(all)).unwrap_or(Ending::Lf)
+    most_common(around)
+        .or_else(|| most_common(all))
+        .unwrap_or(Ending::Lf)
 }
 
 fn most_common(lines: &[Line<'_>]) -> Option<Ending> {
-    let mut counts: [(Ending, usize, usize); 3] =
-        [(Ending::Lf, 0, usize::MAX), (Ending::CrLf, 0, usize::MAX), (Ending::Cr, 0, usize::MAX)];
+    let mut counts: [(Ending, usize, usize); 3] = [
+        (Ending::Lf, 0, usize::MAX),
+        (Ending::CrLf, 0, usize::MAX),
+        (Ending::Cr, 0, usize::MAX),
+    ];
     for (index, line) in lines.iter().enumerate() {
         if let Some(entry) = counts.iter_mut().find(|entry| entry.0 == line.ending) {
             entry.1 += 1;
@@ -263,9 +294,16 @@ mod tests {
     #[track_caller]
     fn check_decode(bytes: &[u8], expect: Result<(&str, Encoding), TextError>) {
         let text = Text::decode(bytes);
-        assert_eq!(text.as_ref().map(|t| (t.content.as_str(), t.encoding)), expect.as_ref().copied());
+        assert_eq!(
+            text.as_ref().map(|t| (t.content.as_str(), t.encoding)),
+            expect.as_ref().copied()
+        );
         if let Ok(text) = text {
-            assert_eq!(text.encode(&text.content).unwrap(), bytes, "written back unchanged");
+            assert_eq!(
+                text.encode(&text.content).unwrap(),
+                bytes,
+                "written back unchanged"
+            );
         }
     }
 
@@ -275,7 +313,10 @@ mod tests {
         check_decode("naïve\r\n".as_bytes(), Ok(("naïve\r\n", Encoding::Utf8)));
         check_decode(b"\xEF\xBB\xBFa\n", Ok(("a\n", Encoding::Utf8)));
         check_decode(b"\xFF\xFEa\0\n\0", Ok(("a\n", Encoding::Utf16Le)));
-        check_decode(b"\xFE\xFF\0a\xD8\x3D\xDE\x00", Ok(("a😀", Encoding::Utf16Be)));
+        check_decode(
+            b"\xFE\xFF\0a\xD8\x3D\xDE\x00",
+            Ok(("a😀", Encoding::Utf16Be)),
+        );
         check_decode(b"caf\xE9\n", Ok(("café\n", Encoding::SingleByte)));
         check_decode(b"\xEF\xBB\xBF\xE9", Ok(("ï»¿é", Encoding::SingleByte)));
     }
@@ -291,13 +332,28 @@ mod tests {
     #[test]
     fn a_character_the_file_cannot_hold_is_refused() {
         let text = Text::decode(b"caf\xE9").unwrap();
-        assert_eq!(text.encode("→"), Err(TextError::Unencodable { encoding: Encoding::SingleByte, character: '→' }));
+        assert_eq!(
+            text.encode("→"),
+            Err(TextError::Unencodable {
+                encoding: Encoding::SingleByte,
+                character: '→'
+            })
+        );
     }
 
     #[test]
     fn lines_keep_their_own_endings() {
-        let found: Vec<_> = lines("a\r\nb\rc\n\nd").iter().map(|l| (l.text, l.ending)).collect();
-        let expect = [("a", Ending::CrLf), ("b", Ending::Cr), ("c", Ending::Lf), ("", Ending::Lf), ("d", Ending::None)];
+        let found: Vec<_> = lines("a\r\nb\rc\n\nd")
+            .iter()
+            .map(|l| (l.text, l.ending))
+            .collect();
+        let expect = [
+            ("a", Ending::CrLf),
+            ("b", Ending::Cr),
+            ("c", Ending::Lf),
+            ("", Ending::Lf),
+            ("d", Ending::None),
+        ];
         assert_eq!(found, expect);
         assert!(lines("").is_empty());
         assert_eq!(lines("\r\r\n").len(), 2);
@@ -307,7 +363,11 @@ mod tests {
     fn new_lines_take_the_ending_of_their_place() {
         let all = lines("a\r\nb\nc\n");
         assert_eq!(ending_for(&all[..1], &all), Ending::CrLf);
-        assert_eq!(ending_for(&all[..2], &all), Ending::CrLf, "a tie goes to the first");
+        assert_eq!(
+            ending_for(&all[..2], &all),
+            Ending::CrLf,
+            "a tie goes to the first"
+        );
         assert_eq!(ending_for(&[], &all), Ending::Lf);
         assert_eq!(ending_for(&[], &[]), Ending::Lf);
         assert_eq!(with_endings("x\ny\r\nz", Ending::Cr, true), "x\ry\r\nz");

@@ -45,14 +45,20 @@ fn check(line: &str) -> Result<(), (bool, String)> {
     if done.ok == case.ok && done.files == expected && said {
         return Ok(());
     }
-    let why = format!("{}\n  expected ok: {}, {expected:?}, {:?}\n  found {done:?}", case.id, case.ok, case.error);
+    let why = format!(
+        "{}\n  expected ok: {}, {expected:?}, {:?}\n  found {done:?}",
+        case.id, case.ok, case.error
+    );
     Err((case.strict, why))
 }
 
 #[test]
 fn every_row_ends_as_it_says() {
     let rows = include_str!("edits.jsonl");
-    let failures: Vec<String> = rows.lines().filter_map(|line| check(line).err().map(|(_, why)| why)).collect();
+    let failures: Vec<String> = rows
+        .lines()
+        .filter_map(|line| check(line).err().map(|(_, why)| why))
+        .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(rows.lines().count() > 150, "the cases are found");
 }
@@ -60,10 +66,15 @@ fn every_row_ends_as_it_says() {
 #[test]
 fn rows_of_other_projects_agree_where_they_are_strict() {
     let given = std::env::var_os("WINDLASS_EDIT_CASES").map(std::path::PathBuf::from);
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/edits/codex-scenarios.jsonl");
+    let beside = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/edits/codex-scenarios.jsonl"
+    );
     let path = given.unwrap_or_else(|| beside.into());
     if !path.is_file() {
-        windlass_needs::not_run("needs edit cases of other projects (set WINDLASS_EDIT_CASES to their file)");
+        windlass_needs::not_run(
+            "needs edit cases of other projects (set WINDLASS_EDIT_CASES to their file)",
+        );
         return;
     }
     let mut failures = Vec::new();
@@ -91,16 +102,27 @@ fn every_plan_reads_back_from_its_diff() {
             "udiff" => Format::Unified,
             _ => Format::Whole,
         };
-        let text = row.edit.as_str().map_or_else(|| row.edit.to_string(), str::to_owned);
+        let text = row
+            .edit
+            .as_str()
+            .map_or_else(|| row.edit.to_string(), str::to_owned);
         let known: Vec<&str> = row.input.keys().map(String::as_str).collect();
         let read = |path: &str| match row.input.get(path) {
             Some(Some(text)) => Found::File(text.clone().into_bytes()),
             _ => Found::Absent,
         };
-        let Ok(plan) = Patch::read(format, &text, &known).and_then(|patch| patch.plan(read)) else { continue };
+        let Ok(plan) = Patch::read(format, &text, &known).and_then(|patch| patch.plan(read)) else {
+            continue;
+        };
         plans += 1;
         let again = Patch::parse(&plan.to_diff()).unwrap().plan(read).unwrap();
-        assert_eq!(again.changes, plan.changes, "{}\n{}", row.id, plan.to_diff());
+        assert_eq!(
+            again.changes,
+            plan.changes,
+            "{}\n{}",
+            row.id,
+            plan.to_diff()
+        );
     }
     assert!(plans > 80, "{plans}");
 }

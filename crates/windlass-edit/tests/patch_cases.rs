@@ -12,7 +12,9 @@ use windlass_edit::patch::{Change, Found, Patch};
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn load(dir: &Path, under: &str, into: &mut Files) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
     for entry in entries {
         let entry = entry.unwrap();
         let name = format!("{under}{}", entry.file_name().to_string_lossy());
@@ -29,7 +31,10 @@ fn apply(before: &Files, patch: &str) -> Result<Files, String> {
     let patch = Patch::parse(patch).map_err(|err| err.to_string())?;
     let plan = patch.plan(|path| match before.get(path) {
         Some(bytes) => Found::File(bytes.clone()),
-        None if before.keys().any(|name| name.starts_with(&format!("{path}/"))) => {
+        None if before
+            .keys()
+            .any(|name| name.starts_with(&format!("{path}/"))) =>
+        {
             Found::Unusable("is a directory".into())
         }
         None => Found::Absent,
@@ -37,9 +42,13 @@ fn apply(before: &Files, patch: &str) -> Result<Files, String> {
     let mut files = before.clone();
     for change in plan.map_err(|err| err.to_string())?.changes {
         match change {
-            Change::Create { path, after } | Change::Modify { path, after, .. } => drop(files.insert(path, after)),
+            Change::Create { path, after } | Change::Modify { path, after, .. } => {
+                drop(files.insert(path, after))
+            }
             Change::Delete { path, .. } => drop(files.remove(&path)),
-            Change::Move { from, to, after, .. } => {
+            Change::Move {
+                from, to, after, ..
+            } => {
                 files.remove(&from);
                 files.insert(to, after);
             }
@@ -68,7 +77,9 @@ fn every_folder_case_ends_as_it_says() {
         match (std::fs::read_to_string(dir.join("error")), result) {
             (Ok(expect), Err(found)) if found.contains(expect.trim_end()) => {}
             (Err(_), Ok(found)) if found == after => {}
-            (expect, found) => failures.push(format!("{name}\n  expected {expect:?}\n  found {found:?}")),
+            (expect, found) => {
+                failures.push(format!("{name}\n  expected {expect:?}\n  found {found:?}"))
+            }
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

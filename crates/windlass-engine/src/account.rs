@@ -34,9 +34,23 @@ struct State {
 
 impl Books {
     /// The books of a run, which may have spent something before it came here.
-    pub(crate) fn new(budget: Budget, clock: Arc<dyn Clock>, spent: Spent, before: Duration) -> Self {
+    pub(crate) fn new(
+        budget: Budget,
+        clock: Arc<dyn Clock>,
+        spent: Spent,
+        before: Duration,
+    ) -> Self {
         let started = clock.monotonic();
-        Self { budget, clock, started, before, state: Mutex::new(State { spent, ..State::default() }) }
+        Self {
+            budget,
+            clock,
+            started,
+            before,
+            state: Mutex::new(State {
+                spent,
+                ..State::default()
+            }),
+        }
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -50,13 +64,21 @@ impl Books {
     pub(crate) fn elapsed(&self) -> Duration {
         let now = self.clock.monotonic();
         let state = self.lock();
-        let waiting = state.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        self.before + now.saturating_sub(self.started).saturating_sub(state.waited).saturating_sub(waiting)
+        let waiting = state
+            .waiting_since
+            .map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.before
+            + now
+                .saturating_sub(self.started)
+                .saturating_sub(state.waited)
+                .saturating_sub(waiting)
     }
 
     /// What is left of the time limit.
     pub(crate) fn time_left(&self) -> Option<Duration> {
-        self.budget.seconds.map(|max| Duration::from_secs(max).saturating_sub(self.elapsed()))
+        self.budget
+            .seconds
+            .map(|max| Duration::from_secs(max).saturating_sub(self.elapsed()))
     }
 
     /// How long until four fifths of the time are used; `None` when that was said or there is no limit.
@@ -117,11 +139,15 @@ impl Account for OpenAccount<'_> {
     }
 
     fn exceeded(&self) -> Option<Limit> {
-        self.books.budget.exceeded(&self.books.spent(), self.books.elapsed())
+        self.books
+            .budget
+            .exceeded(&self.books.spent(), self.books.elapsed())
     }
 
     fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit> {
-        self.books.budget.admit(&self.books.spent(), input, want, price)
+        self.books
+            .budget
+            .admit(&self.books.spent(), input, want, price)
     }
 
     fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit> {
@@ -133,8 +159,19 @@ impl Account for OpenAccount<'_> {
             return Err(limit);
         }
         let output = self.books.budget.admit(&spent, input, want, price)?;
-        let mut held = Spent { steps: 1, ..Spent::default() };
-        held.settle(Usage { input, output, ..Usage::default() }, price, false);
+        let mut held = Spent {
+            steps: 1,
+            ..Spent::default()
+        };
+        held.settle(
+            Usage {
+                input,
+                output,
+                ..Usage::default()
+            },
+            price,
+            false,
+        );
         state.holds += 1;
         let id = state.holds;
         state.held.push((id, held));
@@ -162,7 +199,15 @@ impl Account for OpenAccount<'_> {
         Box::pin(async move {
             let cost_micros = price.map(|price| price.cost(usage));
             let model = model.to_owned();
-            self.outlet.emit(EventKind::Spent { model, call: usage, cost_micros, estimated, total: after }).await?;
+            self.outlet
+                .emit(EventKind::Spent {
+                    model,
+                    call: usage,
+                    cost_micros,
+                    estimated,
+                    total: after,
+                })
+                .await?;
             for limit in self.books.budget.warned(&before, &after) {
                 self.outlet.emit(EventKind::BudgetWarned { limit }).await?;
             }

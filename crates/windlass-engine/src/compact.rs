@@ -46,15 +46,26 @@ pub(crate) async fn compact(
     room: usize,
 ) -> Result<bool, StoreError> {
     let history = outlet.history();
-    let Some(Plan { mut compaction, dropped }) = plan(&history, how, room) else { return Ok(false) };
-    let before: Vec<Entry> = history.iter().filter(|entry| entry.seq() < compaction.kept_from).cloned().collect();
+    let Some(Plan {
+        mut compaction,
+        dropped,
+    }) = plan(&history, how, room)
+    else {
+        return Ok(false);
+    };
+    let before: Vec<Entry> = history
+        .iter()
+        .filter(|entry| entry.seq() < compaction.kept_from)
+        .cloned()
+        .collect();
     drop(history);
     if !dropped.is_empty() {
         let facts = outlet.facts();
-        let sections = match writer.filter(|_| !matches!(how, How::Fit(_)) || is_worth_a_call(&dropped)) {
-            Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
-            None => Sections::known(&before, &facts),
-        };
+        let sections =
+            match writer.filter(|_| !matches!(how, How::Fit(_)) || is_worth_a_call(&dropped)) {
+                Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
+                None => Sections::known(&before, &facts),
+            };
         if writer.is_some_and(|writer| writer.cancel.is_cancelled()) {
             return Ok(false);
         }
@@ -84,24 +95,42 @@ impl Writer<'_> {
             Ok(sections) => Ok(sections.or(Sections::of(facts))),
             Err(_) if self.cancel.is_cancelled() => Ok(Sections::default()),
             Err(why) => {
-                let text = format!("the model wrote no summary ({why}), so the log alone stands for what was left out");
-                outlet.emit(EventKind::Warned { code: "summary_not_written".into(), text }).await?;
+                let text = format!(
+                    "the model wrote no summary ({why}), so the log alone stands for what was left out"
+                );
+                outlet
+                    .emit(EventKind::Warned {
+                        code: "summary_not_written".into(),
+                        text,
+                    })
+                    .await?;
                 Ok(Sections::known(before, facts))
             }
         }
     }
 
     /// One model call, booked like any other; why there is nothing of use in the second error.
-    async fn ask(&self, before: &[Entry], room: usize) -> Result<Result<Sections, String>, StoreError> {
+    async fn ask(
+        &self,
+        before: &[Entry],
+        room: usize,
+    ) -> Result<Result<Sections, String>, StoreError> {
         // Where the window is not known, what is to be left of the messages is the best guess of what fits.
-        let window = self.facts.context_window.map(|window| self.estimator.bytes(window / 2));
+        let window = self
+            .facts
+            .context_window
+            .map(|window| self.estimator.bytes(window / 2));
         let fits = window.unwrap_or_else(|| room.max(LEAST_RECORD));
         // As one message in words: it fits whatever the window is, and no vendor misses the tools of old calls.
         let record = transcript(before, MAX_RECORD.min(fits.saturating_sub(TASK.len())));
-        let history = [Entry::new(Message::internal(format!("The record:\n\n{record}\n\nWrite the summary now.")))];
+        let history = [Entry::new(Message::internal(format!(
+            "The record:\n\n{record}\n\nWrite the summary now."
+        )))];
         let bytes = history[0].bytes() + TASK.len();
         let input = self.estimator.tokens(bytes);
-        let left = self.facts.context_window.map_or(u64::MAX, |window| window.saturating_sub(input).max(LEAST_OUTPUT));
+        let left = self.facts.context_window.map_or(u64::MAX, |window| {
+            window.saturating_sub(input).max(LEAST_OUTPUT)
+        });
         let want = MAX_OUTPUT.min(self.facts.max_output).min(left);
         let max_output = match self.account.admit(input, want, self.facts.price) {
             Ok(room) => room,
@@ -109,13 +138,26 @@ impl Writer<'_> {
         };
         let (tools, options) = (ToolSet::default(), Sampling::default());
         let model = self.model;
-        let request = Request { model, system: TASK, history: &history, tools: &tools, max_output, options: &options };
+        let request = Request {
+            model,
+            system: TASK,
+            history: &history,
+            tools: &tools,
+            max_output,
+            options: &options,
+        };
         let mut fold = ReplyFold::default();
         let failed = self.read(request, &mut fold).await;
         if fold.bytes() > 0 || fold.usage().is_some() {
-            let counted = Usage { input, output: self.estimator.tokens(fold.bytes()), ..Usage::default() };
+            let counted = Usage {
+                input,
+                output: self.estimator.tokens(fold.bytes()),
+                ..Usage::default()
+            };
             let (usage, estimated) = fold.usage().map_or((counted, true), |usage| (usage, false));
-            self.account.settle(usage, self.facts.price, estimated, self.model).await?;
+            self.account
+                .settle(usage, self.facts.price, estimated, self.model)
+                .await?;
         }
         if let Some(why) = failed {
             return Ok(Err(why));

@@ -36,7 +36,10 @@ impl Desk {
             flags: SavedFlags::default(),
         });
         for n in 0..steps {
-            desk.push(EventKind::said(Message::assistant(format!("step {n} {}", "x".repeat(500)))));
+            desk.push(EventKind::said(Message::assistant(format!(
+                "step {n} {}",
+                "x".repeat(500)
+            ))));
         }
         desk
     }
@@ -60,7 +63,13 @@ impl Desk {
     }
 
     fn roles(&self) -> Vec<Role> {
-        self.history.lock().unwrap().entries().iter().map(|entry| entry.role).collect()
+        self.history
+            .lock()
+            .unwrap()
+            .entries()
+            .iter()
+            .map(|entry| entry.role)
+            .collect()
     }
 
     fn last(&self) -> EventKind {
@@ -101,10 +110,19 @@ impl Account for Desk {
         Ok(want)
     }
     fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
-        Ok(Hold { id: 0, output: want })
+        Ok(Hold {
+            id: 0,
+            output: want,
+        })
     }
     fn release(&self, _: Hold) {}
-    fn settle<'a>(&'a self, _: Usage, _: Option<Price>, _: bool, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn settle<'a>(
+        &'a self,
+        _: Usage,
+        _: Option<Price>,
+        _: bool,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -126,27 +144,50 @@ impl Runtime for Idle {
 
 async fn make_room(runtime: &dyn Runtime, desk: &Desk, how: How) -> bool {
     let (tools, cancel) = (ToolSet::default(), CancellationToken::new());
-    runtime.compact(MakeRoom { how, outlet: desk, account: desk, tools: &tools, cancel }).await.unwrap()
+    runtime
+        .compact(MakeRoom {
+            how,
+            outlet: desk,
+            account: desk,
+            tools: &tools,
+            cancel,
+        })
+        .await
+        .unwrap()
 }
 
 fn native() -> NativeRuntime {
     let provider = ScriptedProvider::new([]).with_summary(says("## Next\nthe model's own words"));
-    NativeRuntime::new(Arc::new(provider), Arc::new(ManualClock::default()), NativeOptions::default())
+    NativeRuntime::new(
+        Arc::new(provider),
+        Arc::new(ManualClock::default()),
+        NativeOptions::default(),
+    )
 }
 
 #[tokio::test]
 async fn a_person_has_room_made_between_runs_by_any_runtime() {
-    for (runtime, words) in [(&Idle as &dyn Runtime, "As in the user's messages"), (&native(), "the model's own words")]
-    {
+    for (runtime, words) in [
+        (&Idle as &dyn Runtime, "As in the user's messages"),
+        (&native(), "the model's own words"),
+    ] {
         let desk = Desk::with_steps(10);
         assert!(make_room(runtime, &desk, How::Last(2)).await);
-        assert_eq!(desk.roles(), [Role::User, Role::User, Role::Assistant, Role::Assistant]);
-        let EventKind::Compacted { compaction } = desk.last() else { panic!("{:?}", desk.last()) };
+        assert_eq!(
+            desk.roles(),
+            [Role::User, Role::User, Role::Assistant, Role::Assistant]
+        );
+        let EventKind::Compacted { compaction } = desk.last() else {
+            panic!("{:?}", desk.last())
+        };
         assert!(compaction.summary.contains(words), "{}", compaction.summary);
         assert_eq!(compaction.by, Some(Cause::Person));
         assert!(make_room(runtime, &desk, How::Summary).await);
         assert_eq!(desk.roles(), [Role::User, Role::User]);
-        assert!(!make_room(runtime, &desk, How::Summary).await, "there is nothing left to leave out");
+        assert!(
+            !make_room(runtime, &desk, How::Summary).await,
+            "there is nothing left to leave out"
+        );
     }
 }
 
@@ -167,13 +208,28 @@ impl Provider for Silent {
 
 #[tokio::test]
 async fn a_cancel_while_a_summary_is_written_changes_nothing() {
-    let (desk, cancel, facts) = (Desk::with_steps(10), CancellationToken::new(), ModelFacts::default());
+    let (desk, cancel, facts) = (
+        Desk::with_steps(10),
+        CancellationToken::new(),
+        ModelFacts::default(),
+    );
     let before = desk.roles().len();
     let estimator = Estimator::default();
-    let writer = Writer { provider: &Silent, model: "m", facts: &facts, estimator, account: &desk, cancel: &cancel };
+    let writer = Writer {
+        provider: &Silent,
+        model: "m",
+        facts: &facts,
+        estimator,
+        account: &desk,
+        cancel: &cancel,
+    };
     let made = compact(&desk, Some(&writer), How::Summary, 10_000);
     let (made, ()) = tokio::join!(made, async { cancel.cancel() });
     assert!(!made.unwrap());
     assert_eq!(desk.roles().len(), before);
-    assert!(matches!(desk.last(), EventKind::Said { .. }), "{:?}", desk.last());
+    assert!(
+        matches!(desk.last(), EventKind::Said { .. }),
+        "{:?}",
+        desk.last()
+    );
 }

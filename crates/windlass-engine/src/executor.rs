@@ -31,7 +31,9 @@ use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
-use windlass_core::workspace::{Artifacts, Change, FileChange, Files, Outside, Processes, Redactor, Snapshots};
+use windlass_core::workspace::{
+    Artifacts, Change, FileChange, Files, Outside, Processes, Redactor, Snapshots,
+};
 
 use crate::run::RunOutlet;
 use crate::schema::Schemas;
@@ -108,7 +110,11 @@ impl Toolbox for Executor {
         Box::pin(self.observe_foreign(call))
     }
 
-    fn reported(&self, result: ToolResult, seen: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn reported(
+        &self,
+        result: ToolResult,
+        seen: Vec<Seen>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.report_foreign(result, seen))
     }
 }
@@ -117,7 +123,10 @@ impl Executor {
     async fn settle_all(&self, calls: Vec<Planned>) -> Result<Vec<Settled>, StoreError> {
         let mut waiting: VecDeque<Planned> = calls.into();
         let mut settled = Vec::with_capacity(waiting.len());
-        let mut step = StepState { synced: false, command_failed: self.failed_before() };
+        let mut step = StepState {
+            synced: false,
+            command_failed: self.failed_before(),
+        };
         while let Some(first) = waiting.pop_front() {
             if !self.overlaps(&first) {
                 settled.push(self.settle_one(first, &mut step).await?);
@@ -138,14 +147,21 @@ impl Executor {
 
     /// Whether a command of this step failed before this process came to it.
     fn failed_before(&self) -> bool {
-        let executes = |name: &str| self.tools.get(name).is_some_and(|tool| tool.spec().effect == Effect::Execute);
-        self.outlet.log.with_history(|history| history.failed_in_step().any(executes))
+        let executes = |name: &str| {
+            self.tools
+                .get(name)
+                .is_some_and(|tool| tool.spec().effect == Effect::Execute)
+        };
+        self.outlet
+            .log
+            .with_history(|history| history.failed_in_step().any(executes))
     }
 
     /// Whether a call may run beside its neighbours: it says so, and only looks.
     fn overlaps(&self, planned: &Planned) -> bool {
         let spec = self.tools.get(&planned.call.name).map(|tool| tool.spec());
-        planned.refuse.is_none() && spec.is_some_and(|spec| spec.parallel && spec.effect == Effect::Read)
+        planned.refuse.is_none()
+            && spec.is_some_and(|spec| spec.parallel && spec.effect == Effect::Read)
     }
 
     async fn settle_reads(&self, batch: Vec<Planned>) -> Result<Vec<Settled>, StoreError> {
@@ -165,7 +181,13 @@ impl Executor {
                 Judged::Ready(ready) => {
                     let began = self.clock.monotonic();
                     let done = self.execute(&ready).await;
-                    (Settled { result: done.result, effect: Some(Effect::Read) }, Some(began))
+                    (
+                        Settled {
+                            result: done.result,
+                            effect: Some(Effect::Read),
+                        },
+                        Some(began),
+                    )
                 }
             }
         }))
@@ -181,7 +203,11 @@ impl Executor {
         Ok(settled)
     }
 
-    async fn settle_one(&self, planned: Planned, step: &mut StepState) -> Result<Settled, StoreError> {
+    async fn settle_one(
+        &self,
+        planned: Planned,
+        step: &mut StepState,
+    ) -> Result<Settled, StoreError> {
         let ready = match self.judge_after(planned, step).await? {
             Judged::Settled(settled) => return Ok(settled),
             Judged::Ready(ready) => ready,
@@ -190,7 +216,9 @@ impl Executor {
         let effect = ready.tool.spec().effect;
         if let Some(command) = &ready.command {
             let (call, command) = (ready.call.id.clone(), command.clone());
-            self.outlet.emit(EventKind::CommandStarted { call, command }).await?;
+            self.outlet
+                .emit(EventKind::CommandStarted { call, command })
+                .await?;
         }
         // What may have happened must be on disk before it happens; one sync serves the whole step, because the
         // message that asked for all its calls is in it.
@@ -207,26 +235,48 @@ impl Executor {
         if let Some(ran) = done.command {
             for host in ran.refused {
                 let rule = "sandbox: network".to_owned();
-                self.outlet.emit(EventKind::ConnectionRefused { host, rule }).await?;
+                self.outlet
+                    .emit(EventKind::ConnectionRefused { host, rule })
+                    .await?;
             }
             let (call, ms) = (ready.call.id.clone(), millis(ran.took));
-            self.outlet.emit(EventKind::CommandFinished { call, end: ran.end, bytes: ran.bytes, ms }).await?;
+            self.outlet
+                .emit(EventKind::CommandFinished {
+                    call,
+                    end: ran.end,
+                    bytes: ran.bytes,
+                    ms,
+                })
+                .await?;
         }
         let swaps = match snapshots {
             Some(snapshots) => self.swaps(snapshots.as_ref(), &ready.call.id).await?,
             None => Vec::new(),
         };
         for (change, swap) in matched(done.changes, swaps) {
-            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change, swap }).await?;
+            self.outlet
+                .emit(EventKind::FileChanged {
+                    call: ready.call.id.clone(),
+                    change,
+                    swap,
+                })
+                .await?;
         }
         self.tell_keys(done.keys).await?;
         self.log_finished(&done.result, began).await?;
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
-        Ok(Settled { result: done.result, effect: Some(effect) })
+        Ok(Settled {
+            result: done.result,
+            effect: Some(effect),
+        })
     }
 
     /// What the call changed, by content; what of it cannot be taken back is said.
-    async fn swaps(&self, snapshots: &dyn Snapshots, call: &CallId) -> Result<Vec<Swap>, StoreError> {
+    async fn swaps(
+        &self,
+        snapshots: &dyn Snapshots,
+        call: &CallId,
+    ) -> Result<Vec<Swap>, StoreError> {
         let (swaps, lost) = match snapshots.end(call).await {
             Ok(changes) => (changes.swaps, changes.lost),
             Err(err) => (Vec::new(), vec![("its changes".to_owned(), err.message)]),
@@ -234,10 +284,20 @@ impl Executor {
         for (what, why) in lost.into_iter().take(MAX_LOST) {
             let text = format!("{what} cannot be undone: {why}");
             // What every command of a run does is told with the first.
-            if !self.told_lost.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
+            if !self
+                .told_lost
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(text.clone())
+            {
                 continue;
             }
-            self.outlet.emit(EventKind::Warned { code: "not_undoable".into(), text }).await?;
+            self.outlet
+                .emit(EventKind::Warned {
+                    code: "not_undoable".into(),
+                    text,
+                })
+                .await?;
         }
         Ok(swaps)
     }
@@ -246,42 +306,82 @@ impl Executor {
     pub(crate) async fn tell_keys(&self, keys: Vec<String>) -> Result<(), StoreError> {
         for text in keys {
             {
-                let mut told = self.told_keys.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut told = self
+                    .told_keys
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 if told.len() < MAX_TOLD {
                     told.push(text.clone());
                 }
             }
-            self.outlet.emit(EventKind::Warned { code: "key_in_file".into(), text }).await?;
+            self.outlet
+                .emit(EventKind::Warned {
+                    code: "key_in_file".into(),
+                    text,
+                })
+                .await?;
         }
         Ok(())
     }
 
     /// Judges a call in the light of the ones before it: after a failed command, later commands of the step do not run.
     async fn judge_after(&self, planned: Planned, step: &StepState) -> Result<Judged, StoreError> {
-        let executes = self.tools.get(&planned.call.name).is_some_and(|tool| tool.spec().effect == Effect::Execute);
+        let executes = self
+            .tools
+            .get(&planned.call.name)
+            .is_some_and(|tool| tool.spec().effect == Effect::Execute);
         if step.command_failed && executes && planned.refuse.is_none() {
             let text = "not run, because a command before it in the same step failed; look at that result first";
-            return self.refused(&planned.call, ErrorCategory::Interrupted, text).await;
+            return self
+                .refused(&planned.call, ErrorCategory::Interrupted, text)
+                .await;
         }
         self.judge(planned).await
     }
 
-    async fn refused(&self, call: &ToolCall, category: ErrorCategory, text: &str) -> Result<Judged, StoreError> {
+    async fn refused(
+        &self,
+        call: &ToolCall,
+        category: ErrorCategory,
+        text: &str,
+    ) -> Result<Judged, StoreError> {
         let result = ToolResult::failed(call, category, text);
-        self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms: 0 }).await?;
+        self.outlet
+            .emit(EventKind::CallFinished {
+                result: result.clone(),
+                ms: 0,
+            })
+            .await?;
         let effect = self.tools.get(&call.name).map(|tool| tool.spec().effect);
         Ok(Judged::Settled(Settled { result, effect }))
     }
 
     async fn log_started(&self, ready: &Ready) -> Result<(), StoreError> {
-        let Some((verdict, rule)) = ready.under.clone() else { return Ok(()) };
-        self.outlet.emit(EventKind::CallStarted { call: ready.call.clone(), verdict, rule }).await?;
+        let Some((verdict, rule)) = ready.under.clone() else {
+            return Ok(());
+        };
+        self.outlet
+            .emit(EventKind::CallStarted {
+                call: ready.call.clone(),
+                verdict,
+                rule,
+            })
+            .await?;
         Ok(())
     }
 
-    async fn log_finished(&self, result: &ToolResult, began: std::time::Duration) -> Result<(), StoreError> {
+    async fn log_finished(
+        &self,
+        result: &ToolResult,
+        began: std::time::Duration,
+    ) -> Result<(), StoreError> {
         let ms = millis(self.clock.monotonic().saturating_sub(began));
-        self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms }).await?;
+        self.outlet
+            .emit(EventKind::CallFinished {
+                result: result.clone(),
+                ms,
+            })
+            .await?;
         Ok(())
     }
 }
@@ -290,7 +390,10 @@ impl Executor {
 fn matched(changes: Vec<FileChange>, mut swaps: Vec<Swap>) -> Vec<(FileChange, Option<Swap>)> {
     let mut all = Vec::with_capacity(changes.len().max(swaps.len()));
     for change in changes {
-        let own = swaps.iter().position(|swap| swap.path == change.path).map(|at| swaps.remove(at));
+        let own = swaps
+            .iter()
+            .position(|swap| swap.path == change.path)
+            .map(|at| swaps.remove(at));
         all.push((change, own));
     }
     all.extend(swaps.into_iter().map(|swap| {
@@ -299,7 +402,16 @@ fn matched(changes: Vec<FileChange>, mut swaps: Vec<Swap>) -> Vec<(FileChange, O
             (true, false) => Change::Deleted,
             (true, true) => Change::Modified,
         };
-        (FileChange { path: swap.path.clone(), change, added: 0, removed: 0, diff: None }, Some(swap))
+        (
+            FileChange {
+                path: swap.path.clone(),
+                change,
+                added: 0,
+                removed: 0,
+                diff: None,
+            },
+            Some(swap),
+        )
     }));
     all
 }

@@ -69,7 +69,9 @@ impl RunResult {
     /// What it spent; nothing while it waits for a person.
     #[must_use]
     pub fn totals(&self) -> Spent {
-        self.summary.as_ref().map_or_else(Spent::default, |summary| summary.totals)
+        self.summary
+            .as_ref()
+            .map_or_else(Spent::default, |summary| summary.totals)
     }
 
     /// The files it changed; none while it waits for a person.
@@ -88,7 +90,15 @@ impl ResultFold {
     #[must_use]
     pub fn new(session: SessionId, run: RunId) -> Self {
         let (asks, text) = (Vec::new(), String::new());
-        Self(RunResult { session, run, summary: None, asks, text, landed: None, transaction: None })
+        Self(RunResult {
+            session,
+            run,
+            summary: None,
+            asks,
+            text,
+            landed: None,
+            transaction: None,
+        })
     }
 
     /// One more event.
@@ -132,7 +142,11 @@ pub struct AnswerRequest {
 
 /// Options for a run whose events nobody sees before its end: waiting for an answer would be waiting in vain.
 fn unwatched(options: RunOptions) -> RunOptions {
-    let on_ask = if options.on_ask == OnAsk::Wait { OnAsk::Pause } else { options.on_ask };
+    let on_ask = if options.on_ask == OnAsk::Wait {
+        OnAsk::Pause
+    } else {
+        options.on_ask
+    };
     RunOptions { on_ask, ..options }
 }
 
@@ -155,7 +169,10 @@ impl Engine {
         match result.outcome() {
             Some(Outcome::CompletedWithLimitExceeded { .. }) | None => Ok(result),
             Some(outcome) => match outcome.exceeded() {
-                Some(limit) if raise => Err(EngineError::BudgetExceeded { limit, result: Box::new(result) }),
+                Some(limit) if raise => Err(EngineError::BudgetExceeded {
+                    limit,
+                    result: Box::new(result),
+                }),
                 _ => Ok(result),
             },
         }
@@ -170,7 +187,9 @@ impl Engine {
         answer: Answer,
         request: AnswerRequest,
     ) -> Result<RunResult, EngineError> {
-        let opened = self.open(Open::Resume(session.clone()), request.mode).await?;
+        let opened = self
+            .open(Open::Resume(session.clone()), request.mode)
+            .await?;
         let run = opened.answer(ask, answer, unwatched(request.options))?;
         Ok(followed(session.clone(), run).await)
     }

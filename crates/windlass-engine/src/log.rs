@@ -70,7 +70,11 @@ impl Log {
         redactor: Arc<dyn Redactor>,
     ) -> Self {
         let durable = Arc::new(Durable::new(history.last_seq()));
-        let writer = Writer { port, line: String::new(), broken: None };
+        let writer = Writer {
+            port,
+            line: String::new(),
+            broken: None,
+        };
         Self {
             session,
             clock,
@@ -94,7 +98,10 @@ impl Log {
         let seq = self.durable.written() + 1;
         let event = self.event(scope, Order::Durable { seq }, kind);
         // Should this future be dropped half way, nobody knows what was written: nothing may follow it.
-        writer.broken = Some(StoreError::new(StoreErrorKind::Io, "the log was left in the middle of an event"));
+        writer.broken = Some(StoreError::new(
+            StoreErrorKind::Io,
+            "the log was left in the middle of an event",
+        ));
         if let Err(err) = writer.append(&event).await {
             // A full disk took nothing, and may have room again: the number is free for the next event.
             writer.broken = (err.kind != StoreErrorKind::Full).then(|| err.clone());
@@ -120,14 +127,18 @@ impl Log {
 
     /// Shows a live fact; dropped when the view has no room.
     pub(crate) fn show_live(&self, scope: &Scope, kind: EventKind) {
-        let Some(view) = scope.view.as_ref().filter(|view| view.live) else { return };
+        let Some(view) = scope.view.as_ref().filter(|view| view.live) else {
+            return;
+        };
         // Live facts leave room: a slow view must not lose the durable ones behind them.
         if view.to.capacity() <= RESERVED {
             return;
         }
         let after = self.durable.written();
         let n = self.live.fetch_add(1, Ordering::AcqRel) + 1;
-        let _ = view.to.try_send(self.event(scope, Order::Live { after, n }, kind));
+        let _ = view
+            .to
+            .try_send(self.event(scope, Order::Live { after, n }, kind));
     }
 
     /// Returns when everything emitted before the call survives a power cut. Others go on emitting meanwhile, and all who
@@ -145,13 +156,17 @@ impl Log {
         // The task holds neither the log nor the lease in it: whoever closes the session frees it at once.
         if let Some((upto, sync)) = self.begin_sync().await? {
             let durable = Arc::clone(&self.durable);
-            drop(tokio::spawn(async move { durable.settle(upto, sync).await }));
+            drop(tokio::spawn(
+                async move { durable.settle(upto, sync).await },
+            ));
         }
         Ok(())
     }
 
     /// A sync that was not begun yet, and the last event it is for; none when that is durable already.
-    async fn begin_sync(&self) -> Result<Option<(u64, BoxFuture<'static, Result<(), StoreError>>)>, StoreError> {
+    async fn begin_sync(
+        &self,
+    ) -> Result<Option<(u64, BoxFuture<'static, Result<(), StoreError>>)>, StoreError> {
         let mut writer = self.writer.lock().await;
         self.usable(&writer)?;
         let upto = self.durable.written();
@@ -213,10 +228,14 @@ impl Writer {
         bytes.clear();
         bytes.reserve(likely_bytes(&event.kind));
         serde_json::to_writer(&mut bytes, event).map_err(|err| {
-            StoreError::new(StoreErrorKind::Io, format!("an event could not be written as JSON: {err}"))
+            StoreError::new(
+                StoreErrorKind::Io,
+                format!("an event could not be written as JSON: {err}"),
+            )
         })?;
-        self.line = String::from_utf8(bytes)
-            .map_err(|_| StoreError::new(StoreErrorKind::Io, "an event was not written as UTF-8"))?;
+        self.line = String::from_utf8(bytes).map_err(|_| {
+            StoreError::new(StoreErrorKind::Io, "an event was not written as UTF-8")
+        })?;
         self.port.append(event, &self.line).await?;
         if self.line.capacity() > 1 << 16 {
             self.line = String::new();
@@ -230,7 +249,10 @@ impl Writer {
 fn likely_bytes(kind: &EventKind) -> usize {
     const FRAME: usize = 512;
     let text = match kind {
-        EventKind::Said { message, .. } | EventKind::RunStarted { prompt: message, .. } => {
+        EventKind::Said { message, .. }
+        | EventKind::RunStarted {
+            prompt: message, ..
+        } => {
             let parts = message.parts.iter().map(|part| match part {
                 Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
                 Part::Image { data, .. } => data.len(),

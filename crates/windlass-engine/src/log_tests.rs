@@ -37,7 +37,11 @@ impl Gated {
 }
 
 impl LogWriter for Gated {
-    fn append<'a>(&'a mut self, event: &'a Event, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn append<'a>(
+        &'a mut self,
+        event: &'a Event,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.with(|disk| disk.written = event.order.seq().unwrap());
         Box::pin(std::future::ready(Ok(())))
     }
@@ -63,16 +67,30 @@ impl LogWriter for Gated {
 }
 
 fn log() -> (Arc<Log>, Gated) {
-    let gated = Gated { disk: Arc::default(), gate: Arc::new(Semaphore::new(0)) };
+    let gated = Gated {
+        disk: Arc::default(),
+        gate: Arc::new(Semaphore::new(0)),
+    };
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let port = Box::new(gated.clone());
-    let log = Log::new("s1".parse().unwrap(), clock, port, History::default(), Arc::new(NoSecrets));
+    let log = Log::new(
+        "s1".parse().unwrap(),
+        clock,
+        port,
+        History::default(),
+        Arc::new(NoSecrets),
+    );
     (Arc::new(log), gated)
 }
 
 async fn emit(log: &Log) -> Result<u64, StoreError> {
-    let scope = Scope { run: None, trace: TraceId::fresh(1, 2), view: None };
-    log.emit(&scope, EventKind::Noted { text: "x".into() }).await
+    let scope = Scope {
+        run: None,
+        trace: TraceId::fresh(1, 2),
+        view: None,
+    };
+    log.emit(&scope, EventKind::Noted { text: "x".into() })
+        .await
 }
 
 /// Polls once: true when it has ended.
@@ -156,8 +174,20 @@ async fn a_failed_sync_is_final_however_it_was_begun() {
         }
         gated.with(|disk| disk.fail = false);
         gated.gate.add_permits(9);
-        assert!(emit(&log).await.unwrap_err().message.contains("the disk is gone"));
-        assert!(log.sync().await.unwrap_err().message.contains("the disk is gone"));
+        assert!(
+            emit(&log)
+                .await
+                .unwrap_err()
+                .message
+                .contains("the disk is gone")
+        );
+        assert!(
+            log.sync()
+                .await
+                .unwrap_err()
+                .message
+                .contains("the disk is gone")
+        );
         assert!(log.sync_behind().await.is_err());
         assert_eq!(gated.state(), (1, 0, 1), "it is never tried again");
     }

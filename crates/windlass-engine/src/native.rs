@@ -19,7 +19,8 @@ use windlass_core::message::Message;
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{ModelFacts, Provider, Sampling};
 use windlass_core::runtime::{
-    Account, Capabilities, Capability, Feature, Features, Job, MakeRoom, Runtime, RuntimeError, Stop,
+    Account, Capabilities, Capability, Feature, Features, Job, MakeRoom, Runtime, RuntimeError,
+    Stop,
 };
 use windlass_core::store::StoreError;
 use windlass_core::turn::{Step, Turn};
@@ -96,12 +97,19 @@ impl NativeRuntime {
         Capability::ApplyPatch,
     ];
     /// What it can do on one that does not.
-    pub const WITHOUT_TOOLS: &'static [Capability] =
-        &[Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput];
+    pub const WITHOUT_TOOLS: &'static [Capability] = &[
+        Capability::TextCompletion,
+        Capability::StreamingText,
+        Capability::StructuredOutput,
+    ];
 
     /// The built-in agent on a provider.
     #[must_use]
-    pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, mut options: NativeOptions) -> Self {
+    pub fn new(
+        provider: Arc<dyn Provider>,
+        clock: Arc<dyn Clock>,
+        mut options: NativeOptions,
+    ) -> Self {
         let facts = provider.facts(&options.model);
         if let Some(schema) = &options.sampling.output_schema {
             // Said in words as well: not every server can be held to a schema.
@@ -110,7 +118,15 @@ impl NativeRuntime {
             ));
         }
         let price_warned = AtomicBool::new(false);
-        Self { provider, clock, options, facts, probed: OnceCell::new(), price_warned, schemas: Schemas::default() }
+        Self {
+            provider,
+            clock,
+            options,
+            facts,
+            probed: OnceCell::new(),
+            price_warned,
+            schemas: Schemas::default(),
+        }
     }
 
     async fn drive(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
@@ -119,7 +135,12 @@ impl NativeRuntime {
         self.warn_about_price(job, facts).await?;
         let system = self.instruct(job).await?;
         let meter = Meter::new(system.len() + tool_bytes(job.toolbox.tools()));
-        let mut course = Course { job, facts, system, meter };
+        let mut course = Course {
+            job,
+            facts,
+            system,
+            meter,
+        };
         let mut nearby = Nearby::new(&self.options.instructions);
         let mut answer = String::new();
         let mut rejections = 0;
@@ -129,7 +150,9 @@ impl NativeRuntime {
             }
             let step = turn.next(job.account.exceeded());
             // What a person says goes in between steps, and is not lost when it came just before the end.
-            if matches!(step, Step::AskModel | Step::Finish(Stop::Done)) && job.outlet.steer().await? {
+            if matches!(step, Step::AskModel | Step::Finish(Stop::Done))
+                && job.outlet.steer().await?
+            {
                 turn.steered();
                 continue;
             }
@@ -145,7 +168,9 @@ impl NativeRuntime {
                     Err(stop) => return Ok(stop),
                 },
                 Step::Inject(text) => {
-                    job.outlet.emit(EventKind::said(Message::internal(text))).await?;
+                    job.outlet
+                        .emit(EventKind::said(Message::internal(text)))
+                        .await?;
                 }
                 Step::RunTools(calls) => {
                     nearby.note(&calls);
@@ -161,9 +186,14 @@ impl NativeRuntime {
                         turn.rejected(format!("Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that does, and nothing around it."));
                     }
                     Err(why) => {
-                        let detail =
-                            format!("after {} tries the answer still does not fit the schema: {why}", rejections + 1);
-                        return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                        let detail = format!(
+                            "after {} tries the answer still does not fit the schema: {why}",
+                            rejections + 1
+                        );
+                        return Ok(Stop::Failed {
+                            reason: FailReason::StructuredOutput,
+                            detail,
+                        });
                     }
                 },
                 Step::Finish(stop) => return Ok(stop),
@@ -183,8 +213,16 @@ impl NativeRuntime {
         let facts = match asked {
             Ok(facts) => facts,
             Err(err) => {
-                let text = format!("the server did not say what `{}` can do: {err}", self.options.model);
-                job.outlet.emit(EventKind::Warned { code: "model_not_probed".into(), text }).await?;
+                let text = format!(
+                    "the server did not say what `{}` can do: {err}",
+                    self.options.model
+                );
+                job.outlet
+                    .emit(EventKind::Warned {
+                        code: "model_not_probed".into(),
+                        text,
+                    })
+                    .await?;
                 self.facts.clone()
             }
         };
@@ -193,8 +231,11 @@ impl NativeRuntime {
 
     /// Whether the last answer fits the schema, where one was asked for.
     fn check_output(&self, answer: &str) -> Result<Option<serde_json::Value>, String> {
-        let Some(schema) = &self.options.sampling.output_schema else { return Ok(None) };
-        let value = serde_json::from_str(answer.trim()).map_err(|err| format!("it is not JSON ({err})"))?;
+        let Some(schema) = &self.options.sampling.output_schema else {
+            return Ok(None);
+        };
+        let value =
+            serde_json::from_str(answer.trim()).map_err(|err| format!("it is not JSON ({err})"))?;
         self.schemas.check("the output", schema, &value)?;
         Ok(Some(value))
     }
@@ -202,7 +243,9 @@ impl NativeRuntime {
     /// Makes room when the next request would not leave the reserve free. What does not fit then is sent all the same:
     /// the server has the last word.
     async fn fit(&self, course: &mut Course<'_>) -> Result<(), StoreError> {
-        let Some(window) = course.facts.context_window else { return Ok(()) };
+        let Some(window) = course.facts.context_window else {
+            return Ok(());
+        };
         let meter = &mut course.meter;
         let held = meter.bytes(&course.job.outlet.history()) - meter.base;
         let room = room(window, &meter.estimator, meter.base);
@@ -210,12 +253,23 @@ impl NativeRuntime {
             return Ok(());
         }
         // A good deal less than would fit, so that the next steps need not do it again.
-        self.make_room(course, How::Fit(Cause::Window), room / 8 * 5).await?;
+        self.make_room(course, How::Fit(Cause::Window), room / 8 * 5)
+            .await?;
         Ok(())
     }
 
-    async fn make_room(&self, course: &mut Course<'_>, how: How, room: usize) -> Result<bool, StoreError> {
-        let Job { outlet, account, cancel, .. } = course.job;
+    async fn make_room(
+        &self,
+        course: &mut Course<'_>,
+        how: How,
+        room: usize,
+    ) -> Result<bool, StoreError> {
+        let Job {
+            outlet,
+            account,
+            cancel,
+            ..
+        } = course.job;
         let writer = self.writer(course.facts, course.meter.estimator, *account, cancel);
         let made = compact(*outlet, Some(&writer), how, room).await?;
         course.meter.recount();
@@ -229,7 +283,14 @@ impl NativeRuntime {
         account: &'a dyn Account,
         cancel: &'a CancellationToken,
     ) -> Writer<'a> {
-        Writer { provider: self.provider.as_ref(), model: &self.options.model, facts, estimator, account, cancel }
+        Writer {
+            provider: self.provider.as_ref(),
+            model: &self.options.model,
+            facts,
+            estimator,
+            account,
+            cancel,
+        }
     }
 
     async fn warn_about_price(&self, job: &Job<'_>, facts: &ModelFacts) -> Result<(), StoreError> {
@@ -240,7 +301,12 @@ impl NativeRuntime {
             "the price of `{}` is not known, so the cost limit does not bind; the token limit does (`prices` in the configuration sets one)",
             self.options.model
         );
-        job.outlet.emit(EventKind::Warned { code: "unknown_price".into(), text }).await?;
+        job.outlet
+            .emit(EventKind::Warned {
+                code: "unknown_price".into(),
+                text,
+            })
+            .await?;
         Ok(())
     }
 }
@@ -260,9 +326,17 @@ impl Runtime for NativeRuntime {
         let abilities = [
             (old.tools && !new.tools, "tool calls"),
             (old.images && !new.images, "pictures"),
-            (old.structured_output && !new.structured_output, "structured output"),
+            (
+                old.structured_output && !new.structured_output,
+                "structured output",
+            ),
         ];
-        lost.extend(abilities.iter().filter(|(gone, _)| *gone).map(|(_, what)| (*what).to_owned()));
+        lost.extend(
+            abilities
+                .iter()
+                .filter(|(gone, _)| *gone)
+                .map(|(_, what)| (*what).to_owned()),
+        );
         if let (Some(old), Some(new)) = (old.context_window, new.context_window)
             && new < old
         {
@@ -272,7 +346,11 @@ impl Runtime for NativeRuntime {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let which = if self.facts.tools { Self::CAPABILITIES } else { Self::WITHOUT_TOOLS };
+        let which = if self.facts.tools {
+            Self::CAPABILITIES
+        } else {
+            Self::WITHOUT_TOOLS
+        };
         Capabilities::of(which.iter().copied())
     }
 
@@ -286,10 +364,15 @@ impl Runtime for NativeRuntime {
 
     fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         Box::pin(async move {
-            let (facts, estimator) = (self.probed.get().unwrap_or(&self.facts), Estimator::default());
+            let (facts, estimator) = (
+                self.probed.get().unwrap_or(&self.facts),
+                Estimator::default(),
+            );
             let held: usize = job.outlet.history().iter().map(Entry::bytes).sum();
             let base = self.options.system.len() + tool_bytes(job.tools);
-            let fits = facts.context_window.map(|window| room(window, &estimator, base));
+            let fits = facts
+                .context_window
+                .map(|window| room(window, &estimator, base));
             let room = fits.map_or(held, |fits| fits.min(held)) / 4;
             let writer = self.writer(facts, estimator, job.account, &job.cancel);
             Ok(compact(job.outlet, Some(&writer), job.how, room).await?)
@@ -300,5 +383,8 @@ impl Runtime for NativeRuntime {
 /// Bytes of messages that leave the reserve of a window free. In a small window that prompt and tools nearly fill they
 /// get a quarter of it all the same: without any messages nothing would ever be done.
 fn room(window: u64, estimator: &Estimator, base: usize) -> usize {
-    estimator.bytes(window - reserve(window)).saturating_sub(base).max(estimator.bytes(window / 4))
+    estimator
+        .bytes(window - reserve(window))
+        .saturating_sub(base)
+        .max(estimator.bytes(window / 4))
 }

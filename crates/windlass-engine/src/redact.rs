@@ -34,7 +34,11 @@ impl HeldDeltas {
         });
         let held = &mut self.0[at].1;
         held.push_str(piece);
-        let ready = if held.len() > MAX_HELD_DELTA { held.len() } else { redactor.settled(held) };
+        let ready = if held.len() > MAX_HELD_DELTA {
+            held.len()
+        } else {
+            redactor.settled(held)
+        };
         let rest = held.split_off(ready);
         let ready = std::mem::replace(held, rest);
         redactor.redact(&ready).into_owned()
@@ -43,7 +47,8 @@ impl HeldDeltas {
     /// What is still held, when nothing more comes.
     pub(crate) fn finish(&mut self, redactor: &dyn Redactor) -> Vec<(DeltaOf, String)> {
         let held = self.0.drain(..).filter(|(_, text)| !text.is_empty());
-        held.map(|(of, text)| (of, redactor.redact(&text).into_owned())).collect()
+        held.map(|(of, text)| (of, redactor.redact(&text).into_owned()))
+            .collect()
     }
 }
 
@@ -74,7 +79,11 @@ impl Artifacts for RedactedArtifacts {
 
     fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
         let inner = self.inner.create()?;
-        Ok(Box::new(RedactedWriter { inner, redactor: self.redactor.clone(), held: Vec::new() }))
+        Ok(Box::new(RedactedWriter {
+            inner,
+            redactor: self.redactor.clone(),
+            held: Vec::new(),
+        }))
     }
 
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
@@ -96,7 +105,11 @@ impl ArtifactWriter for RedactedWriter {
             Some(at) => {
                 let lines = std::str::from_utf8(&self.held[..=at]);
                 let settled = lines.map_or(at + 1, |lines| self.redactor.settled(lines));
-                if at + 1 - settled > MAX_HELD { at + 1 } else { settled }
+                if at + 1 - settled > MAX_HELD {
+                    at + 1
+                } else {
+                    settled
+                }
             }
             None if self.held.len() > MAX_HELD => self.held.len() - OVERLAP,
             None => return Ok(()),
@@ -132,7 +145,11 @@ mod tests {
 
     impl Redactor for Hides {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-            if text.contains(self.0) { Cow::Owned(text.replace(self.0, "***")) } else { Cow::Borrowed(text) }
+            if text.contains(self.0) {
+                Cow::Owned(text.replace(self.0, "***"))
+            } else {
+                Cow::Borrowed(text)
+            }
         }
     }
 
@@ -156,7 +173,9 @@ mod tests {
 
     impl Hides {
         fn starts(&self, text: &str) -> usize {
-            let cut = (1..self.0.len()).rev().find(|len| text.ends_with(&self.0[..*len]));
+            let cut = (1..self.0.len())
+                .rev()
+                .find(|len| text.ends_with(&self.0[..*len]));
             text.len() - cut.unwrap_or(0)
         }
     }

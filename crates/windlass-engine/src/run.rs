@@ -181,12 +181,18 @@ pub(crate) struct Control {
 impl Control {
     /// Tells everything in the run to end; the first reason stands.
     pub(crate) fn halt(&self, why: Halt) {
-        self.halted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.halted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(why);
         self.stop.cancel();
     }
 
     pub(crate) fn halted(&self) -> Option<Halt> {
-        self.halted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.halted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -247,12 +253,23 @@ impl RunOutlet {
     fn show_held(&self) {
         let rest = self.held().finish(self.log.redactor());
         for (of, text) in rest {
-            self.log.show_live(&self.scope, EventKind::Delta { of, text });
+            self.log
+                .show_live(&self.scope, EventKind::Delta { of, text });
         }
     }
 
-    async fn answered(&self, ask: AskId, answer: Answer, by: AnsweredBy) -> Result<Answer, StoreError> {
-        self.emit(EventKind::Answered { ask, answer: answer.clone(), by }).await?;
+    async fn answered(
+        &self,
+        ask: AskId,
+        answer: Answer,
+        by: AnsweredBy,
+    ) -> Result<Answer, StoreError> {
+        self.emit(EventKind::Answered {
+            ask,
+            answer: answer.clone(),
+            by,
+        })
+        .await?;
         Ok(answer)
     }
 }
@@ -280,7 +297,10 @@ impl Outlet for RunOutlet {
     }
 
     fn watched(&self) -> bool {
-        self.scope.view.as_ref().is_some_and(|view| view.live && !view.to.is_closed())
+        self.scope
+            .view
+            .as_ref()
+            .is_some_and(|view| view.live && !view.to.is_closed())
     }
 
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
@@ -320,7 +340,11 @@ impl Outlet for RunOutlet {
             let queued = self.log.with_history(|history| history.queue().steering());
             let any = !queued.is_empty();
             for Waiting { seq, prompt, .. } in queued {
-                self.emit(EventKind::Said { message: prompt, queued: Some(seq) }).await?;
+                self.emit(EventKind::Said {
+                    message: prompt,
+                    queued: Some(seq),
+                })
+                .await?;
             }
             Ok(any)
         })

@@ -9,7 +9,9 @@ use serde_json::Value;
 
 /// Whether a schema that a person gave can be used, and why not.
 pub fn check_schema(schema: &Value) -> Result<(), String> {
-    jsonschema::validator_for(schema).map(|_| ()).map_err(|err| err.to_string())
+    jsonschema::validator_for(schema)
+        .map(|_| ())
+        .map_err(|err| err.to_string())
 }
 
 /// Whether an answer fits the schema that was asked for, and why not, in the words a model is told.
@@ -33,13 +35,20 @@ impl Schemas {
         let mut problems = Vec::new();
         for error in validator.iter_errors(args).take(5) {
             let at = error.instance_path().to_string();
-            let at =
-                if at.is_empty() { "the arguments".to_owned() } else { format!("`{}`", at.trim_start_matches('/')) };
+            let at = if at.is_empty() {
+                "the arguments".to_owned()
+            } else {
+                format!("`{}`", at.trim_start_matches('/'))
+            };
             // The library quotes the offending value; a model's megabyte must not come back to it.
             let text: String = error.to_string().chars().take(300).collect();
             problems.push(format!("{at}: {text}"));
         }
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.join("; "))
+        }
     }
 
     fn validator(&self, tool: &str, schema: &Value) -> Result<Arc<Validator>, String> {
@@ -47,8 +56,9 @@ impl Schemas {
         if let Some(validator) = known.get(tool) {
             return Ok(validator.clone());
         }
-        let validator = jsonschema::validator_for(schema)
-            .map_err(|err| format!("the schema of `{tool}` is not valid, which is a defect of the tool: {err}"))?;
+        let validator = jsonschema::validator_for(schema).map_err(|err| {
+            format!("the schema of `{tool}` is not valid, which is a defect of the tool: {err}")
+        })?;
         let validator = Arc::new(validator);
         known.insert(tool.to_owned(), validator.clone());
         Ok(validator)
@@ -70,9 +80,23 @@ mod tests {
         });
         assert_eq!(schemas.check("t", &schema, &json!({"path": "a"})), Ok(()));
         let missing = schemas.check("t", &schema, &json!({})).unwrap_err();
-        assert!(missing.contains("\"path\" is a required property"), "{missing}");
-        let wrong = schemas.check("t", &schema, &json!({"path": "a", "limit": "x".repeat(10_000)})).unwrap_err();
+        assert!(
+            missing.contains("\"path\" is a required property"),
+            "{missing}"
+        );
+        let wrong = schemas
+            .check(
+                "t",
+                &schema,
+                &json!({"path": "a", "limit": "x".repeat(10_000)}),
+            )
+            .unwrap_err();
         assert!(wrong.contains("`limit`") && wrong.len() < 500, "{wrong}");
-        assert!(schemas.check("t", &schema, &json!({"path": "a", "extra": 1})).unwrap_err().contains("extra"));
+        assert!(
+            schemas
+                .check("t", &schema, &json!({"path": "a", "extra": 1}))
+                .unwrap_err()
+                .contains("extra")
+        );
     }
 }

@@ -147,8 +147,9 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine, EngineError> {
         let missing = |what: &'static str| EngineError::Incomplete(what);
         let gate = self.gate;
-        let offered =
-            |tool: &Arc<dyn Tool>| tool.spec().exposure != Exposure::Disabled && !gate.hides(&tool.spec().name);
+        let offered = |tool: &Arc<dyn Tool>| {
+            tool.spec().exposure != Exposure::Disabled && !gate.hides(&tool.spec().name)
+        };
         let tools = ToolSet::new(self.tools.into_iter().filter(offered).collect());
         Ok(Engine(Arc::new(Parts {
             runtime: self.runtime.ok_or_else(|| missing("runtime"))?,
@@ -261,9 +262,15 @@ impl Engine {
         let (name, can) = (parts.runtime.name(), parts.runtime.capabilities());
         can.require(name, mode.work())?;
         // Those that are for our own loop alone are nobody else's loss.
-        let given = parts.tools.iter().find(|tool| tool.spec().exposure == Exposure::Function);
+        let given = parts
+            .tools
+            .iter()
+            .find(|tool| tool.spec().exposure == Exposure::Function);
         if let Some(tool) = given.filter(|_| !can.has(Capability::FunctionTools)) {
-            return Err(EngineError::Unusable { tool: tool.spec().name.clone(), runtime: name.to_owned() });
+            return Err(EngineError::Unusable {
+                tool: tool.spec().name.clone(),
+                runtime: name.to_owned(),
+            });
         }
         match which {
             Open::New => self.create(mode).await,
@@ -283,7 +290,12 @@ impl Engine {
             let session = self.session(id, opened.writer, History::default(), mode);
             let model = parts.runtime.model().map(str::to_owned);
             let (workspace, runtime) = (parts.workspace.clone(), parts.runtime.name().to_owned());
-            let opened = EventKind::SessionOpened { workspace, runtime, model, program: parts.program.clone() };
+            let opened = EventKind::SessionOpened {
+                workspace,
+                runtime,
+                model,
+                program: parts.program.clone(),
+            };
             session.log.emit(&session.scope(None), opened).await?;
             return Ok(session);
         }
@@ -292,7 +304,11 @@ impl Engine {
 
     async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let OpenedLog { writer, notices, after_power_cut } = parts.store.open_writer(&id, OpenLog::Existing).await?;
+        let OpenedLog {
+            writer,
+            notices,
+            after_power_cut,
+        } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
         let mut events = parts.store.skim(&id, 1, History::needs);
         while let Some(event) = events.next().await {
@@ -308,15 +324,30 @@ impl Engine {
         }
         let bounded = history.bounded().cloned();
         if !parts.workspace.is_empty() && history.workspace() != parts.workspace {
-            return Err(EngineError::OtherWorkspace { session: id, workspace: history.workspace().to_owned() });
+            return Err(EngineError::OtherWorkspace {
+                session: id,
+                workspace: history.workspace().to_owned(),
+            });
         }
         let session = self.session(id, writer, history, mode);
         let scope = session.scope(None);
         for text in notices {
-            session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
+            session
+                .log
+                .emit(
+                    &scope,
+                    EventKind::Warned {
+                        code: "log_repaired".into(),
+                        text,
+                    },
+                )
+                .await?;
         }
         if let Some(compaction) = bounded {
-            session.log.emit(&scope, EventKind::Compacted { compaction }).await?;
+            session
+                .log
+                .emit(&scope, EventKind::Compacted { compaction })
+                .await?;
         }
         session.note_model().await?;
         Ok(session)
@@ -332,9 +363,25 @@ impl Engine {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
         let first_seq = history.last_seq() + 1;
-        let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history, parts.redactor.clone()));
+        let log = Arc::new(Log::new(
+            id.clone(),
+            parts.clock.clone(),
+            writer,
+            history,
+            parts.redactor.clone(),
+        ));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
-        Session { id, parts, log, gate, trace, first_seq, mode, busy: Arc::default(), current: Mutex::default() }
+        Session {
+            id,
+            parts,
+            log,
+            gate,
+            trace,
+            first_seq,
+            mode,
+            busy: Arc::default(),
+            current: Mutex::default(),
+        }
     }
 }
 
@@ -385,15 +432,28 @@ impl Session {
         self.start(prompt, None, options)
     }
 
-    fn start(&self, prompt: Message, queued: Option<u64>, options: RunOptions) -> Result<RunHandle, EngineError> {
+    fn start(
+        &self,
+        prompt: Message,
+        queued: Option<u64>,
+        options: RunOptions,
+    ) -> Result<RunHandle, EngineError> {
         let id = RunId::nth(self.look(|history| history.runs()) + 1);
-        self.begin(id, self.redacted(prompt), drive::Start::Prompt { queued }, options)
+        self.begin(
+            id,
+            self.redacted(prompt),
+            drive::Start::Prompt { queued },
+            options,
+        )
     }
 
     /// Starts a run with the first prompt that waits; none when none does.
     pub fn run_queued(&self, options: RunOptions) -> Result<Option<RunHandle>, EngineError> {
-        let Some(waiting) = self.look(|history| history.queue().first().cloned()) else { return Ok(None) };
-        self.start(waiting.prompt, Some(waiting.seq), options).map(Some)
+        let Some(waiting) = self.look(|history| history.queue().first().cloned()) else {
+            return Ok(None);
+        };
+        self.start(waiting.prompt, Some(waiting.seq), options)
+            .map(Some)
     }
 
     /// Keeps a prompt for later: durable when this returns. Gives the number of its event.
@@ -404,10 +464,17 @@ impl Session {
         if waiting >= MAX_QUEUED {
             return Err(EngineError::QueueFull(MAX_QUEUED));
         }
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let current = self
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .upgrade();
         // Shown to whoever watches the run, in its place.
         let scope = current.map_or_else(|| self.scope(None), |outlet| outlet.scope.clone());
-        let queued = EventKind::Queued { prompt, steer: when == Delivery::Steer };
+        let queued = EventKind::Queued {
+            prompt,
+            steer: when == Delivery::Steer,
+        };
         let seq = self.log.emit(&Scope { run: None, ..scope }, queued).await?;
         self.log.sync().await?;
         Ok(seq)
@@ -415,7 +482,12 @@ impl Session {
 
     /// Ends the run that is going, if one is, and drops the prompts that wait.
     pub fn cancel(&self) {
-        if let Some(outlet) = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade() {
+        if let Some(outlet) = self
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .upgrade()
+        {
             outlet.control.halt(Halt::Cancelled);
         }
     }
@@ -427,20 +499,34 @@ impl Session {
         start: drive::Start,
         options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
-        let busy = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
+        let busy = self
+            .busy
+            .clone()
+            .try_lock_owned()
+            .map_err(|_| EngineError::Busy)?;
         let parts = &self.parts;
         let (to, events) = mpsc::channel(VIEW_ROOM);
         let control = Arc::new(Control::default());
-        let view = View { to, live: options.live, gone: control.stop.clone(), lost: Arc::default() };
+        let view = View {
+            to,
+            live: options.live,
+            gone: control.stop.clone(),
+            lost: Arc::default(),
+        };
         let (spent, before) = match &start {
             drive::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
-            drive::Start::Answer { ask, .. } => {
-                (self.look(|history| history.run_spent()), Duration::from_millis(ask.run_ms))
-            }
+            drive::Start::Answer { ask, .. } => (
+                self.look(|history| history.run_spent()),
+                Duration::from_millis(ask.run_ms),
+            ),
         };
         let outlet = Arc::new(RunOutlet {
             log: self.log.clone(),
-            scope: Scope { run: Some(id.clone()), trace: self.fresh_trace(), view: Some(view) },
+            scope: Scope {
+                run: Some(id.clone()),
+                trace: self.fresh_trace(),
+                view: Some(view),
+            },
             books: Books::new(options.budget, parts.clock.clone(), spent, before),
             clock: parts.clock.clone(),
             on_ask: options.on_ask,
@@ -468,7 +554,11 @@ impl Session {
             start,
         };
         tokio::spawn(work.drive());
-        Ok(RunHandle { id, events, control })
+        Ok(RunHandle {
+            id,
+            events,
+            control,
+        })
     }
 
     /// Logs an event that happened outside of any run: a change of the user's tree or of a kept copy, or a change of the
@@ -477,7 +567,11 @@ impl Session {
         if !kind.happens_between_runs() {
             return Err(EngineError::NotBetweenRuns(kind.name().to_owned()));
         }
-        let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
+        let _alone = self
+            .busy
+            .clone()
+            .try_lock_owned()
+            .map_err(|_| EngineError::Busy)?;
         let seq = self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;
         Ok(seq)
@@ -489,7 +583,11 @@ impl Session {
     }
 
     fn scope(&self, run: Option<RunId>) -> Scope {
-        Scope { run, trace: self.trace.clone(), view: None }
+        Scope {
+            run,
+            trace: self.trace.clone(),
+            view: None,
+        }
     }
 
     fn fresh_trace(&self) -> TraceId {
@@ -503,10 +601,23 @@ impl Session {
             && from != to
         {
             let lost = self.parts.runtime.loses_from(&from);
-            let text = format!("`{to}` goes on where `{from}` was, without: {}", lost.join(", "));
-            self.log.emit(&self.scope(None), EventKind::ModelSwitched { from, to }).await?;
+            let text = format!(
+                "`{to}` goes on where `{from}` was, without: {}",
+                lost.join(", ")
+            );
+            self.log
+                .emit(&self.scope(None), EventKind::ModelSwitched { from, to })
+                .await?;
             if !lost.is_empty() {
-                self.log.emit(&self.scope(None), EventKind::Warned { code: "abilities_differ".into(), text }).await?;
+                self.log
+                    .emit(
+                        &self.scope(None),
+                        EventKind::Warned {
+                            code: "abilities_differ".into(),
+                            text,
+                        },
+                    )
+                    .await?;
             }
         }
         Ok(())

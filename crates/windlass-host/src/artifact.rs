@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
-use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, FileError, FileErrorKind};
+use windlass_core::workspace::{
+    ArtifactError, ArtifactWriter, Artifacts, FileError, FileErrorKind,
+};
 
 use crate::workspace::{from_errno, from_io, open_regular, open_regular_itself, read_range};
 
@@ -28,7 +30,10 @@ impl ArtifactDir {
     /// Artifacts below `dir` with the default cap.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, cap: DEFAULT_CAP }
+        Self {
+            dir,
+            cap: DEFAULT_CAP,
+        }
     }
 
     /// The same with another cap in bytes.
@@ -51,7 +56,11 @@ impl ArtifactDir {
             if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<ArtifactId>().ok()) else {
+            let Some(id) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<ArtifactId>().ok())
+            else {
                 continue;
             };
             let path = to.dir.join(id.as_str());
@@ -67,20 +76,31 @@ impl ArtifactDir {
 
     fn open_new(&self) -> Result<FileWriter, ArtifactError> {
         crate::private::create_dir(&self.dir).map_err(|err| cannot("store", &err))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..NAME_TRIES {
             let entropy = crate::clock::random_u64();
             let id = ArtifactId::nth(entropy >> 48, entropy);
             let path = self.dir.join(id.as_str());
             match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)) {
                 Ok(fd) => {
-                    return Ok(FileWriter { file: File::from(fd), path, id, bytes: 0, cap: self.cap, kept: false });
+                    return Ok(FileWriter {
+                        file: File::from(fd),
+                        path,
+                        id,
+                        bytes: 0,
+                        cap: self.cap,
+                        kept: false,
+                    });
                 }
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(errno) => return Err(cannot("store", &from_errno(&path, errno))),
             }
         }
-        Err(ArtifactError(format!("{}: no free name for an artifact was found", self.dir.display())))
+        Err(ArtifactError(format!(
+            "{}: no free name for an artifact was found",
+            self.dir.display()
+        )))
     }
 }
 
@@ -98,11 +118,17 @@ impl Artifacts for ArtifactDir {
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
         let path = self.dir.join(id.as_str());
         let opened = open_regular(&path);
-        if opened.as_ref().is_err_and(|err| err.kind == FileErrorKind::NotFound) {
-            return Err(ArtifactError(format!("there is no artifact `{id}` in this session")));
+        if opened
+            .as_ref()
+            .is_err_and(|err| err.kind == FileErrorKind::NotFound)
+        {
+            return Err(ArtifactError(format!(
+                "there is no artifact `{id}` in this session"
+            )));
         }
         let (file, stat) = opened.map_err(|err| cannot("read", &err))?;
-        read_range(&file, stat.size, offset, len).map_err(|err| cannot("read", &from_io(&path, &err)))
+        read_range(&file, stat.size, offset, len)
+            .map_err(|err| cannot("read", &from_io(&path, &err)))
     }
 }
 
@@ -120,14 +146,19 @@ impl ArtifactWriter for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         let room = usize::try_from(self.cap - self.bytes).unwrap_or(usize::MAX);
         let fits = &bytes[..bytes.len().min(room)];
-        self.file.write_all(fits).map_err(|err| cannot("store", &from_io(&self.path, &err)))?;
+        self.file
+            .write_all(fits)
+            .map_err(|err| cannot("store", &from_io(&self.path, &err)))?;
         self.bytes += fits.len() as u64;
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<ArtifactRef, ArtifactError> {
         self.kept = true;
-        Ok(ArtifactRef { id: self.id.clone(), bytes: self.bytes })
+        Ok(ArtifactRef {
+            id: self.id.clone(),
+            bytes: self.bytes,
+        })
     }
 }
 
@@ -144,11 +175,14 @@ impl Drop for FileWriter {
 fn copy_new(from: &Path, to: &Path) -> Result<(), FileError> {
     let (mut file, _) = open_regular_itself(from)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(to, flags, Mode::from_raw_mode(0o600)).map_err(|errno| from_errno(to, errno))?;
-    std::io::copy(&mut file, &mut File::from(fd)).map(|_| ()).map_err(|err| {
-        let _ = std::fs::remove_file(to);
-        from_io(to, &err)
-    })
+    let fd = rustix::fs::open(to, flags, Mode::from_raw_mode(0o600))
+        .map_err(|errno| from_errno(to, errno))?;
+    std::io::copy(&mut file, &mut File::from(fd))
+        .map(|_| ())
+        .map_err(|err| {
+            let _ = std::fs::remove_file(to);
+            from_io(to, &err)
+        })
 }
 
 fn cannot(what: &str, err: &FileError) -> ArtifactError {
@@ -173,7 +207,10 @@ mod tests {
         assert_eq!(artifacts.read(&stored.id, 9, u64::MAX).unwrap(), b"9");
         assert_eq!(artifacts.read(&stored.id, 99, 1).unwrap(), b"");
         let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(dir.path().join("s/artifacts").join(stored.id.as_str())), 0o600);
+        assert_eq!(
+            mode(dir.path().join("s/artifacts").join(stored.id.as_str())),
+            0o600
+        );
         assert_eq!(mode(dir.path().join("s/artifacts")), 0o700);
         let err = artifacts.read(&"nope".parse().unwrap(), 0, 1).unwrap_err();
         assert!(err.to_string().contains("no artifact `nope`"), "{err}");

@@ -16,7 +16,9 @@ impl SystemClock {
     /// A clock whose monotonic time starts now.
     #[must_use]
     pub fn new() -> Self {
-        Self { started: Instant::now() }
+        Self {
+            started: Instant::now(),
+        }
     }
 }
 
@@ -32,7 +34,9 @@ impl Clock for SystemClock {
         // A clock set before 1970 counts backwards from there.
         let millis = match now.duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |millis| -millis),
+            Err(before) => {
+                i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |millis| -millis)
+            }
         };
         Timestamp::from_millis(millis)
     }

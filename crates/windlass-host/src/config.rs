@@ -145,12 +145,17 @@ impl<'a> Layers<'a> {
     /// No values yet, for these keys.
     #[must_use]
     pub fn new(known: &'a [Key]) -> Self {
-        Self { known, values: BTreeMap::new() }
+        Self {
+            known,
+            values: BTreeMap::new(),
+        }
     }
 
     /// Adds a settings file. Says whether it is there; one that is not adds nothing.
     pub fn add_file(&mut self, layer: Layer, path: &Path) -> Result<bool, ConfigError> {
-        let Some(text) = read_text(path)? else { return Ok(false) };
+        let Some(text) = read_text(path)? else {
+            return Ok(false);
+        };
         self.add_text(layer, path, &text)?;
         Ok(true)
     }
@@ -158,19 +163,42 @@ impl<'a> Layers<'a> {
     /// Adds the text of a settings file.
     pub fn add_text(&mut self, layer: Layer, path: &Path, text: &str) -> Result<(), ConfigError> {
         for (name, value, line) in source::parse(self.known, path, text)? {
-            let origin = Origin { layer, place: format!("{}:{line}", path.display()) };
+            let origin = Origin {
+                layer,
+                place: format!("{}:{line}", path.display()),
+            };
             self.insert(name, Setting { value, origin });
         }
         Ok(())
     }
 
     /// Adds one value given as plain text: by a variable, a flag or a built-in default. `place` says by which.
-    pub fn add(&mut self, layer: Layer, name: &str, raw: &str, place: &str) -> Result<(), ConfigError> {
-        let (name, key) = source::lookup(self.known, name).map_err(|err| ConfigError(format!("{place}: {err}")))?;
+    pub fn add(
+        &mut self,
+        layer: Layer,
+        name: &str,
+        raw: &str,
+        place: &str,
+    ) -> Result<(), ConfigError> {
+        let (name, key) = source::lookup(self.known, name)
+            .map_err(|err| ConfigError(format!("{place}: {err}")))?;
         let value = edit::from_plain(key.kind, raw).ok_or_else(|| {
-            ConfigError(format!("{place}: `{name}` must be {}, not `{}`", key.kind, source::shown(raw)))
+            ConfigError(format!(
+                "{place}: `{name}` must be {}, not `{}`",
+                key.kind,
+                source::shown(raw)
+            ))
         })?;
-        self.insert(name, Setting { value, origin: Origin { layer, place: place.to_owned() } });
+        self.insert(
+            name,
+            Setting {
+                value,
+                origin: Origin {
+                    layer,
+                    place: place.to_owned(),
+                },
+            },
+        );
         Ok(())
     }
 
@@ -194,7 +222,9 @@ impl<'a> Layers<'a> {
 
     /// All keys that have a value, with the value that counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Setting)> {
-        self.values.iter().filter_map(|(name, settings)| Some((name.as_str(), settings.last()?)))
+        self.values
+            .iter()
+            .filter_map(|(name, settings)| Some((name.as_str(), settings.last()?)))
     }
 
     /// The text of a key.
@@ -246,7 +276,9 @@ impl<'a> Layers<'a> {
 
 /// The key of that name, or what was probably meant.
 pub fn known<'a>(keys: &'a [Key], name: &str) -> Result<&'a Key, ConfigError> {
-    source::lookup(keys, name).map(|(_, key)| key).map_err(ConfigError)
+    source::lookup(keys, name)
+        .map(|(_, key)| key)
+        .map_err(ConfigError)
 }
 
 /// The known name nearest to what was typed, when it is near enough to be meant.
@@ -272,12 +304,22 @@ pub fn managed_files(dir: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let entries = match std::fs::read_dir(&parts) {
         Ok(entries) => entries,
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(files),
-        Err(err) => return Err(ConfigError(format!("cannot read {}: {err}", parts.display()))),
+        Err(err) => {
+            return Err(ConfigError(format!(
+                "cannot read {}: {err}",
+                parts.display()
+            )));
+        }
     };
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|err| ConfigError(format!("cannot read {}: {err}", parts.display())))?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        let path = entry
+            .map_err(|err| ConfigError(format!("cannot read {}: {err}", parts.display())))?
+            .path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
             found.push(path);
         }
     }
@@ -293,10 +335,15 @@ fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
         Err(err) if err.kind == FileErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(ConfigError(format!("settings file {err}"))),
     };
-    let bytes =
-        read_whole(file, stat.size, MAX_FILE, path).map_err(|err| ConfigError(format!("settings file {err}")))?;
+    let bytes = read_whole(file, stat.size, MAX_FILE, path)
+        .map_err(|err| ConfigError(format!("settings file {err}")))?;
     let text = String::from_utf8(bytes);
-    text.map(Some).map_err(|_| ConfigError(format!("settings file {} is not UTF-8 text", path.display())))
+    text.map(Some).map_err(|_| {
+        ConfigError(format!(
+            "settings file {} is not UTF-8 text",
+            path.display()
+        ))
+    })
 }
 
 #[cfg(test)]

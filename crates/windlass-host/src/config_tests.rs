@@ -9,7 +9,11 @@ use proptest::prelude::*;
 use super::*;
 
 const fn key(name: &'static str, kind: Kind) -> Key {
-    Key { name, kind, doc: "for tests" }
+    Key {
+        name,
+        kind,
+        doc: "for tests",
+    }
 }
 
 const KEYS: &[Key] = &[
@@ -34,7 +38,10 @@ fn every_value_knows_its_file_and_line() {
     let text = "# mine\nmodel = \"m\"\n\n[budget]\nsteps = 50\nusd = \"unlimited\"\n[prices.\"gpt-4.1\"]\ninput = 2\n\
                 [tools]\nshell = { env = [\"A\"] }\n";
     let layers = layers(text).unwrap();
-    let all: Vec<_> = layers.iter().map(|(name, it)| format!("{name} = {} ({})", it.value, it.origin)).collect();
+    let all: Vec<_> = layers
+        .iter()
+        .map(|(name, it)| format!("{name} = {} ({})", it.value, it.origin))
+        .collect();
     assert_eq!(
         all,
         [
@@ -45,21 +52,38 @@ fn every_value_knows_its_file_and_line() {
             "tools.shell.env = [\"A\"] (c.toml:10)",
         ]
     );
-    assert_eq!((layers.text("model"), layers.integer("budget.steps")), (Some("m"), Some(50)));
+    assert_eq!(
+        (layers.text("model"), layers.integer("budget.steps")),
+        (Some("m"), Some(50))
+    );
     assert_eq!(layers.number("prices.\"gpt-4.1\".input"), Some(2.0));
     assert_eq!(layers.texts("tools.shell.env").unwrap(), ["A"]);
-    assert_eq!((layers.boolean("color"), layers.text("budget.steps")), (None, None));
+    assert_eq!(
+        (layers.boolean("color"), layers.text("budget.steps")),
+        (None, None)
+    );
 }
 
 #[test]
 fn the_stronger_layer_counts_whatever_the_order_of_adding() {
     let mut layers = Layers::new(KEYS);
     layers.add(Layer::Flag, "model", "flag", "--model").unwrap();
-    layers.add_text(Layer::Project, Path::new("p.toml"), "model = \"project\"").unwrap();
-    layers.add(Layer::Default, "model", "default", "default").unwrap();
-    layers.add_text(Layer::Managed, Path::new("m1.toml"), "color = true").unwrap();
-    layers.add_text(Layer::Managed, Path::new("m2.toml"), "color = false").unwrap();
-    let stack: Vec<_> = layers.stack("model").map(|it| it.origin.place.as_str()).collect();
+    layers
+        .add_text(Layer::Project, Path::new("p.toml"), "model = \"project\"")
+        .unwrap();
+    layers
+        .add(Layer::Default, "model", "default", "default")
+        .unwrap();
+    layers
+        .add_text(Layer::Managed, Path::new("m1.toml"), "color = true")
+        .unwrap();
+    layers
+        .add_text(Layer::Managed, Path::new("m2.toml"), "color = false")
+        .unwrap();
+    let stack: Vec<_> = layers
+        .stack("model")
+        .map(|it| it.origin.place.as_str())
+        .collect();
     assert_eq!(stack, ["--model", "p.toml:1", "default"]);
     assert_eq!(layers.get("color").unwrap().origin.place, "m2.toml:1");
     assert_eq!(layers.boolean("color"), Some(false));
@@ -84,7 +108,10 @@ fn mistakes_show_file_line_and_place() {
         "[nothing.like]\nx = 1",
         "c.toml:1:2: unknown key `nothing`; `windlass config` lists the keys\n  |\n1 | [nothing.like]\n  |  ^^^^^^^",
     );
-    check_refused("model = 5", "c.toml:1:9: `model` must be a text in quotes\n  |\n1 | model = 5\n  |         ^");
+    check_refused(
+        "model = 5",
+        "c.toml:1:9: `model` must be a text in quotes\n  |\n1 | model = 5\n  |         ^",
+    );
     check_refused(
         "budget.steps = 0",
         "c.toml:1:16: `budget.steps` must be a number above zero, or \"unlimited\"\n  |\n1 | budget.steps = 0\n  |                ^",
@@ -97,7 +124,11 @@ fn mistakes_show_file_line_and_place() {
     assert!(broken.starts_with("c.toml:2:"), "{broken}");
     assert!(broken.contains("2 | model = \"m\n"), "{broken}");
     assert!(layers("model = \"\u{1b}[31m\"").is_err_and(|err| !err.0.contains('\u{1b}')));
-    assert!(layers("color = 1979-05-27").is_err() && layers("[model]\nx = 1").is_err() && layers("[[model]]").is_err());
+    assert!(
+        layers("color = 1979-05-27").is_err()
+            && layers("[model]\nx = 1").is_err()
+            && layers("[[model]]").is_err()
+    );
 }
 
 #[track_caller]
@@ -106,7 +137,10 @@ fn check_plain(name: &str, raw: &str, expect: Result<&str, &str>) {
     let added = layers.add(Layer::Environment, name, raw, "WINDLASS_X");
     match (added, expect) {
         (Ok(()), Ok(value)) => assert_eq!(layers.iter().next().unwrap().1.value.to_string(), value),
-        (Err(err), Err(part)) => assert!(err.0.starts_with("WINDLASS_X: ") && err.0.contains(part), "{err}"),
+        (Err(err), Err(part)) => assert!(
+            err.0.starts_with("WINDLASS_X: ") && err.0.contains(part),
+            "{err}"
+        ),
         (added, _) => panic!("{name}={raw}: {added:?}"),
     }
 }
@@ -131,9 +165,16 @@ fn setting_a_value_keeps_every_other_byte() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("windlass/config.toml");
     set(&path, KEYS, "budget.steps", "10").unwrap();
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "[budget]\nsteps = 10\n");
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        "[budget]\nsteps = 10\n"
+    );
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o644);
-    std::fs::write(&path, "# top\nmodel   = 'a' # why\n\n[budget] # b\nsteps = 1\n").unwrap();
+    std::fs::write(
+        &path,
+        "# top\nmodel   = 'a' # why\n\n[budget] # b\nsteps = 1\n",
+    )
+    .unwrap();
     set(&path, KEYS, "model", "b").unwrap();
     set(&path, KEYS, "budget.usd", "unlimited").unwrap();
     set(&path, KEYS, "tools.shell.env", "A").unwrap();
@@ -142,8 +183,18 @@ fn setting_a_value_keeps_every_other_byte() {
         std::fs::read_to_string(&path).unwrap(),
         "# top\nmodel   = \"b\" # why\n\n[budget] # b\nusd = \"unlimited\"\n\n[tools.shell]\nenv = [\"A\"]\n"
     );
-    assert!(set(&path, KEYS, "modle", "x").unwrap_err().0.contains("did you mean"));
-    assert!(set(&path, KEYS, "color", "x").unwrap_err().0.contains("true or false"));
+    assert!(
+        set(&path, KEYS, "modle", "x")
+            .unwrap_err()
+            .0
+            .contains("did you mean")
+    );
+    assert!(
+        set(&path, KEYS, "color", "x")
+            .unwrap_err()
+            .0
+            .contains("true or false")
+    );
     std::fs::write(&path, "nope = 1").unwrap();
     assert!(set(&path, KEYS, "model", "x").is_err());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "nope = 1");
@@ -153,38 +204,70 @@ fn setting_a_value_keeps_every_other_byte() {
 fn a_missing_file_adds_nothing_and_an_unreadable_one_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut layers = Layers::new(KEYS);
-    assert_eq!(layers.add_file(Layer::User, &dir.path().join("none.toml")), Ok(false));
+    assert_eq!(
+        layers.add_file(Layer::User, &dir.path().join("none.toml")),
+        Ok(false)
+    );
     let err = layers.add_file(Layer::User, dir.path()).unwrap_err();
     assert!(err.0.contains("is a directory"), "{err}");
     let big = dir.path().join("big.toml");
     std::fs::write(&big, vec![b'#'; 2 * 1024 * 1024]).unwrap();
-    assert!(layers.add_file(Layer::User, &big).unwrap_err().0.contains("more than the limit"));
+    assert!(
+        layers
+            .add_file(Layer::User, &big)
+            .unwrap_err()
+            .0
+            .contains("more than the limit")
+    );
     std::fs::write(&big, [0xff]).unwrap();
-    assert!(layers.add_file(Layer::User, &big).unwrap_err().0.contains("not UTF-8"));
+    assert!(
+        layers
+            .add_file(Layer::User, &big)
+            .unwrap_err()
+            .0
+            .contains("not UTF-8")
+    );
 }
 
 #[test]
 fn managed_files_come_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(managed_files(dir.path()).unwrap(), [dir.path().join("config.toml")]);
+    assert_eq!(
+        managed_files(dir.path()).unwrap(),
+        [dir.path().join("config.toml")]
+    );
     std::fs::create_dir(dir.path().join("conf.d")).unwrap();
     for name in ["20.toml", "10.toml", "notes.txt"] {
         std::fs::write(dir.path().join("conf.d").join(name), "").unwrap();
     }
-    let names = ["config.toml", "conf.d/10.toml", "conf.d/20.toml"].map(|name| dir.path().join(name));
+    let names =
+        ["config.toml", "conf.d/10.toml", "conf.d/20.toml"].map(|name| dir.path().join(name));
     assert_eq!(managed_files(dir.path()).unwrap(), names);
 }
 
 #[test]
 fn places_follow_xdg() {
     let places = |vars: &'static [(&str, &str)]| {
-        Places::from_env(|name| vars.iter().find(|(it, _)| *it == name).map(|(_, value)| value.into()))
+        Places::from_env(|name| {
+            vars.iter()
+                .find(|(it, _)| *it == name)
+                .map(|(_, value)| value.into())
+        })
     };
     let home = places(&[("HOME", "/h"), ("XDG_DATA_HOME", "relative")]).unwrap();
-    assert_eq!(home.config_file(), Path::new("/h/.config/windlass/config.toml"));
-    assert_eq!(home.sessions_dir(), Path::new("/h/.local/share/windlass/sessions"));
+    assert_eq!(
+        home.config_file(),
+        Path::new("/h/.config/windlass/config.toml")
+    );
+    assert_eq!(
+        home.sessions_dir(),
+        Path::new("/h/.local/share/windlass/sessions")
+    );
     let xdg = places(&[("XDG_CONFIG_HOME", "/c"), ("XDG_DATA_HOME", "/d")]).unwrap();
-    assert_eq!((xdg.credentials_file(), xdg.home), ("/c/windlass/credentials.toml".into(), None));
+    assert_eq!(
+        (xdg.credentials_file(), xdg.home),
+        ("/c/windlass/credentials.toml".into(), None)
+    );
     assert!(places(&[]).unwrap_err().0.contains("HOME"));
 }
 

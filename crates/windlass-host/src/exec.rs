@@ -73,13 +73,32 @@ impl HostProcesses {
     /// Commands in `root` with exactly this environment; see [`child_env`] for making it.
     #[must_use]
     pub fn new(root: Arc<Root>, mut env: Vec<(OsString, OsString)>) -> Self {
-        let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        let path = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.clone());
         let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()), root.root());
         env.push(("PWD".into(), root.root().into()));
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
-        let (guard, jobs, tenants, started) = (Arc::default(), Jobs::default(), Arc::default(), AtomicBool::new(false));
-        Self { root, env, shell, apart: Apart::needed(), guard, sandbox: None, jobs, tenants, mark, started }
+        let (guard, jobs, tenants, started) = (
+            Arc::default(),
+            Jobs::default(),
+            Arc::default(),
+            AtomicBool::new(false),
+        );
+        Self {
+            root,
+            env,
+            shell,
+            apart: Apart::needed(),
+            guard,
+            sandbox: None,
+            jobs,
+            tenants,
+            mark,
+            started,
+        }
     }
 
     /// The same in a sandbox, whose environment counts then.
@@ -105,16 +124,30 @@ impl HostProcesses {
 
     /// The sandbox, opened. Opening one takes a few milliseconds, which nobody who shares this thread should wait.
     async fn inside(&self) -> Result<Option<Arc<Inside>>, ProcessError> {
-        let Some(sandbox) = &self.sandbox else { return Ok(None) };
+        let Some(sandbox) = &self.sandbox else {
+            return Ok(None);
+        };
         let sandbox = Arc::clone(sandbox);
         let opened = tokio::task::spawn_blocking(move || sandbox.inside()).await;
-        let opened = opened.map_err(|err| ProcessError(format!("the sandbox could not be opened: {err}")))?;
-        opened.map(Some).map_err(|err| ProcessError(err.to_string()))
+        let opened = opened
+            .map_err(|err| ProcessError(format!("the sandbox could not be opened: {err}")))?;
+        opened
+            .map(Some)
+            .map_err(|err| ProcessError(err.to_string()))
     }
 
-    fn launch_in(&self, inside: &Inside, command: &Command, layer: Option<&str>) -> Result<Running, ProcessError> {
+    fn launch_in(
+        &self,
+        inside: &Inside,
+        command: &Command,
+        layer: Option<&str>,
+    ) -> Result<Running, ProcessError> {
         let dir = workdir_in(&self.root, &command.workdir)?;
-        let argv = [self.shell.clone().into_os_string(), "-c".into(), command.line.clone().into()];
+        let argv = [
+            self.shell.clone().into_os_string(),
+            "-c".into(),
+            command.line.clone().into(),
+        ];
         start_inside(inside, &argv, &dir, command, layer)
     }
 
@@ -139,13 +172,25 @@ impl HostProcesses {
         let captured = capture.finish();
         let failed = end != ProcessEnd::Exited { code: 0 };
         let remarks = match (&self.sandbox, &inside) {
-            (Some(sandbox), Some(inside)) => sandbox.remarks(inside, running.ended, &captured.text, failed),
+            (Some(sandbox), Some(inside)) => {
+                sandbox.remarks(inside, running.ended, &captured.text, failed)
+            }
             _ => Remarks::default(),
         };
         let (gone, refused) = (running.ended.is_some(), remarks.refused);
         let (output, total_bytes, artifact) = (captured.text, captured.total, captured.artifact);
-        let mut finished = Finished { end, output, total_bytes, artifact, took, refused };
-        remarks.text.iter().for_each(|text| remark(&mut finished, text));
+        let mut finished = Finished {
+            end,
+            output,
+            total_bytes,
+            artifact,
+            took,
+            refused,
+        };
+        remarks
+            .text
+            .iter()
+            .for_each(|text| remark(&mut finished, text));
         Ok((finished, gone))
     }
 
@@ -154,17 +199,29 @@ impl HostProcesses {
         self.started.store(true, Ordering::Relaxed);
         let (env, apart, guard) = (&self.env, self.apart, &self.guard);
         let input = command.input.clone();
-        Launch { program: &self.shell, args: &["-c", &command.line], env, dir, input, apart, guard }.start()
+        Launch {
+            program: &self.shell,
+            args: &["-c", &command.line],
+            env,
+            dir,
+            input,
+            apart,
+            guard,
+        }
+        .start()
     }
 }
 
 fn open_workdir(root: &Root, given: &str) -> Result<OwnedFd, ProcessError> {
     if root.is_gone() {
         let path = root.root().display();
-        return Err(ProcessError(format!("the workspace {path} was deleted; restore it or open another one")));
+        return Err(ProcessError(format!(
+            "the workspace {path} was deleted; restore it or open another one"
+        )));
     }
     let given = if given.is_empty() { "." } else { given };
-    root.open_directory(given).map_err(|err| ProcessError(format!("cannot start a command there: {err}")))
+    root.open_directory(given)
+        .map_err(|err| ProcessError(format!("cannot start a command there: {err}")))
 }
 
 /// Where a program starts, as a path in the view of a sandbox.
@@ -177,14 +234,24 @@ fn workdir_in(root: &Root, given: &str) -> Result<PathBuf, ProcessError> {
 }
 
 impl Processes for HostProcesses {
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        Box::pin(async move { self.run_over(command, watch, None).await.map(|(finished, _)| finished) })
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(async move {
+            self.run_over(command, watch, None)
+                .await
+                .map(|(finished, _)| finished)
+        })
     }
 
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
         self.jobs.start(|| match &self.sandbox {
             Some(sandbox) => {
-                let inside = sandbox.inside().map_err(|err| ProcessError(err.to_string()))?;
+                let inside = sandbox
+                    .inside()
+                    .map_err(|err| ProcessError(err.to_string()))?;
                 self.launch_in(&inside, &command, None)
             }
             None => self.launch(&command),
@@ -212,7 +279,10 @@ impl Processes for HostProcesses {
             let (Some(sandbox), Some(inside)) = (&self.sandbox, self.inside().await?) else {
                 return Err(ProcessError::no_enclosure());
             };
-            let lodging = sandbox.lodge(&inside).await.ok_or_else(ProcessError::no_enclosure)?;
+            let lodging = sandbox
+                .lodge(&inside)
+                .await
+                .ok_or_else(ProcessError::no_enclosure)?;
             let lodging = lodging.map_err(|err| ProcessError(err.to_string()))?;
             let enclosed = Enclosed::new(lodging, &inside, &self.root, &self.tenants)?;
             Ok(Arc::new(enclosed) as Arc<dyn Enclosure>)
@@ -228,8 +298,14 @@ impl Drop for HostProcesses {
 
 /// Adds a line of ours to what a command said.
 pub(crate) fn remark(finished: &mut Finished, text: &str) {
-    let line = if finished.output.is_empty() || finished.output.ends_with('\n') { "" } else { "\n" };
-    finished.output.push_str(&format!("{line}[sandbox: {text}]"));
+    let line = if finished.output.is_empty() || finished.output.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    finished
+        .output
+        .push_str(&format!("{line}[sandbox: {text}]"));
 }
 
 /// Who takes the output of a command.
@@ -277,7 +353,11 @@ async fn drive(
     let timer = tokio::time::sleep_until(far);
     tokio::pin!(timer);
     while status.is_none() || (open && phase == Phase::Draining) {
-        let wake = [until, sink.due()].into_iter().flatten().min().unwrap_or(far);
+        let wake = [until, sink.due()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(far);
         if timer.deadline() != wake {
             timer.as_mut().reset(wake);
         }
@@ -332,7 +412,9 @@ async fn drive(
 fn end_of(status: ExitStatus) -> ProcessEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProcessEnd::Exited { code },
-        (None, signal) => ProcessEnd::Signalled { signal: signal.unwrap_or(0) },
+        (None, signal) => ProcessEnd::Signalled {
+            signal: signal.unwrap_or(0),
+        },
     }
 }
 
@@ -340,7 +422,9 @@ fn end_of(status: ExitStatus) -> ProcessEnd {
 fn find_shell(path: &std::ffi::OsStr, root: &Path) -> PathBuf {
     let executable = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
     std::env::split_paths(path)
-        .filter(|dir| dir.is_absolute() && !dir.canonicalize().is_ok_and(|dir| dir.starts_with(root)))
+        .filter(|dir| {
+            dir.is_absolute() && !dir.canonicalize().is_ok_and(|dir| dir.starts_with(root))
+        })
         .map(|dir| dir.join("bash"))
         .find(executable)
         .unwrap_or_else(|| Path::new("/bin/sh").to_owned())

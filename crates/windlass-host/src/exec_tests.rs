@@ -18,9 +18,16 @@ fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("ws")).unwrap();
     let root = Arc::new(Root::open(&dir.path().join("ws")).unwrap());
-    let vars = [("PATH", DEFAULT_PATH), ("FROM_PARENT", "yes"), ("MY_TOKEN", "hush")];
+    let vars = [
+        ("PATH", DEFAULT_PATH),
+        ("FROM_PARENT", "yes"),
+        ("MY_TOKEN", "hush"),
+    ];
     let vars = vars.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Fixture { dir, processes: HostProcesses::new(root, child_env(vars, &[])) }
+    Fixture {
+        dir,
+        processes: HostProcesses::new(root, child_env(vars, &[])),
+    }
 }
 
 fn command(line: &str) -> Command {
@@ -39,8 +46,16 @@ impl Fixture {
         self.run_with(command(line), None).await.unwrap()
     }
 
-    async fn run_with(&self, command: Command, artifacts: Option<&dyn Artifacts>) -> Result<Finished, ProcessError> {
-        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts };
+    async fn run_with(
+        &self,
+        command: Command,
+        artifacts: Option<&dyn Artifacts>,
+    ) -> Result<Finished, ProcessError> {
+        let watch = Watch {
+            progress: &|_| {},
+            cancel: CancellationToken::new(),
+            artifacts,
+        };
         self.processes.run(command, watch).await
     }
 }
@@ -49,7 +64,9 @@ impl Fixture {
 fn alive(marker: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let cmdline = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&cmdline).replace('\0', " ").contains(marker)
+        String::from_utf8_lossy(&cmdline)
+            .replace('\0', " ")
+            .contains(marker)
     })
 }
 
@@ -67,7 +84,10 @@ async fn gone(marker: &str) -> bool {
 
 /// A duration for `sleep` that no other process on this machine uses.
 fn unique(seconds: u32) -> String {
-    format!("{seconds}.{:012}", crate::clock::random_u64() % 1_000_000_000_000)
+    format!(
+        "{seconds}.{:012}",
+        crate::clock::random_u64() % 1_000_000_000_000
+    )
 }
 
 #[track_caller]
@@ -81,19 +101,39 @@ async fn output_and_errors_come_in_the_order_they_were_written() {
     let finished = f.run("echo a; echo b >&2; echo c; exit 3").await;
     check_end(&finished, ProcessEnd::Exited { code: 3 }, "a\nb\nc\n");
     assert_eq!(finished.total_bytes, 6);
-    check_end(&f.run("kill -9 $$").await, ProcessEnd::Signalled { signal: 9 }, "");
-    check_end(&f.run(r"printf 'a\377b'").await, ProcessEnd::Exited { code: 0 }, "a\u{fffd}b");
+    check_end(
+        &f.run("kill -9 $$").await,
+        ProcessEnd::Signalled { signal: 9 },
+        "",
+    );
+    check_end(
+        &f.run(r"printf 'a\377b'").await,
+        ProcessEnd::Exited { code: 0 },
+        "a\u{fffd}b",
+    );
 }
 
 #[tokio::test]
 async fn a_command_starts_in_its_directory_without_input_terminal_or_secrets() {
     let f = fixture();
     std::fs::create_dir(f.dir.path().join("ws/sub")).unwrap();
-    let here = Command { workdir: "sub".into(), ..command("pwd; cat; echo $FROM_PARENT-$MY_TOKEN-$PAGER") };
+    let here = Command {
+        workdir: "sub".into(),
+        ..command("pwd; cat; echo $FROM_PARENT-$MY_TOKEN-$PAGER")
+    };
     let finished = f.run_with(here, None).await.unwrap();
     let ws = std::fs::canonicalize(f.dir.path().join("ws")).unwrap();
-    check_end(&finished, ProcessEnd::Exited { code: 0 }, &format!("{}/sub\nyes--cat\n", ws.display()));
-    assert_eq!(f.run("(exec 3</dev/tty) 2>/dev/null || echo none").await.output, "none\n");
+    check_end(
+        &finished,
+        ProcessEnd::Exited { code: 0 },
+        &format!("{}/sub\nyes--cat\n", ws.display()),
+    );
+    assert_eq!(
+        f.run("(exec 3</dev/tty) 2>/dev/null || echo none")
+            .await
+            .output,
+        "none\n"
+    );
 }
 
 #[tokio::test]
@@ -106,7 +146,16 @@ async fn every_way_to_set_a_command_apart_gives_it_a_group_and_its_directory() {
         let line = format!(
             "pwd -P; cut -d' ' -f5 /proc/$$/stat; echo $$; (exec 3</dev/tty) 2>/dev/null || echo none; sleep {long} &"
         );
-        let finished = f.run_with(Command { workdir: "sub".into(), ..command(&line) }, None).await.unwrap();
+        let finished = f
+            .run_with(
+                Command {
+                    workdir: "sub".into(),
+                    ..command(&line)
+                },
+                None,
+            )
+            .await
+            .unwrap();
         let lines: Vec<_> = finished.output.lines().collect();
         assert!(lines[0].ends_with("/ws/sub"), "{lines:?}");
         assert_eq!(lines[1], lines[2], "it leads its own group");
@@ -120,9 +169,15 @@ async fn every_way_to_set_a_command_apart_gives_it_a_group_and_its_directory() {
 #[tokio::test]
 async fn what_cannot_be_started_says_why() {
     let f = fixture();
-    let err = |workdir: &str| Command { workdir: workdir.into(), ..command("true") };
+    let err = |workdir: &str| Command {
+        workdir: workdir.into(),
+        ..command("true")
+    };
     let missing = f.run_with(err("nope"), None).await.unwrap_err();
-    assert!(missing.to_string().contains("nope: no such file"), "{missing}");
+    assert!(
+        missing.to_string().contains("nope: no such file"),
+        "{missing}"
+    );
     let outside = f.run_with(err(".."), None).await.unwrap_err();
     assert!(outside.to_string().contains("leads out"), "{outside}");
     std::fs::remove_dir_all(f.dir.path().join("ws")).unwrap();
@@ -135,10 +190,17 @@ async fn a_timeout_ends_the_whole_group_within_its_time() {
     let f = fixture();
     let (short, long) = (unique(6), unique(30));
     let line = format!("echo begun; sleep {short} & sleep {long}");
-    let command = Command { timeout: Duration::from_secs(1), ..command(&line) };
+    let command = Command {
+        timeout: Duration::from_secs(1),
+        ..command(&line)
+    };
     let finished = f.run_with(command, None).await.unwrap();
     check_end(&finished, ProcessEnd::TimedOut, "begun\n");
-    assert!(finished.took < Duration::from_secs(2), "{:?}", finished.took);
+    assert!(
+        finished.took < Duration::from_secs(2),
+        "{:?}",
+        finished.took
+    );
     assert!(gone(&short).await && gone(&long).await);
 }
 
@@ -147,10 +209,17 @@ async fn a_command_that_ignores_the_request_to_end_is_killed() {
     let f = fixture();
     let long = unique(30);
     let line = format!("trap '' TERM; echo begun; while true; do sleep {long}; done");
-    let command = Command { timeout: Duration::from_millis(200), ..command(&line) };
+    let command = Command {
+        timeout: Duration::from_millis(200),
+        ..command(&line)
+    };
     let finished = f.run_with(command, None).await.unwrap();
     check_end(&finished, ProcessEnd::TimedOut, "begun\n");
-    assert!(finished.took < Duration::from_secs(5), "{:?}", finished.took);
+    assert!(
+        finished.took < Duration::from_secs(5),
+        "{:?}",
+        finished.took
+    );
     assert!(gone(&long).await);
 }
 
@@ -164,11 +233,19 @@ async fn a_cancel_ends_the_group_and_keeps_the_output() {
             cancel.cancel();
         }
     };
-    let watch = Watch { progress: &on_output, cancel: cancel.clone(), artifacts: None };
+    let watch = Watch {
+        progress: &on_output,
+        cancel: cancel.clone(),
+        artifacts: None,
+    };
     let line = format!("echo begun; sleep {long}");
     let finished = f.processes.run(command(&line), watch).await.unwrap();
     check_end(&finished, ProcessEnd::Cancelled, "begun\n");
-    assert!(finished.took < Duration::from_secs(1), "{:?}", finished.took);
+    assert!(
+        finished.took < Duration::from_secs(1),
+        "{:?}",
+        finished.took
+    );
     assert!(gone(&long).await);
 }
 
@@ -176,9 +253,17 @@ async fn a_cancel_ends_the_group_and_keeps_the_output() {
 async fn a_background_grandchild_neither_delays_the_result_nor_outlives_it() {
     let f = fixture();
     let (holds, quiet) = (unique(30), unique(31));
-    let finished = f.run(&format!("sleep {holds} & sleep {quiet} >/dev/null 2>&1 & echo done")).await;
+    let finished = f
+        .run(&format!(
+            "sleep {holds} & sleep {quiet} >/dev/null 2>&1 & echo done"
+        ))
+        .await;
     check_end(&finished, ProcessEnd::Exited { code: 0 }, "done\n");
-    assert!(finished.took < Duration::from_secs(5), "{:?}", finished.took);
+    assert!(
+        finished.took < Duration::from_secs(5),
+        "{:?}",
+        finished.took
+    );
     assert!(gone(&holds).await && gone(&quiet).await);
 }
 
@@ -188,7 +273,11 @@ async fn dropping_the_future_ends_the_command() {
     let long = unique(30);
     let line = format!("sleep {long}");
     let run = f.run(&line);
-    assert!(tokio::time::timeout(Duration::from_millis(150), run).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(150), run)
+            .await
+            .is_err()
+    );
     assert!(gone(&long).await);
 }
 
@@ -196,7 +285,8 @@ async fn dropping_the_future_ends_the_command() {
 async fn a_daemon_ends_with_the_run() {
     let f = fixture();
     let (stopped, dropped) = (unique(30), unique(30));
-    let daemon = |long: &str| format!("(setsid nohup sh -c 'sleep {long}; true' >/dev/null 2>&1 &); true");
+    let daemon =
+        |long: &str| format!("(setsid nohup sh -c 'sleep {long}; true' >/dev/null 2>&1 &); true");
     f.run(&daemon(&stopped)).await;
     f.processes.stop_all().await;
     assert!(gone(&stopped).await);
@@ -208,12 +298,16 @@ async fn a_daemon_ends_with_the_run() {
 #[tokio::test]
 #[ignore = "the other half of the test below, which starts and kills it"]
 async fn a_program_with_two_commands() {
-    let Some(marker) = std::env::var_os("WINDLASS_TEST_MARKER") else { return };
+    let Some(marker) = std::env::var_os("WINDLASS_TEST_MARKER") else {
+        return;
+    };
     let marker = marker.to_string_lossy();
     let f = fixture();
     // One that is over leaves no trace in the list; one runs on beside; one runs in front, with a child of its own.
     f.run("true").await;
-    f.processes.start(command(&format!("sleep {marker}1; true"))).unwrap();
+    f.processes
+        .start(command(&format!("sleep {marker}1; true")))
+        .unwrap();
     let line = format!("sleep {marker}2 & sleep {marker}2; true");
     let mut front = std::pin::pin!(f.run(&line));
     // Begun, and the watcher was told: from here on the program may be killed.
@@ -228,7 +322,11 @@ async fn commands_die_with_a_program_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let ready = dir.path().join("ready");
     let mut program = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "exec::tests::a_program_with_two_commands"])
+        .args([
+            "--ignored",
+            "--exact",
+            "exec::tests::a_program_with_two_commands",
+        ])
         .env("WINDLASS_TEST_MARKER", &marker)
         .env("WINDLASS_TEST_READY", &ready)
         .stdout(std::process::Stdio::null())
@@ -253,12 +351,21 @@ async fn a_flood_is_held_in_constant_memory_and_a_cap() {
     let artifacts = ArtifactDir::new(f.dir.path().join("artifacts")).with_cap(1_000_000);
     let peak = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
     };
     let before = peak();
-    let finished = f.run_with(command("head -c 200000000 /dev/zero"), Some(&artifacts)).await.unwrap();
-    assert_eq!((finished.end, finished.total_bytes), (ProcessEnd::Exited { code: 0 }, 200_000_000));
+    let finished = f
+        .run_with(command("head -c 200000000 /dev/zero"), Some(&artifacts))
+        .await
+        .unwrap();
+    assert_eq!(
+        (finished.end, finished.total_bytes),
+        (ProcessEnd::Exited { code: 0 }, 200_000_000)
+    );
     assert_eq!(finished.artifact.unwrap().bytes, 1_000_000);
     // Tests may share a process; a tenth of what was written is far more than anything here keeps.
     assert!(peak() - before < 20_000, "{} kB", peak() - before);
@@ -267,23 +374,45 @@ async fn a_flood_is_held_in_constant_memory_and_a_cap() {
 #[tokio::test]
 async fn a_command_may_close_its_output_or_lose_its_directory() {
     let f = fixture();
-    check_end(&f.run("exec >&- 2>&-; sleep 0.05; exit 4").await, ProcessEnd::Exited { code: 4 }, "");
+    check_end(
+        &f.run("exec >&- 2>&-; sleep 0.05; exit 4").await,
+        ProcessEnd::Exited { code: 4 },
+        "",
+    );
     std::fs::create_dir(f.dir.path().join("ws/sub")).unwrap();
-    let line = Command { workdir: "sub".into(), ..command("rmdir ../sub; echo on") };
-    check_end(&f.run_with(line, None).await.unwrap(), ProcessEnd::Exited { code: 0 }, "on\n");
+    let line = Command {
+        workdir: "sub".into(),
+        ..command("rmdir ../sub; echo on")
+    };
+    check_end(
+        &f.run_with(line, None).await.unwrap(),
+        ProcessEnd::Exited { code: 0 },
+        "on\n",
+    );
 }
 
 #[tokio::test]
 async fn large_output_is_bounded_in_memory_and_whole_in_an_artifact() {
     let f = fixture();
     let artifacts = ArtifactDir::new(f.dir.path().join("artifacts"));
-    let command = Command { keep: 1000, ..command("seq 1 200000") };
+    let command = Command {
+        keep: 1000,
+        ..command("seq 1 200000")
+    };
     let finished = f.run_with(command, Some(&artifacts)).await.unwrap();
     let artifact = finished.artifact.unwrap();
-    assert_eq!((finished.total_bytes, artifact.bytes), (1_288_895, 1_288_895));
+    assert_eq!(
+        (finished.total_bytes, artifact.bytes),
+        (1_288_895, 1_288_895)
+    );
     assert!(finished.output.len() < 1100, "{}", finished.output.len());
     assert!(finished.output.starts_with("1\n2\n") && finished.output.ends_with("\n200000\n"));
-    assert_eq!(artifacts.read(&artifact.id, artifact.bytes - 7, 99).unwrap(), b"200000\n");
+    assert_eq!(
+        artifacts
+            .read(&artifact.id, artifact.bytes - 7, 99)
+            .unwrap(),
+        b"200000\n"
+    );
 }
 
 #[tokio::test]
@@ -291,12 +420,20 @@ async fn progress_is_told_now_and_then_with_the_newest_lines() {
     let f = fixture();
     let told = Mutex::new(Vec::new());
     let progress = |text: &str| told.lock().unwrap().push(text.to_owned());
-    let watch = Watch { progress: &progress, cancel: CancellationToken::new(), artifacts: None };
+    let watch = Watch {
+        progress: &progress,
+        cancel: CancellationToken::new(),
+        artifacts: None,
+    };
     let line = "for i in $(seq 1 1000); do echo line $i; done; sleep 0.25; echo last; sleep 0.15";
     f.processes.run(command(line), watch).await.unwrap();
     let told = told.into_inner().unwrap();
     assert!((2..=50).contains(&told.len()), "{}", told.len());
-    assert!(told.iter().any(|text| text.ends_with("line 999\nline 1000")), "{told:?}");
+    assert!(
+        told.iter()
+            .any(|text| text.ends_with("line 999\nline 1000")),
+        "{told:?}"
+    );
     assert!(told.last().unwrap().ends_with("last"));
 }
 
@@ -304,7 +441,10 @@ async fn progress_is_told_now_and_then_with_the_newest_lines() {
 async fn jobs_go_on_beside_the_run_until_they_are_stopped() {
     let f = fixture();
     let long = unique(30);
-    let job = f.processes.start(command(&format!("echo hello; sleep {long}"))).unwrap();
+    let job = f
+        .processes
+        .start(command(&format!("echo hello; sleep {long}")))
+        .unwrap();
     let mut seen = f.processes.poll(&job, 0, 100).unwrap();
     for _ in 0..200 {
         if !seen.text.is_empty() {
@@ -313,14 +453,27 @@ async fn jobs_go_on_beside_the_run_until_they_are_stopped() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         seen = f.processes.poll(&job, 0, 100).unwrap();
     }
-    assert_eq!(seen, JobOutput { text: "hello\n".into(), next_offset: 6, end: None });
+    assert_eq!(
+        seen,
+        JobOutput {
+            text: "hello\n".into(),
+            next_offset: 6,
+            end: None
+        }
+    );
     assert_eq!(f.processes.poll(&job, 2, 2).unwrap().text, "ll");
     assert_eq!(f.processes.poll(&job, 999, 2).unwrap().next_offset, 6);
     f.processes.stop(&job).await.unwrap();
-    assert_eq!(f.processes.poll(&job, 6, 100).unwrap().end, Some(ProcessEnd::Cancelled));
+    assert_eq!(
+        f.processes.poll(&job, 6, 100).unwrap().end,
+        Some(ProcessEnd::Cancelled)
+    );
     assert!(gone(&long).await);
     let unknown = f.processes.poll(&JobId("j9".into()), 0, 1).unwrap_err();
-    assert!(unknown.to_string().contains("the jobs of this run are: j1"), "{unknown}");
+    assert!(
+        unknown.to_string().contains("the jobs of this run are: j1"),
+        "{unknown}"
+    );
 }
 
 #[tokio::test]
@@ -328,14 +481,18 @@ async fn jobs_are_limited_and_end_with_the_run() {
     let f = fixture();
     let long = unique(30);
     for _ in 0..16 {
-        f.processes.start(command(&format!("sleep {long}"))).unwrap();
+        f.processes
+            .start(command(&format!("sleep {long}")))
+            .unwrap();
     }
     let err = f.processes.start(command("true")).unwrap_err();
     assert!(err.to_string().contains("stop one first"), "{err}");
     f.processes.stop_all().await;
     assert!(gone(&long).await);
     let last = unique(30);
-    f.processes.start(command(&format!("sleep {last}"))).unwrap();
+    f.processes
+        .start(command(&format!("sleep {last}")))
+        .unwrap();
     drop(f);
     assert!(gone(&last).await);
 }
@@ -353,7 +510,14 @@ async fn a_job_that_writes_more_than_is_kept_says_what_is_missing() {
         seen = f.processes.poll(&job, 0, 100).unwrap();
     }
     assert_eq!(seen.end, Some(ProcessEnd::Exited { code: 0 }));
-    assert!(seen.text.starts_with("[... 326751 bytes left out ...]\n"), "{}", seen.text);
-    let rest = f.processes.poll(&job, seen.next_offset, usize::MAX).unwrap();
+    assert!(
+        seen.text.starts_with("[... 326751 bytes left out ...]\n"),
+        "{}",
+        seen.text
+    );
+    let rest = f
+        .processes
+        .poll(&job, seen.next_offset, usize::MAX)
+        .unwrap();
     assert!(rest.text.ends_with("\n100000\n") && rest.next_offset == 588_895);
 }

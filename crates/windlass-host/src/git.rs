@@ -114,14 +114,26 @@ pub fn branch(root: &std::path::Path) -> Option<String> {
         None => own,
     };
     let head = line(&dir.join("HEAD"))?;
-    let name = head.strip_prefix("ref:")?.trim().strip_prefix("refs/heads/")?;
-    let plain = name.len() <= 200 && name.chars().all(|c| c.is_alphanumeric() || "-_./+#@".contains(c));
+    let name = head
+        .strip_prefix("ref:")?
+        .trim()
+        .strip_prefix("refs/heads/")?;
+    let plain = name.len() <= 200
+        && name
+            .chars()
+            .all(|c| c.is_alphanumeric() || "-_./+#@".contains(c));
     plain.then(|| name.to_owned())
 }
 
 /// The branch and the changed files of the workspace, in git's short form.
-pub async fn status(processes: &dyn Processes, keep: usize, cancel: &CancellationToken) -> Result<Finished, GitError> {
-    let line = format!("{GIT} status --short --branch --untracked-files=normal --ignore-submodules=dirty -- .");
+pub async fn status(
+    processes: &dyn Processes,
+    keep: usize,
+    cancel: &CancellationToken,
+) -> Result<Finished, GitError> {
+    let line = format!(
+        "{GIT} status --short --branch --untracked-files=normal --ignore-submodules=dirty -- ."
+    );
     ask(processes, line, keep, cancel).await
 }
 
@@ -145,9 +157,16 @@ pub async fn changed(
     let line = diff_line(of, "--name-only -z --no-renames")?;
     let finished = ask(processes, line, MAX_NAMES, cancel).await?;
     if finished.total_bytes > MAX_NAMES as u64 {
-        return Err(GitError::Failed("too many files differ; name the ones to look at".to_owned()));
+        return Err(GitError::Failed(
+            "too many files differ; name the ones to look at".to_owned(),
+        ));
     }
-    Ok(finished.output.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    Ok(finished
+        .output
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect())
 }
 
 fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
@@ -166,7 +185,10 @@ fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
         line.push_str(" .");
     }
     let only = of.paths.iter().map(|path| format!(":(literal){path}"));
-    let without = of.without.iter().map(|path| format!(":(exclude,literal,top){path}"));
+    let without = of
+        .without
+        .iter()
+        .map(|path| format!(":(exclude,literal,top){path}"));
     for path in only.chain(without) {
         line.push(' ');
         line.push_str(&quoted(&path));
@@ -179,12 +201,19 @@ fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
 fn commits(text: &str) -> Result<String, GitError> {
     let dots = if text.contains("...") { "..." } else { ".." };
     let sides: Vec<&str> = text.split(dots).collect();
-    let plain = |side: &&str| !side.starts_with('-') && !side.contains(|c: char| c == ':' || c.is_control());
+    let plain = |side: &&str| {
+        !side.starts_with('-') && !side.contains(|c: char| c == ':' || c.is_control())
+    };
     if text.is_empty() || sides.len() > 2 || !sides.iter().all(plain) {
         return Err(GitError::NotACommit(text.to_owned()));
     }
-    let only_commit =
-        |side: &&str| if side.is_empty() { "HEAD^{commit}".to_owned() } else { format!("{side}^{{commit}}") };
+    let only_commit = |side: &&str| {
+        if side.is_empty() {
+            "HEAD^{commit}".to_owned()
+        } else {
+            format!("{side}^{{commit}}")
+        }
+    };
     Ok(sides.iter().map(only_commit).collect::<Vec<_>>().join(dots))
 }
 
@@ -195,13 +224,29 @@ async fn ask(
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
     let line = format!("{GUARDED}{line}");
-    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep, input: None, looks: false };
-    let watch = Watch { progress: &|_| {}, cancel: cancel.clone(), artifacts: None };
-    let finished = processes.run(command, watch).await.map_err(|err| GitError::Failed(err.0))?;
+    let command = Command {
+        line,
+        workdir: String::new(),
+        timeout: TIMEOUT,
+        keep,
+        input: None,
+        looks: false,
+    };
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: cancel.clone(),
+        artifacts: None,
+    };
+    let finished = processes
+        .run(command, watch)
+        .await
+        .map_err(|err| GitError::Failed(err.0))?;
     match finished.end {
         ProcessEnd::Exited { code: 0 } => Ok(finished),
         ProcessEnd::Exited { code: 127 } => Err(GitError::Missing),
-        ProcessEnd::Exited { .. } if finished.output.contains("not a git repository") => Err(GitError::NotARepository),
+        ProcessEnd::Exited { .. } if finished.output.contains("not a git repository") => {
+            Err(GitError::NotARepository)
+        }
         ProcessEnd::Exited { .. } | ProcessEnd::Signalled { .. } => {
             Err(GitError::Failed(finished.output.trim().to_owned()))
         }
@@ -233,8 +278,14 @@ mod tests {
     fn fixture(path: &str) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
-        let vars = [("PATH".into(), path.into()), ("HOME".into(), dir.path().into())];
-        Fixture { processes: HostProcesses::new(root, child_env(vars, &[])), dir }
+        let vars = [
+            ("PATH".into(), path.into()),
+            ("HOME".into(), dir.path().into()),
+        ];
+        Fixture {
+            processes: HostProcesses::new(root, child_env(vars, &[])),
+            dir,
+        }
     }
 
     const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -247,7 +298,11 @@ mod tests {
                 .env("HOME", self.dir.path())
                 .output()
                 .unwrap();
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
         }
 
         async fn diff(&self, of: DiffOf) -> Result<String, GitError> {
@@ -265,23 +320,56 @@ mod tests {
               && git config diff.external 'touch ran; true' && git config diff.evil.textconv 'touch ran; cat' \
               && git config filter.evil.clean 'touch ran; cat' && git config filter.evil.required true \
               && git config core.fsmonitor 'touch ran; false' && git config core.pager 'touch ran; cat'");
-        let shown = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap().output;
-        assert_eq!(shown, "## main\nA  .gitattributes\n M a.txt\n?? \"new é.txt\"\n");
+        let shown = status(&f.processes, 10_000, &CancellationToken::new())
+            .await
+            .unwrap()
+            .output;
+        assert_eq!(
+            shown,
+            "## main\nA  .gitattributes\n M a.txt\n?? \"new é.txt\"\n"
+        );
         let shown = f.diff(DiffOf::default()).await.unwrap();
         assert!(shown.ends_with("@@ -1 +1 @@\n-a\n+b\n"), "{shown}");
-        let staged = f.diff(DiffOf { staged: true, ..DiffOf::default() }).await.unwrap();
+        let staged = f
+            .diff(DiffOf {
+                staged: true,
+                ..DiffOf::default()
+            })
+            .await
+            .unwrap();
         assert!(staged.contains("+*.txt diff=evil filter=evil"), "{staged}");
-        let head = DiffOf { against: Some("HEAD".into()), paths: vec!["a.txt".into()], ..DiffOf::default() };
+        let head = DiffOf {
+            against: Some("HEAD".into()),
+            paths: vec!["a.txt".into()],
+            ..DiffOf::default()
+        };
         assert!(f.diff(head).await.unwrap().ends_with("-a\n+b\n"));
-        let none = DiffOf { paths: vec!["it's; touch ran".into()], ..DiffOf::default() };
+        let none = DiffOf {
+            paths: vec!["it's; touch ran".into()],
+            ..DiffOf::default()
+        };
         assert_eq!(f.diff(none).await.unwrap(), "");
-        let named = changed(&f.processes, &DiffOf::default(), &CancellationToken::new()).await.unwrap();
+        let named = changed(&f.processes, &DiffOf::default(), &CancellationToken::new())
+            .await
+            .unwrap();
         assert_eq!(named, ["a.txt"]);
-        let without = DiffOf { without: named, ..DiffOf::default() };
+        let without = DiffOf {
+            without: named,
+            ..DiffOf::default()
+        };
         assert_eq!(f.diff(without).await.unwrap(), "");
-        let stat = f.diff(DiffOf { stat: true, ..DiffOf::default() }).await.unwrap();
+        let stat = f
+            .diff(DiffOf {
+                stat: true,
+                ..DiffOf::default()
+            })
+            .await
+            .unwrap();
         assert!(stat.contains("a.txt | 2 +-"), "{stat}");
-        let option = DiffOf { against: Some("--output=ran".into()), ..DiffOf::default() };
+        let option = DiffOf {
+            against: Some("--output=ran".into()),
+            ..DiffOf::default()
+        };
         assert!(matches!(f.diff(option).await, Err(GitError::NotACommit(_))));
         assert!(!f.dir.path().join("ran").exists());
     }
@@ -295,7 +383,10 @@ mod tests {
               && git config core.repositoryformatversion 1 && git config extensions.partialClone origin \
               && git config remote.origin.url ssh://host.invalid/x && git config remote.origin.promisor true \
               && git config protocol.ssh.allow always && git config core.sshCommand 'touch ran; false'");
-        assert!(matches!(f.diff(DiffOf::default()).await, Err(GitError::Failed(_))));
+        assert!(matches!(
+            f.diff(DiffOf::default()).await,
+            Err(GitError::Failed(_))
+        ));
         assert!(!f.dir.path().join("ran").exists());
     }
 
@@ -308,12 +399,28 @@ mod tests {
         let ids = std::fs::read_to_string(f.dir.path().join("ids")).unwrap();
         let ids: Vec<&str> = ids.lines().collect();
         let range = format!("{}..{}", ids[0], ids[1]);
-        for base in ["HEAD:.env", ":.env", ids[0], &range, "", "--output=ran", "a..b..c", "HEAD\n"] {
-            let of = DiffOf { against: Some(base.into()), paths: vec!["a.txt".into()], ..DiffOf::default() };
+        for base in [
+            "HEAD:.env",
+            ":.env",
+            ids[0],
+            &range,
+            "",
+            "--output=ran",
+            "a..b..c",
+            "HEAD\n",
+        ] {
+            let of = DiffOf {
+                against: Some(base.into()),
+                paths: vec!["a.txt".into()],
+                ..DiffOf::default()
+            };
             assert!(f.diff(of).await.is_err(), "{base}");
         }
         for base in ["HEAD~1", "main~1..main", "main~1...HEAD", "HEAD~1.."] {
-            let of = DiffOf { against: Some(base.into()), ..DiffOf::default() };
+            let of = DiffOf {
+                against: Some(base.into()),
+                ..DiffOf::default()
+            };
             assert!(f.diff(of).await.unwrap().ends_with("-a\n+b\n"), "{base}");
         }
     }
@@ -322,12 +429,24 @@ mod tests {
     async fn a_repository_that_keeps_its_files_elsewhere_is_refused() {
         let (f, other) = (fixture(PATH), tempfile::tempdir().unwrap());
         std::fs::write(other.path().join("diary"), "x").unwrap();
-        f.sh(&format!("git init -qb main . && git config core.worktree '{}'", other.path().display()));
-        let err = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap_err().to_string();
-        assert!(err.contains("core.worktree") && !err.contains("diary"), "{err}");
+        f.sh(&format!(
+            "git init -qb main . && git config core.worktree '{}'",
+            other.path().display()
+        ));
+        let err = status(&f.processes, 10_000, &CancellationToken::new())
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            err.contains("core.worktree") && !err.contains("diary"),
+            "{err}"
+        );
         // Above the workspace it is the usual case of a workspace inside a repository: only the workspace is told of.
         f.sh("git config core.worktree /");
-        let shown = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap().output;
+        let shown = status(&f.processes, 10_000, &CancellationToken::new())
+            .await
+            .unwrap()
+            .output;
         assert!(!shown.contains("usr"), "{shown}");
     }
 
@@ -349,13 +468,21 @@ mod tests {
         for program in ["git", "bash", "sh", "pwd", "cd"] {
             let path = work.join(program);
             std::fs::write(&path, format!("#!/bin/sh\n{evil}\n")).unwrap();
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                .unwrap();
         }
         std::os::unix::fs::symlink(&work, dir.path().join("bin")).unwrap();
-        let path = format!(".:{}:{}:{PATH}", work.display(), dir.path().join("bin").display());
+        let path = format!(
+            ".:{}:{}:{PATH}",
+            work.display(),
+            dir.path().join("bin").display()
+        );
         let ask = |top: &std::path::Path, path: &str| {
             let root = Arc::new(Root::open(top).unwrap());
-            let vars = [("PATH".into(), path.into()), ("HOME".into(), dir.path().into())];
+            let vars = [
+                ("PATH".into(), path.into()),
+                ("HOME".into(), dir.path().into()),
+            ];
             HostProcesses::new(root, child_env(vars, &[]))
         };
         let cancel = CancellationToken::new();
@@ -368,14 +495,23 @@ mod tests {
             .status()
             .unwrap();
         assert!(done.success());
-        let text = format!("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"{evil}\"\n\thooksPath = .\n");
+        let text = format!(
+            "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"{evil}\"\n\thooksPath = .\n"
+        );
         std::fs::write(work.join(".git/config"), text).unwrap();
         std::fs::write(work.join("--upload-pack=x"), "x").unwrap();
         let whole = ask(&work, &path);
         let shown = status(&whole, 10_000, &cancel).await.unwrap().output;
         assert!(shown.contains("?? --upload-pack=x"), "{shown}");
-        let of = DiffOf { paths: vec!["--upload-pack=x".into()], ..DiffOf::default() };
-        assert!(diff_line(&of, "--patch").unwrap().ends_with(" -- ':(literal)--upload-pack=x'"));
+        let of = DiffOf {
+            paths: vec!["--upload-pack=x".into()],
+            ..DiffOf::default()
+        };
+        assert!(
+            diff_line(&of, "--patch")
+                .unwrap()
+                .ends_with(" -- ':(literal)--upload-pack=x'")
+        );
         assert_eq!(diff(&whole, &of, 10_000, &cancel).await.unwrap().output, "");
         assert!(!ran.exists());
     }
@@ -384,10 +520,19 @@ mod tests {
     async fn a_missing_git_or_repository_is_said() {
         let cancel = CancellationToken::new();
         let plain = fixture(PATH);
-        assert_eq!(status(&plain.processes, 100, &cancel).await, Err(GitError::NotARepository));
+        assert_eq!(
+            status(&plain.processes, 100, &cancel).await,
+            Err(GitError::NotARepository)
+        );
         let bare = fixture("/nonexistent");
-        assert_eq!(status(&bare.processes, 100, &cancel).await, Err(GitError::Missing));
+        assert_eq!(
+            status(&bare.processes, 100, &cancel).await,
+            Err(GitError::Missing)
+        );
         cancel.cancel();
-        assert_eq!(status(&plain.processes, 100, &cancel).await, Err(GitError::Cancelled));
+        assert_eq!(
+            status(&plain.processes, 100, &cancel).await,
+            Err(GitError::Cancelled)
+        );
     }
 }

@@ -101,11 +101,21 @@ pub fn find(look: &LookIn<'_>) -> Found {
     for dir in directories(look.below).iter().rev() {
         let mut first: Option<String> = None;
         for name in NAMES {
-            let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
+            let path = if dir.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{dir}/{name}")
+            };
             if is_there(look.root, &path) {
                 let read = || read_inside(look.root, &path);
                 let counted = found.layers.len();
-                found.take(Whose::Project, path.clone(), read, &mut room, first.as_deref());
+                found.take(
+                    Whose::Project,
+                    path.clone(),
+                    read,
+                    &mut room,
+                    first.as_deref(),
+                );
                 // One that does not count itself takes no other's place.
                 if found.layers.len() > counted {
                     first = Some(path);
@@ -123,7 +133,9 @@ fn directories(below: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut path = PathBuf::new();
     for part in Path::new(below).components().take(MAX_DEPTH) {
-        let std::path::Component::Normal(name) = part else { break };
+        let std::path::Component::Normal(name) = part else {
+            break;
+        };
         path.push(name);
         let Some(text) = path.to_str() else { break };
         all.push(text.to_owned());
@@ -147,33 +159,63 @@ impl Found {
         room: &mut u64,
         shadow: Option<&str>,
     ) {
-        let mut skip = |why: String| self.skipped.push(Skipped { whose, path: path.clone(), why });
+        let mut skip = |why: String| {
+            self.skipped.push(Skipped {
+                whose,
+                path: path.clone(),
+                why,
+            })
+        };
         let Read { mut bytes, size } = match read() {
             Ok(read) => read,
             Err(err) if err.kind == FileErrorKind::NotFound => return,
-            Err(err) if err.kind == FileErrorKind::Outside => return skip("it leads outside the workspace".into()),
+            Err(err) if err.kind == FileErrorKind::Outside => {
+                return skip("it leads outside the workspace".into());
+            }
             Err(err) => return skip(err.message),
         };
         let hash = blake3::hash(&bytes).to_hex()[..32].to_owned();
         if let Some(shadow) = shadow {
-            let same = self.layers.iter().any(|layer| layer.file.path == shadow && layer.file.hash == hash);
-            return skip(if same { format!("it is the same as {shadow}") } else { format!("{shadow} counts instead") });
+            let same = self
+                .layers
+                .iter()
+                .any(|layer| layer.file.path == shadow && layer.file.hash == hash);
+            return skip(if same {
+                format!("it is the same as {shadow}")
+            } else {
+                format!("{shadow} counts instead")
+            });
         }
         let most = usize::try_from(MAX_FILE.min(*room)).unwrap_or(0);
         let whole = bytes.len() as u64 == size && bytes.len() <= most;
         if !whole {
             bytes.truncate(most);
             // At a line's end; a file of one long line between two characters. A rest of room is too little for a piece.
-            let line = bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
-            let piece = if most as u64 == MAX_FILE { whole_characters(&bytes) } else { 0 };
+            let line = bytes
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map(|at| at + 1);
+            let piece = if most as u64 == MAX_FILE {
+                whole_characters(&bytes)
+            } else {
+                0
+            };
             bytes.truncate(line.unwrap_or(piece));
         }
         let kept = bytes.len() as u64;
-        let Ok(text) = String::from_utf8(bytes) else { return skip("it is not UTF-8 text".into()) };
+        let Ok(text) = String::from_utf8(bytes) else {
+            return skip("it is not UTF-8 text".into());
+        };
         let text = text.trim_start_matches('\u{feff}').trim().to_owned();
         if !whole {
-            let why = if most as u64 == MAX_FILE { "one file may have" } else { "is left for all files together" };
-            skip(format!("it has {size} bytes, of which the first {kept} count: that much {why}"));
+            let why = if most as u64 == MAX_FILE {
+                "one file may have"
+            } else {
+                "is left for all files together"
+            };
+            skip(format!(
+                "it has {size} bytes, of which the first {kept} count: that much {why}"
+            ));
         }
         if text.is_empty() {
             return if whole {
@@ -181,7 +223,15 @@ impl Found {
             };
         }
         *room -= kept;
-        self.layers.push(Layer { whose, file: Instruction { path, bytes: size, hash }, text });
+        self.layers.push(Layer {
+            whose,
+            file: Instruction {
+                path,
+                bytes: size,
+                hash,
+            },
+            text,
+        });
     }
 
     /// The same words are told once: where they stand first.
@@ -191,7 +241,11 @@ impl Found {
             match kept.iter().find(|known| known.file.hash == layer.file.hash) {
                 Some(known) => {
                     let why = format!("it is the same as {}", known.file.path);
-                    self.skipped.push(Skipped { whose: layer.whose, path: layer.file.path, why });
+                    self.skipped.push(Skipped {
+                        whose: layer.whose,
+                        path: layer.file.path,
+                        why,
+                    });
                 }
                 None => kept.push(layer),
             }
@@ -219,21 +273,35 @@ fn is_there(root: &Root, path: &str) -> bool {
 fn read_inside(root: &Root, path: &str) -> Result<Read, FileError> {
     let resolved = root.resolve(path)?;
     if windlass_core::gate::is_credential(&resolved.path) {
-        return Err(FileError { kind: FileErrorKind::Permission, message: "it leads to a credential".into() });
+        return Err(FileError {
+            kind: FileErrorKind::Permission,
+            message: "it leads to a credential".into(),
+        });
     }
     let stat = root.stat(path)?;
     if stat.kind != FileKind::File {
-        return Err(FileError { kind: FileErrorKind::Io, message: "it is no regular file".into() });
+        return Err(FileError {
+            kind: FileErrorKind::Io,
+            message: "it is no regular file".into(),
+        });
     }
     let size = stat.size;
-    Ok(Read { bytes: root.read_range(path, 0, MAX_FILE + 1)?, size })
+    Ok(Read {
+        bytes: root.read_range(path, 0, MAX_FILE + 1)?,
+        size,
+    })
 }
 
 fn read_plain(path: &Path) -> Result<Read, FileError> {
     let (file, stat) = open_regular(path)?;
-    let bytes = read_range(&file, stat.size, 0, MAX_FILE + 1)
-        .map_err(|err| FileError { kind: FileErrorKind::Io, message: format!("{}: {err}", path.display()) })?;
-    Ok(Read { bytes, size: stat.size })
+    let bytes = read_range(&file, stat.size, 0, MAX_FILE + 1).map_err(|err| FileError {
+        kind: FileErrorKind::Io,
+        message: format!("{}: {err}", path.display()),
+    })?;
+    Ok(Read {
+        bytes,
+        size: stat.size,
+    })
 }
 
 #[cfg(test)]

@@ -83,10 +83,24 @@ impl Transactions {
         // A store inside the workspace would be part of what it stores.
         let in_place = match undo.starts_with(root.root()) {
             true => in_place,
-            false => in_place.undo(&undo.join("contents"), undo_journal(&undo, root.root()), UNDO_BYTES)?,
+            false => in_place.undo(
+                &undo.join("contents"),
+                undo_journal(&undo, root.root()),
+                UNDO_BYTES,
+            )?,
         };
-        let desk = Desk { root, env, guard: Arc::default(), sandbox: None, shelf, undo };
-        Ok(Self { in_place, desk: Arc::new(desk) })
+        let desk = Desk {
+            root,
+            env,
+            guard: Arc::default(),
+            sandbox: None,
+            shelf,
+            undo,
+        };
+        Ok(Self {
+            in_place,
+            desk: Arc::new(desk),
+        })
     }
 
     /// The same with commands in a sandbox, without which there are no copies.
@@ -100,12 +114,18 @@ impl Transactions {
             shelf: self.desk.shelf.clone(),
             undo: self.desk.undo.clone(),
         };
-        Self { in_place: self.in_place.sandboxed(sandbox), desk: Arc::new(desk) }
+        Self {
+            in_place: self.in_place.sandboxed(sandbox),
+            desk: Arc::new(desk),
+        }
     }
 }
 
 impl Workspaces for Transactions {
-    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(
+        &'a self,
+        opening: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         if opening.isolation == Isolation::InPlace {
             return self.in_place.open(opening);
         }
@@ -126,7 +146,12 @@ impl Workspaces for Transactions {
 }
 
 impl Desk {
-    fn open(self: Arc<Self>, session: &str, run: &str, kept: Option<&str>) -> Result<Work, WorkspaceError> {
+    fn open(
+        self: Arc<Self>,
+        session: &str,
+        run: &str,
+        kept: Option<&str>,
+    ) -> Result<Work, WorkspaceError> {
         let Some(sandbox) = self.sandbox.clone() else {
             return Err(isolation(
                 "an isolated run needs the kernel sandbox, because nothing else keeps commands from your tree; leave \
@@ -135,11 +160,17 @@ impl Desk {
             ));
         };
         // An agent goes on with what it remembers of this session, whichever copy it works on.
-        let sandbox = sandbox.lodging(session).map_err(isolation)?.map_or(sandbox, Arc::new);
+        let sandbox = sandbox
+            .lodging(session)
+            .map_err(isolation)?
+            .map_or(sandbox, Arc::new);
         if let Some(name) = kept {
             let slot = self.shelf.open(name).map_err(shelf_error)?;
             if slot.card.root != self.root.root() {
-                let message = format!("`{name}` is a copy of {}; go there first", slot.card.root.display());
+                let message = format!(
+                    "`{name}` is a copy of {}; go there first",
+                    slot.card.root.display()
+                );
                 return Err(WorkspaceError::other(message));
             }
             return Work::reopen(self, sandbox, slot);
@@ -159,7 +190,10 @@ impl Desk {
         }
         let pruned = self.prune();
         let reason = self.speaks_against_layer();
-        let slot = self.shelf.create(self.root.root(), session, run).map_err(shelf_error)?;
+        let slot = self
+            .shelf
+            .create(self.root.root(), session, run)
+            .map_err(shelf_error)?;
         let dir = slot.dir.clone();
         let opened = match reason {
             None => match Work::layered(Arc::clone(&self), Arc::clone(&sandbox), slot) {
@@ -186,18 +220,29 @@ impl Desk {
     /// Copies that were kept too long or are too many go before a new one comes.
     fn prune(&self) -> Vec<String> {
         let surplus = self.shelf.surplus(MAX_BYTES, MAX_AGE).into_iter();
-        let gone = surplus.filter(|(card, _)| self.shelf.open(&card.name).is_ok_and(|slot| slot.discard().is_ok()));
-        gone.map(|(card, why)| format!("the kept run {} was thrown away: {why}", card.name)).collect()
+        let gone = surplus.filter(|(card, _)| {
+            self.shelf
+                .open(&card.name)
+                .is_ok_and(|slot| slot.discard().is_ok())
+        });
+        gone.map(|(card, why)| format!("the kept run {} was thrown away: {why}", card.name))
+            .collect()
     }
 
     /// What a layer over this tree could not show or change, seen at a glance.
     fn speaks_against_layer(&self) -> Option<String> {
         let mounts = mounts_below(self.root.root());
         if let Some(first) = mounts.first() {
-            return Some(format!("other file systems are mounted in the tree ({})", first.display()));
+            return Some(format!(
+                "other file systems are mounted in the tree ({})",
+                first.display()
+            ));
         }
         let foreign = foreign_near_top(&self.root)?;
-        Some(format!("files of another owner are in the tree ({})", foreign.display()))
+        Some(format!(
+            "files of another owner are in the tree ({})",
+            foreign.display()
+        ))
     }
 
     fn contents(&self) -> Result<Contents, WorkspaceError> {
@@ -209,8 +254,15 @@ impl Desk {
 pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recovered, String>)> {
     shelf.sweep();
     let mut recovered = Vec::new();
-    let journals = shelf.directories().into_iter().map(|(name, dir)| (name, landing::journal_of(&dir)));
-    let own = std::fs::read_dir(undo.join(JOURNALS)).into_iter().flatten().flatten().take(MAX_JOURNALS);
+    let journals = shelf
+        .directories()
+        .into_iter()
+        .map(|(name, dir)| (name, landing::journal_of(&dir)));
+    let own = std::fs::read_dir(undo.join(JOURNALS))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_JOURNALS);
     let own = own.map(|entry| ("work in place".to_owned(), entry.path()));
     for (name, journal) in journals.chain(own) {
         // The common case costs one call: there is none.
@@ -237,16 +289,26 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
 /// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
 pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
     // On the same file system, and gone afterwards: who only asks makes no folders.
-    let near = copies.ancestors().find(|dir| dir.is_dir()).unwrap_or(copies);
+    let near = copies
+        .ancestors()
+        .find(|dir| dir.is_dir())
+        .unwrap_or(copies);
     let place = near.join(format!(".windlass-trial-{}", std::process::id()));
     let trial = Shelf::new(place.clone());
-    let slot = trial.create(Path::new("/"), "none", "none").map_err(|err| err.to_string())?;
+    let slot = trial
+        .create(Path::new("/"), "none", "none")
+        .map_err(|err| err.to_string())?;
     let tried = (|| {
         let folder = |name: &str| slot.folder(name).map_err(|err| err.to_string());
         let (root, upper, work) = (folder("root")?, folder("upper")?, folder("work")?);
         let root = root.canonicalize().map_err(|err| err.to_string())?;
-        let spec = Spec { tree: Tree::Layered { upper, work }, ..Spec::around(root) };
-        Session::open(helper, &spec).map(drop).map_err(|err| err.to_string())
+        let spec = Spec {
+            tree: Tree::Layered { upper, work },
+            ..Spec::around(root)
+        };
+        Session::open(helper, &spec)
+            .map(drop)
+            .map_err(|err| err.to_string())
     })();
     drop(slot);
     let _ = shelf::remove_tree(&place);
@@ -310,7 +372,15 @@ impl Transaction for IsolatedRun {
         })
     }
     fn moved(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
-        Box::pin(async move { Ok(self.0.moved().await?.iter().map(|path| shown::lossy(path)).collect()) })
+        Box::pin(async move {
+            Ok(self
+                .0
+                .moved()
+                .await?
+                .iter()
+                .map(|path| shown::lossy(path))
+                .collect())
+        })
     }
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(self.0.catch_up())
@@ -332,7 +402,11 @@ impl Transaction for IsolatedRun {
             let changed = self.0.changed().await;
             let files = match changed {
                 // What would change nothing is not worth a name.
-                Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() && !self.0.has_commits().await => {
+                Ok(changed)
+                    if changed.swaps.is_empty()
+                        && changed.cannot.is_empty()
+                        && !self.0.has_commits().await =>
+                {
                     return self.on_work(|work| work.discard().map(|()| None)).await;
                 }
                 Ok(changed) => changed.swaps.len(),
@@ -353,11 +427,18 @@ async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
 ) -> Result<T, WorkspaceError> {
     let done = tokio::task::spawn_blocking(act).await;
-    done.unwrap_or_else(|err| Err(WorkspaceError::other(format!("the copy could not be worked on: {err}"))))
+    done.unwrap_or_else(|err| {
+        Err(WorkspaceError::other(format!(
+            "the copy could not be worked on: {err}"
+        )))
+    })
 }
 
 fn isolation(message: String) -> WorkspaceError {
-    WorkspaceError { kind: WorkspaceErrorKind::Isolation, message }
+    WorkspaceError {
+        kind: WorkspaceErrorKind::Isolation,
+        message,
+    }
 }
 
 fn shelf_error(err: ShelfError) -> WorkspaceError {
@@ -367,14 +448,22 @@ fn shelf_error(err: ShelfError) -> WorkspaceError {
 /// A bare repository has settings and hooks without a `.git` above them by which the landing would know them.
 fn is_bare(root: &Path) -> bool {
     let is_dir = |name: &str| root.join(name).is_dir();
-    is_dir("objects") && is_dir("refs") && root.join("HEAD").is_file() && !root.join(".git").exists()
+    is_dir("objects")
+        && is_dir("refs")
+        && root.join("HEAD").is_file()
+        && !root.join(".git").exists()
 }
 
 /// Mount points inside a directory.
 fn mounts_below(root: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped);
-    points.filter(|point| point != root && point.starts_with(root)).collect()
+    let points = text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(unescaped);
+    points
+        .filter(|point| point != root && point.starts_with(root))
+        .collect()
 }
 
 /// The kernel writes spaces and the like as octal numbers.
@@ -383,7 +472,8 @@ fn unescaped(text: &str) -> PathBuf {
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
         let number = (*first == b'\\').then(|| tail.get(..3)).flatten();
-        let number = number.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        let number =
+            number.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         match number {
             Some(byte) => {
                 bytes.push(byte);
@@ -395,7 +485,9 @@ fn unescaped(text: &str) -> PathBuf {
             }
         }
     }
-    PathBuf::from(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
+    PathBuf::from(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(
+        bytes,
+    ))
 }
 
 /// A file of another owner near the top: who is not root can only take writes for their own.
@@ -407,7 +499,9 @@ fn foreign_near_top(root: &Root) -> Option<PathBuf> {
     let mut open = vec![(PathBuf::from("."), 0)];
     let mut left = PROBED;
     while let Some((dir, depth)) = open.pop() {
-        let Ok((handle, entries)) = survey::list(root, &dir) else { continue };
+        let Ok((handle, entries)) = survey::list(root, &dir) else {
+            continue;
+        };
         for (name, kind) in entries {
             left = left.checked_sub(1)?;
             let path = dir.join(&name);

@@ -88,7 +88,10 @@ pub struct Refused {
 
 impl Refused {
     fn new(path: &str, reason: &str) -> Self {
-        Self { path: path.to_owned(), reason: reason.to_owned() }
+        Self {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        }
     }
 }
 
@@ -108,7 +111,9 @@ pub enum LandError {
     #[error("another landing into this project is at work; wait for its end")]
     Busy,
     /// An earlier landing, or this one, waits for recovery.
-    #[error("a landing was not finished ({0}); it is finished or taken back at the next start of any command")]
+    #[error(
+        "a landing was not finished ({0}); it is finished or taken back at the next start of any command"
+    )]
     Unfinished(String),
     /// The journal cannot be used.
     #[error("{0}")]
@@ -120,12 +125,19 @@ pub enum LandError {
 
 fn list(refused: &[Refused], left: &[String]) -> String {
     const SHOWN: usize = 20;
-    let mut lines: Vec<String> = refused.iter().take(SHOWN).map(|it| format!("{}: {}", it.path, it.reason)).collect();
+    let mut lines: Vec<String> = refused
+        .iter()
+        .take(SHOWN)
+        .map(|it| format!("{}: {}", it.path, it.reason))
+        .collect();
     if refused.len() > SHOWN {
         lines.push(format!("and {} more", refused.len() - SHOWN));
     }
     if !left.is_empty() {
-        lines.push(format!("left as somebody wrote them meanwhile: {}", left.join(", ")));
+        lines.push(format!(
+            "left as somebody wrote them meanwhile: {}",
+            left.join(", ")
+        ));
     }
     lines.join("; ")
 }
@@ -152,9 +164,10 @@ impl Halt {
                 LandError::Conflict { refused, left }
             }
             Self::File(err) if left.is_empty() => LandError::File(err),
-            Self::File(err) => {
-                LandError::Conflict { refused: vec![Refused::new("the landing stopped", &err.message)], left }
-            }
+            Self::File(err) => LandError::Conflict {
+                refused: vec![Refused::new("the landing stopped", &err.message)],
+                left,
+            },
         }
     }
 }
@@ -163,7 +176,9 @@ impl Halt {
 #[must_use]
 pub fn is_staging(name: &OsStr) -> bool {
     let random = name.to_str().and_then(|name| name.strip_prefix(STAGING));
-    random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    random.is_some_and(|random| {
+        random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// Brings all of these into the tree, or nothing. `journal_dir` is a private directory for one landing at a time,
@@ -186,9 +201,13 @@ fn land_through(
     contents: &Contents,
     journal_dir: &Path,
 ) -> Result<Done, LandError> {
-    let Some(desk) = Desk::take(disk, journal_dir)? else { return Err(LandError::Busy) };
+    let Some(desk) = Desk::take(disk, journal_dir)? else {
+        return Err(LandError::Busy);
+    };
     if desk.read(disk)?.is_some() {
-        return Err(LandError::Unfinished("its journal is still there".to_owned()));
+        return Err(LandError::Unfinished(
+            "its journal is still there".to_owned(),
+        ));
     }
     if swaps.len() > MAX_SWAPS {
         return Err(LandError::Journal(format!(
@@ -210,7 +229,12 @@ fn land_through(
         emptied: layout.emptied,
         hold: false,
     };
-    let landing = Landing { disk, root, contents, desk: &desk };
+    let landing = Landing {
+        disk,
+        root,
+        contents,
+        desk: &desk,
+    };
     if let Err(err) = desk.write(disk, &journal) {
         // It may lie there all the same; there is nothing yet that it could lead to.
         let _ = desk.remove(disk);
@@ -241,7 +265,8 @@ impl Landing<'_> {
     fn swap(&self, journal: &mut Journal) -> Result<Done, LandError> {
         let written = journal.clone();
         let opened = Work::open(self.disk, self.root.handle(), &written, self.contents);
-        let gone = || crate::workspace::from_errno(Path::new(&written.name), rustix::io::Errno::NOENT);
+        let gone =
+            || crate::workspace::from_errno(Path::new(&written.name), rustix::io::Errno::NOENT);
         let work = match opened.and_then(|work| work.ok_or_else(gone)) {
             Ok(work) => work,
             Err(err) => {
@@ -249,17 +274,25 @@ impl Landing<'_> {
                 return Err(err.into());
             }
         };
-        let kept = work.forward(|_| Ok(Standing::NotYet)).and_then(|()| work.keep_displaced());
+        let kept = work
+            .forward(|_| Ok(Standing::NotYet))
+            .and_then(|()| work.keep_displaced());
         let landed = kept.and_then(|not_kept| work.sync().map(|()| not_kept).map_err(Halt::from));
         match landed {
             Ok(not_kept) => {
                 // From here on it is landed, whatever fails: recovery finds every path swapped.
                 self.end(journal, State::Done);
-                let paths = journal.swaps.iter().map(|(swap, _)| swap.path.clone()).collect();
+                let paths = journal
+                    .swaps
+                    .iter()
+                    .map(|(swap, _)| swap.path.clone())
+                    .collect();
                 Ok(Done { paths, not_kept })
             }
             Err(halt) => {
-                let back = work.back().map_err(|err| LandError::Unfinished(err.message))?;
+                let back = work
+                    .back()
+                    .map_err(|err| LandError::Unfinished(err.message))?;
                 let mut left = back.left;
                 if back.hold {
                     left.extend(journal.stage_paths());

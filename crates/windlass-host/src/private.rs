@@ -13,7 +13,10 @@ pub(crate) fn create_dir(path: &Path) -> Result<(), FileError> {
     if rustix::fs::access(path, rustix::fs::Access::EXISTS).is_ok() {
         return Ok(());
     }
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
     made.map_err(|err| from_io(path, &err))
 }
 
@@ -22,9 +25,16 @@ const MAX_LOOKED: usize = 1_000;
 
 /// Removes the folders in `parent` whose owner is gone: each is named by the number of its process, a dash and more.
 pub(crate) fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(MAX_LOOKED) {
+    for entry in std::fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_LOOKED)
+    {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.split_once('-')?.0.parse::<u32>().ok());
+        let owner = name
+            .to_str()
+            .and_then(|name| name.split_once('-')?.0.parse::<u32>().ok());
         if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
             remove(&entry.path());
         }

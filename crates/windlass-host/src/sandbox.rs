@@ -104,7 +104,16 @@ impl Sandbox {
     pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
         let tree = TreePlan::default();
         let (state, found) = (Mutex::default(), Arc::default());
-        Self { plan, helper, env, tree, agent_home: None, demanded: false, state, found }
+        Self {
+            plan,
+            helper,
+            env,
+            tree,
+            agent_home: None,
+            demanded: false,
+            state,
+            found,
+        }
     }
 
     /// Another one by the same plan, with another tree at the workspace's path. Whatever its commands change stays in
@@ -112,14 +121,28 @@ impl Sandbox {
     pub(crate) fn over(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
         let (agent_home, found) = (self.agent_home.clone(), Arc::clone(&self.found));
-        Self { plan, helper, env, tree, agent_home, demanded: true, state: Mutex::default(), found }
+        Self {
+            plan,
+            helper,
+            env,
+            tree,
+            agent_home,
+            demanded: true,
+            state: Mutex::default(),
+            found,
+        }
     }
 
     /// Another one by the same plan for the isolated runs of a session, in which the agent of the plan has its home;
     /// none where there is no agent.
     pub(crate) fn lodging(&self, session: &str) -> Result<Option<Self>, String> {
-        let Some(agent) = &self.plan.agent else { return Ok(None) };
-        Ok(Some(Self { agent_home: Some(agent.home(session)?), ..self.over(self.tree.clone()) }))
+        let Some(agent) = &self.plan.agent else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            agent_home: Some(agent.home(session)?),
+            ..self.over(self.tree.clone())
+        }))
     }
 
     /// The git directory outside the workspace that commands need.
@@ -144,7 +167,10 @@ impl Sandbox {
     /// Whether it has to be opened before anything else happens: it was asked for, or the tier is not known without
     /// trying.
     pub(crate) fn opens_first(&self) -> bool {
-        self.demanded || self.plan.accept_landlock || self.plan.require.is_some() || terms::namespaces_may_be_refused()
+        self.demanded
+            || self.plan.accept_landlock
+            || self.plan.require.is_some()
+            || terms::namespaces_may_be_refused()
     }
 
     /// The tier that this machine has for the plan, found by trying. Known once for all sandboxes by this plan.
@@ -155,7 +181,15 @@ impl Sandbox {
         let attempt = |tier| {
             let spec = self.spec(tier, &TreePlan::default());
             let (protect, hide, read, caches) = Default::default();
-            let bare = Spec { access: Access::ReadOnly, protect, hide, read, caches, journal: None, ..spec };
+            let bare = Spec {
+                access: Access::ReadOnly,
+                protect,
+                hide,
+                read,
+                caches,
+                journal: None,
+                ..spec
+            };
             Session::open(&self.helper, &bare).map(drop)
         };
         let (tier, ()) = self.first_of(Tier::Namespaces, attempt)?;
@@ -184,7 +218,9 @@ impl Sandbox {
             }
             match attempt(tier) {
                 Ok(opened) => return Ok((tier, opened)),
-                Err(why @ (SandboxError::NoLayers(_) | SandboxError::Invalid(_))) => return Err(why),
+                Err(why @ (SandboxError::NoLayers(_) | SandboxError::Invalid(_))) => {
+                    return Err(why);
+                }
                 Err(why) => reasons.push(format!("{}: {why}", terms::tier_of(tier).word())),
             }
         }
@@ -192,14 +228,18 @@ impl Sandbox {
     }
 
     fn spec(&self, tier: Tier, tree: &TreePlan) -> Spec {
-        self.plan.spec(&self.env, tier, tree, self.agent_home.as_deref())
+        self.plan
+            .spec(&self.env, tier, tree, self.agent_home.as_deref())
     }
 
     /// Paths of the workspace that commands must not read, relative to it.
     pub(crate) fn hidden_in_workspace(&self) -> Vec<PathBuf> {
         let root = &self.plan.root;
         let hide = self.spec(Tier::Broker, &TreePlan::default()).hide;
-        let below = hide.iter().filter_map(|path| path.strip_prefix(root).ok()).map(Path::to_path_buf);
+        let below = hide
+            .iter()
+            .filter_map(|path| path.strip_prefix(root).ok())
+            .map(Path::to_path_buf);
         below.filter(|path| !path.as_os_str().is_empty()).collect()
     }
 
@@ -228,11 +268,20 @@ impl Sandbox {
     }
 
     /// Runs a program to its end with the handles it is given.
-    pub async fn run(&self, argv: &[OsString], dir: &Path, standard: Standard) -> Result<Ended, SandboxError> {
+    pub async fn run(
+        &self,
+        argv: &[OsString],
+        dir: &Path,
+        standard: Standard,
+    ) -> Result<Ended, SandboxError> {
         let inside = self.inside()?;
         let (done, ended) = tokio::sync::oneshot::channel();
-        let child = inside.start(argv, dir, Access::Write, standard, move |result| drop(done.send(result)))?;
-        let ended = ended.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+        let child = inside.start(argv, dir, Access::Write, standard, move |result| {
+            drop(done.send(result))
+        })?;
+        let ended = ended
+            .await
+            .unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
         drop(child);
         ended
     }
@@ -279,17 +328,25 @@ impl Sandbox {
                 });
                 Ok((opened?, None, None))
             }
-            Tier::Broker if layered => {
-                Err(SandboxError::NoLayers("without namespaces a directory cannot have a private layer".to_owned()))
-            }
+            Tier::Broker if layered => Err(SandboxError::NoLayers(
+                "without namespaces a directory cannot have a private layer".to_owned(),
+            )),
             Tier::Broker => self.enter_with_broker(),
-            Tier::Landlock if self.tree.tree.is_some() => {
-                Err(SandboxError::Unavailable("it cannot keep commands from your tree".to_owned()))
-            }
-            Tier::Landlock => Ok((Session::open(&self.helper, &self.spec(tier, &self.tree))?, None, None)),
+            Tier::Landlock if self.tree.tree.is_some() => Err(SandboxError::Unavailable(
+                "it cannot keep commands from your tree".to_owned(),
+            )),
+            Tier::Landlock => Ok((
+                Session::open(&self.helper, &self.spec(tier, &self.tree))?,
+                None,
+                None,
+            )),
         })?;
         let _ = self.found.set(tier);
-        let Opened { session, listener, tree } = opened;
+        let Opened {
+            session,
+            listener,
+            tree,
+        } = opened;
         let refused = Refused::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
         if tier == Tier::Broker {
@@ -303,28 +360,54 @@ impl Sandbox {
         }
         env.extend(self.usual_variables());
         let workspace = self.plan.root.clone();
-        Ok(Inside { tree: Mutex::new(tree), session, env, refused, proxy, tier, workspace, tree_at, copy })
+        Ok(Inside {
+            tree: Mutex::new(tree),
+            session,
+            env,
+            refused,
+            proxy,
+            tier,
+            workspace,
+            tree_at,
+            copy,
+        })
     }
 
     /// Without namespaces commands work on a copy, at a path of its own. In place it is made here, unless commands only
     /// read and nothing is hidden from them.
     fn enter_with_broker(&self) -> Result<Entered, SandboxError> {
         let open = |tree: Tree| {
-            let plan = TreePlan { tree: Some(tree), git: self.tree.git.clone() };
+            let plan = TreePlan {
+                tree: Some(tree),
+                git: self.tree.git.clone(),
+            };
             Session::open(&self.helper, &self.spec(Tier::Broker, &plan))
         };
         if let Some(tree) = &self.tree.tree {
-            let at = if let Tree::Copy { from } = tree { Some(from.clone()) } else { None };
+            let at = if let Tree::Copy { from } = tree {
+                Some(from.clone())
+            } else {
+                None
+            };
             return Ok((open(tree.clone())?, at, None));
         }
-        let (hidden, itself) = (self.hidden_in_workspace(), self.spec(Tier::Broker, &self.tree));
+        let (hidden, itself) = (
+            self.hidden_in_workspace(),
+            self.spec(Tier::Broker, &self.tree),
+        );
         if hidden.is_empty() && (self.plan.level == Level::ReadOnly || itself.protect.is_empty()) {
             return Ok((Session::open(&self.helper, &itself)?, None, None));
         }
-        let copy = WorkingCopy::make(&self.plan.root, hidden, &self.plan.copies())
-            .map_err(|why| SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}")))?;
+        let copy =
+            WorkingCopy::make(&self.plan.root, hidden, &self.plan.copies()).map_err(|why| {
+                SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
+            })?;
         let at = copy.path().to_owned();
-        Ok((open(Tree::Copy { from: at.clone() })?, Some(at), Some(Arc::new(copy))))
+        Ok((
+            open(Tree::Copy { from: at.clone() })?,
+            Some(at),
+            Some(Arc::new(copy)),
+        ))
     }
 
     /// What everything that is started has in its environment.
@@ -342,18 +425,35 @@ impl Sandbox {
         Some(self.lodge_agent(agent, home, inside).await)
     }
 
-    async fn lodge_agent(&self, agent: &AgentPlan, home: PathBuf, inside: &Inside) -> Result<Lodging, SandboxError> {
+    async fn lodge_agent(
+        &self,
+        agent: &AgentPlan,
+        home: PathBuf,
+        inside: &Inside,
+    ) -> Result<Lodging, SandboxError> {
         let rules = agent.rules(&self.plan.net);
         // With the machine's own network there is nothing that only the agent could reach. With any other there is a
         // way out even where it leads nowhere: without one, programs wait long seconds for names that nobody resolves,
         // and nobody hears whom they wanted to reach.
-        let listeners = if self.plan.net == NetPolicy::Open { 0 } else { 2 };
+        let listeners = if self.plan.net == NetPolicy::Open {
+            0
+        } else {
+            2
+        };
         let (done, made) = tokio::sync::oneshot::channel();
-        inside.session.enclose(listeners, move |result| drop(done.send(result)))?;
-        let made = made.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+        inside
+            .session
+            .enclose(listeners, move |result| drop(done.send(result)))?;
+        let made = made
+            .await
+            .unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
         let (place, mut listeners) = made?;
         let refused = Refused::default();
-        let seen_home = if inside.tier == Tier::Namespaces { PathBuf::from(AGENT_HOME) } else { home.clone() };
+        let seen_home = if inside.tier == Tier::Namespaces {
+            PathBuf::from(AGENT_HOME)
+        } else {
+            home.clone()
+        };
         let mut env = agent::environment(&self.env, self.plan.home.as_deref(), &seen_home);
         let mut links = Vec::new();
         if inside.tier == Tier::Broker {
@@ -368,19 +468,42 @@ impl Sandbox {
             proxy = Some(task);
             env.extend(variables);
         }
-        let files = agent.home_files.iter().map(|file| file.to.clone()).collect();
+        let files = agent
+            .home_files
+            .iter()
+            .map(|file| file.to.clone())
+            .collect();
         let (endpoint, limits) = (listeners.pop(), self.plan.limits);
-        Ok(Lodging { place, outer_home: home, home: seen_home, links, files, endpoint, env, refused, proxy, limits })
+        Ok(Lodging {
+            place,
+            outer_home: home,
+            home: seen_home,
+            links,
+            files,
+            endpoint,
+            env,
+            refused,
+            proxy,
+            limits,
+        })
     }
 
     /// What the sandbox has to say about a command that ended.
-    pub(crate) fn remarks(&self, inside: &Inside, ended: Option<Ended>, output: &str, failed: bool) -> Remarks {
+    pub(crate) fn remarks(
+        &self,
+        inside: &Inside,
+        ended: Option<Ended>,
+        output: &str,
+        failed: bool,
+    ) -> Remarks {
         let refused = inside.refused.take();
         let mut text = Vec::new();
         if let Some(ended) = ended {
             if ended.limits.processes {
                 let most = self.plan.limits.processes;
-                text.push(format!("it was ended at the limit of {most} processes (setting `sandbox.processes`)"));
+                text.push(format!(
+                    "it was ended at the limit of {most} processes (setting `sandbox.processes`)"
+                ));
             }
             if ended.limits.memory {
                 let most = self.plan.limits.memory >> 20;
@@ -388,7 +511,13 @@ impl Sandbox {
             }
         }
         if failed || !refused.is_empty() {
-            text.extend(hint::hint(output, self.plan.level, &self.plan.net, &refused, inside.tier));
+            text.extend(hint::hint(
+                output,
+                self.plan.level,
+                &self.plan.net,
+                &refused,
+                inside.tier,
+            ));
         }
         Remarks { text, refused }
     }
@@ -458,7 +587,8 @@ impl Inside {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session.start(argv, &self.env, &self.seen_at(dir), access, standard, done)
+        self.session
+            .start(argv, &self.env, &self.seen_at(dir), access, standard, done)
     }
 
     /// Starts a program of an agent; see [`Session::start_in`].
@@ -471,7 +601,8 @@ impl Inside {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session.start_in(place, argv, env, &self.seen_at(dir), standard, done)
+        self.session
+            .start_in(place, argv, env, &self.seen_at(dir), standard, done)
     }
 
     /// Starts a command over a layer of its own; see [`Session::start_over`].
@@ -483,7 +614,8 @@ impl Inside {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session.start_over(layer, argv, &self.env, dir, standard, done)
+        self.session
+            .start_over(layer, argv, &self.env, dir, standard, done)
     }
 }
 
@@ -493,8 +625,9 @@ fn way_out(
     rules: Vec<HostRule>,
     refused: &Refused,
 ) -> Result<(AbortHandle, Vec<(OsString, OsString)>), SandboxError> {
-    let runtime = tokio::runtime::Handle::try_current()
-        .map_err(|_| SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned()))?;
+    let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+        SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned())
+    })?;
     let served = proxy::serve(listener, rules.into(), refused.clone());
     Ok((runtime.spawn(served).abort_handle(), proxy_variables(port)))
 }
@@ -502,7 +635,10 @@ fn way_out(
 /// Why no tier can be had, with what to do about it.
 fn unavailable(reasons: &[String], required: Option<Tier>) -> SandboxError {
     let required = match required {
-        Some(least) => format!(" (`sandbox.require` asks for {})", terms::tier_of(least).word()),
+        Some(least) => format!(
+            " (`sandbox.require` asks for {})",
+            terms::tier_of(least).word()
+        ),
         None => String::new(),
     };
     SandboxError::Unavailable(format!(
@@ -514,8 +650,15 @@ fn unavailable(reasons: &[String], required: Option<Tier>) -> SandboxError {
 
 /// Nobody's proxy but ours leads out of a sandbox.
 fn without_proxies(env: &[(OsString, OsString)], net: &NetPolicy) -> Vec<(OsString, OsString)> {
-    let ends_in_proxy = |name: &OsString| name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
-    env.iter().filter(|(name, _)| *net == NetPolicy::Open || !ends_in_proxy(name)).cloned().collect()
+    let ends_in_proxy = |name: &OsString| {
+        name.to_string_lossy()
+            .to_ascii_lowercase()
+            .ends_with("_proxy")
+    };
+    env.iter()
+        .filter(|(name, _)| *net == NetPolicy::Open || !ends_in_proxy(name))
+        .cloned()
+        .collect()
 }
 
 fn proxy_variables(port: u16) -> Vec<(OsString, OsString)> {

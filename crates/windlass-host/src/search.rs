@@ -11,7 +11,9 @@ use std::time::Duration;
 use globset::{GlobBuilder, GlobMatcher};
 use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
+};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
     FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
@@ -35,7 +37,11 @@ const MAX_CONTEXT: usize = 50;
 const MAX_REGEX: usize = 8 * 1024 * 1024;
 
 /// Finds files and links whose path matches a glob.
-pub(crate) fn find(root: &Root, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+pub(crate) fn find(
+    root: &Root,
+    query: &FindQuery,
+    cancel: &CancellationToken,
+) -> Result<Found, FileError> {
     let glob = Glob::new(&query.glob, root)?;
     let mut found = Found::default();
     let more = visit(root, &query.under, cancel, |path, under, _| {
@@ -53,9 +59,17 @@ pub(crate) fn find(root: &Root, query: &FindQuery, cancel: &CancellationToken) -
 }
 
 /// Finds lines that match a pattern.
-pub(crate) fn grep(root: &Root, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+pub(crate) fn grep(
+    root: &Root,
+    query: &GrepQuery,
+    cancel: &CancellationToken,
+) -> Result<Grepped, FileError> {
     let matcher = matcher(query)?;
-    let glob = query.glob.as_deref().map(|glob| Glob::new(glob, root)).transpose()?;
+    let glob = query
+        .glob
+        .as_deref()
+        .map(|glob| Glob::new(glob, root))
+        .transpose()?;
     let context = query.context.min(MAX_CONTEXT);
     let mut searcher = SearcherBuilder::new()
         .line_terminator(LineTerminator::crlf())
@@ -103,8 +117,15 @@ pub(crate) fn grep(root: &Root, query: &GrepQuery, cancel: &CancellationToken) -
 
 fn matcher(query: &GrepQuery) -> Result<RegexMatcher, FileError> {
     let mut builder = RegexMatcherBuilder::new();
-    builder.case_insensitive(query.ignore_case).crlf(true).line_terminator(None).size_limit(MAX_REGEX);
-    builder.fixed_strings(query.literal).multi_line(true).ban_byte(Some(b'\n'));
+    builder
+        .case_insensitive(query.ignore_case)
+        .crlf(true)
+        .line_terminator(None)
+        .size_limit(MAX_REGEX);
+    builder
+        .fixed_strings(query.literal)
+        .multi_line(true)
+        .ban_byte(Some(b'\n'));
     builder.build(&query.pattern).map_err(|err| FileError {
         kind: FileErrorKind::BadInput,
         message: format!(
@@ -132,7 +153,10 @@ fn visit(
     match start.kind {
         Some(FileKind::Directory) => {}
         Some(kind) => {
-            let name = start_path.file_name().map(PathBuf::from).unwrap_or_default();
+            let name = start_path
+                .file_name()
+                .map(PathBuf::from)
+                .unwrap_or_default();
             return each(&start_path, &name, kind).map(|go_on| !go_on);
         }
         None => return Err(from_errno(Path::new(given), rustix::io::Errno::NOENT)),
@@ -144,7 +168,11 @@ fn visit(
             return Ok(true);
         }
     }
-    if cancel.is_cancelled() { Err(cancelled()) } else { Ok(walk.is_cut()) }
+    if cancel.is_cancelled() {
+        Err(cancelled())
+    } else {
+        Ok(walk.is_cut())
+    }
 }
 
 /// Every file of the workspace that is not ignored, in order, as a path relative to the root. None when there
@@ -154,7 +182,8 @@ pub(crate) fn source_files(root: &Root, max: usize) -> Option<Vec<PathBuf>> {
     let mut walk = Walk::new(root, Path::new("."), &never);
     let found: Vec<PathBuf> = walk.by_ref().map(|(path, _)| path).take(max + 1).collect();
     for draft in walk.drafts() {
-        let about = std::fs::symlink_metadata(root.root().join(draft)).and_then(|about| about.modified());
+        let about =
+            std::fs::symlink_metadata(root.root().join(draft)).and_then(|about| about.modified());
         let age = about.ok().and_then(|written| written.elapsed().ok());
         if age.is_some_and(|age| age > DRAFT_AGE)
             && let Some(draft) = draft.to_str()
@@ -173,26 +202,39 @@ struct Glob {
 
 impl Glob {
     fn new(text: &str, root: &Root) -> Result<Self, FileError> {
-        let inside = root.root().to_str().and_then(|root| text.strip_prefix(root)?.strip_prefix('/'));
+        let inside = root
+            .root()
+            .to_str()
+            .and_then(|root| text.strip_prefix(root)?.strip_prefix('/'));
         let text = inside.or(text.strip_prefix("./")).unwrap_or(text);
         if text.starts_with('/') || text.split('/').any(|part| part == "..") {
             return Err(FileError {
                 kind: FileErrorKind::Outside,
-                message: format!("the glob {text} leads out of the workspace; write it relative to the workspace"),
+                message: format!(
+                    "the glob {text} leads out of the workspace; write it relative to the workspace"
+                ),
             });
         }
-        let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
+        let glob = GlobBuilder::new(text)
+            .literal_separator(true)
+            .backslash_escape(true)
+            .build();
         let glob = glob.map_err(|err| FileError {
             kind: FileErrorKind::BadInput,
             message: format!("the glob is not usable: {err}"),
         })?;
-        Ok(Self { matcher: glob.compile_matcher(), name_only: !text.contains('/') })
+        Ok(Self {
+            matcher: glob.compile_matcher(),
+            name_only: !text.contains('/'),
+        })
     }
 
     /// By the path below the directory that was searched, or from the root: a model may mean either.
     fn matches(&self, path: &Path, under: &Path) -> bool {
         if self.name_only {
-            return path.file_name().is_some_and(|name| self.matcher.is_match(name));
+            return path
+                .file_name()
+                .is_some_and(|name| self.matcher.is_match(name));
         }
         self.matcher.is_match(under) || self.matcher.is_match(path)
     }
@@ -251,12 +293,21 @@ fn shown(line: &[u8], matcher: Option<&RegexMatcher>) -> String {
     if line.len() <= MAX_LINE {
         return String::from_utf8_lossy(line).into_owned();
     }
-    let at = matcher.and_then(|matcher| matcher.find(line).ok().flatten()).map_or(0, |found| found.start());
-    let from = if at + BEFORE_MATCH > MAX_LINE { at - BEFORE_MATCH.min(at) } else { 0 };
+    let at = matcher
+        .and_then(|matcher| matcher.find(line).ok().flatten())
+        .map_or(0, |found| found.start());
+    let from = if at + BEFORE_MATCH > MAX_LINE {
+        at - BEFORE_MATCH.min(at)
+    } else {
+        0
+    };
     let to = (from + MAX_LINE).min(line.len());
     let piece = String::from_utf8_lossy(&line[from..to]);
     let piece = piece.trim_matches('\u{fffd}');
-    let (before, after) = (if from > 0 { "…" } else { "" }, if to < line.len() { "…" } else { "" });
+    let (before, after) = (
+        if from > 0 { "…" } else { "" },
+        if to < line.len() { "…" } else { "" },
+    );
     format!("{before}{piece}{after}")
 }
 
@@ -276,7 +327,10 @@ impl Read for Cancellable<'_> {
 }
 
 fn cancelled() -> FileError {
-    FileError { kind: FileErrorKind::Cancelled, message: "the search was cancelled".to_owned() }
+    FileError {
+        kind: FileErrorKind::Cancelled,
+        message: "the search was cancelled".to_owned(),
+    }
 }
 
 #[cfg(test)]

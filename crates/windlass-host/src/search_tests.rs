@@ -39,7 +39,11 @@ fn tree() -> (tempfile::TempDir, Root) {
 #[track_caller]
 fn check_find(under: &str, glob: &str, expect: &[&str]) {
     let (_dir, root) = tree();
-    let query = FindQuery { under: under.into(), glob: glob.into(), max: 100 };
+    let query = FindQuery {
+        under: under.into(),
+        glob: glob.into(),
+        max: 100,
+    };
     let found = find(&root, &query, &CancellationToken::new()).unwrap();
     assert_eq!(found.paths, expect, "{glob} under {under:?}");
     assert!(!found.more);
@@ -47,11 +51,21 @@ fn check_find(under: &str, glob: &str, expect: &[&str]) {
 
 #[test]
 fn finding_honours_ignore_files_and_enters_neither_git_nor_links() {
-    let all = [".hidden/x.rs", "binary.rs", "link.rs", "src/deep/mod.rs", "src/lib.rs"];
+    let all = [
+        ".hidden/x.rs",
+        "binary.rs",
+        "link.rs",
+        "src/deep/mod.rs",
+        "src/lib.rs",
+    ];
     check_find("", "*.rs", &all);
     check_find(".", "**/*.rs", &all);
     check_find("", "src/*.rs", &["src/lib.rs"]);
-    check_find("", "src/**", &["src/deep/.ignore", "src/deep/mod.rs", "src/lib.rs"]);
+    check_find(
+        "",
+        "src/**",
+        &["src/deep/.ignore", "src/deep/mod.rs", "src/lib.rs"],
+    );
     check_find("", "{lib,mod}.rs", &["src/deep/mod.rs", "src/lib.rs"]);
     check_find("src", "*.rs", &["src/deep/mod.rs", "src/lib.rs"]);
     check_find("src", "deep/*.rs", &["src/deep/mod.rs"]);
@@ -65,20 +79,50 @@ fn finding_honours_ignore_files_and_enters_neither_git_nor_links() {
 fn an_ignore_file_that_is_no_file_is_passed_over() {
     let (dir, root) = tree();
     let ws = dir.path().join("ws");
-    for (folder, name) in [("src", ".gitignore"), ("src/deep", ".gitignore"), (".hidden", ".ignore")] {
+    for (folder, name) in [
+        ("src", ".gitignore"),
+        ("src/deep", ".gitignore"),
+        (".hidden", ".ignore"),
+    ] {
         let path = ws.join(folder).join(name);
         match folder {
-            "src" => rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap(),
+            "src" => rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &path,
+                rustix::fs::FileType::Fifo,
+                0o600.into(),
+                0,
+            )
+            .unwrap(),
             "src/deep" => symlink("/dev/zero", &path).unwrap(),
             _ => File::create(&path).unwrap().set_len(1 << 40).unwrap(),
         }
     }
     std::fs::create_dir_all(ws.join(".git/info")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, ws.join(".git/info/exclude"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .unwrap();
-    let query = FindQuery { under: String::new(), glob: "*.rs".into(), max: 100 };
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        ws.join(".git/info/exclude"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    let query = FindQuery {
+        under: String::new(),
+        glob: "*.rs".into(),
+        max: 100,
+    };
     let found = find(&root, &query, &CancellationToken::new()).unwrap();
-    assert_eq!(found.paths, [".hidden/x.rs", "binary.rs", "link.rs", "src/deep/mod.rs", "src/lib.rs"]);
+    assert_eq!(
+        found.paths,
+        [
+            ".hidden/x.rs",
+            "binary.rs",
+            "link.rs",
+            "src/deep/mod.rs",
+            "src/lib.rs"
+        ]
+    );
 }
 
 #[test]
@@ -103,25 +147,44 @@ fn ignore_files_count_by_place_kind_and_repository() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let query = FindQuery { under: String::new(), glob: "*.{log,txt,tmp}".into(), max: 100 };
+    let query = FindQuery {
+        under: String::new(),
+        glob: "*.{log,txt,tmp}".into(),
+        max: 100,
+    };
     let found = find(&root, &query, &CancellationToken::new()).unwrap();
-    assert_eq!(found.paths, ["src/deep/top.txt", "src/keep.log", "vendor/a.log"]);
+    assert_eq!(
+        found.paths,
+        ["src/deep/top.txt", "src/keep.log", "vendor/a.log"]
+    );
 }
 
 #[test]
 fn what_a_killed_process_left_half_written_is_removed_once_it_is_old() {
     let (dir, root) = tree();
     let ws = dir.path().join("ws");
-    let names = ["src/.windlass-0123456789abcdef.tmp", ".windlass-fedcba9876543210.tmp", ".windlass-mine.tmp"];
+    let names = [
+        "src/.windlass-0123456789abcdef.tmp",
+        ".windlass-fedcba9876543210.tmp",
+        ".windlass-mine.tmp",
+    ];
     for name in names {
         let file = File::create(ws.join(name)).unwrap();
         let young = name.contains("fedcba");
         if !young {
-            file.set_modified(std::time::SystemTime::now() - 2 * DRAFT_AGE).unwrap();
+            file.set_modified(std::time::SystemTime::now() - 2 * DRAFT_AGE)
+                .unwrap();
         }
     }
-    assert!(source_files(&root, 100).unwrap().contains(&PathBuf::from(".windlass-mine.tmp")));
-    assert_eq!(names.map(|name| ws.join(name).exists()), [false, true, true]);
+    assert!(
+        source_files(&root, 100)
+            .unwrap()
+            .contains(&PathBuf::from(".windlass-mine.tmp"))
+    );
+    assert_eq!(
+        names.map(|name| ws.join(name).exists()),
+        [false, true, true]
+    );
 }
 
 #[test]
@@ -131,20 +194,47 @@ fn a_deep_tree_is_walked_without_running_out_of_anything() {
     path.extend(std::iter::repeat_n("d", 1500));
     std::fs::create_dir_all(&path).unwrap();
     std::fs::write(path.join("bottom.txt"), "x").unwrap();
-    let query = FindQuery { under: "nest".into(), glob: "bottom.txt".into(), max: 1 };
-    assert_eq!(find(&root, &query, &CancellationToken::new()).unwrap().paths.len(), 1);
+    let query = FindQuery {
+        under: "nest".into(),
+        glob: "bottom.txt".into(),
+        max: 1,
+    };
+    assert_eq!(
+        find(&root, &query, &CancellationToken::new())
+            .unwrap()
+            .paths
+            .len(),
+        1
+    );
 }
 
 #[test]
 fn a_glob_that_leads_out_is_refused_and_an_absolute_one_inside_is_taken() {
     let (_dir, root) = tree();
     let run = |glob: &str| {
-        find(&root, &FindQuery { glob: glob.into(), max: 9, ..FindQuery::default() }, &CancellationToken::new())
+        find(
+            &root,
+            &FindQuery {
+                glob: glob.into(),
+                max: 9,
+                ..FindQuery::default()
+            },
+            &CancellationToken::new(),
+        )
     };
     for glob in ["../*", "src/../../*", "/etc/*"] {
-        assert_eq!(run(glob).unwrap_err().kind, FileErrorKind::Outside, "{glob}");
+        assert_eq!(
+            run(glob).unwrap_err().kind,
+            FileErrorKind::Outside,
+            "{glob}"
+        );
     }
-    assert_eq!(run(&format!("{}/src/*.rs", root.root().display())).unwrap().paths, ["src/lib.rs"]);
+    assert_eq!(
+        run(&format!("{}/src/*.rs", root.root().display()))
+            .unwrap()
+            .paths,
+        ["src/lib.rs"]
+    );
 }
 
 #[test]
@@ -155,18 +245,34 @@ fn an_ignored_directory_is_searched_when_it_is_named() {
 #[track_caller]
 fn check_grep(query: GrepQuery, expect: &[&str]) -> Grepped {
     let (_dir, root) = tree();
-    let found = grep(&root, &GrepQuery { max: 100, ..query }, &CancellationToken::new()).unwrap();
+    let found = grep(
+        &root,
+        &GrepQuery { max: 100, ..query },
+        &CancellationToken::new(),
+    )
+    .unwrap();
     let lines: Vec<_> = found
         .lines
         .iter()
-        .map(|it| format!("{}{}{}: {}", it.path, if it.hit { ":" } else { "-" }, it.line, it.text))
+        .map(|it| {
+            format!(
+                "{}{}{}: {}",
+                it.path,
+                if it.hit { ":" } else { "-" },
+                it.line,
+                it.text
+            )
+        })
         .collect();
     assert_eq!(lines, expect);
     found
 }
 
 fn pattern(text: &str) -> GrepQuery {
-    GrepQuery { pattern: text.into(), ..GrepQuery::default() }
+    GrepQuery {
+        pattern: text.into(),
+        ..GrepQuery::default()
+    }
 }
 
 #[test]
@@ -185,53 +291,135 @@ fn grep_shows_lines_in_order_and_skips_binary_files_and_links() {
 
 #[test]
 fn grep_takes_context_case_globs_literals_and_line_ends() {
-    let under = |query: GrepQuery, under: &str| GrepQuery { under: under.into(), ..query };
-    check_grep(GrepQuery { context: 1, ..under(pattern("TWO"), "src/lib.rs") }, &[]);
+    let under = |query: GrepQuery, under: &str| GrepQuery {
+        under: under.into(),
+        ..query
+    };
     check_grep(
-        GrepQuery { context: 1, ignore_case: true, ..under(pattern("TWO"), "src/lib.rs") },
-        &["src/lib.rs-1: one", "src/lib.rs:2: fn two() {}", "src/lib.rs-3: three"],
+        GrepQuery {
+            context: 1,
+            ..under(pattern("TWO"), "src/lib.rs")
+        },
+        &[],
     );
-    check_grep(GrepQuery { literal: true, ..pattern("two() {") }, &["src/lib.rs:2: fn two() {}"]);
-    check_grep(GrepQuery { glob: Some("mod.rs".into()), ..pattern("fn") }, &["src/deep/mod.rs:1: fn deep() {}"]);
+    check_grep(
+        GrepQuery {
+            context: 1,
+            ignore_case: true,
+            ..under(pattern("TWO"), "src/lib.rs")
+        },
+        &[
+            "src/lib.rs-1: one",
+            "src/lib.rs:2: fn two() {}",
+            "src/lib.rs-3: three",
+        ],
+    );
+    check_grep(
+        GrepQuery {
+            literal: true,
+            ..pattern("two() {")
+        },
+        &["src/lib.rs:2: fn two() {}"],
+    );
+    check_grep(
+        GrepQuery {
+            glob: Some("mod.rs".into()),
+            ..pattern("fn")
+        },
+        &["src/deep/mod.rs:1: fn deep() {}"],
+    );
     check_grep(pattern(r"rest$"), &["src/deep/mod.rs:2: rest"]);
-    check_grep(pattern(r"deep\(\) \{\}$"), &["src/deep/mod.rs:1: fn deep() {}"]);
+    check_grep(
+        pattern(r"deep\(\) \{\}$"),
+        &["src/deep/mod.rs:1: fn deep() {}"],
+    );
 }
 
 #[track_caller]
 fn check_refused(query: GrepQuery, kind: FileErrorKind, part: &str) {
     let (_dir, root) = tree();
-    let err = grep(&root, &GrepQuery { max: 10, ..query }, &CancellationToken::new()).unwrap_err();
+    let err = grep(
+        &root,
+        &GrepQuery { max: 10, ..query },
+        &CancellationToken::new(),
+    )
+    .unwrap_err();
     assert_eq!(err.kind, kind, "{err}");
     assert!(err.message.contains(part), "{err}");
 }
 
 #[test]
 fn what_cannot_be_searched_is_said() {
-    let under = |under: &str| GrepQuery { under: under.into(), ..pattern("x") };
-    check_refused(pattern("a(b"), FileErrorKind::BadInput, "^\nerror: unclosed group");
+    let under = |under: &str| GrepQuery {
+        under: under.into(),
+        ..pattern("x")
+    };
+    check_refused(
+        pattern("a(b"),
+        FileErrorKind::BadInput,
+        "^\nerror: unclosed group",
+    );
     check_refused(pattern(r"(?=x)"), FileErrorKind::BadInput, "look-around");
     check_refused(pattern(r"a\nb"), FileErrorKind::BadInput, "inside one line");
-    check_refused(pattern(r"\w{5000}{5000}"), FileErrorKind::BadInput, "size limit");
-    check_refused(GrepQuery { glob: Some("[".into()), ..pattern("x") }, FileErrorKind::BadInput, "glob");
+    check_refused(
+        pattern(r"\w{5000}{5000}"),
+        FileErrorKind::BadInput,
+        "size limit",
+    );
+    check_refused(
+        GrepQuery {
+            glob: Some("[".into()),
+            ..pattern("x")
+        },
+        FileErrorKind::BadInput,
+        "glob",
+    );
     check_refused(under("nowhere"), FileErrorKind::NotFound, "nowhere");
     check_refused(under("up"), FileErrorKind::Outside, "leads out");
     check_refused(under("/etc"), FileErrorKind::Outside, "leads out");
     let (_dir, root) = tree();
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let err = grep(&root, &GrepQuery { max: 1, ..pattern("fn") }, &cancel).unwrap_err();
+    let err = grep(
+        &root,
+        &GrepQuery {
+            max: 1,
+            ..pattern("fn")
+        },
+        &cancel,
+    )
+    .unwrap_err();
     assert_eq!(err.kind, FileErrorKind::Cancelled);
-    let query = FindQuery { glob: "*".into(), max: 1, under: String::new() };
-    assert_eq!(find(&root, &query, &cancel).unwrap_err().kind, FileErrorKind::Cancelled);
+    let query = FindQuery {
+        glob: "*".into(),
+        max: 1,
+        under: String::new(),
+    };
+    assert_eq!(
+        find(&root, &query, &cancel).unwrap_err().kind,
+        FileErrorKind::Cancelled
+    );
 }
 
 #[test]
 fn results_are_bounded_and_say_so() {
     let (_dir, root) = tree();
     let cancel = CancellationToken::new();
-    let found = grep(&root, &GrepQuery { max: 2, ..pattern("fn") }, &cancel).unwrap();
+    let found = grep(
+        &root,
+        &GrepQuery {
+            max: 2,
+            ..pattern("fn")
+        },
+        &cancel,
+    )
+    .unwrap();
     assert_eq!((found.matches, found.lines.len(), found.more), (2, 2, true));
-    let query = FindQuery { glob: "*.rs".into(), max: 2, under: String::new() };
+    let query = FindQuery {
+        glob: "*.rs".into(),
+        max: 2,
+        under: String::new(),
+    };
     let found = find(&root, &query, &cancel).unwrap();
     assert_eq!((found.paths.len(), found.more), (2, true));
 }
@@ -241,9 +429,20 @@ fn a_very_long_line_is_cut_around_its_match() {
     let (_dir, root) = tree();
     let line = format!("{}needle{}", "é".repeat(5000), "x".repeat(5000));
     root.write("long.txt", line.as_bytes()).unwrap();
-    let found = grep(&root, &GrepQuery { max: 9, ..pattern("needle") }, &CancellationToken::new()).unwrap();
+    let found = grep(
+        &root,
+        &GrepQuery {
+            max: 9,
+            ..pattern("needle")
+        },
+        &CancellationToken::new(),
+    )
+    .unwrap();
     let text = &found.lines[0].text;
-    assert!(text.len() < MAX_LINE + 10 && text.contains("needle"), "{text}");
+    assert!(
+        text.len() < MAX_LINE + 10 && text.contains("needle"),
+        "{text}"
+    );
     assert!(text.starts_with("…é") && text.ends_with("x…"), "{text}");
 }
 

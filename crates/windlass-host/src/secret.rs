@@ -102,9 +102,13 @@ impl Credentials {
             Err(err) => return Err(SecretError::File(err.message)),
         };
         if stat.mode & 0o077 != 0 {
-            return Err(SecretError::TooOpen { path: path.to_owned(), mode: stat.mode & 0o777 });
+            return Err(SecretError::TooOpen {
+                path: path.to_owned(),
+                mode: stat.mode & 0o777,
+            });
         }
-        let bytes = read_whole(file, stat.size, MAX_FILE, path).map_err(|err| SecretError::File(err.message))?;
+        let bytes = read_whole(file, stat.size, MAX_FILE, path)
+            .map_err(|err| SecretError::File(err.message))?;
         let text = String::from_utf8(bytes).map_err(|_| SecretError::Malformed {
             path: path.to_owned(),
             line: 1,
@@ -116,16 +120,25 @@ impl Credentials {
     fn parse(text: &str, path: &Path) -> Result<Self, SecretError> {
         let malformed = |at: Option<std::ops::Range<usize>>, what: String| {
             let before = at.and_then(|at| text.get(..at.start)).unwrap_or_default();
-            SecretError::Malformed { path: path.to_owned(), line: before.matches('\n').count() + 1, what }
+            SecretError::Malformed {
+                path: path.to_owned(),
+                line: before.matches('\n').count() + 1,
+                what,
+            }
         };
-        let table: BTreeMap<String, toml::Spanned<toml::Value>> =
-            toml::from_str(text).map_err(|err| malformed(err.span(), "this is not valid TOML".to_owned()))?;
+        let table: BTreeMap<String, toml::Spanned<toml::Value>> = toml::from_str(text)
+            .map_err(|err| malformed(err.span(), "this is not valid TOML".to_owned()))?;
         let mut values = BTreeMap::new();
         for (name, value) in table {
             let span = value.span();
             match value.into_inner() {
                 toml::Value::String(value) => values.insert(name, Secret::new(value)),
-                _ => return Err(malformed(Some(span), format!("the value of `{name}` must be a text in quotes"))),
+                _ => {
+                    return Err(malformed(
+                        Some(span),
+                        format!("the value of `{name}` must be a text in quotes"),
+                    ));
+                }
             };
         }
         Ok(Self { values })
@@ -161,11 +174,12 @@ pub fn store_credential(path: &Path, name: &str, value: &Secret) -> Result<(), S
         Err(err) if err.kind == FileErrorKind::NotFound => String::new(),
         Err(err) => return Err(fail(err)),
     };
-    let mut document: toml_edit::DocumentMut = text.parse().map_err(|_| SecretError::Malformed {
-        path: path.to_owned(),
-        line: 1,
-        what: "this is not valid TOML".to_owned(),
-    })?;
+    let mut document: toml_edit::DocumentMut =
+        text.parse().map_err(|_| SecretError::Malformed {
+            path: path.to_owned(),
+            line: 1,
+            what: "this is not valid TOML".to_owned(),
+        })?;
     document[name] = toml_edit::value(value.expose());
     if let Some(dir) = path.parent() {
         crate::private::create_dir(dir).map_err(fail)?;
@@ -180,7 +194,11 @@ pub(crate) fn open_key(bytes: &[u8]) -> usize {
         // Keys are written in ASCII: what is no text at the end is none.
         Err(err) => std::str::from_utf8(&bytes[..err.valid_up_to()]).map_or(bytes.len(), |text| {
             let open = shape::open_from(text);
-            if open == text.len() { bytes.len() } else { open }
+            if open == text.len() {
+                bytes.len()
+            } else {
+                open
+            }
         }),
     }
 }
@@ -206,7 +224,8 @@ impl Secrets {
     pub fn new(values: impl IntoIterator<Item = Secret>) -> Self {
         let telling = |value: &Secret| {
             let value = value.expose();
-            let word = value.len() < MAX_WORD && value.bytes().all(|byte| byte.is_ascii_lowercase());
+            let word =
+                value.len() < MAX_WORD && value.bytes().all(|byte| byte.is_ascii_lowercase());
             value.len() >= MIN_REDACTED && !word
         };
         let mut values: Vec<_> = values.into_iter().filter(telling).collect();
@@ -215,17 +234,26 @@ impl Secrets {
         let words = values.iter().map(Secret::expose);
         // The kind that is made quickest: every start makes one.
         let kind = Some(AhoCorasickKind::NoncontiguousNFA);
-        let known = AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(words);
+        let known = AhoCorasick::builder()
+            .kind(kind)
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(words);
         // Building fails only for more text than a process can hold.
-        Self { known: known.ok().filter(|_| !values.is_empty()), values }
+        Self {
+            known: known.ok().filter(|_| !values.is_empty()),
+            values,
+        }
     }
 
     /// What is to be hidden, in order and without overlaps.
     fn hits(&self, text: &str) -> Vec<Hit> {
         let mut hits = shape::hits(text);
         if let Some(known) = &self.known {
-            let found =
-                known.find_iter(text).map(|found| Hit { start: found.start(), end: found.end(), kind: "secret" });
+            let found = known.find_iter(text).map(|found| Hit {
+                start: found.start(),
+                end: found.end(),
+                kind: "secret",
+            });
             hits.extend(found);
         }
         hits.sort_unstable_by_key(|hit| (hit.start, hit.end));
@@ -265,11 +293,17 @@ impl Redactor for Secrets {
         for secret in &self.values {
             let secret = secret.expose().as_bytes();
             let most = (secret.len() - 1).min(text.len());
-            let cut = (1..=most).rev().find(|len| text.as_bytes().ends_with(&secret[..*len]));
+            let cut = (1..=most)
+                .rev()
+                .find(|len| text.as_bytes().ends_with(&secret[..*len]));
             open = open.min(text.len() - cut.unwrap_or(0));
         }
         // Never inside something that is hidden as a whole.
-        let hits = if open < text.len() { self.hits(text) } else { Vec::new() };
+        let hits = if open < text.len() {
+            self.hits(text)
+        } else {
+            Vec::new()
+        };
         let inside = hits.iter().find(|hit| hit.start < open && open < hit.end);
         text.floor_char_boundary(inside.map_or(open, |hit| hit.start))
     }
@@ -280,7 +314,10 @@ impl Redactor for Secrets {
         let found = self.hits(text).into_iter().map(|hit| {
             line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..hit.start]).count();
             counted = hit.start;
-            KeyFinding { line, kind: hit.kind }
+            KeyFinding {
+                line,
+                kind: hit.kind,
+            }
         });
         found.collect()
     }
@@ -305,7 +342,10 @@ mod tests {
     #[test]
     fn a_secret_is_never_shown() {
         let secret = Secret::new("sk-very-secret");
-        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
+        assert_eq!(
+            format!("{secret} {secret:?} {:?}", Some(&secret)),
+            "*** *** Some(***)"
+        );
         let (_dir, path) = file("a = \"sk-very-secret\"", 0o600);
         let credentials = Credentials::read(&path).unwrap();
         assert!(!format!("{credentials:?}").contains("very"));
@@ -326,7 +366,11 @@ mod tests {
         check_refused("a = \"hunter2\"", 0o640, "chmod 600 ");
         check_refused("a = \"hunter2\"", 0o604, "mode 604");
         check_refused("\na = \"hunter2", 0o600, "credentials.toml:2: ");
-        check_refused("a = 'x'\nb = [\"hunter2\"]", 0o600, "credentials.toml:2: the value of `b`");
+        check_refused(
+            "a = 'x'\nb = [\"hunter2\"]",
+            0o600,
+            "credentials.toml:2: the value of `b`",
+        );
     }
 
     #[test]
@@ -335,21 +379,38 @@ mod tests {
         let path = dir.path().join("windlass/credentials.toml");
         assert_eq!(Credentials::read(&path).unwrap().names().count(), 0);
         store_credential(&path, "anthropic", &Secret::new("k1")).unwrap();
-        std::fs::write(&path, "# mine\n".to_owned() + &std::fs::read_to_string(&path).unwrap()).unwrap();
+        std::fs::write(
+            &path,
+            "# mine\n".to_owned() + &std::fs::read_to_string(&path).unwrap(),
+        )
+        .unwrap();
         store_credential(&path, "openai", &Secret::new("k2")).unwrap();
         store_credential(&path, "anthropic", &Secret::new("k3")).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, "# mine\nanthropic = \"k3\"\nopenai = \"k2\"\n");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            path.parent()
+                .unwrap()
+                .metadata()
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o700
+        );
     }
 
     #[test]
     fn known_secrets_are_taken_out_whole_and_clean_text_is_not_copied() {
-        let known = Secrets::new(["pw-12345678", "pw-12345678-long", "short", "disabled"].map(Secret::new));
+        let known =
+            Secrets::new(["pw-12345678", "pw-12345678-long", "short", "disabled"].map(Secret::new));
         let text = "a pw-12345678-long b pw-12345678 c short disabled";
         let gone = format!("{REDACTED}: secret]");
-        assert_eq!(known.redact(text), format!("a {gone} b {gone} c short disabled"));
+        assert_eq!(
+            known.redact(text),
+            format!("a {gone} b {gone} c short disabled")
+        );
         assert!(matches!(known.redact("nothing here"), Cow::Borrowed(_)));
         assert_eq!(format!("{known:?}"), "Secrets(2 values)");
     }
@@ -373,7 +434,11 @@ mod tests {
     fn a_scan_says_where_and_what_but_never_the_value() {
         let known = Secrets::new([Secret::new("hunter2-hunter2")]);
         let text = "a\nb hunter2-hunter2\n\nAKIAIOSFODNN7EXAMPLE x AKIAIOSFODNN7EXAMPLE";
-        let found: Vec<_> = known.scan(text).iter().map(|found| format!("{}: {}", found.line, found.kind)).collect();
+        let found: Vec<_> = known
+            .scan(text)
+            .iter()
+            .map(|found| format!("{}: {}", found.line, found.kind))
+            .collect();
         assert_eq!(found, ["2: secret", "4: aws key id", "4: aws key id"]);
     }
 }

@@ -23,7 +23,9 @@ use rustix::io::Errno;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, EventKind, VERSION};
 use windlass_core::id::SessionId;
-use windlass_core::store::{OpenLog, OpenedLog, SessionHead, SessionStore, Skimmed, StoreError, StoreErrorKind};
+use windlass_core::store::{
+    OpenLog, OpenedLog, SessionHead, SessionStore, Skimmed, StoreError, StoreErrorKind,
+};
 use windlass_core::workspace::{FileError, FileErrorKind};
 use windlass_core::{BoxFuture, BoxStream};
 
@@ -60,7 +62,10 @@ impl SessionLog {
     /// Sessions in `dir` (the data directory's `sessions`), which is made when the first session is.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, disk: Disk::default() }
+        Self {
+            dir,
+            disk: Disk::default(),
+        }
     }
 
     /// The artifacts of a session.
@@ -85,16 +90,35 @@ impl SessionLog {
         match self.disk.make_dir(&home) {
             Ok(()) => {}
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(StoreError::new(StoreErrorKind::Exists, format!("session {session} exists already")));
+                return Err(StoreError::new(
+                    StoreErrorKind::Exists,
+                    format!("session {session} exists already"),
+                ));
             }
             Err(err) => return Err(failed("create", &home, &err)),
         }
         let lease = lease::take(&self.disk, &home, session)?;
         let path = home.join(LOG);
-        let file = self.disk.create(&path).map_err(|err| failed("create", &path, &err))?;
-        let writer = Writer::new(self.disk.clone(), Opened { file, path, len: 0, fresh: true }, lease);
+        let file = self
+            .disk
+            .create(&path)
+            .map_err(|err| failed("create", &path, &err))?;
+        let writer = Writer::new(
+            self.disk.clone(),
+            Opened {
+                file,
+                path,
+                len: 0,
+                fresh: true,
+            },
+            lease,
+        );
         // What is not there yet cannot be lost.
-        Ok(OpenedLog { writer: Box::new(writer), notices: Vec::new(), after_power_cut: false })
+        Ok(OpenedLog {
+            writer: Box::new(writer),
+            notices: Vec::new(),
+            after_power_cut: false,
+        })
     }
 
     fn reopen(&self, session: &SessionId) -> Result<OpenedLog, StoreError> {
@@ -105,17 +129,39 @@ impl SessionLog {
         let lease = lease::take(&self.disk, &home, session)?;
         let (file, size) = open_log(&path, session)?;
         let found = tail::inspect(&file, size, &path, session)?;
-        let log = self.disk.open(&path).map_err(|err| failed("open", &path, &err))?;
+        let log = self
+            .disk
+            .open(&path)
+            .map_err(|err| failed("open", &path, &err))?;
         let (mut notices, mut len) = (Vec::new(), found.end);
         if let Some(whole) = tail::whole_without_end(&file, &found, &path)? {
             notices.push(tail::give_end(&self.disk, &log, whole, &path)?);
             len = whole + 1;
         } else if found.end < size {
-            notices.push(tail::set_aside(&self.disk, &file, &log, found.end..size, &path)?);
+            notices.push(tail::set_aside(
+                &self.disk,
+                &file,
+                &log,
+                found.end..size,
+                &path,
+            )?);
         }
         let after_power_cut = lease.after_power_cut;
-        let writer = Writer::new(self.disk.clone(), Opened { file: log, path, len, fresh: false }, lease);
-        Ok(OpenedLog { writer: Box::new(writer), notices, after_power_cut })
+        let writer = Writer::new(
+            self.disk.clone(),
+            Opened {
+                file: log,
+                path,
+                len,
+                fresh: false,
+            },
+            lease,
+        );
+        Ok(OpenedLog {
+            writer: Box::new(writer),
+            notices,
+            after_power_cut,
+        })
     }
 
     fn remove(&self, session: &SessionId) -> Result<(), StoreError> {
@@ -124,9 +170,13 @@ impl SessionLog {
         let _lease = lease::take(&self.disk, &home, session)?;
         match std::fs::remove_dir_all(&home) {
             // Somebody who reads it just wrote its index.
-            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir_all(&home),
+            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                std::fs::remove_dir_all(&home)
+            }
             // An agent took the modes away in its home.
-            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => crate::isolated::remove_tree(&home),
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
+                crate::isolated::remove_tree(&home)
+            }
             done => done,
         }
         .map_err(|err| failed("delete", &home, &err))
@@ -142,7 +192,10 @@ impl SessionLog {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|err| failed("list", &self.dir, &err))?;
-            let id = entry.file_name().to_str().and_then(|name| name.parse::<SessionId>().ok());
+            let id = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<SessionId>().ok());
             let Some(id) = id else { continue };
             // A session whose log is missing or empty was never really begun.
             if let Ok(about) = std::fs::symlink_metadata(self.log_path(&id))
@@ -166,7 +219,11 @@ impl SessionLog {
             // The first prompt is a long one.
             begin = Beginning::read(open_log(&path, session)?.0, &path, LONG_HEAD_BYTES)?;
         }
-        let Beginning { opened, workspace, title } = begin;
+        let Beginning {
+            opened,
+            workspace,
+            title,
+        } = begin;
         let epoch = Timestamp::from_millis(0);
         let opened = opened.or(last.map(|last| last.at)).unwrap_or(epoch);
         Ok(SessionHead {
@@ -181,7 +238,11 @@ impl SessionLog {
 }
 
 impl SessionStore for SessionLog {
-    fn open_writer<'a>(&'a self, session: &'a SessionId, how: OpenLog) -> BoxFuture<'a, Result<OpenedLog, StoreError>> {
+    fn open_writer<'a>(
+        &'a self,
+        session: &'a SessionId,
+        how: OpenLog,
+    ) -> BoxFuture<'a, Result<OpenedLog, StoreError>> {
         Box::pin(async move {
             match how {
                 OpenLog::New => self.create(session),
@@ -190,7 +251,11 @@ impl SessionStore for SessionLog {
         })
     }
 
-    fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>> {
+    fn read<'a>(
+        &'a self,
+        session: &'a SessionId,
+        from_seq: u64,
+    ) -> BoxStream<'a, Result<Event, StoreError>> {
         let skimmed = self.skim(session, from_seq, |_| true);
         Box::pin(skimmed.filter_map(|line| {
             std::future::ready(match line {
@@ -209,18 +274,23 @@ impl SessionStore for SessionLog {
     ) -> BoxStream<'a, Result<Skimmed, StoreError>> {
         let path = self.log_path(session);
         let events = open_log(&path, session)
-            .and_then(|(file, _)| Events::new(file, path, session.clone(), wanted).starting(from_seq, &self.disk))
+            .and_then(|(file, _)| {
+                Events::new(file, path, session.clone(), wanted).starting(from_seq, &self.disk)
+            })
             .map_err(Some);
-        Box::pin(stream::unfold((events, 0_usize), |(mut events, count)| async move {
-            if count % READ_TURN == READ_TURN - 1 {
-                tokio::task::yield_now().await;
-            }
-            let item = match &mut events {
-                Ok(events) => events.next(),
-                Err(err) => err.take().map(Err),
-            };
-            item.map(|item| (item, (events, count + 1)))
-        }))
+        Box::pin(stream::unfold(
+            (events, 0_usize),
+            |(mut events, count)| async move {
+                if count % READ_TURN == READ_TURN - 1 {
+                    tokio::task::yield_now().await;
+                }
+                let item = match &mut events {
+                    Ok(events) => events.next(),
+                    Err(err) => err.take().map(Err),
+                };
+                item.map(|item| (item, (events, count + 1)))
+            },
+        ))
     }
 
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>> {
@@ -234,11 +304,17 @@ impl SessionStore for SessionLog {
         Box::pin(async move { self.remove(session) })
     }
 
-    fn share_artifacts<'a>(&'a self, from: &'a SessionId, to: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn share_artifacts<'a>(
+        &'a self,
+        from: &'a SessionId,
+        to: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             check_home(&self.home(from), from)?;
             check_home(&self.home(to), to)?;
-            self.artifacts(from).share(&self.artifacts(to)).map_err(store_error)
+            self.artifacts(from)
+                .share(&self.artifacts(to))
+                .map_err(store_error)
         })
     }
 }
@@ -258,7 +334,9 @@ impl Beginning {
         while begin.title.is_none() {
             let Some(line) = lines.next()? else { break };
             // What is wrong inside a line is for reading it in full to say.
-            let Ok(event) = serde_json::from_slice::<Event>(line) else { continue };
+            let Ok(event) = serde_json::from_slice::<Event>(line) else {
+                continue;
+            };
             begin.opened.get_or_insert(event.at);
             match event.kind {
                 EventKind::SessionOpened { workspace, .. } => begin.workspace = workspace,
@@ -286,7 +364,10 @@ fn check_home(home: &Path, session: &SessionId) -> Result<(), StoreError> {
     match rustix::fs::lstat(home) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(()),
         Ok(_) => {
-            let message = format!("{} is not a directory; it is left as it is. Move it away", home.display());
+            let message = format!(
+                "{} is not a directory; it is left as it is. Move it away",
+                home.display()
+            );
             Err(StoreError::new(StoreErrorKind::Damaged, message))
         }
         Err(Errno::NOENT) => Err(not_found(session)),
@@ -295,17 +376,29 @@ fn check_home(home: &Path, session: &SessionId) -> Result<(), StoreError> {
 }
 
 fn first_line(text: &str) -> String {
-    text.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARS).collect()
+    text.trim()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(TITLE_CHARS)
+        .collect()
 }
 
 fn not_found(session: &SessionId) -> StoreError {
-    StoreError::new(StoreErrorKind::NotFound, format!("there is no session {session}; `sessions list` shows them"))
+    StoreError::new(
+        StoreErrorKind::NotFound,
+        format!("there is no session {session}; `sessions list` shows them"),
+    )
 }
 
 fn version_error(path: &Path, found: u64) -> StoreError {
     let (age, advice) = match found > u64::from(VERSION) {
         true => ("a newer", "update this program"),
-        false => ("an older", "read it with the version that wrote it, or start a new session"),
+        false => (
+            "an older",
+            "read it with the version that wrote it, or start a new session",
+        ),
     };
     let message = format!(
         "{} was written by {age} version (format {found}, this program reads {VERSION}); {advice}. \
@@ -318,7 +411,10 @@ fn version_error(path: &Path, found: u64) -> StoreError {
 fn store_error(err: FileError) -> StoreError {
     match err.kind {
         FileErrorKind::Full => StoreError::new(StoreErrorKind::Full, err.message),
-        FileErrorKind::Permission => StoreError::new(StoreErrorKind::Io, format!("{}; {MAKE_WRITABLE}", err.message)),
+        FileErrorKind::Permission => StoreError::new(
+            StoreErrorKind::Io,
+            format!("{}; {MAKE_WRITABLE}", err.message),
+        ),
         _ => StoreError::new(StoreErrorKind::Io, err.message),
     }
 }
@@ -328,10 +424,18 @@ fn failed(what: &str, path: &Path, err: &io::Error) -> StoreError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             (StoreErrorKind::Full, "free some space and try again")
         }
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => (StoreErrorKind::Io, MAKE_WRITABLE),
-        _ => (StoreErrorKind::Io, "see that the disk is well and try again"),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            (StoreErrorKind::Io, MAKE_WRITABLE)
+        }
+        _ => (
+            StoreErrorKind::Io,
+            "see that the disk is well and try again",
+        ),
     };
-    StoreError::new(kind, format!("cannot {what} {}: {err}; {hint}", path.display()))
+    StoreError::new(
+        kind,
+        format!("cannot {what} {}: {err}; {hint}", path.display()),
+    )
 }
 
 #[cfg(test)]

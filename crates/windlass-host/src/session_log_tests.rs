@@ -30,7 +30,11 @@ struct Fixture {
 fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let log = SessionLog::new(dir.path().join("data/sessions"));
-    Fixture { dir, log, id: "s1".parse().unwrap() }
+    Fixture {
+        dir,
+        log,
+        id: "s1".parse().unwrap(),
+    }
 }
 
 fn event(session: &SessionId, seq: u64) -> Event {
@@ -46,7 +50,9 @@ fn event(session: &SessionId, seq: u64) -> Event {
             queued: None,
             flags: SavedFlags::default(),
         },
-        _ => EventKind::Noted { text: format!("note {seq} é") },
+        _ => EventKind::Noted {
+            text: format!("note {seq} é"),
+        },
     };
     Event {
         v: VERSION,
@@ -76,7 +82,10 @@ impl Fixture {
 
     async fn append(&self, writer: &mut Box<dyn LogWriter>, seqs: std::ops::RangeInclusive<u64>) {
         for seq in seqs {
-            writer.append(&event(&self.id, seq), &line(&self.id, seq)).await.unwrap();
+            writer
+                .append(&event(&self.id, seq), &line(&self.id, seq))
+                .await
+                .unwrap();
         }
     }
 
@@ -95,7 +104,11 @@ impl Fixture {
 
     /// The sequence numbers that can be read.
     async fn seqs(&self) -> Vec<u64> {
-        self.read_from(0).await.into_iter().map(|event| event.unwrap().order.seq().unwrap()).collect()
+        self.read_from(0)
+            .await
+            .into_iter()
+            .map(|event| event.unwrap().order.seq().unwrap())
+            .collect()
     }
 
     fn add(&self, bytes: &[u8]) {
@@ -108,7 +121,12 @@ impl Fixture {
 #[tokio::test]
 async fn what_was_appended_is_read_back_and_is_private() {
     let f = Fixture::written(3).await;
-    let events: Vec<_> = f.read_from(0).await.into_iter().map(Result::unwrap).collect();
+    let events: Vec<_> = f
+        .read_from(0)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!(events, [event(&f.id, 1), event(&f.id, 2), event(&f.id, 3)]);
     assert_eq!(f.read_from(3).await, [Ok(event(&f.id, 3))]);
     assert_eq!(f.read_from(9).await, []);
@@ -125,15 +143,26 @@ async fn what_was_appended_is_read_back_and_is_private() {
 #[tokio::test]
 async fn a_session_must_be_new_or_there_as_asked() {
     let f = Fixture::written(1).await;
-    assert_eq!(f.open(OpenLog::New).await.err().unwrap().kind, StoreErrorKind::Exists);
+    assert_eq!(
+        f.open(OpenLog::New).await.err().unwrap().kind,
+        StoreErrorKind::Exists
+    );
     let other: SessionId = "other".parse().unwrap();
-    let err = f.log.open_writer(&other, OpenLog::Existing).await.err().unwrap();
+    let err = f
+        .log
+        .open_writer(&other, OpenLog::Existing)
+        .await
+        .err()
+        .unwrap();
     assert_eq!(err.kind, StoreErrorKind::NotFound);
     assert!(!f.log.home(&other).exists());
     let read: Vec<_> = f.log.read(&other, 0).collect().await;
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].as_ref().unwrap_err().kind, StoreErrorKind::NotFound);
-    assert_eq!(f.log.delete(&other).await.unwrap_err().kind, StoreErrorKind::NotFound);
+    assert_eq!(
+        f.log.delete(&other).await.unwrap_err().kind,
+        StoreErrorKind::NotFound
+    );
 }
 
 #[tokio::test]
@@ -142,8 +171,15 @@ async fn a_second_writer_is_told_who_the_first_is() {
     let (first, _) = f.open(OpenLog::Existing).await.unwrap();
     let err = f.open(OpenLog::Existing).await.err().unwrap();
     assert_eq!(err.kind, StoreErrorKind::Locked);
-    assert!(err.message.contains(&format!("process {}", std::process::id())), "{err}");
-    assert_eq!(f.log.delete(&f.id).await.unwrap_err().kind, StoreErrorKind::Locked);
+    assert!(
+        err.message
+            .contains(&format!("process {}", std::process::id())),
+        "{err}"
+    );
+    assert_eq!(
+        f.log.delete(&f.id).await.unwrap_err().kind,
+        StoreErrorKind::Locked
+    );
     assert_eq!(f.seqs().await, [1], "reading needs no lock");
     drop(first);
     assert!(f.open(OpenLog::Existing).await.is_ok());
@@ -157,7 +193,10 @@ async fn a_second_writer_is_told_who_the_first_is() {
 /// Opens a session whose last writer left these words in the lock.
 #[track_caller]
 fn check_power_cut(words: &str, expect: bool) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let f = Fixture::written(1).await;
         let lock = f.log.home(&f.id).join(lease::LOCK);
@@ -166,7 +205,13 @@ fn check_power_cut(words: &str, expect: bool) {
         let opened = f.log.open_writer(&f.id, OpenLog::Existing).await.unwrap();
         assert_eq!(opened.after_power_cut, expect, "{words:?}");
         drop(opened);
-        assert!(!f.log.open_writer(&f.id, OpenLog::Existing).await.unwrap().after_power_cut);
+        assert!(
+            !f.log
+                .open_writer(&f.id, OpenLog::Existing)
+                .await
+                .unwrap()
+                .after_power_cut
+        );
         assert_eq!(std::fs::read_to_string(&lock).unwrap(), own);
     });
 }
@@ -200,7 +245,12 @@ async fn a_fork_reads_the_artifacts_of_the_session_it_came_from() {
     }
     f.log.delete(&f.id).await.unwrap();
     assert_eq!(two.read(&stored.id, 0, 99).unwrap(), b"long output");
-    assert_eq!(std::fs::read_dir(f.log.home(&other).join("artifacts")).unwrap().count(), 1);
+    assert_eq!(
+        std::fs::read_dir(f.log.home(&other).join("artifacts"))
+            .unwrap()
+            .count(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -216,7 +266,10 @@ async fn a_session_goes_with_what_an_agent_closed_in_its_home() {
 /// Opens a log of three events with something after it: the three stay, the rest is set aside whole.
 #[track_caller]
 fn check_torn(rest: &[u8]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let f = Fixture::written(3).await;
         let whole = std::fs::read(f.path()).unwrap();
@@ -225,7 +278,10 @@ fn check_torn(rest: &[u8]) {
         assert_eq!(notices.len(), 1);
         assert!(notices[0].contains("events.torn-1"), "{notices:?}");
         assert_eq!(std::fs::read(f.path()).unwrap(), whole);
-        assert_eq!(std::fs::read(f.path().with_extension("torn-1")).unwrap(), rest);
+        assert_eq!(
+            std::fs::read(f.path().with_extension("torn-1")).unwrap(),
+            rest
+        );
         f.append(&mut writer, 4..=4).await;
         assert_eq!(f.seqs().await, [1, 2, 3, 4]);
     });
@@ -256,7 +312,10 @@ async fn a_last_line_that_lacks_only_its_end_is_kept() {
         f.add(line(&f.id, 3).as_bytes());
         f.add(&vec![0; zeros]);
         let (mut writer, notices) = f.open(OpenLog::Existing).await.unwrap();
-        assert!(notices.len() == 1 && notices[0].contains("had no end"), "{notices:?}");
+        assert!(
+            notices.len() == 1 && notices[0].contains("had no end"),
+            "{notices:?}"
+        );
         f.append(&mut writer, 4..=4).await;
         assert_eq!(f.seqs().await, [1, 2, 3, 4]);
     }
@@ -273,7 +332,9 @@ async fn a_log_that_is_no_file_of_its_own_is_refused() {
     let plant: [fn(&Path, &Path); 4] = [
         |log, victim| std::os::unix::fs::symlink(victim, log).unwrap(),
         |log, _| std::fs::create_dir(log).unwrap(),
-        |log, _| rustix::fs::mknodat(rustix::fs::CWD, log, FileType::Fifo, 0o600.into(), 0).unwrap(),
+        |log, _| {
+            rustix::fs::mknodat(rustix::fs::CWD, log, FileType::Fifo, 0o600.into(), 0).unwrap()
+        },
         |log, victim| {
             std::fs::remove_dir_all(log.parent().unwrap()).unwrap();
             std::os::unix::fs::symlink(victim.parent().unwrap(), log.parent().unwrap()).unwrap();
@@ -300,7 +361,10 @@ async fn a_log_that_is_no_file_of_its_own_is_refused() {
 #[tokio::test]
 async fn a_line_without_end_of_any_size_takes_bounded_memory() {
     let f = Fixture::written(1).await;
-    let log = std::fs::OpenOptions::new().append(true).open(f.path()).unwrap();
+    let log = std::fs::OpenOptions::new()
+        .append(true)
+        .open(f.path())
+        .unwrap();
     // Letters at both ends of a hole: more than any line may have, and nothing on the disk.
     std::io::Write::write_all(&mut &log, b"x").unwrap();
     log.set_len(3 << 30).unwrap();
@@ -310,7 +374,10 @@ async fn a_line_without_end_of_any_size_takes_bounded_memory() {
     let read = f.read_from(0).await;
     assert!(matches!(&read[..], [Ok(_), Err(err)] if err.kind == StoreErrorKind::Damaged));
     log.set_len(5 << 40).unwrap();
-    assert_eq!(f.open(OpenLog::Existing).await.err().unwrap().kind, StoreErrorKind::Damaged);
+    assert_eq!(
+        f.open(OpenLog::Existing).await.err().unwrap().kind,
+        StoreErrorKind::Damaged
+    );
 }
 
 #[tokio::test]
@@ -323,7 +390,10 @@ async fn a_reader_leaves_out_a_line_that_is_being_written() {
 /// A damaged log is refused with its path and left untouched, whoever comes.
 #[track_caller]
 fn check_refused(content: &str, read: StoreErrorKind, opened: Option<StoreErrorKind>, part: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let f = Fixture::written(1).await;
         std::fs::write(f.path(), content).unwrap();
@@ -334,7 +404,10 @@ fn check_refused(content: &str, read: StoreErrorKind, opened: Option<StoreErrorK
         // A fold that wants nothing of it still finds what is wrong.
         let skimmed: Vec<_> = f.log.skim(&f.id, 0, |_| false).collect().await;
         assert_eq!(skimmed.last().unwrap().as_ref().unwrap_err(), &err);
-        assert_eq!(f.open(OpenLog::Existing).await.err().map(|err| err.kind), opened);
+        assert_eq!(
+            f.open(OpenLog::Existing).await.err().map(|err| err.kind),
+            opened
+        );
         assert_eq!(std::fs::read_to_string(f.path()).unwrap(), content);
         assert!(!f.path().with_extension("torn-1").exists());
     });
@@ -345,19 +418,59 @@ fn damage_and_other_versions_are_refused_and_left_untouched() {
     let id = "s1".parse().unwrap();
     let [one, two, three] = [1, 2, 3].map(|seq| line(&id, seq));
     let damaged = StoreErrorKind::Damaged;
-    check_refused(&format!("{one}\ngarbage\n{three}\n"), damaged, None, "events.jsonl:2");
-    check_refused(&format!("{one}\ngarbage\n{three}\n"), damaged, None, "`windlass sessions salvage s1`");
-    check_refused(&format!("{one}\n{three}\n"), damaged, None, "event 2 is missing");
-    check_refused(&format!("{one}\n\n{two}\n"), damaged, None, "events.jsonl:2");
+    check_refused(
+        &format!("{one}\ngarbage\n{three}\n"),
+        damaged,
+        None,
+        "events.jsonl:2",
+    );
+    check_refused(
+        &format!("{one}\ngarbage\n{three}\n"),
+        damaged,
+        None,
+        "`windlass sessions salvage s1`",
+    );
+    check_refused(
+        &format!("{one}\n{three}\n"),
+        damaged,
+        None,
+        "event 2 is missing",
+    );
+    check_refused(
+        &format!("{one}\n\n{two}\n"),
+        damaged,
+        None,
+        "events.jsonl:2",
+    );
     check_refused("garbage\n", damaged, Some(damaged), "events.jsonl:1");
     let noise = "noise\n".repeat(20);
-    check_refused(&format!("{one}\n{noise}"), damaged, Some(damaged), "events.jsonl:2");
+    check_refused(
+        &format!("{one}\n{noise}"),
+        damaged,
+        Some(damaged),
+        "events.jsonl:2",
+    );
     let newer = Some(StoreErrorKind::OtherVersion);
     let future = two.replacen("\"v\":2", "\"v\":3", 1);
-    check_refused(&format!("{one}\n{future}\n"), StoreErrorKind::OtherVersion, newer, "format 3");
-    check_refused(&format!("{one}\n{{\"v\":9,\"all\":\"new\"}}\n"), StoreErrorKind::OtherVersion, newer, "format 9");
+    check_refused(
+        &format!("{one}\n{future}\n"),
+        StoreErrorKind::OtherVersion,
+        newer,
+        "format 3",
+    );
+    check_refused(
+        &format!("{one}\n{{\"v\":9,\"all\":\"new\"}}\n"),
+        StoreErrorKind::OtherVersion,
+        newer,
+        "format 9",
+    );
     let old = r#"{"v":1,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","text":"x"}"#;
-    check_refused(&format!("{old}\n"), StoreErrorKind::OtherVersion, newer, "written by an older version (format 1");
+    check_refused(
+        &format!("{old}\n"),
+        StoreErrorKind::OtherVersion,
+        newer,
+        "written by an older version (format 1",
+    );
     let live = one.replacen("\"seq\":1", "\"after\":1,\"n\":1", 1);
     check_refused(&format!("{live}\n"), damaged, Some(damaged), "live event");
 }
@@ -367,17 +480,33 @@ async fn a_list_shows_beginnings_and_ends_with_the_last_written_first() {
     let f = Fixture::written(5).await;
     let other: SessionId = "s0".parse().unwrap();
     let mut opened = f.log.open_writer(&other, OpenLog::New).await.unwrap();
-    opened.writer.append(&event(&other, 1), &line(&other, 1)).await.unwrap();
+    opened
+        .writer
+        .append(&event(&other, 1), &line(&other, 1))
+        .await
+        .unwrap();
     for (id, ago) in [(&f.id, 100), (&other, 5)] {
         let when = std::time::SystemTime::now() - std::time::Duration::from_secs(ago);
-        File::options().append(true).open(f.log.log_path(id)).unwrap().set_modified(when).unwrap();
+        File::options()
+            .append(true)
+            .open(f.log.log_path(id))
+            .unwrap()
+            .set_modified(when)
+            .unwrap();
     }
     std::fs::create_dir(f.log.dir.join("empty")).unwrap();
     std::fs::create_dir(f.log.dir.join(".not-an-id")).unwrap();
     let heads: Vec<_> = f.log.list().collect().await;
     let heads: Vec<_> = heads.into_iter().map(Result::unwrap).collect();
     assert_eq!(heads.len(), 2);
-    assert_eq!((heads[0].id.as_str(), heads[0].title.as_str(), heads[0].events), ("s0", "", 1));
+    assert_eq!(
+        (
+            heads[0].id.as_str(),
+            heads[0].title.as_str(),
+            heads[0].events
+        ),
+        ("s0", "", 1)
+    );
     let expect = SessionHead {
         id: f.id.clone(),
         opened: event(&f.id, 1).at,
@@ -391,7 +520,10 @@ async fn a_list_shows_beginnings_and_ends_with_the_last_written_first() {
     let text = std::fs::read_to_string(f.path()).unwrap();
     std::fs::write(f.path(), text.replace("make it pass", &long)).unwrap();
     let title = f.log.head(&f.id).unwrap().title;
-    assert!(title.starts_with("make it pass xxx") && title.len() == TITLE_CHARS, "a long prompt has a title: {title}");
+    assert!(
+        title.starts_with("make it pass xxx") && title.len() == TITLE_CHARS,
+        "a long prompt has a title: {title}"
+    );
     std::fs::write(f.path(), "broken\n").unwrap();
     let heads: Vec<_> = f.log.list().collect().await;
     assert_eq!(heads.iter().filter(|head| head.is_err()).count(), 1);
@@ -415,11 +547,30 @@ async fn a_failed_sync_is_final_for_the_session() {
     let lease = lease::take(&disk, &f.log.home(&f.id), &f.id).unwrap();
     // A full device: writing fails as on a full disk, and so does taking back.
     let full = File::options().append(true).open("/dev/full").unwrap();
-    let mut writer = Writer::new(disk, Opened { file: full, path: f.path(), len: 0, fresh: false }, lease);
-    let err = writer.append(&event(&f.id, 1), &line(&f.id, 1)).await.unwrap_err();
+    let mut writer = Writer::new(
+        disk,
+        Opened {
+            file: full,
+            path: f.path(),
+            len: 0,
+            fresh: false,
+        },
+        lease,
+    );
+    let err = writer
+        .append(&event(&f.id, 1), &line(&f.id, 1))
+        .await
+        .unwrap_err();
     assert_eq!(err.kind, StoreErrorKind::Full);
     assert!(err.message.contains("free some space"), "{err}");
-    assert!(writer.append(&event(&f.id, 1), &line(&f.id, 1)).await.unwrap_err().message.contains("repair"));
+    assert!(
+        writer
+            .append(&event(&f.id, 1), &line(&f.id, 1))
+            .await
+            .unwrap_err()
+            .message
+            .contains("repair")
+    );
     assert!(writer.sync().await.unwrap_err().message.contains("repair"));
 }
 
@@ -432,18 +583,38 @@ fn a_line_that_does_not_fit_is_taken_back() {
         let exe = std::env::current_exe().unwrap();
         let name = "session_log::tests::a_line_that_does_not_fit_is_taken_back";
         let script = format!("trap '' XFSZ; ulimit -f 1; exec \"$0\" --exact {name} --nocapture");
-        let child = std::process::Command::new("bash").arg("-c").arg(script).arg(exe).env(CHILD, "1").output().unwrap();
-        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+        let child = std::process::Command::new("bash")
+            .arg("-c")
+            .arg(script)
+            .arg(exe)
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(
+            child.status.success(),
+            "{}",
+            String::from_utf8_lossy(&child.stderr)
+        );
         return;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let f = fixture();
         let (mut writer, _) = f.open(OpenLog::New).await.unwrap();
         let mut big = event(&f.id, 3);
-        big.kind = EventKind::Noted { text: "x".repeat(900) };
+        big.kind = EventKind::Noted {
+            text: "x".repeat(900),
+        };
         f.append(&mut writer, 1..=2).await;
-        assert!(writer.append(&big, &serde_json::to_string(&big).unwrap()).await.is_err());
+        assert!(
+            writer
+                .append(&big, &serde_json::to_string(&big).unwrap())
+                .await
+                .is_err()
+        );
         assert_eq!(f.seqs().await, [1, 2]);
         assert_eq!(std::fs::read(f.path()).unwrap().last(), Some(&b'\n'));
         f.append(&mut writer, 3..=3).await;

@@ -19,8 +19,8 @@ use windlass_core::BoxFuture;
 use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
-    Changes, FileChange, Files, Landed, Landing, Opening, Processes, Snapshots, Transaction, WorkspaceError,
-    WorkspaceErrorKind, Workspaces,
+    Changes, FileChange, Files, Landed, Landing, Opening, Processes, Snapshots, Transaction,
+    WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
 use self::commands::Commands;
@@ -44,14 +44,29 @@ impl InPlace {
     /// Runs in `root`, with exactly this environment for commands; see [`crate::exec::child_env`].
     #[must_use]
     pub fn new(root: Arc<Root>, env: Vec<(OsString, OsString)>) -> Self {
-        Self { root, env, guard: Arc::default(), sandbox: None, undo: None }
+        Self {
+            root,
+            env,
+            guard: Arc::default(),
+            sandbox: None,
+            undo: None,
+        }
     }
 
     /// The same with calls that can be taken back: what was there before goes to the content store in `contents`, which
     /// holds at most `cap` bytes, and what commands did is brought in by landings that are noted in `journal`.
-    pub fn undo(mut self, contents: &Path, journal: PathBuf, cap: u64) -> Result<Self, ContentsError> {
+    pub fn undo(
+        mut self,
+        contents: &Path,
+        journal: PathBuf,
+        cap: u64,
+    ) -> Result<Self, ContentsError> {
         let contents = Contents::open(contents, cap)?;
-        self.undo = Some(Arc::new(Undo::new(Arc::clone(&self.root), contents, journal)));
+        self.undo = Some(Arc::new(Undo::new(
+            Arc::clone(&self.root),
+            contents,
+            journal,
+        )));
         Ok(self)
     }
 
@@ -73,12 +88,16 @@ pub async fn run_program(
     dir: &Path,
     standard: Standard,
 ) -> Result<(Ended, Option<String>), SandboxError> {
-    let Some(copy) = sandbox.working_copy()? else { return Ok((sandbox.run(argv, dir, standard).await?, None)) };
-    let failed = |why: String| SandboxError::Invalid(format!("what the program changes cannot be merged: {why}"));
+    let Some(copy) = sandbox.working_copy()? else {
+        return Ok((sandbox.run(argv, dir, standard).await?, None));
+    };
+    let failed = |why: String| {
+        SandboxError::Invalid(format!("what the program changes cannot be merged: {why}"))
+    };
     let contents = crate::isolated::undo_contents(undo).map_err(|err| failed(err.to_string()))?;
     let journal = crate::isolated::undo_journal(undo, root.root());
-    let mut layer =
-        layer::CommandLayer::make(&sandbox.command_layers(), root.root()).map_err(|err| failed(err.message))?;
+    let mut layer = layer::CommandLayer::make(&sandbox.command_layers(), root.root())
+        .map_err(|err| failed(err.message))?;
     let ended = sandbox.run(argv, dir, standard).await?;
     let merged = tokio::task::spawn_blocking(move || match copy.take(&layer.upper)? {
         Some(gone) => {
@@ -87,12 +106,18 @@ pub async fn run_program(
         }
         None => Ok(None),
     });
-    let told = merged.await.map_err(|err| failed(err.to_string()))?.map_err(failed)?;
+    let told = merged
+        .await
+        .map_err(|err| failed(err.to_string()))?
+        .map_err(failed)?;
     Ok((ended, told))
 }
 
 impl Workspaces for InPlace {
-    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(
+        &'a self,
+        opening: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         Box::pin(async move {
             if opening.isolation == Isolation::Isolated {
                 return Err(WorkspaceError {
@@ -104,17 +129,31 @@ impl Workspaces for InPlace {
             }
             if let Some(sandbox) = self.sandbox.clone().filter(|sandbox| sandbox.opens_first()) {
                 let opened = tokio::task::spawn_blocking(move || sandbox.open()).await;
-                let opened = opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
-                opened
-                    .map_err(|err| WorkspaceError { kind: WorkspaceErrorKind::Isolation, message: err.to_string() })?;
+                let opened =
+                    opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
+                opened.map_err(|err| WorkspaceError {
+                    kind: WorkspaceErrorKind::Isolation,
+                    message: err.to_string(),
+                })?;
             }
             let files = Arc::new(Tracked::new(Arc::clone(&self.root), self.undo.clone()));
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
-            let processes = processes.guarded_by(Arc::clone(&self.guard)).held_by(self.sandbox.clone());
+            let processes = processes
+                .guarded_by(Arc::clone(&self.guard))
+                .held_by(self.sandbox.clone());
             let (sandbox, undo) = (self.sandbox.clone(), self.undo.clone());
-            let processes =
-                Arc::new(Commands::new(Arc::clone(&files), Arc::new(processes), sandbox.clone(), undo.clone()));
-            Ok(Box::new(InPlaceRun { files, processes, sandbox, undo }) as Box<dyn Transaction>)
+            let processes = Arc::new(Commands::new(
+                Arc::clone(&files),
+                Arc::new(processes),
+                sandbox.clone(),
+                undo.clone(),
+            ));
+            Ok(Box::new(InPlaceRun {
+                files,
+                processes,
+                sandbox,
+                undo,
+            }) as Box<dyn Transaction>)
         })
     }
 }
@@ -138,7 +177,10 @@ impl Transaction for InPlaceRun {
         if let Some(sandbox) = &self.sandbox {
             return sandbox.terms(Strategy::InPlace);
         }
-        Terms { not_held: vec!["commands can do whatever you can".to_owned()], ..Terms::unconfined(Strategy::InPlace) }
+        Terms {
+            not_held: vec!["commands can do whatever you can".to_owned()],
+            ..Terms::unconfined(Strategy::InPlace)
+        }
     }
 
     fn files(&self) -> Arc<dyn Files> {
@@ -163,7 +205,10 @@ impl Transaction for InPlaceRun {
         }
         Box::pin(async move {
             let files = Self::look(Arc::clone(&self.files)).await?;
-            Ok(Changes { files, ..Changes::default() })
+            Ok(Changes {
+                files,
+                ..Changes::default()
+            })
         })
     }
 
@@ -178,8 +223,17 @@ impl Transaction for InPlaceRun {
         // It is all there already; what is left is to say what.
         Box::pin(async move {
             self.freeze().await?;
-            let files = self.changes().await?.files.into_iter().map(|change| change.path).collect();
-            Ok(Landed { files, ..Landed::default() })
+            let files = self
+                .changes()
+                .await?
+                .files
+                .into_iter()
+                .map(|change| change.path)
+                .collect();
+            Ok(Landed {
+                files,
+                ..Landed::default()
+            })
         })
     }
 

@@ -13,7 +13,12 @@ use super::*;
 
 async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
     let dir = tempfile::tempdir().unwrap();
-    for (file, text) in [("a.txt", "1\n2\n3\n"), ("b.txt", "b\n"), (".gitignore", "out\n"), ("sub/c.txt", "c\n")] {
+    for (file, text) in [
+        ("a.txt", "1\n2\n3\n"),
+        ("b.txt", "b\n"),
+        (".gitignore", "out\n"),
+        ("sub/c.txt", "c\n"),
+    ] {
         let path = dir.path().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
@@ -41,9 +46,18 @@ async fn shell(run: &dyn Transaction, line: &str) {
         input: None,
         looks: false,
     };
-    let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: CancellationToken::new(),
+        artifacts: None,
+    };
     let finished = run.processes().run(command, watch).await.unwrap();
-    assert_eq!(finished.end, ProcessEnd::Exited { code: 0 }, "{}", finished.output);
+    assert_eq!(
+        finished.end,
+        ProcessEnd::Exited { code: 0 },
+        "{}",
+        finished.output
+    );
 }
 
 /// One line per change: `M a.txt +1 -1`.
@@ -55,13 +69,27 @@ async fn changes(run: &dyn Transaction) -> Vec<String> {
         Change::MovedFrom(_) => 'R',
     };
     let all = run.changes().await.unwrap();
-    all.files.iter().map(|it| format!("{} {} +{} -{}", sign(&it.change), it.path, it.added, it.removed)).collect()
+    all.files
+        .iter()
+        .map(|it| {
+            format!(
+                "{} {} +{} -{}",
+                sign(&it.change),
+                it.path,
+                it.added,
+                it.removed
+            )
+        })
+        .collect()
 }
 
 #[tokio::test]
 async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
     let (dir, run) = opened().await;
-    assert_eq!((run.terms().strategy, run.terms().isolation), (Strategy::InPlace, Isolation::InPlace));
+    assert_eq!(
+        (run.terms().strategy, run.terms().isolation),
+        (Strategy::InPlace, Isolation::InPlace)
+    );
     let workspaces = InPlace::new(Arc::new(Root::open(dir.path()).unwrap()), Vec::new());
     let err = workspaces
         .open(Opening {
@@ -73,7 +101,10 @@ async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
         .await
         .err()
         .unwrap();
-    assert!(err.kind == WorkspaceErrorKind::Isolation && err.message.contains("--in-place"), "{err}");
+    assert!(
+        err.kind == WorkspaceErrorKind::Isolation && err.message.contains("--in-place"),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -88,11 +119,25 @@ async fn changes_through_the_files_come_with_a_diff() {
     files.write("gone.txt", b"x").unwrap();
     files.remove("gone.txt").unwrap();
     files.rename("sub/c.txt", "d.txt", false).unwrap();
-    assert_eq!(changes(&*run).await, ["M a.txt +1 -1", "C d.txt +1 -0", "C new.txt +1 -0", "D sub/c.txt +0 -1"]);
+    assert_eq!(
+        changes(&*run).await,
+        [
+            "M a.txt +1 -1",
+            "C d.txt +1 -0",
+            "C new.txt +1 -0",
+            "D sub/c.txt +0 -1"
+        ]
+    );
     let all = run.changes().await.unwrap();
     let diff = all.files[0].diff.as_deref().unwrap();
-    assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n");
-    assert_eq!(run.land(&Landing::default()).await.unwrap().files, ["a.txt", "d.txt", "new.txt", "sub/c.txt"]);
+    assert_eq!(
+        diff,
+        "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n"
+    );
+    assert_eq!(
+        run.land(&Landing::default()).await.unwrap().files,
+        ["a.txt", "d.txt", "new.txt", "sub/c.txt"]
+    );
 }
 
 #[tokio::test]
@@ -101,7 +146,10 @@ async fn a_link_or_a_directory_that_is_moved_or_removed_is_listed() {
     std::os::unix::fs::symlink("a.txt", dir.path().join("link")).unwrap();
     run.files().remove("link").unwrap();
     run.files().rename("sub", "other", false).unwrap();
-    assert_eq!(changes(&*run).await, ["D link +0 -0", "C other/c.txt +0 -0", "D sub/c.txt +0 -0"]);
+    assert_eq!(
+        changes(&*run).await,
+        ["D link +0 -0", "C other/c.txt +0 -0", "D sub/c.txt +0 -0"]
+    );
 }
 
 #[tokio::test]
@@ -111,7 +159,15 @@ async fn what_commands_changed_is_listed_too() {
     // Same size and same time on purpose; and an ignored file, which is no source.
     shell(&*run, "touch -r b.txt t; echo B > b.txt; touch -r t b.txt; rm t; rm sub/c.txt; echo n > n; echo o > out")
         .await;
-    assert_eq!(changes(&*run).await, ["M a.txt +0 -2", "M b.txt +0 -0", "C n +0 -0", "D sub/c.txt +0 -0"]);
+    assert_eq!(
+        changes(&*run).await,
+        [
+            "M a.txt +0 -2",
+            "M b.txt +0 -0",
+            "C n +0 -0",
+            "D sub/c.txt +0 -0"
+        ]
+    );
     shell(&*run, "echo more >> a.txt").await;
     assert_eq!(changes(&*run).await[0], "M a.txt +1 -2");
 }
@@ -130,7 +186,10 @@ async fn freezing_ends_every_job() {
     let processes = run.processes();
     let job = processes.start(command).unwrap();
     run.freeze().await.unwrap();
-    assert_eq!(processes.poll(&job, 0, 1).unwrap().end, Some(ProcessEnd::Cancelled));
+    assert_eq!(
+        processes.poll(&job, 0, 1).unwrap().end,
+        Some(ProcessEnd::Cancelled)
+    );
     assert_eq!(run.changes().await.unwrap().tree_hash, None);
     run.discard().await.unwrap();
 }

@@ -45,7 +45,11 @@ impl ProjectFile {
 pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>), FileError> {
     let (mut files, mut links) = (Vec::new(), Vec::new());
     let dir = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let top = rustix::fs::open(
+        root,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
     let top = top.map_err(|errno| from_errno(root, errno))?;
     let folder = match rustix::fs::openat(&top, ".windlass", dir, Mode::empty()) {
         Ok(folder) => folder,
@@ -55,7 +59,8 @@ pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>
     };
     for name in PROJECT_FILES {
         let last = name.rsplit('/').next().unwrap_or(name);
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path = root.join(name);
         let fd = match rustix::fs::openat(folder.as_fd(), last, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -72,7 +77,10 @@ pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>
             continue;
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        files.push(ProjectFile { name, bytes: read_whole(File::from(fd), size, MAX_FILE, &path)? });
+        files.push(ProjectFile {
+            name,
+            bytes: read_whole(File::from(fd), size, MAX_FILE, &path)?,
+        });
     }
     Ok((files, links))
 }
@@ -122,10 +130,16 @@ impl TrustStore {
         let root = real(root)?;
         let path = self.path(&root);
         let known = self.read(&path)?.filter(|record| record.root == root);
-        let mut record = known.unwrap_or_else(|| Record { root, files: BTreeMap::new() });
-        record.files.insert(file.name.to_owned(), BTreeMap::from([(file.hash(), said)]));
+        let mut record = known.unwrap_or_else(|| Record {
+            root,
+            files: BTreeMap::new(),
+        });
+        record
+            .files
+            .insert(file.name.to_owned(), BTreeMap::from([(file.hash(), said)]));
         crate::private::create_dir(&self.dir)?;
-        let text = serde_json::to_string_pretty(&record).map_err(|err| damaged(&path, &err.to_string()))?;
+        let text = serde_json::to_string_pretty(&record)
+            .map_err(|err| damaged(&path, &err.to_string()))?;
         write_whole(&path, text.as_bytes(), 0o600)
     }
 
@@ -150,8 +164,14 @@ impl TrustStore {
         let mut records = Vec::new();
         for entry in entries.take(MAX_LISTED).flatten() {
             let path = entry.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                records.extend(self.read(&path)?.filter(|record| self.path(&record.root) == path));
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
+                records.extend(
+                    self.read(&path)?
+                        .filter(|record| self.path(&record.root) == path),
+                );
             }
         }
         records.sort_unstable_by(|a, b| a.root.cmp(&b.root));
@@ -181,19 +201,25 @@ impl TrustStore {
             return Err(damaged(path, "others may write it"));
         }
         let bytes = read_whole(file, stat.size, MAX_RECORD, path)?;
-        serde_json::from_slice(&bytes).map(Some).map_err(|err| damaged(path, &err.to_string()))
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|err| damaged(path, &err.to_string()))
     }
 }
 
 /// The directory itself: a link to a trusted place is that place, and a place under another name is not it.
 fn real(root: &Path) -> Result<PathBuf, FileError> {
-    root.canonicalize().map_err(|err| crate::workspace::from_io(root, &err))
+    root.canonicalize()
+        .map_err(|err| crate::workspace::from_io(root, &err))
 }
 
 fn damaged(path: &Path, why: &str) -> FileError {
     FileError {
         kind: FileErrorKind::Io,
-        message: format!("the answers in {} cannot be used ({why}); remove the file and answer again", path.display()),
+        message: format!(
+            "the answers in {} cannot be used ({why}); remove the file and answer again",
+            path.display()
+        ),
     }
 }
 
@@ -252,10 +278,16 @@ mod tests {
         place.trust(&root);
         // The same bytes elsewhere, and in a repository below.
         assert_eq!(place.said(&place.project("b", "model = \"x\"\n")), None);
-        assert_eq!(place.said(&place.project("a/vendor/dep", "model = \"x\"\n")), None);
+        assert_eq!(
+            place.said(&place.project("a/vendor/dep", "model = \"x\"\n")),
+            None
+        );
         // A link to the trusted place is that place.
         symlink(&root, place.dir.path().join("link")).unwrap();
-        assert_eq!(place.said(&place.dir.path().join("link")), Some(Said::Trusted));
+        assert_eq!(
+            place.said(&place.dir.path().join("link")),
+            Some(Said::Trusted)
+        );
         let listed = place.store.list().unwrap();
         assert_eq!(listed.len(), 1);
         assert!(place.store.forget(&root).unwrap() && !place.store.forget(&root).unwrap());
@@ -270,10 +302,17 @@ mod tests {
         let hostile = place.dir.path().join("hostile");
         std::fs::create_dir(&hostile).unwrap();
         symlink(trusted.join(".windlass"), hostile.join(".windlass")).unwrap();
-        assert_eq!(project_files(&hostile).unwrap(), (vec![], vec![".windlass"]));
+        assert_eq!(
+            project_files(&hostile).unwrap(),
+            (vec![], vec![".windlass"])
+        );
         let other = place.dir.path().join("other");
         std::fs::create_dir_all(other.join(".windlass")).unwrap();
-        symlink(trusted.join(".windlass/config.toml"), other.join(".windlass/config.toml")).unwrap();
+        symlink(
+            trusted.join(".windlass/config.toml"),
+            other.join(".windlass/config.toml"),
+        )
+        .unwrap();
         std::fs::create_dir(other.join(".windlass/config.local.toml")).unwrap();
         let (files, links) = project_files(&other).unwrap();
         assert_eq!((files, links), (vec![], PROJECT_FILES.to_vec()));
@@ -284,9 +323,23 @@ mod tests {
         let place = Place::new();
         let root = place.project("a", "model = \"x\"\n");
         place.trust(&root);
-        let file = std::fs::read_dir(place.dir.path().join("data/trust")).unwrap().next().unwrap().unwrap().path();
+        let file = std::fs::read_dir(place.dir.path().join("data/trust"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(file.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            file.parent()
+                .unwrap()
+                .metadata()
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o700
+        );
         let (files, _) = project_files(&root).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
         assert!(place.store.said(&root, &files[0]).is_err());

@@ -64,35 +64,65 @@ impl Record {
             mode: stat.st_mode & 0o7777,
             inode: stat.st_ino,
             size: if folder { 0 } else { stat.st_size },
-            written: if folder { (0, 0) } else { time(stat.st_mtime, stat.st_mtime_nsec) },
-            changed: if folder { (0, 0) } else { time(stat.st_ctime, stat.st_ctime_nsec) },
+            written: if folder {
+                (0, 0)
+            } else {
+                time(stat.st_mtime, stat.st_mtime_nsec)
+            },
+            changed: if folder {
+                (0, 0)
+            } else {
+                time(stat.st_ctime, stat.st_ctime_nsec)
+            },
         }
     }
 
     /// Whether a file of the copy has the bytes of a file of the workspace, as far as records tell.
     fn is_copy_of(&self, other: &Self) -> bool {
-        (self.kind, self.mode, self.size, self.written) == (other.kind, other.mode, other.size, other.written)
+        (self.kind, self.mode, self.size, self.written)
+            == (other.kind, other.mode, other.size, other.written)
             && matches!(self.kind, FileType::RegularFile | FileType::Directory)
     }
 }
 
 impl WorkingCopy {
     /// Copies the workspace at `root` into a new folder in `parent`; `hidden` paths are not copied.
-    pub(crate) fn make(root: &Path, mut hidden: Vec<PathBuf>, parent: &Path) -> Result<Self, String> {
+    pub(crate) fn make(
+        root: &Path,
+        mut hidden: Vec<PathBuf>,
+        parent: &Path,
+    ) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let workspace = Root::open(root).map_err(|err| err.to_string())?;
         hidden.extend(copied::measure(&workspace)?);
         crate::private::remove_abandoned(parent, |folder| drop(remove_tree(folder)));
-        let folder = parent.join(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let folder = parent.join(format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         let tree = folder.join("tree");
         crate::private::create_dir(&tree).map_err(|err| err.message)?;
         // Canonical, because commands see this path.
-        let tree = tree.canonicalize().map_err(|err| format!("{}: {err}", tree.display()))?;
+        let tree = tree
+            .canonicalize()
+            .map_err(|err| format!("{}: {err}", tree.display()))?;
         let copy = Root::open(&tree).map_err(|err| err.to_string())?;
-        let made = Self { folder, tree, workspace, copy, state: Mutex::default() };
+        let made = Self {
+            folder,
+            tree,
+            workspace,
+            copy,
+            state: Mutex::default(),
+        };
         let before = records(&made.workspace)?;
         copied::copy(&made.workspace, &made.tree, &hidden)?;
-        *made.state() = State { hidden, workspace: before, copy: records(&made.copy)?, changed: BTreeSet::new() };
+        *made.state() = State {
+            hidden,
+            workspace: before,
+            copy: records(&made.copy)?,
+            changed: BTreeSet::new(),
+        };
         Ok(made)
     }
 
@@ -111,8 +141,9 @@ impl WorkingCopy {
         let now = records(&self.workspace)?;
         let mut paths = differences(&state.workspace, &now);
         // A credential that was put into the workspace since the copy was made.
-        let new =
-            paths.iter().filter(|path| !state.workspace.contains_key(*path) && is_credential(&path.to_string_lossy()));
+        let new = paths.iter().filter(|path| {
+            !state.workspace.contains_key(*path) && is_credential(&path.to_string_lossy())
+        });
         let new: Vec<PathBuf> = new.cloned().collect();
         state.hidden.extend(new);
         paths.extend(std::mem::take(&mut state.changed));
@@ -131,9 +162,15 @@ impl WorkingCopy {
             // The folder it was in is gone, and with it the path.
             return Ok(());
         };
-        let there = rustix::fs::statat(&to, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| Record::of(&stat));
+        let there = rustix::fs::statat(&to, name, AtFlags::SYMLINK_NOFOLLOW)
+            .ok()
+            .map(|stat| Record::of(&stat));
         let (Some(wanted), Ok((from, _))) = (wanted, parent_of(&self.workspace, path)) else {
-            return if there.is_some() { remove(to.as_fd(), name) } else { Ok(()) };
+            return if there.is_some() {
+                remove(to.as_fd(), name)
+            } else {
+                Ok(())
+            };
         };
         if there.is_some_and(|there| there.is_copy_of(wanted)) {
             return Ok(());
@@ -154,12 +191,16 @@ impl WorkingCopy {
         let mut state = self.state();
         let now = records(&self.copy)?;
         let upper = Root::open(upper).map_err(|err| err.to_string())?;
-        let changed: Vec<PathBuf> =
-            differences(&state.copy, &now).into_iter().filter(|path| !is_hidden(&state.hidden, path)).collect();
+        let changed: Vec<PathBuf> = differences(&state.copy, &now)
+            .into_iter()
+            .filter(|path| !is_hidden(&state.hidden, path))
+            .collect();
         let mut gone = BTreeSet::new();
         for path in &changed {
             let taken = self.take_path(&upper, path, &state.copy, &now);
-            let taken = taken.map_err(|err| format!("`{}` cannot be taken from the copy: {err}", path.display()))?;
+            let taken = taken.map_err(|err| {
+                format!("`{}` cannot be taken from the copy: {err}", path.display())
+            })?;
             gone.extend(taken);
         }
         state.copy = now;
@@ -179,7 +220,10 @@ impl WorkingCopy {
         let record = now.get(path);
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         if record.is_none()
-            && above.is_some_and(|above| now.get(above).is_none_or(|one| one.kind != FileType::Directory))
+            && above.is_some_and(|above| {
+                now.get(above)
+                    .is_none_or(|one| one.kind != FileType::Directory)
+            })
         {
             // The folder it was in is gone as a whole.
             return Ok(None);
@@ -190,7 +234,9 @@ impl WorkingCopy {
         }
         let to = make_parents(upper, path, before, now)?;
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-        let Some(record) = record else { return Ok(Some(path.to_owned())) };
+        let Some(record) = record else {
+            return Ok(Some(path.to_owned()));
+        };
         let (from, _) = parent_of(&self.copy, path)?;
         put(from.as_fd(), to.as_fd(), name, record).map(|()| None)
     }
@@ -207,11 +253,19 @@ fn records(root: &Root) -> Result<Records, String> {
     let mut records = Records::new();
     let mut open = vec![PathBuf::new()];
     while let Some(dir) = open.pop() {
-        let here = if dir.as_os_str().is_empty() { Path::new(".") } else { &dir };
+        let here = if dir.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &dir
+        };
         // What cannot be listed is not looked at; its own record is there.
-        let Ok((handle, entries)) = list_folder(root, here) else { continue };
+        let Ok((handle, entries)) = list_folder(root, here) else {
+            continue;
+        };
         for (name, _) in entries {
-            let Ok(stat) = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             let (path, record) = (dir.join(&name), Record::of(&stat));
             if record.kind == FileType::Directory {
                 open.push(path.clone());
@@ -227,30 +281,50 @@ fn records(root: &Root) -> Result<Records, String> {
 
 /// Paths whose records differ, sorted, so that parents come first.
 fn differences(before: &Records, now: &Records) -> BTreeSet<PathBuf> {
-    let changed = now.iter().filter(|(path, record)| before.get(*path) != Some(record)).map(|(path, _)| path);
+    let changed = now
+        .iter()
+        .filter(|(path, record)| before.get(*path) != Some(record))
+        .map(|(path, _)| path);
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     changed.chain(gone).cloned().collect()
 }
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 const NO_LINKS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// The directory that a path is in, and its name there.
 pub(crate) fn parent_of<'a>(root: &Root, path: &'a Path) -> std::io::Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((rustix::fs::openat2(root.handle(), above, FOLDER, Mode::empty(), NO_LINKS)?, name))
+    let above = path
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    Ok((
+        rustix::fs::openat2(root.handle(), above, FOLDER, Mode::empty(), NO_LINKS)?,
+        name,
+    ))
 }
 
 /// The directory in the upper tree that a path belongs into, made with the modes of the copy where it is missing.
-fn make_parents(upper: &Root, path: &Path, before: &Records, now: &Records) -> std::io::Result<OwnedFd> {
+fn make_parents(
+    upper: &Root,
+    path: &Path,
+    before: &Records,
+    now: &Records,
+) -> std::io::Result<OwnedFd> {
     let mut at = upper.handle().try_clone_to_owned()?;
     let mut above = PathBuf::new();
     for name in path.parent().unwrap_or(Path::new("")).iter() {
         above.push(name);
         at = match rustix::fs::openat(&at, name, FOLDER, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => {
-                let mode = now.get(&above).or(before.get(&above)).map_or(0o755, |record| record.mode);
+                let mode = now
+                    .get(&above)
+                    .or(before.get(&above))
+                    .map_or(0o755, |record| record.mode);
                 rustix::fs::mkdirat(&at, name, Mode::RWXU)?;
                 let made = rustix::fs::openat(&at, name, FOLDER, Mode::empty())?;
                 rustix::fs::fchmod(&made, Mode::from_raw_mode(mode | 0o700))?;
@@ -263,7 +337,12 @@ fn make_parents(upper: &Root, path: &Path, before: &Records, now: &Records) -> s
 }
 
 /// Puts what is at a name of one directory into another one, where there may be nothing but a directory.
-fn put(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, record: &Record) -> std::io::Result<()> {
+fn put(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    name: &OsStr,
+    record: &Record,
+) -> std::io::Result<()> {
     match record.kind {
         FileType::Directory => {
             match rustix::fs::mkdirat(to, name, Mode::RWXU) {
@@ -272,21 +351,28 @@ fn put(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, record: &Record) 
             }
             // By a handle: a command could put a symlink in its place. Closed to its owner, nothing could be put into it.
             let folder = rustix::fs::openat(to, name, FOLDER, Mode::empty())?;
-            Ok(rustix::fs::fchmod(folder, Mode::from_raw_mode(record.mode | 0o700))?)
+            Ok(rustix::fs::fchmod(
+                folder,
+                Mode::from_raw_mode(record.mode | 0o700),
+            )?)
         }
         FileType::RegularFile => copy_file(from, to, name, &mut true).map(drop),
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(from, name, Vec::new())?;
             Ok(rustix::fs::symlinkat(target.as_c_str(), to, name)?)
         }
-        kind @ (FileType::Fifo | FileType::Socket) => Ok(rustix::fs::mknodat(to, name, kind, Mode::RUSR, 0)?),
+        kind @ (FileType::Fifo | FileType::Socket) => {
+            Ok(rustix::fs::mknodat(to, name, kind, Mode::RUSR, 0)?)
+        }
         _ => Ok(()),
     }
 }
 
 /// Removes what is at a name, itself and everything in it.
 pub(crate) fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> std::io::Result<()> {
-    let place = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    let place = Path::new("/proc/self/fd")
+        .join(dir.as_raw_fd().to_string())
+        .join(name);
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => std::fs::remove_dir_all(place),
         Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -314,12 +400,23 @@ mod tests {
             for folder in ["ws/src/deep", "copies"] {
                 fs::create_dir_all(base.join(folder)).unwrap();
             }
-            for (path, text) in [("ws/a", "a"), ("ws/src/b", "b"), ("ws/src/deep/c", "c"), ("ws/.env", "KEY=planted")] {
+            for (path, text) in [
+                ("ws/a", "a"),
+                ("ws/src/b", "b"),
+                ("ws/src/deep/c", "c"),
+                ("ws/.env", "KEY=planted"),
+            ] {
                 fs::write(base.join(path), text).unwrap();
             }
             symlink("a", base.join("ws/link")).unwrap();
-            let copy = WorkingCopy::make(&base.join("ws"), vec![".env".into()], &base.join("copies")).unwrap();
-            Self { _dir: dir, base, copy }
+            let copy =
+                WorkingCopy::make(&base.join("ws"), vec![".env".into()], &base.join("copies"))
+                    .unwrap();
+            Self {
+                _dir: dir,
+                base,
+                copy,
+            }
         }
 
         fn upper(&self) -> PathBuf {
@@ -338,7 +435,11 @@ mod tests {
         assert!(fs::read(&blank).is_err());
         fs::remove_file(&blank).unwrap();
         fs::write(&blank, "mine").unwrap();
-        assert_eq!(lab.copy.take(&lab.upper()).unwrap(), None, "what stands for a hidden file is not taken");
+        assert_eq!(
+            lab.copy.take(&lab.upper()).unwrap(),
+            None,
+            "what stands for a hidden file is not taken"
+        );
     }
 
     #[test]
@@ -353,7 +454,12 @@ mod tests {
         fs::create_dir_all(tree.join("link/x")).unwrap();
         let upper = lab.upper();
         let gone = lab.copy.take(&upper).unwrap().unwrap();
-        assert_eq!(gone.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>(), ["a", "src/deep"]);
+        assert_eq!(
+            gone.iter()
+                .map(|path| path.to_str().unwrap())
+                .collect::<Vec<_>>(),
+            ["a", "src/deep"]
+        );
         assert_eq!(fs::read_to_string(upper.join("src/b")).unwrap(), "B");
         assert_eq!(fs::read_to_string(upper.join("new")).unwrap(), "n");
         assert!(upper.join("link/x").is_dir());
@@ -378,12 +484,26 @@ mod tests {
         fs::write(ws.join(".env"), "KEY=other").unwrap();
         fs::write(ws.join("id_rsa"), "planted").unwrap();
         lab.copy.update().unwrap();
-        assert!(!tree.join("id_rsa").exists(), "a credential that came later is not copied either");
+        assert!(
+            !tree.join("id_rsa").exists(),
+            "a credential that came later is not copied either"
+        );
         assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "changed");
         assert_eq!(fs::read_to_string(tree.join("src")).unwrap(), "now a file");
-        assert_eq!(fs::metadata(tree.join("dir/x")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(
+            fs::metadata(tree.join("dir/x"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o755
+        );
         assert!(fs::read(tree.join(".env")).is_err());
-        assert_eq!(lab.copy.take(&lab.upper()).unwrap(), None, "an update is no change of a command");
+        assert_eq!(
+            lab.copy.take(&lab.upper()).unwrap(),
+            None,
+            "an update is no change of a command"
+        );
     }
 
     #[test]

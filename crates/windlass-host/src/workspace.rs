@@ -18,11 +18,14 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing, Resolved,
+    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
+    Listing, Resolved,
 };
 
 pub use self::discover::{OpenError, discover};
-pub(crate) use self::error::{bad_path, from_errno, from_io, kind_of, outside, too_large, wrong_kind};
+pub(crate) use self::error::{
+    bad_path, from_errno, from_io, kind_of, outside, too_large, wrong_kind,
+};
 pub use self::outside::OutsideReads;
 pub(crate) use self::write::{copy_attributes, is_draft, write_whole};
 
@@ -57,18 +60,32 @@ impl Root {
     /// A tree that stands for the directory at this path: what the path shows to others is something else.
     pub(crate) fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
         let (kernel, swept) = (KernelLookup::default(), write::Swept::default());
-        Self { dir, path, alias: None, kernel, swept, private: false }
+        Self {
+            dir,
+            path,
+            alias: None,
+            kernel,
+            swept,
+            private: false,
+        }
     }
 
     /// The same, with paths below `alias` taken for paths below the root.
     pub(crate) fn also_at(self, alias: PathBuf) -> Self {
-        Self { alias: Some(alias), ..self }
+        Self {
+            alias: Some(alias),
+            ..self
+        }
     }
 
     /// Opens a directory that somebody writes who is not trusted: no link in it is followed at its end, and what we make
     /// there is for its owner alone.
     pub(crate) fn open_private(path: &Path) -> Result<Self, OpenError> {
-        Ok(Self { kernel: KernelLookup::without_links(), private: true, ..Self::open(path)? })
+        Ok(Self {
+            kernel: KernelLookup::without_links(),
+            private: true,
+            ..Self::open(path)?
+        })
     }
 
     /// Opens a directory as a workspace. `unfit` are directories that hold far more than a project, such as
@@ -98,7 +115,10 @@ impl Root {
     /// writer must not hang the caller.
     pub(crate) fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        regular(beneath::open(self.handle(), path, flags, &self.kernel)?, path)
+        regular(
+            beneath::open(self.handle(), path, flags, &self.kernel)?,
+            path,
+        )
     }
 
     /// Turns what was given into a path relative to the root. Only text is looked at: the answer may still
@@ -108,7 +128,10 @@ impl Root {
         if !path.is_absolute() {
             return Ok(path.to_owned());
         }
-        let alias = self.alias.as_ref().and_then(|alias| path.strip_prefix(alias).ok());
+        let alias = self
+            .alias
+            .as_ref()
+            .and_then(|alias| path.strip_prefix(alias).ok());
         match path.strip_prefix(&self.path).ok().or(alias) {
             Some(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
             Some(inside) => Ok(inside.to_owned()),
@@ -126,7 +149,11 @@ impl Root {
         if path.components().next() == Some(Component::ParentDir) {
             return Err(outside(path));
         }
-        let last = if self.kernel.no_links() { LastLink::Keep } else { last };
+        let last = if self.kernel.no_links() {
+            LastLink::Keep
+        } else {
+            last
+        };
         locate(self.handle(), path, last, Reach::Beneath)
     }
 
@@ -134,7 +161,8 @@ impl Root {
     fn resolve_outside(&self, given: &str) -> Result<Resolved, FileError> {
         let path = self.path.join(usable(given)?);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| from_errno(&path, errno))?;
+        let top = rustix::fs::open("/", flags, Mode::empty())
+            .map_err(|errno| from_errno(&path, errno))?;
         let spot = locate(top.as_fd(), &path, LastLink::Follow, Reach::Anywhere)?;
         let real = Path::new("/").join(spot.real_path());
         let (path, inside) = match real.strip_prefix(&self.path) {
@@ -142,7 +170,11 @@ impl Root {
             Ok(inside) => (inside, true),
             Err(_) => (real.as_path(), false),
         };
-        Ok(Resolved { path: path.to_string_lossy().into_owned(), inside, kind: spot.kind })
+        Ok(Resolved {
+            path: path.to_string_lossy().into_owned(),
+            inside,
+            kind: spot.kind,
+        })
     }
 }
 
@@ -152,11 +184,17 @@ impl Files for Root {
     }
 
     fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
-        let beneath = self.relative(path).and_then(|path| self.locate(&path, LastLink::Follow));
+        let beneath = self
+            .relative(path)
+            .and_then(|path| self.locate(&path, LastLink::Follow));
         match beneath {
             Ok(spot) => {
                 let path = spot.real_path().to_string_lossy().into_owned();
-                Ok(Resolved { path, inside: true, kind: spot.kind })
+                Ok(Resolved {
+                    path,
+                    inside: true,
+                    kind: spot.kind,
+                })
             }
             Err(err) if err.kind == FileErrorKind::Outside => self.resolve_outside(path),
             Err(err) => Err(err),
@@ -182,10 +220,13 @@ impl Files for Root {
             return Err(from_errno(&path, Errno::NOENT));
         }
         let stat = match &spot.name {
-            Some(name) => rustix::fs::statat(spot.parent(self.handle()), name, AtFlags::SYMLINK_NOFOLLOW),
+            Some(name) => {
+                rustix::fs::statat(spot.parent(self.handle()), name, AtFlags::SYMLINK_NOFOLLOW)
+            }
             None => rustix::fs::fstat(&self.dir),
         };
-        stat.map(|stat| stat_of(&stat)).map_err(|errno| from_errno(&path, errno))
+        stat.map(|stat| stat_of(&stat))
+            .map_err(|errno| from_errno(&path, errno))
     }
 
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
@@ -221,11 +262,17 @@ impl Files for Root {
         names.truncate(max);
         let entries = names.into_iter().map(|(name, file_type)| {
             // The directory may be changing: a name that is gone again keeps the kind it was listed with.
-            let stat = rustix::fs::statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat_of(&stat));
+            let stat = rustix::fs::statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW)
+                .ok()
+                .map(|stat| stat_of(&stat));
             let (kind, size) = stat.map_or((kind_of(file_type), 0), |stat| (stat.kind, stat.size));
             (name.to_string_lossy().into_owned(), kind, size)
         });
-        Ok(Listing { entries: entries.collect(), more, kept_back: false })
+        Ok(Listing {
+            entries: entries.collect(),
+            more,
+            kept_back: false,
+        })
     }
 
     fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
@@ -241,13 +288,15 @@ impl Files for Root {
 /// whose paths come from the person and not from a model.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
+    let fd =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
     regular(fd, path)
 }
 
 /// The same for a file of our own, where a link in its place is not followed.
 pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileError> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(fd) => regular(fd, path),
         Err(Errno::LOOP) => Err(wrong_kind(path, FileKind::Link, FileKind::File)),
@@ -269,12 +318,18 @@ pub fn open_file(path: &Path) -> Result<File, FileError> {
 /// Creates a file that a person named, or empties the one that is there; a new one is for its owner alone.
 pub fn create_file(path: &Path) -> Result<File, FileError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| from_errno(path, errno))?;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| from_errno(path, errno))?;
     Ok(File::from(fd))
 }
 
 /// Reads a file that was opened already, of at most `max` bytes.
-pub(crate) fn read_whole(file: File, size: u64, max: u64, path: &Path) -> Result<Vec<u8>, FileError> {
+pub(crate) fn read_whole(
+    file: File,
+    size: u64,
+    max: u64,
+    path: &Path,
+) -> Result<Vec<u8>, FileError> {
     if size > max {
         return Err(too_large(path, size, max));
     }
@@ -289,7 +344,12 @@ pub(crate) fn read_whole(file: File, size: u64, max: u64, path: &Path) -> Result
 }
 
 /// Reads `len` bytes at `offset`, or what there is; the size bounds the buffer, however much is asked for.
-pub(crate) fn read_range(file: &File, size: u64, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_range(
+    file: &File,
+    size: u64,
+    offset: u64,
+    len: u64,
+) -> std::io::Result<Vec<u8>> {
     let len = len.min(size.saturating_sub(offset));
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
     let mut filled = 0;
@@ -328,7 +388,11 @@ fn regular(fd: OwnedFd, path: &Path) -> Result<(File, FileStat), FileError> {
 }
 
 fn stat_of(stat: &rustix::fs::Stat) -> FileStat {
-    FileStat { kind: kind_of_stat(stat), size: u64::try_from(stat.st_size).unwrap_or(0), mode: stat.st_mode & 0o7777 }
+    FileStat {
+        kind: kind_of_stat(stat),
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mode: stat.st_mode & 0o7777,
+    }
 }
 
 #[cfg(test)]

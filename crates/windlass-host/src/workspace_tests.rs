@@ -20,9 +20,12 @@ fn fixture() -> Fixture {
     for folder in ["ws/src/deep", "ws/.git", "outside"] {
         std::fs::create_dir_all(dir.path().join(folder)).unwrap();
     }
-    for (file, text) in
-        [("ws/a.txt", "inside"), ("ws/src/lib.rs", "lib"), ("ws/.git/config", "cfg"), ("outside/secret", "top secret")]
-    {
+    for (file, text) in [
+        ("ws/a.txt", "inside"),
+        ("ws/src/lib.rs", "lib"),
+        ("ws/.git/config", "cfg"),
+        ("outside/secret", "top secret"),
+    ] {
         std::fs::write(dir.path().join(file), text).unwrap();
     }
     for (target, link) in [
@@ -52,7 +55,10 @@ impl Fixture {
         let outside = self.dir.path().join("outside");
         let names: Vec<_> = std::fs::read_dir(&outside).unwrap().collect();
         assert_eq!(names.len(), 1);
-        assert_eq!(std::fs::read(outside.join("secret")).unwrap(), b"top secret");
+        assert_eq!(
+            std::fs::read(outside.join("secret")).unwrap(),
+            b"top secret"
+        );
     }
 }
 
@@ -127,8 +133,14 @@ fn reading_stays_beneath_the_root_however_the_path_is_spelled() {
 fn pipes_devices_and_sockets_are_refused_at_once() {
     let mut f = fixture();
     let ws = f.root.root().to_owned();
-    rustix::fs::mknodat(rustix::fs::CWD, ws.join("pipe"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        ws.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(ws.join("socket")).unwrap();
     check_read(&mut f, "pipe", "wrong kind");
     check_read(&mut f, "socket", "wrong kind");
@@ -174,7 +186,11 @@ fn a_path_is_judged_by_where_it_really_goes() {
     check_resolve(&f, "dangling", Ok(("src/new.rs", None)));
     check_resolve(&f, "dirlink", Ok(("src", Some(FileKind::Directory))));
     check_resolve(&f, "src/..", Ok((".", Some(FileKind::Directory))));
-    check_resolve(&f, "src/deep/.", Ok(("src/deep", Some(FileKind::Directory))));
+    check_resolve(
+        &f,
+        "src/deep/.",
+        Ok(("src/deep", Some(FileKind::Directory))),
+    );
     check_resolve(&f, "no/such/place", Ok(("no/such/place", None)));
     check_resolve(&f, "no/../a.txt", Err("not found"));
     check_resolve(&f, "a.txt/x", Err("wrong kind"));
@@ -194,7 +210,11 @@ fn a_path_that_leads_out_is_told_as_where_it_leads() {
     ] {
         let found = f.root.resolve(path).unwrap();
         let expect = outside.join(below).to_string_lossy().into_owned();
-        assert_eq!((found.path, found.inside, found.kind), (expect, false, kind), "{path}");
+        assert_eq!(
+            (found.path, found.inside, found.kind),
+            (expect, false, kind),
+            "{path}"
+        );
     }
     let found = f.root.resolve("/etc/../etc/passwd").unwrap();
     assert_eq!((found.path.as_str(), found.inside), ("/etc/passwd", false));
@@ -231,7 +251,10 @@ fn a_write_that_would_leave_the_workspace_changes_nothing() {
         let err = f.root.write(path, b"evil").unwrap_err();
         assert_eq!(variant(&err), "outside", "{path}");
     }
-    assert_eq!(variant(&f.root.remove("out/secret").unwrap_err()), "outside");
+    assert_eq!(
+        variant(&f.root.remove("out/secret").unwrap_err()),
+        "outside"
+    );
     let err = f.root.rename("a.txt", "out/a.txt", true).unwrap_err();
     assert_eq!(variant(&err), "outside");
     f.outside_is_untouched();
@@ -242,8 +265,14 @@ fn parents_are_made_and_no_draft_is_left_behind() {
     let f = fixture();
     f.root.write("x/y/z.txt", b"1").unwrap();
     f.root.write("x/y/z.txt", b"2").unwrap();
-    assert_eq!(variant(&f.root.write("a.txt/x", b"1").unwrap_err()), "wrong kind");
-    assert_eq!(variant(&f.root.write("x/y", b"1").unwrap_err()), "wrong kind");
+    assert_eq!(
+        variant(&f.root.write("a.txt/x", b"1").unwrap_err()),
+        "wrong kind"
+    );
+    assert_eq!(
+        variant(&f.root.write("x/y", b"1").unwrap_err()),
+        "wrong kind"
+    );
     let names = f.root.list("x/y", 10).unwrap().entries;
     assert_eq!(names, [("z.txt".to_owned(), FileKind::File, 1)]);
 }
@@ -253,13 +282,20 @@ fn a_draft_of_a_dead_process_goes_with_the_next_write_beside_it() {
     let f = fixture();
     // No process has the largest number; the other one is this process, and the third is no draft.
     let ours = format!("x/.windlass-{:08x}00000000.tmp", std::process::id());
-    for name in ["x/.windlass-7fffffff00000000.tmp", ours.as_str(), "x/.windlass-7fffffff.tmp"] {
+    for name in [
+        "x/.windlass-7fffffff00000000.tmp",
+        ours.as_str(),
+        "x/.windlass-7fffffff.tmp",
+    ] {
         std::fs::create_dir_all(f.root.root().join("x")).unwrap();
         std::fs::write(f.root.root().join(name), "").unwrap();
     }
     f.root.write("x/a.txt", b"1").unwrap();
     let left = |name: &str| f.root.root().join(name).exists();
-    assert!(!left("x/.windlass-7fffffff00000000.tmp"), "nobody will ever rename it");
+    assert!(
+        !left("x/.windlass-7fffffff00000000.tmp"),
+        "nobody will ever rename it"
+    );
     assert!(left(&ours) && left("x/.windlass-7fffffff.tmp") && left("x/a.txt"));
 }
 
@@ -300,7 +336,11 @@ fn removing_and_moving_work_on_the_link_itself() {
 fn a_listing_is_sorted_and_bounded_and_follows_no_link() {
     let f = fixture();
     let listing = f.root.list(".", 4).unwrap();
-    let names: Vec<_> = listing.entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
+    let names: Vec<_> = listing
+        .entries
+        .iter()
+        .map(|(name, kind, _)| (name.as_str(), *kind))
+        .collect();
     assert_eq!(
         names,
         [
@@ -334,7 +374,13 @@ fn a_directory_swapped_for_a_link_during_the_lookup_never_leads_out() {
                 while !stop.load(Ordering::Relaxed) {
                     let (a, b) = (ws.join("swap"), ws.join("evil"));
                     let cwd = rustix::fs::CWD;
-                    let _ = rustix::fs::renameat_with(cwd, &a, cwd, &b, rustix::fs::RenameFlags::EXCHANGE);
+                    let _ = rustix::fs::renameat_with(
+                        cwd,
+                        &a,
+                        cwd,
+                        &b,
+                        rustix::fs::RenameFlags::EXCHANGE,
+                    );
                 }
             });
             for round in 0..300 {
@@ -386,8 +432,14 @@ fn the_root_is_the_git_top_level_or_the_directory_itself() {
     std::fs::create_dir(home.join(".git")).unwrap();
     let plain = home.join("plain");
     std::fs::create_dir(&plain).unwrap();
-    assert_eq!(discover(&plain, std::slice::from_ref(&home)).unwrap(), plain);
-    assert!(matches!(discover(&home.join("nope"), &[]), Err(OpenError::Missing(_))));
+    assert_eq!(
+        discover(&plain, std::slice::from_ref(&home)).unwrap(),
+        plain
+    );
+    assert!(matches!(
+        discover(&home.join("nope"), &[]),
+        Err(OpenError::Missing(_))
+    ));
 }
 
 #[test]
@@ -449,10 +501,16 @@ fn a_rewrite_keeps_mode_and_attributes() {
     // Not every file system has attributes.
     let has = rustix::fs::setxattr(&file, "user.note", b"kept", flags).is_ok();
     f.root.write("a.txt", b"new").unwrap();
-    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o751);
+    assert_eq!(
+        file.metadata().unwrap().permissions().mode() & 0o7777,
+        0o751
+    );
     let mut value = [0; 9];
     let read = rustix::fs::getxattr(&file, "user.note", &mut value);
-    assert_eq!(read.map(|len| value[..len].to_vec()).ok(), has.then(|| b"kept".to_vec()));
+    assert_eq!(
+        read.map(|len| value[..len].to_vec()).ok(),
+        has.then(|| b"kept".to_vec())
+    );
 }
 
 /// A disk that is full leaves the old bytes, no half file and no draft. The limit on the size of a file stands in for
@@ -470,7 +528,11 @@ fn a_full_disk_keeps_the_old_content() {
             .env("WINDLASS_TEST_FULL", "1")
             .output()
             .unwrap();
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        assert!(
+            run.status.success(),
+            "{}",
+            String::from_utf8_lossy(&run.stdout)
+        );
         return;
     }
     let f = fixture();
@@ -478,7 +540,10 @@ fn a_full_disk_keeps_the_old_content() {
     for path in ["a.txt", "brand-new.txt"] {
         assert!(f.root.write(path, &vec![b'x'; 1 << 20]).is_err());
     }
-    assert_eq!(std::fs::read(f.root.root().join("a.txt")).unwrap(), b"inside");
+    assert_eq!(
+        std::fs::read(f.root.root().join("a.txt")).unwrap(),
+        b"inside"
+    );
     assert_eq!(std::fs::read_dir(f.root.root()).unwrap().count(), before);
     f.root.write("a.txt", b"fits").unwrap();
 }
@@ -508,14 +573,23 @@ fn two_thousand_swaps_never_lead_out() {
         if !by_kernel {
             root.kernel = KernelLookup::absent();
         }
-        let (done, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (done, swaps) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU32::new(0)),
+        );
         let swapper = std::thread::spawn({
             let (done, swaps, work) = (done.clone(), swaps.clone(), work.clone());
             move || {
                 while !done.load(Ordering::Relaxed) {
                     for (a, b) in [("d", "d-link"), ("g.txt", "g-link")] {
                         // A write may have put a new file in the place of the link; then there is nothing to swap.
-                        let _ = renameat_with(CWD, work.join(a), CWD, work.join(b), RenameFlags::EXCHANGE);
+                        let _ = renameat_with(
+                            CWD,
+                            work.join(a),
+                            CWD,
+                            work.join(b),
+                            RenameFlags::EXCHANGE,
+                        );
                     }
                     swaps.fetch_add(1, Ordering::Relaxed);
                 }
@@ -537,7 +611,10 @@ fn two_thousand_swaps_never_lead_out() {
         done.store(true, Ordering::Relaxed);
         swapper.join().unwrap();
         assert_eq!(std::fs::read(out.join("f.txt")).unwrap(), b"original");
-        let left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = std::fs::read_dir(&out)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(left, ["f.txt"]);
     }
 }

@@ -50,7 +50,9 @@ pub(crate) fn talk(
     talk: impl FnOnce(ChildStdin, &mut ChildStdout) -> Result<(), String> + Send,
 ) -> Result<Child, String> {
     go(command, Stdio::piped(), watch, |input, out| {
-        let (Some(input), Some(mut out)) = (input, out) else { return Err("it has no streams".to_owned()) };
+        let (Some(input), Some(mut out)) = (input, out) else {
+            return Err("it has no streams".to_owned());
+        };
         talk(input, &mut out)?;
         Ok(all_of(Some(out)))
     })
@@ -62,10 +64,16 @@ fn go(
     watch: &Watch<'_>,
     hear: impl FnOnce(Option<ChildStdin>, Option<ChildStdout>) -> Result<String, String> + Send,
 ) -> Result<Child, String> {
-    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     let program = command.get_program().to_string_lossy().into_owned();
     let began = Instant::now();
-    let mut child = command.spawn().map_err(|err| format!("{program} cannot be started: {err}"))?;
+    let mut child = command
+        .spawn()
+        .map_err(|err| format!("{program} cannot be started: {err}"))?;
     let pid = child.id() as i32;
     let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
@@ -93,10 +101,13 @@ fn go(
         ran.stopped_in = ran.interrupted.map(|(at, _)| at.elapsed());
         ran.code = status.and_then(|status| status.code()).unwrap_or(-1);
         ran.err = err.join().unwrap_or_default();
-        ran.out = out.join().unwrap_or_else(|_| Err("the talk broke off".to_owned())).map_err(|why| {
-            let said: String = ran.err.chars().take(800).collect();
-            format!("{program}: {why}; it said: {said}")
-        })?;
+        ran.out = out
+            .join()
+            .unwrap_or_else(|_| Err("the talk broke off".to_owned()))
+            .map_err(|why| {
+                let said: String = ran.err.chars().take(800).collect();
+                format!("{program}: {why}; it said: {said}")
+            })?;
         Ok(ran)
     })
 }
@@ -114,14 +125,18 @@ fn all_of(pipe: Option<impl Read>) -> String {
 fn peak_memory(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// Processes that name a text in their arguments, environment or folder, each with its arguments; not this one.
 pub(crate) fn processes_with(text: &str) -> Vec<String> {
     let own = std::process::id();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).filter(|pid| *pid != own);
+    let pids = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != own);
     pids.filter_map(|pid| {
         let bytes = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let words = bytes("cmdline");
@@ -129,7 +144,12 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
         let named = contains(&words, text)
             || contains(&bytes("environ"), text)
             || contains(folder.to_string_lossy().as_bytes(), text);
-        named.then(|| format!("{pid} {}", String::from_utf8_lossy(&words).replace('\0', " ").trim()))
+        named.then(|| {
+            format!(
+                "{pid} {}",
+                String::from_utf8_lossy(&words).replace('\0', " ").trim()
+            )
+        })
     })
     .collect()
 }
@@ -138,7 +158,10 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
 pub(crate) fn end_those_of(text: &str, name: &str) {
     for line in processes_with(text) {
         let (pid, words) = line.split_once(' ').unwrap_or((&line, ""));
-        let is_it = words.split(' ').take(FIRST_WORDS).any(|word| word.contains(name));
+        let is_it = words
+            .split(' ')
+            .take(FIRST_WORDS)
+            .any(|word| word.contains(name));
         if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw).filter(|_| is_it) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -147,5 +170,7 @@ pub(crate) fn end_those_of(text: &str, name: &str) {
 
 /// Whether bytes hold a text.
 pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
-    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    bytes
+        .windows(text.len())
+        .any(|window| window == text.as_bytes())
 }

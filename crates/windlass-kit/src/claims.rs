@@ -86,20 +86,28 @@ pub(crate) fn shown(cell: Option<&Cell>) -> Shown {
 
 /// The lines of `windlass runtimes --json`.
 pub(crate) fn read(text: &str) -> Vec<Claims> {
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["name"].is_string()).map(|line| of(&line)).collect()
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines
+        .filter(|line| line["name"].is_string())
+        .map(|line| of(&line))
+        .collect()
 }
 
 fn of(line: &Value) -> Claims {
     let word = |name: &str| line[name].as_str().map(str::to_owned);
-    let words = ["capabilities", "features"].iter().flat_map(|list| line[*list].as_array().into_iter().flatten());
+    let words = ["capabilities", "features"]
+        .iter()
+        .flat_map(|list| line[*list].as_array().into_iter().flatten());
     // Keys and models are the kit's matter; whether the program is there is the machine's.
     let found = line["found"].as_bool().unwrap_or(!line["found"].is_null());
     Claims {
         name: word("name").unwrap_or_default(),
         version: word("version"),
         words: words.filter_map(Value::as_str).map(str::to_owned).collect(),
-        missing: (!found).then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),
+        missing: (!found)
+            .then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),
     }
 }
 
@@ -110,9 +118,15 @@ mod tests {
 
     #[test]
     fn what_shows_a_claim_is_a_scenario() {
-        let by = CAPABILITIES.iter().chain(FEATURES).filter_map(|shows| shows.by);
+        let by = CAPABILITIES
+            .iter()
+            .chain(FEATURES)
+            .filter_map(|shows| shows.by);
         for name in by {
-            assert!(SCENARIOS.iter().any(|scenario| scenario.name == name), "{name}");
+            assert!(
+                SCENARIOS.iter().any(|scenario| scenario.name == name),
+                "{name}"
+            );
         }
     }
 
@@ -133,7 +147,10 @@ no json
         let claims = read(text);
         assert_eq!(claims.len(), 2);
         assert_eq!(claims[0].words, ["shell", "resume"]);
-        assert_eq!((claims[0].version.as_deref(), claims[0].missing.as_deref()), (Some("1.2"), None));
+        assert_eq!(
+            (claims[0].version.as_deref(), claims[0].missing.as_deref()),
+            (Some("1.2"), None)
+        );
         assert_eq!(claims[1].missing.as_deref(), Some("no Python 3.10 to 3.12"));
     }
 }

@@ -110,7 +110,11 @@ const NATIVE: Facts = Facts {
 };
 
 /// A program that can do everything; others differ from it.
-const AGENT: Facts = Facts { foreign: true, lacks: &[], ..NATIVE };
+const AGENT: Facts = Facts {
+    foreign: true,
+    lacks: &[],
+    ..NATIVE
+};
 
 /// Why a program that is started for one prompt has no calls to judge.
 const ONE_SHOT: &str = "a one-shot program has no way to ask before a call; the sandbox holds it";
@@ -119,18 +123,32 @@ const ONE_SHOT: &str = "a one-shot program has no way to ask before a call; the 
 const OWN_SERVERS: &str = "a one-shot program is given no MCP servers; it may have its own";
 
 /// An agent of an SDK has the tools that it is built with.
-const NO_SERVERS: Lacks = &[(&[Need::Mcp], "an SDK's agent gets its tools from us alone, and no MCP servers")];
+const NO_SERVERS: Lacks = &[(
+    &[Need::Mcp],
+    "an SDK's agent gets its tools from us alone, and no MCP servers",
+)];
 
 /// Any agent that speaks ACP, by its command or of the settings. Not every one lets its model be chosen.
-pub(crate) const ANY_ACP: Facts = Facts { name: "acp", model: None, bare: Bare::Acp, ..AGENT };
+pub(crate) const ANY_ACP: Facts = Facts {
+    name: "acp",
+    model: None,
+    bare: Bare::Acp,
+    ..AGENT
+};
 
 /// The kit's own.
-pub(crate) const FIXTURE: Facts =
-    Facts { lacks: &[(&[Need::Mcp], "the kit's own agent uses no MCP servers")], ..ANY_ACP };
+pub(crate) const FIXTURE: Facts = Facts {
+    lacks: &[(&[Need::Mcp], "the kit's own agent uses no MCP servers")],
+    ..ANY_ACP
+};
 
 /// Any program of the settings that does one prompt, tells of its calls and goes on with a conversation.
-pub(crate) const CLI_THAT_TELLS: Facts =
-    Facts { name: "cli", model: None, lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Mcp], OWN_SERVERS)], ..AGENT };
+pub(crate) const CLI_THAT_TELLS: Facts = Facts {
+    name: "cli",
+    model: None,
+    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Mcp], OWN_SERVERS)],
+    ..AGENT
+};
 
 /// One that only prints its answer.
 pub(crate) const ANY_CLI: Facts = Facts {
@@ -151,7 +169,16 @@ pub(crate) const FACTS: &[Facts] = &[
         works: Works::Patch,
         lacks: &[
             (&[Need::Words], "its answer is a patch"),
-            (&[Need::Tools, Need::Commands, Need::Approval, Need::Memory, Need::Mcp], "it gives the model no tools"),
+            (
+                &[
+                    Need::Tools,
+                    Need::Commands,
+                    Need::Approval,
+                    Need::Memory,
+                    Need::Mcp,
+                ],
+                "it gives the model no tools",
+            ),
             (&[Need::Steps], "it asks its model once"),
             (&[Need::Program], "the engine itself is the agent"),
         ],
@@ -162,30 +189,69 @@ pub(crate) const FACTS: &[Facts] = &[
         works: Works::Words,
         lacks: &[
             (&[Need::Changes, Need::Deletes], "it changes no files"),
-            (&[Need::Tools, Need::Commands, Need::Approval, Need::Memory, Need::Mcp], "it gives the model no tools"),
+            (
+                &[
+                    Need::Tools,
+                    Need::Commands,
+                    Need::Approval,
+                    Need::Memory,
+                    Need::Mcp,
+                ],
+                "it gives the model no tools",
+            ),
             (&[Need::Steps], "it asks its model once"),
             (&[Need::Program], "the engine itself is the agent"),
         ],
         ..NATIVE
     },
-    Facts { name: "claude-code", bare: Bare::ClaudeCode, ..AGENT },
-    Facts { name: "codex", model: OPENAI, bare: Bare::Codex, ..AGENT },
-    Facts { name: "opencode", bare: Bare::Acp, ..AGENT },
+    Facts {
+        name: "claude-code",
+        bare: Bare::ClaudeCode,
+        ..AGENT
+    },
+    Facts {
+        name: "codex",
+        model: OPENAI,
+        bare: Bare::Codex,
+        ..AGENT
+    },
+    Facts {
+        name: "opencode",
+        bare: Bare::Acp,
+        ..AGENT
+    },
     Facts {
         name: "gemini-cli",
         model: GEMINI,
-        lacks: &[(&[Need::Mcp], "Gemini CLI connects to no server in a folder that it does not trust")],
+        lacks: &[(
+            &[Need::Mcp],
+            "Gemini CLI connects to no server in a folder that it does not trust",
+        )],
         ..AGENT
     },
     Facts {
         name: "qwen-code",
         model: OPENAI_CHAT,
-        lacks: &[(&[Need::Mcp], "Qwen Code connects to no server in a folder that it does not trust")],
+        lacks: &[(
+            &[Need::Mcp],
+            "Qwen Code connects to no server in a folder that it does not trust",
+        )],
         ..AGENT
     },
-    Facts { name: "goose", ..AGENT },
-    Facts { name: "claude-agent-acp", ..AGENT },
-    Facts { name: "codex-acp", model: OPENAI, removes_by_command: true, ..AGENT },
+    Facts {
+        name: "goose",
+        ..AGENT
+    },
+    Facts {
+        name: "claude-agent-acp",
+        ..AGENT
+    },
+    Facts {
+        name: "codex-acp",
+        model: OPENAI,
+        removes_by_command: true,
+        ..AGENT
+    },
     Facts {
         name: "openhands",
         // Cold, its server takes minutes on a small machine.
@@ -198,9 +264,18 @@ pub(crate) const FACTS: &[Facts] = &[
         works: Works::Text,
         tells_calls: false,
         lacks: &[
-            (&[Need::Deletes], "Aider's forms of an edit have no word for removing a file"),
-            (&[Need::Tools, Need::Commands, Need::Mcp], "Aider gives its model no tools"),
-            (&[Need::Approval], "Aider runs no tools, so there is no call to deny"),
+            (
+                &[Need::Deletes],
+                "Aider's forms of an edit have no word for removing a file",
+            ),
+            (
+                &[Need::Tools, Need::Commands, Need::Mcp],
+                "Aider gives its model no tools",
+            ),
+            (
+                &[Need::Approval],
+                "Aider runs no tools, so there is no call to deny",
+            ),
             (&[Need::Steps], "Aider asks its model once"),
             (&[Need::Memory], "Aider begins anew with each prompt"),
         ],
@@ -234,9 +309,26 @@ mod tests {
     #[test]
     fn names_are_unique_and_every_limit_has_words() {
         for (at, facts) in FACTS.iter().enumerate() {
-            assert!(FACTS[..at].iter().all(|other| other.name != facts.name), "{}", facts.name);
-            assert!(facts.lacks.iter().all(|(needs, why)| !needs.is_empty() && !why.is_empty()), "{}", facts.name);
-            assert!(facts.foreign || facts.lacks.iter().any(|(needs, _)| needs.contains(&Need::Program)));
+            assert!(
+                FACTS[..at].iter().all(|other| other.name != facts.name),
+                "{}",
+                facts.name
+            );
+            assert!(
+                facts
+                    .lacks
+                    .iter()
+                    .all(|(needs, why)| !needs.is_empty() && !why.is_empty()),
+                "{}",
+                facts.name
+            );
+            assert!(
+                facts.foreign
+                    || facts
+                        .lacks
+                        .iter()
+                        .any(|(needs, _)| needs.contains(&Need::Program))
+            );
         }
     }
 }

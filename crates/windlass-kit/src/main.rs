@@ -43,7 +43,10 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(args: &[String]) -> Result<ExitCode> {
-    match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    match args
+        .split_first()
+        .map(|(first, rest)| (first.as_str(), rest))
+    {
         Some(("run", rest)) => run(Typed::read(rest)?),
         Some(("speed", rest)) => speed(Typed::read(rest)?),
         Some(("list", [])) => {
@@ -79,7 +82,8 @@ struct Typed {
 
 impl Typed {
     fn read(args: &[String]) -> Result<Self> {
-        let (mut typed, mut args, mut model, mut settings) = (Self::default(), args.iter(), None, String::new());
+        let (mut typed, mut args, mut model, mut settings) =
+            (Self::default(), args.iter(), None, String::new());
         while let Some(flag) = args.next() {
             let switch = match flag.as_str() {
                 "--verbose" => Some(&mut typed.verbose),
@@ -90,13 +94,16 @@ impl Typed {
                 *switch = true;
                 continue;
             }
-            let value = args.next().with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
+            let value = args
+                .next()
+                .with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
             match flag.as_str() {
                 "--windlass" => typed.windlass = Some(value.into()),
                 "--runtime" if value == "all" => typed.runtimes.extend(Runtime::programs()),
                 "--runtime" => typed.runtimes.push(named(value, model, &settings)?),
                 "--settings" => {
-                    settings = std::fs::read_to_string(value).with_context(|| format!("cannot read {value}"))?;
+                    settings = std::fs::read_to_string(value)
+                        .with_context(|| format!("cannot read {value}"))?;
                 }
                 "--installed" => typed.installed = Some(value.into()),
                 "--model" => model = Some(value.as_str()),
@@ -116,7 +123,8 @@ impl Typed {
     /// The product that is tried, once it is clear that there is something to try.
     fn product(&self) -> Result<Product> {
         let windlass = self.windlass.as_ref();
-        let windlass = windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
+        let windlass =
+            windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
         if self.runtimes.is_empty() {
             bail!("--runtime says with what it is tried\n{USAGE}");
         }
@@ -138,10 +146,17 @@ fn named(name: &str, model: Option<&str>, settings: &str) -> Result<Runtime> {
 
 fn run(typed: Typed) -> Result<ExitCode> {
     let product = typed.product()?;
-    let claims = product.claims(&typed.runtimes).map_err(|err| anyhow!(err))?;
+    let claims = product
+        .claims(&typed.runtimes)
+        .map_err(|err| anyhow!(err))?;
     let missing = |claims: &Claims| Some((claims.name.clone(), claims.missing.clone()?));
-    let missing: Vec<_> = claims.iter().filter(|_| typed.if_installed).filter_map(missing).collect();
-    let (hostile, others): (Vec<_>, Vec<_>) = typed.runtimes.into_iter().partition(Runtime::is_hostile);
+    let missing: Vec<_> = claims
+        .iter()
+        .filter(|_| typed.if_installed)
+        .filter_map(missing)
+        .collect();
+    let (hostile, others): (Vec<_>, Vec<_>) =
+        typed.runtimes.into_iter().partition(Runtime::is_hostile);
     let mut failures = 0;
     for (attacks, runtimes) in [(false, others), (true, hostile)] {
         if runtimes.is_empty() {
@@ -159,7 +174,11 @@ fn run(typed: Typed) -> Result<ExitCode> {
         let matrix = windlass_kit::run(&options, &tell).map_err(|err| anyhow!(err))?;
         println!("\n{}", matrix.text());
         for (runtime, scenario, why) in matrix.failures() {
-            let shown = if typed.verbose { why } else { why.lines().next().unwrap_or_default() };
+            let shown = if typed.verbose {
+                why
+            } else {
+                why.lines().next().unwrap_or_default()
+            };
             println!("FAIL {runtime} {scenario}: {shown}");
             failures += 1;
         }
@@ -169,11 +188,20 @@ fn run(typed: Typed) -> Result<ExitCode> {
         }
         if let Some(file) = &typed.markdown {
             let before = std::fs::read_to_string(file).unwrap_or_default();
-            let text = if attacks { matrix.into_file(&before) } else { report.into_file(&before) };
-            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            let text = if attacks {
+                matrix.into_file(&before)
+            } else {
+                report.into_file(&before)
+            };
+            std::fs::write(file, text)
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
     }
-    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failures == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare.
@@ -189,16 +217,23 @@ fn speed(typed: Typed) -> Result<ExitCode> {
         let name = runtime.short();
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
         let measured = speed.measure(runtime, &|(ours, bare)| {
-            for (what, ours, bare) in
-                [("whole", ours.whole, bare.whole), ("steps", ours.steps, bare.steps), ("cpu", ours.cpu, bare.cpu)]
-            {
+            for (what, ours, bare) in [
+                ("whole", ours.whole, bare.whole),
+                ("steps", ours.steps, bare.steps),
+                ("cpu", ours.cpu, bare.cpu),
+            ] {
                 println!("{what} {name} {:.1} {:.1}", ms(ours), ms(bare));
             }
             println!("bytes {name} {} {}", ours.bytes, bare.bytes);
         });
         let measured = measured.map_err(|err| anyhow!(err))?;
-        for (what, times) in [("thinking", &measured.cancel_thinking), ("command", &measured.cancel_command)] {
-            times.iter().for_each(|time| println!("cancel-{what} {name} {:.1}", ms(*time)));
+        for (what, times) in [
+            ("thinking", &measured.cancel_thinking),
+            ("command", &measured.cancel_command),
+        ] {
+            times
+                .iter()
+                .for_each(|time| println!("cancel-{what} {name} {:.1}", ms(*time)));
         }
         all.push(measured);
     }
@@ -215,25 +250,37 @@ fn own() -> Result<PathBuf> {
 fn tell(told: &Told<'_>) {
     let (word, why) = match told.cell {
         Cell::Pass => ("pass", String::new()),
-        Cell::Fail(why) => ("FAIL", format!(": {}", why.lines().next().unwrap_or_default())),
+        Cell::Fail(why) => (
+            "FAIL",
+            format!(": {}", why.lines().next().unwrap_or_default()),
+        ),
         Cell::NotApplicable(why) => ("-", format!(": {why}")),
     };
-    let (runtime, scenario, took) = (told.runtime.short(), told.scenario.name, told.took.as_secs_f64());
+    let (runtime, scenario, took) = (
+        told.runtime.short(),
+        told.scenario.name,
+        told.took.as_secs_f64(),
+    );
     println!("{word:<4} {runtime} {scenario} ({took:.1} s){why}");
 }
 
 /// Plays a script until it is ended, and says what it is asked; with a log, all of it, one request a line.
 fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
-    let script: Script = serde_json::from_str(&text).with_context(|| format!("{file} is no script"))?;
-    let server = Server::start_on(script, port.parse().context("the port is no number")?).context("cannot listen")?;
+    let script: Script =
+        serde_json::from_str(&text).with_context(|| format!("{file} is no script"))?;
+    let server = Server::start_on(script, port.parse().context("the port is no number")?)
+        .context("cannot listen")?;
     println!("{}", server.url);
     let mut shown = 0;
     loop {
         for seen in server.seen().iter().skip(shown) {
             let key = seen.key.as_deref().unwrap_or("no key");
             let tools = seen.tools.join(" ");
-            println!("{} {} {} {key} {} bytes [{tools}]", seen.status, seen.method, seen.path, seen.bytes);
+            println!(
+                "{} {} {} {key} {} bytes [{tools}]",
+                seen.status, seen.method, seen.path, seen.bytes
+            );
             if let Some(missing) = &seen.unmapped {
                 println!("  {missing}");
             }
@@ -248,9 +295,13 @@ fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
 
 /// One request, as a line of JSON at the end of a file.
 fn append(log: &Path, seen: &Seen) -> Result<()> {
-    let body: serde_json::Value = serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());
+    let body: serde_json::Value =
+        serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());
     let line = serde_json::json!({ "path": seen.path, "status": seen.status, "work": seen.work, "body": body });
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log);
     let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     written.with_context(|| format!("cannot write {}", log.display()))
 }

@@ -28,30 +28,52 @@ pub struct Matrix {
 
 impl Matrix {
     /// An empty table of these runtimes and scenarios, filled by `cell`.
-    pub(crate) fn new(runtimes: &[Runtime], scenarios: &[&Scenario], cell: impl Fn(usize, usize) -> Cell) -> Self {
+    pub(crate) fn new(
+        runtimes: &[Runtime],
+        scenarios: &[&Scenario],
+        cell: impl Fn(usize, usize) -> Cell,
+    ) -> Self {
         let row = |(row, scenario): (usize, &&Scenario)| {
-            let cells = (0..runtimes.len()).map(|column| cell(column, row)).collect();
+            let cells = (0..runtimes.len())
+                .map(|column| cell(column, row))
+                .collect();
             (scenario.name.to_owned(), scenario.about.to_owned(), cells)
         };
         let rows = scenarios.iter().enumerate().map(row).collect();
-        let name = if runtimes.iter().any(Runtime::is_hostile) { "attacks" } else { "matrix" };
-        Self { name, runtimes: runtimes.iter().map(Runtime::short).collect(), rows }
+        let name = if runtimes.iter().any(Runtime::is_hostile) {
+            "attacks"
+        } else {
+            "matrix"
+        };
+        Self {
+            name,
+            runtimes: runtimes.iter().map(Runtime::short).collect(),
+            rows,
+        }
     }
 
     /// Everything that failed: the runtime, the scenario, and why.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.rows.iter().flat_map(move |(scenario, _, cells)| {
-            cells.iter().zip(&self.runtimes).filter_map(move |(cell, runtime)| match cell {
-                Cell::Fail(why) => Some((runtime.as_str(), scenario.as_str(), why.as_str())),
-                _ => None,
-            })
+            cells
+                .iter()
+                .zip(&self.runtimes)
+                .filter_map(move |(cell, runtime)| match cell {
+                    Cell::Fail(why) => Some((runtime.as_str(), scenario.as_str(), why.as_str())),
+                    _ => None,
+                })
         })
     }
 
     /// A table of plain text.
     #[must_use]
     pub fn text(&self) -> String {
-        let wide = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let wide = self
+            .rows
+            .iter()
+            .map(|(name, ..)| name.len())
+            .max()
+            .unwrap_or(0);
         let mut text = format!("{:wide$}", "");
         for runtime in &self.runtimes {
             text.push_str(&format!("  {runtime}"));
@@ -71,8 +93,14 @@ impl Matrix {
     /// A table of Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let mut text = format!("| scenario | what must hold | {} |\n", self.runtimes.join(" | "));
-        text.push_str(&format!("|---|---|{}\n", "---|".repeat(self.runtimes.len())));
+        let mut text = format!(
+            "| scenario | what must hold | {} |\n",
+            self.runtimes.join(" | ")
+        );
+        text.push_str(&format!(
+            "|---|---|{}\n",
+            "---|".repeat(self.runtimes.len())
+        ));
         for (name, about, cells) in &self.rows {
             let cells: Vec<&str> = cells.iter().map(word).collect();
             text.push_str(&format!("| {name} | {about} | {} |\n", cells.join(" | ")));
@@ -86,7 +114,9 @@ impl Matrix {
         let begin = format!("<!-- {}: made by the kit, do not edit -->", self.name);
         let end = format!("<!-- /{} -->", self.name);
         let block = format!("{begin}\n\n{}\n{end}", self.markdown());
-        let marks = file.find(&begin).and_then(|from| Some((from, file[from..].find(&end)? + from + end.len())));
+        let marks = file
+            .find(&begin)
+            .and_then(|from| Some((from, file[from..].find(&end)? + from + end.len())));
         match marks {
             Some((from, to)) => format!("{}{block}{}", &file[..from], &file[to..]),
             None => format!("{file}{block}\n"),
@@ -109,16 +139,34 @@ mod tests {
     fn matrix() -> Matrix {
         let no = || Cell::NotApplicable("no tools".into());
         let rows = vec![
-            ("edit".to_owned(), "it lands".to_owned(), vec![Cell::Pass, no()]),
-            ("crash".to_owned(), "it fails".to_owned(), vec![Cell::Fail("why\nmore".into()), no()]),
+            (
+                "edit".to_owned(),
+                "it lands".to_owned(),
+                vec![Cell::Pass, no()],
+            ),
+            (
+                "crash".to_owned(),
+                "it fails".to_owned(),
+                vec![Cell::Fail("why\nmore".into()), no()],
+            ),
         ];
-        Matrix { name: "matrix", runtimes: vec!["native".into(), "patch".into()], rows }
+        Matrix {
+            name: "matrix",
+            runtimes: vec!["native".into(), "patch".into()],
+            rows,
+        }
     }
 
     #[test]
     fn the_table_is_aligned() {
-        assert_eq!(matrix().text(), "       native  patch\nedit   pass    -\ncrash  FAIL    -\n");
-        assert_eq!(matrix().failures().collect::<Vec<_>>(), [("native", "crash", "why\nmore")]);
+        assert_eq!(
+            matrix().text(),
+            "       native  patch\nedit   pass    -\ncrash  FAIL    -\n"
+        );
+        assert_eq!(
+            matrix().failures().collect::<Vec<_>>(),
+            [("native", "crash", "why\nmore")]
+        );
     }
 
     #[test]

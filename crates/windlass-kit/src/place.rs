@@ -26,9 +26,20 @@ impl Place {
     pub(crate) fn new() -> Result<Self, String> {
         let base = tempfile::Builder::new().prefix("windlass-kit-").tempdir();
         let base = base.map_err(|err| format!("no scratch directory: {err}"))?;
-        let seconds = 10_000 + std::process::id() % 100_000 * 100 + PLACES.fetch_add(1, Ordering::Relaxed) % 100;
+        let seconds = 10_000
+            + std::process::id() % 100_000 * 100
+            + PLACES.fetch_add(1, Ordering::Relaxed) % 100;
         let place = Self { base, seconds };
-        for folder in ["work", "home/.ssh", "config/windlass", "data", "cache", "state", "bin", "outside"] {
+        for folder in [
+            "work",
+            "home/.ssh",
+            "config/windlass",
+            "data",
+            "cache",
+            "state",
+            "bin",
+            "outside",
+        ] {
             let path = place.at(folder);
             std::fs::create_dir_all(&path).map_err(|err| format!("{}: {err}", path.display()))?;
         }
@@ -40,7 +51,16 @@ impl Place {
         for args in [
             &["init", "-q", "-b", "main"][..],
             &["add", "-A"],
-            &["-c", "user.name=Kit", "-c", "user.email=kit@example.invalid", "commit", "-q", "-m", "begin"],
+            &[
+                "-c",
+                "user.name=Kit",
+                "-c",
+                "user.email=kit@example.invalid",
+                "commit",
+                "-q",
+                "-m",
+                "begin",
+            ],
         ] {
             place.git(args)?;
         }
@@ -88,7 +108,8 @@ impl Place {
         let (path, name) = (self.at(&format!("bin/{name}")), format!("bin/{name}"));
         self.write(&name, text)?;
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&path, mode).map_err(|err| format!("{}: {err}", path.display()))?;
+        std::fs::set_permissions(&path, mode)
+            .map_err(|err| format!("{}: {err}", path.display()))?;
         Ok(path)
     }
 
@@ -96,7 +117,11 @@ impl Place {
     pub(crate) fn tree(&self) -> BTreeMap<String, Vec<u8>> {
         let mut all = BTreeMap::new();
         walk(&self.work(), &mut |path, bytes| {
-            let name = path.strip_prefix(self.work()).unwrap_or(path).display().to_string();
+            let name = path
+                .strip_prefix(self.work())
+                .unwrap_or(path)
+                .display()
+                .to_string();
             if !name.starts_with(".git/") {
                 all.insert(name, bytes);
             }
@@ -117,9 +142,16 @@ impl Place {
 
     fn git(&self, args: &[&str]) -> Result<(), String> {
         let mut command = Command::new("git");
-        command.args(args).current_dir(self.work()).env("HOME", self.at("home"));
-        let done = command.output().map_err(|err| format!("git cannot be started: {err}"))?;
-        crate::holds(done.status.success(), || format!("git {args:?}: {}", String::from_utf8_lossy(&done.stderr)))
+        command
+            .args(args)
+            .current_dir(self.work())
+            .env("HOME", self.at("home"));
+        let done = command
+            .output()
+            .map_err(|err| format!("git cannot be started: {err}"))?;
+        crate::holds(done.status.success(), || {
+            format!("git {args:?}: {}", String::from_utf8_lossy(&done.stderr))
+        })
     }
 }
 
@@ -132,7 +164,10 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path, Vec<u8>)) {
             Ok(kind) if kind.is_file() => {
                 let mut bytes = Vec::new();
                 if let Ok(file) = std::fs::File::open(&path) {
-                    let _ = std::io::Read::read_to_end(&mut std::io::Read::take(file, 8 << 20), &mut bytes);
+                    let _ = std::io::Read::read_to_end(
+                        &mut std::io::Read::take(file, 8 << 20),
+                        &mut bytes,
+                    );
                 }
                 each(&path, bytes);
             }

@@ -46,7 +46,11 @@ impl Runtime {
             "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_THAT_TELLS, name.to_owned()),
             _ => match (known, name.strip_prefix("acp:")) {
                 (Some(facts), _) => (name.to_owned(), *facts, name.to_owned()),
-                (None, Some(command)) => (name.to_owned(), ANY_ACP, format!("acp:{}", program_of(command))),
+                (None, Some(command)) => (
+                    name.to_owned(),
+                    ANY_ACP,
+                    format!("acp:{}", program_of(command)),
+                ),
                 (None, None) => {
                     let names: Vec<&str> = FACTS.iter().map(|facts| facts.name).collect();
                     return Err(format!(
@@ -63,7 +67,14 @@ impl Runtime {
             _ => String::new(),
         };
         let model = model.or(facts.model).map(str::to_owned);
-        Ok(Self { name, model, facts, settings, short, hostile })
+        Ok(Self {
+            name,
+            model,
+            facts,
+            settings,
+            short,
+            hostile,
+        })
     }
 
     /// Every program of others that has a name.
@@ -84,12 +95,21 @@ impl Runtime {
     #[must_use]
     pub fn of_settings(name: &str, model: Option<&str>, settings: &str) -> Option<Self> {
         let head = format!("[runtimes.{name}]");
-        let lines = settings.lines().skip_while(|line| line.trim() != head).skip(1);
-        let lines: Vec<&str> = lines.take_while(|line| !line.trim_start().starts_with('[')).collect();
+        let lines = settings
+            .lines()
+            .skip_while(|line| line.trim() != head)
+            .skip(1);
+        let lines: Vec<&str> = lines
+            .take_while(|line| !line.trim_start().starts_with('['))
+            .collect();
         let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
         let says = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
         let known = FACTS.iter().find(|facts| facts.name == name);
-        let facts = match (known, lines.iter().any(one_shot), says("resume_args") && says("fields.tool")) {
+        let facts = match (
+            known,
+            lines.iter().any(one_shot),
+            says("resume_args") && says("fields.tool"),
+        ) {
             (Some(facts), ..) => *facts,
             (None, true, true) => CLI_THAT_TELLS,
             (None, true, false) => ANY_CLI,
@@ -97,7 +117,14 @@ impl Runtime {
         };
         let model = model.or(facts.model).map(str::to_owned);
         let (name, short, settings) = (name.to_owned(), name.to_owned(), lines.join("\n"));
-        (!lines.is_empty()).then_some(Self { name, model, facts, settings, short, hostile: false })
+        (!lines.is_empty()).then_some(Self {
+            name,
+            model,
+            facts,
+            settings,
+            short,
+            hostile: false,
+        })
     }
 
     /// A program of others runs; the engine only holds it.
@@ -118,7 +145,11 @@ impl Runtime {
 
     /// Why it does not meet a need; none where it does.
     pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
-        self.facts.lacks.iter().find(|(needs, _)| needs.contains(&need)).map(|(_, why)| *why)
+        self.facts
+            .lacks
+            .iter()
+            .find(|(needs, _)| needs.contains(&need))
+            .map(|(_, why)| *why)
     }
 
     pub(crate) fn has(&self, need: Need) -> bool {
@@ -155,8 +186,12 @@ mod tests {
 
     #[track_caller]
     fn check(typed: &str, name: &str, short: &str, model: Option<&str>) {
-        let runtime = Runtime::new(typed, None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!((runtime.name.as_str(), runtime.short().as_str()), (name, short));
+        let runtime =
+            Runtime::new(typed, None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(
+            (runtime.name.as_str(), runtime.short().as_str()),
+            (name, short)
+        );
         assert_eq!(runtime.model.as_deref(), model);
     }
 
@@ -173,11 +208,15 @@ mod tests {
 
     #[test]
     fn an_agent_of_the_settings_is_read_from_its_table() {
-        let settings =
-            "[a]\nb = 1\n[runtimes.mine]\nkind = \"cli\"\ncommand = \"x\"\n\n[runtimes.other]\nkind = \"acp\"\n";
+        let settings = "[a]\nb = 1\n[runtimes.mine]\nkind = \"cli\"\ncommand = \"x\"\n\n[runtimes.other]\nkind = \"acp\"\n";
         let mine = Runtime::of_settings("mine", None, settings);
-        assert!(mine.is_some_and(|mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")));
-        assert!(Runtime::of_settings("other", None, settings).is_some_and(|other| other.has(Need::Approval)));
+        assert!(mine.is_some_and(
+            |mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")
+        ));
+        assert!(
+            Runtime::of_settings("other", None, settings)
+                .is_some_and(|other| other.has(Need::Approval))
+        );
         assert!(Runtime::of_settings("codex", None, settings).is_none());
         let codex = Runtime::of_settings("codex", None, "[runtimes.codex]\ncommand = \"x\"\n");
         assert!(codex.is_some_and(|codex| codex.model.as_deref() == Some("openai/gpt-5.5")));
@@ -185,10 +224,18 @@ mod tests {
 
     #[test]
     fn a_limit_has_its_reason() {
-        let aider = Runtime::new("aider", None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(aider.lacks(Need::Approval), Some("Aider runs no tools, so there is no call to deny"));
-        let takes_servers = |name| Runtime::new(name, None, Path::new("/kit/own")).is_ok_and(|it| it.has(Need::Mcp));
-        assert!(takes_servers("acp:mine") && !takes_servers("fixture") && !takes_servers("gemini-cli"));
+        let aider = Runtime::new("aider", None, Path::new("/kit/own"))
+            .unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(
+            aider.lacks(Need::Approval),
+            Some("Aider runs no tools, so there is no call to deny")
+        );
+        let takes_servers = |name| {
+            Runtime::new(name, None, Path::new("/kit/own")).is_ok_and(|it| it.has(Need::Mcp))
+        };
+        assert!(
+            takes_servers("acp:mine") && !takes_servers("fixture") && !takes_servers("gemini-cli")
+        );
         assert!(aider.has(Need::Changes) && !aider.has_tools());
     }
 }

@@ -28,7 +28,11 @@ impl Bare {
         let server = Server::start(Script::default()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        Self { place, server, listener }
+        Self {
+            place,
+            server,
+            listener,
+        }
     }
 
     fn at(&self, path: &str) -> std::path::PathBuf {
@@ -38,27 +42,53 @@ impl Bare {
     fn start(&self, mode: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass-hostile-agent"));
         let at = |path: &str| self.at(path).display().to_string();
-        command.arg(mode).args([format!("home={}", at("home")), format!("outside={}", at("outside"))]);
-        command.arg(format!("port={}", self.listener.local_addr().unwrap().port())).arg("seconds=0.1");
-        command.env("ANTHROPIC_BASE_URL", &self.server.url).env("ANTHROPIC_API_KEY", "PLANTED-VARIABLE");
+        command.arg(mode).args([
+            format!("home={}", at("home")),
+            format!("outside={}", at("outside")),
+        ]);
+        command
+            .arg(format!(
+                "port={}",
+                self.listener.local_addr().unwrap().port()
+            ))
+            .arg("seconds=0.1");
+        command
+            .env("ANTHROPIC_BASE_URL", &self.server.url)
+            .env("ANTHROPIC_API_KEY", "PLANTED-VARIABLE");
         command.env("HOME", at("home")).current_dir(self.at("work"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
     }
 
     /// One turn; everything that the agent sent.
     fn turn(&self, mode: &str) -> Vec<Value> {
         let mut child = self.start(mode);
-        let (mut to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let (mut to, from) = (
+            child.stdin.take().unwrap(),
+            BufReader::new(child.stdout.take().unwrap()),
+        );
         let mut send = |value: Value| {
             let _ = to.write_all(format!("{value}\n").as_bytes());
         };
-        send(json!({ "jsonrpc": "2.0", "id": "a", "method": "initialize", "params": { "protocolVersion": 1 } }));
-        send(json!({ "jsonrpc": "2.0", "id": "b", "method": "session/new", "params": { "cwd": self.at("work") } }));
+        send(
+            json!({ "jsonrpc": "2.0", "id": "a", "method": "initialize", "params": { "protocolVersion": 1 } }),
+        );
+        send(
+            json!({ "jsonrpc": "2.0", "id": "b", "method": "session/new", "params": { "cwd": self.at("work") } }),
+        );
         let prompt = json!([{ "type": "text", "text": "go" }]);
-        send(json!({ "jsonrpc": "2.0", "id": "c", "method": "session/prompt", "params": { "prompt": prompt } }));
+        send(
+            json!({ "jsonrpc": "2.0", "id": "c", "method": "session/prompt", "params": { "prompt": prompt } }),
+        );
         let mut sent = Vec::new();
         for line in from.split(b'\n').map_while(Result::ok) {
-            let Ok(message) = serde_json::from_slice::<Value>(&line) else { continue };
+            let Ok(message) = serde_json::from_slice::<Value>(&line) else {
+                continue;
+            };
             if message["method"].is_string() && message.get("id").is_some() {
                 send(json!({ "jsonrpc": "2.0", "id": message["id"], "result": grant(&message) }));
             }
@@ -83,12 +113,16 @@ fn grant(message: &Value) -> Value {
     let params = &message["params"];
     let path = || Path::new(params["path"].as_str().unwrap_or_default()).to_owned();
     match message["method"].as_str().unwrap() {
-        "session/request_permission" => json!({ "outcome": { "outcome": "selected", "optionId": "no" } }),
+        "session/request_permission" => {
+            json!({ "outcome": { "outcome": "selected", "optionId": "no" } })
+        }
         "fs/write_text_file" => {
             let _ = std::fs::write(path(), params["content"].as_str().unwrap_or_default());
             json!({})
         }
-        "fs/read_text_file" => json!({ "content": std::fs::read_to_string(path()).unwrap_or_default() }),
+        "fs/read_text_file" => {
+            json!({ "content": std::fs::read_to_string(path()).unwrap_or_default() })
+        }
         _ => json!({}),
     }
 }
@@ -101,10 +135,20 @@ fn all(sent: &[Value]) -> String {
 fn it_writes_outside_by_itself_and_by_our_hand() {
     let bare = Bare::new();
     bare.turn("write-outside");
-    for path in ["outside/by-shell.txt", "outside/by-tool.txt", "home/by-shell.txt", "home/by-tool.txt", "up.txt"] {
+    for path in [
+        "outside/by-shell.txt",
+        "outside/by-tool.txt",
+        "home/by-shell.txt",
+        "home/by-tool.txt",
+        "up.txt",
+    ] {
         assert!(bare.at(path).exists(), "{path}");
     }
-    assert!(std::fs::read_to_string(bare.at("work/.git/config")).unwrap().contains("KIT-MARK"));
+    assert!(
+        std::fs::read_to_string(bare.at("work/.git/config"))
+            .unwrap()
+            .contains("KIT-MARK")
+    );
 }
 
 #[test]
@@ -115,8 +159,15 @@ fn it_finds_keys() {
         assert!(sent.contains(planted), "{planted}");
     }
     let sent = all(&bare.turn("ask-for-keys"));
-    assert!(sent.contains("PLANTED-KEY") && sent.contains("PLANTED-ENV"), "{sent}");
-    assert!(std::fs::read_to_string(bare.at("work/found.txt")).unwrap().contains("PLANTED-KEY"));
+    assert!(
+        sent.contains("PLANTED-KEY") && sent.contains("PLANTED-ENV"),
+        "{sent}"
+    );
+    assert!(
+        std::fs::read_to_string(bare.at("work/found.txt"))
+            .unwrap()
+            .contains("PLANTED-KEY")
+    );
 }
 
 #[test]
@@ -127,9 +178,23 @@ fn it_connects_and_spends_and_tricks() {
     bare.turn("spends");
     assert_eq!(bare.server.answers(), 200);
     bare.turn("tricks");
-    let paths: Vec<String> = bare.server.seen().into_iter().skip(200).map(|seen| seen.path).collect();
-    assert!(paths.iter().any(|path| path.contains("../../x")), "{paths:?}");
-    assert!(paths.iter().any(|path| path == "/smuggled" || path.starts_with("http://")), "{paths:?}");
+    let paths: Vec<String> = bare
+        .server
+        .seen()
+        .into_iter()
+        .skip(200)
+        .map(|seen| seen.path)
+        .collect();
+    assert!(
+        paths.iter().any(|path| path.contains("../../x")),
+        "{paths:?}"
+    );
+    assert!(
+        paths
+            .iter()
+            .any(|path| path == "/smuggled" || path.starts_with("http://")),
+        "{paths:?}"
+    );
 }
 
 #[test]
@@ -138,13 +203,19 @@ fn it_does_what_it_was_told_not_to_and_plants_things() {
     bare.turn("does-anyway");
     assert!(bare.at("work/forbidden.txt").exists());
     bare.turn("tree-tricks");
-    assert!(bare.at("work/.git/hooks/post-checkout").exists() && bare.at("work/notes.txt").is_symlink());
+    assert!(
+        bare.at("work/.git/hooks/post-checkout").exists() && bare.at("work/notes.txt").is_symlink()
+    );
 }
 
 #[test]
 fn it_breaks_off_and_lies() {
     let bare = Bare::new();
-    let ends = |mode: &str| bare.turn(mode).iter().any(|message| message["id"] == "c" && message["result"].is_object());
+    let ends = |mode: &str| {
+        bare.turn(mode)
+            .iter()
+            .any(|message| message["id"] == "c" && message["result"].is_object())
+    };
     assert!(ends("claims") && !bare.at("work/after.txt").exists());
     assert!(!ends("exits") && !ends("exit-at-once") && !ends("crashes"));
     assert!(ends("nonsense") && bare.at("work/after.txt").exists());
@@ -153,18 +224,44 @@ fn it_breaks_off_and_lies() {
 #[test]
 fn it_works_for_one_prompt() {
     let bare = Bare::new();
-    let moves = vec![Move::Write { path: "new.txt".into(), text: "new\n".into() }, Move::Say("Written.".into())];
+    let moves = vec![
+        Move::Write {
+            path: "new.txt".into(),
+            text: "new\n".into(),
+        },
+        Move::Say("Written.".into()),
+    ];
     let server = Server::start(Script::new(&bare.at("work"), moves)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass-hostile-agent"));
-    command.arg("cli").env("ANTHROPIC_BASE_URL", &server.url).env("HOME", bare.at("home")).current_dir(bare.at("work"));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    command
+        .arg("cli")
+        .env("ANTHROPIC_BASE_URL", &server.url)
+        .env("HOME", bare.at("home"))
+        .current_dir(bare.at("work"));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"Do it.").unwrap();
     let done = child.wait_with_output().unwrap();
     let said = String::from_utf8(done.stdout).unwrap();
-    assert!(done.status.success() && said.ends_with("{\"type\":\"text\",\"text\":\"Written.\"}\n"), "{said}");
-    assert!(said.starts_with("{\"type\":\"session\",\"id\":\"cli-"), "{said}");
-    assert!(said.contains(r#""type":"call","id":"toolu_kit_0000","name":"write_file""#), "{said}");
-    assert_eq!(std::fs::read_to_string(bare.at("work/new.txt")).unwrap(), "new\n");
+    assert!(
+        done.status.success() && said.ends_with("{\"type\":\"text\",\"text\":\"Written.\"}\n"),
+        "{said}"
+    );
+    assert!(
+        said.starts_with("{\"type\":\"session\",\"id\":\"cli-"),
+        "{said}"
+    );
+    assert!(
+        said.contains(r#""type":"call","id":"toolu_kit_0000","name":"write_file""#),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(bare.at("work/new.txt")).unwrap(),
+        "new\n"
+    );
 }
 
 #[test]
@@ -174,8 +271,14 @@ fn it_floods() {
         let mut child = bare.start(mode);
         let mut to = child.stdin.take().unwrap();
         for (id, method) in [(1, "initialize"), (2, "session/new"), (3, "session/prompt")] {
-            to.write_all(format!("{}\n", json!({ "id": id, "method": method, "params": { "cwd": "/" } })).as_bytes())
-                .unwrap();
+            to.write_all(
+                format!(
+                    "{}\n",
+                    json!({ "id": id, "method": method, "params": { "cwd": "/" } })
+                )
+                .as_bytes(),
+            )
+            .unwrap();
         }
         let mut read = 0;
         let mut out = child.stdout.take().unwrap();

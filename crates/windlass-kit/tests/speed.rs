@@ -7,18 +7,30 @@ use std::path::Path;
 use windlass_kit::{Runtime, speed};
 
 fn runtime(name: &str) -> Runtime {
-    Runtime::new(name, None, Path::new(env!("CARGO_BIN_EXE_windlass-hostile-agent"))).unwrap()
+    Runtime::new(
+        name,
+        None,
+        Path::new(env!("CARGO_BIN_EXE_windlass-hostile-agent")),
+    )
+    .unwrap()
 }
 
 #[test]
 fn every_step_of_a_bare_agent_happens() {
     let sample = speed::bare(&runtime("fixture"), 5).unwrap();
     assert_eq!(sample.asked, 6);
-    assert!(!sample.steps.is_zero() && sample.whole > sample.steps, "{sample:?}");
+    assert!(
+        !sample.steps.is_zero() && sample.whole > sample.steps,
+        "{sample:?}"
+    );
 }
 
 #[test]
 fn an_agent_that_does_not_work_is_no_figure() {
     assert!(speed::bare(&runtime("acp:true"), 1).is_err());
-    assert!(speed::bare(&runtime("native"), 1).unwrap_err().contains("no bare form"));
+    assert!(
+        speed::bare(&runtime("native"), 1)
+            .unwrap_err()
+            .contains("no bare form")
+    );
 }

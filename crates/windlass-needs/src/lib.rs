@@ -48,7 +48,9 @@ impl Need {
     /// Why the need is not met here, or none if it is. Tried once in a process.
     fn unmet(self) -> Option<&'static str> {
         static FOUND: [OnceLock<Option<String>>; 6] = [const { OnceLock::new() }; 6];
-        FOUND[self as usize].get_or_init(|| self.probe().err()).as_deref()
+        FOUND[self as usize]
+            .get_or_init(|| self.probe().err())
+            .as_deref()
     }
 
     fn probe(self) -> Result<(), String> {
@@ -75,7 +77,9 @@ impl Need {
 #[must_use]
 #[track_caller]
 pub fn lacks(need: Need) -> bool {
-    let Some(why) = need.unmet() else { return false };
+    let Some(why) = need.unmet() else {
+        return false;
+    };
     not_run(&format!("needs {} ({why})", need.words()));
     true
 }
@@ -103,28 +107,54 @@ fn test_name(caller: &Location<'_>) -> String {
     // Runners set it; several packages have a test program of the same name.
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "test".to_owned());
     let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(std::path::Path::file_stem).map(|name| name.to_string_lossy());
+    let program = program
+        .as_deref()
+        .and_then(std::path::Path::file_stem)
+        .map(|name| name.to_string_lossy());
     // Cargo adds a hash to the name. Unit tests are in a program that is named after the package.
-    let program = program.as_deref().map(|name| name.rsplit_once('-').map_or(name, |(name, _)| name));
+    let program = program
+        .as_deref()
+        .map(|name| name.rsplit_once('-').map_or(name, |(name, _)| name));
     let program = program.filter(|name| *name != package.replace('-', "_"));
     let exact = || {
         let mut args = std::env::args();
         args.find(|arg| arg == "--exact").and_then(|_| args.next())
     };
-    let thread = std::thread::current().name().filter(|name| *name != "main").map(str::to_owned);
-    let test = thread.or_else(exact).unwrap_or_else(|| format!("{}:{}", caller.file(), caller.line()));
-    program.map_or_else(|| format!("{package}::{test}"), |program| format!("{package}::{program}::{test}"))
+    let thread = std::thread::current()
+        .name()
+        .filter(|name| *name != "main")
+        .map(str::to_owned);
+    let test = thread
+        .or_else(exact)
+        .unwrap_or_else(|| format!("{}:{}", caller.file(), caller.line()));
+    program.map_or_else(
+        || format!("{package}::{test}"),
+        |program| format!("{package}::{program}::{test}"),
+    )
 }
 
 /// A list that cannot be written must not look like a list without this test.
-#[allow(clippy::print_stderr, reason = "a runner shows it with the output of the test")]
+#[allow(
+    clippy::print_stderr,
+    reason = "a runner shows it with the output of the test"
+)]
 fn list(test: &str, reason: &str) {
     eprintln!("not run: {test} {reason}");
-    let Some(path) = std::env::var_os(NOT_RUN) else { return };
-    let file = std::fs::File::options().create(true).append(true).open(&path);
+    let Some(path) = std::env::var_os(NOT_RUN) else {
+        return;
+    };
+    let file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&path);
     // One write for each line: tests of other processes append to the same file.
-    let written = file.and_then(|mut file| file.write_all(format!("{test}\t{reason}\n").as_bytes()));
-    assert!(written.is_ok(), "{} cannot be written: {written:?}", path.display());
+    let written =
+        file.and_then(|mut file| file.write_all(format!("{test}\t{reason}\n").as_bytes()));
+    assert!(
+        written.is_ok(),
+        "{} cannot be written: {written:?}",
+        path.display()
+    );
 }
 
 #[cfg(test)]
@@ -133,14 +163,26 @@ mod tests {
 
     #[test]
     fn a_test_is_named_after_itself() {
-        assert_eq!(test_name(Location::caller()), "windlass-needs::tests::a_test_is_named_after_itself");
+        assert_eq!(
+            test_name(Location::caller()),
+            "windlass-needs::tests::a_test_is_named_after_itself"
+        );
     }
 
     #[test]
     fn a_reason_is_one_line() {
-        let kernel = [Need::Landlock, Need::Notifications, Need::PidfdGetfd, Need::SocketDiag];
+        let kernel = [
+            Need::Landlock,
+            Need::Notifications,
+            Need::PidfdGetfd,
+            Need::SocketDiag,
+        ];
         for need in [Need::Namespaces, Need::Overlay].into_iter().chain(kernel) {
-            assert!(need.unmet().is_none_or(|why| !why.is_empty() && !why.contains(['\n', '\t'])), "{need:?}");
+            assert!(
+                need.unmet()
+                    .is_none_or(|why| !why.is_empty() && !why.contains(['\n', '\t'])),
+                "{need:?}"
+            );
         }
     }
 }

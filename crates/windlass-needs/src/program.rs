@@ -35,7 +35,17 @@ pub(crate) fn overlay() -> Result<(), String> {
 /// Runs a line in new namespaces; the error is the first line that it printed.
 fn inside(line: &str, folder: &std::path::Path) -> Result<(), String> {
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "--net", "sh", "-c", line]);
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--net",
+        "sh",
+        "-c",
+        line,
+    ]);
     command.env("FOLDER", folder).env("LC_ALL", "C");
     let mut child = command
         .stdin(Stdio::null())
@@ -56,6 +66,10 @@ fn inside(line: &str, folder: &std::path::Path) -> Result<(), String> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    let first = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it did not say why");
+    let first = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or("it did not say why");
     Err(first.replace('\t', " "))
 }

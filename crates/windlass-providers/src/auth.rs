@@ -17,7 +17,9 @@ pub enum Auth {
 
 /// A key that cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the key holds characters that cannot be sent in a header; copy it again, without line ends or quotes")]
+#[error(
+    "the key holds characters that cannot be sent in a header; copy it again, without line ends or quotes"
+)]
 pub struct BadKey;
 
 impl Auth {
@@ -43,12 +45,22 @@ mod tests {
     #[test]
     fn keys_go_into_their_header_and_not_into_debug_output() {
         let mut headers = HeaderMap::new();
-        Auth::Bearer.apply(&mut headers, &" sk-1 \n".to_owned().into()).unwrap();
-        Auth::Header("x-api-key").apply(&mut headers, &"sk-2".to_owned().into()).unwrap();
+        Auth::Bearer
+            .apply(&mut headers, &" sk-1 \n".to_owned().into())
+            .unwrap();
+        Auth::Header("x-api-key")
+            .apply(&mut headers, &"sk-2".to_owned().into())
+            .unwrap();
         assert_eq!(headers["authorization"], "Bearer sk-1");
         assert_eq!(headers["x-api-key"], "sk-2");
         let shown = format!("{headers:?}");
-        assert!(!shown.contains("sk-1") && !shown.contains("sk-2"), "{shown}");
-        assert_eq!(Auth::Bearer.apply(&mut headers, &"a\nb".to_owned().into()), Err(BadKey));
+        assert!(
+            !shown.contains("sk-1") && !shown.contains("sk-2"),
+            "{shown}"
+        );
+        assert_eq!(
+            Auth::Bearer.apply(&mut headers, &"a\nb".to_owned().into()),
+            Err(BadKey)
+        );
     }
 }

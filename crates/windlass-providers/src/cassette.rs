@@ -108,7 +108,9 @@ impl Row {
                 base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone()))
             }
             (Some(text), _) => Ok(text.clone().into_bytes()),
-            (None, Some(coded)) => base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone())),
+            (None, Some(coded)) => {
+                base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone()))
+            }
             (None, None) => Ok(Vec::new()),
         }
     }
@@ -116,7 +118,10 @@ impl Row {
     /// How it was spoken; `None` when we do not speak that.
     #[must_use]
     pub fn protocol(&self) -> Option<Protocol> {
-        PROTOCOLS.iter().find(|(word, _)| *word == self.protocol).map(|(_, protocol)| *protocol)
+        PROTOCOLS
+            .iter()
+            .find(|(word, _)| *word == self.protocol)
+            .map(|(_, protocol)| *protocol)
     }
 }
 
@@ -135,7 +140,10 @@ const PROTOCOLS: &[(&str, Protocol)] = &[
 
 /// What rows call a protocol.
 pub(crate) fn protocol_word(protocol: Protocol) -> &'static str {
-    PROTOCOLS.iter().find(|(_, known)| *known == protocol).map_or("unknown", |(word, _)| word)
+    PROTOCOLS
+        .iter()
+        .find(|(_, known)| *known == protocol)
+        .map_or("unknown", |(word, _)| word)
 }
 
 /// What rows call a framing.
@@ -161,10 +169,17 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 pub(crate) fn to_base64(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        let bits = group
+            .iter()
+            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
         for at in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
-            out.push(if at <= group.len() { char::from(letter) } else { '=' });
+            out.push(if at <= group.len() {
+                char::from(letter)
+            } else {
+                '='
+            });
         }
     }
     out

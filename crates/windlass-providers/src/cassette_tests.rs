@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 use windlass_core::history::Entry;
 use windlass_core::message::Message;
-use windlass_core::provider::{Chunk, EndReason, Provider, ProviderError, ProviderErrorKind, Request, Sampling};
+use windlass_core::provider::{
+    Chunk, EndReason, Provider, ProviderError, ProviderErrorKind, Request, Sampling,
+};
 use windlass_core::tool::ToolSet;
 use windlass_core::workspace::{NoSecrets, Redactor};
 
@@ -24,7 +26,11 @@ struct Hides(&'static str);
 
 impl Redactor for Hides {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if text.contains(self.0) { text.replace(self.0, "[redacted]").into() } else { text.into() }
+        if text.contains(self.0) {
+            text.replace(self.0, "[redacted]").into()
+        } else {
+            text.into()
+        }
     }
 }
 
@@ -33,12 +39,24 @@ type Lines = Arc<Mutex<Vec<String>>>;
 fn recorder(redactor: impl Redactor + 'static) -> (Recorder, Lines) {
     let lines = Lines::default();
     let sink = lines.clone();
-    (Recorder::new(Arc::new(redactor), move |line| sink.lock().unwrap().push(line)), lines)
+    (
+        Recorder::new(Arc::new(redactor), move |line| {
+            sink.lock().unwrap().push(line)
+        }),
+        lines,
+    )
 }
 
 fn provider(http: Http, url: &str) -> WireProvider {
-    let (base_url, key) = (Some(url.to_owned()), Some("sk-secret-1234".to_owned().into()));
-    let options = ProviderOptions { base_url, key, ..ProviderOptions::new(http) };
+    let (base_url, key) = (
+        Some(url.to_owned()),
+        Some("sk-secret-1234".to_owned().into()),
+    );
+    let options = ProviderOptions {
+        base_url,
+        key,
+        ..ProviderOptions::new(http)
+    };
     WireProvider::new(*vendor("openai-compatible").unwrap(), options).unwrap()
 }
 
@@ -49,8 +67,14 @@ fn http() -> Http {
 async fn ask(provider: &WireProvider, text: &str) -> Vec<Result<Chunk, ProviderError>> {
     let history = [Entry::new(Message::user(text))];
     let (tools, options) = (ToolSet::default(), Sampling::default());
-    let request =
-        Request { model: "m", system: "", history: &history, tools: &tools, max_output: 10, options: &options };
+    let request = Request {
+        model: "m",
+        system: "",
+        history: &history,
+        tools: &tools,
+        max_output: 10,
+        options: &options,
+    };
     provider.stream(request).collect().await
 }
 
@@ -66,7 +90,10 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
     })
     .await;
     let (recorder, lines) = recorder(Hides("hunter22"));
-    let live = provider(http().recording(recorder), &format!("{}/v1?key=sk-secret-1234&v=2", server.url));
+    let live = provider(
+        http().recording(recorder),
+        &format!("{}/v1?key=sk-secret-1234&v=2", server.url),
+    );
     let refused = ask(&live, "say hello, hunter22").await;
     let answered = ask(&live, "say hello, hunter22").await;
     assert_eq!(answered.last(), Some(&Ok(Chunk::End(EndReason::Done))));
@@ -74,50 +101,105 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
     let lines = lines.lock().unwrap().clone();
     assert_eq!(lines.len(), 2);
     for line in &lines {
-        assert!(!line.contains("sk-secret") && !line.contains("hunter22"), "{line}");
-        assert!(!line.to_lowercase().contains("authorization") && !line.to_lowercase().contains("cookie"), "{line}");
+        assert!(
+            !line.contains("sk-secret") && !line.contains("hunter22"),
+            "{line}"
+        );
+        assert!(
+            !line.to_lowercase().contains("authorization")
+                && !line.to_lowercase().contains("cookie"),
+            "{line}"
+        );
     }
     let row = Row::parse(&lines[1]).unwrap();
     assert_eq!(
-        (row.provider.as_str(), row.protocol.as_str(), row.framing.as_str()),
+        (
+            row.provider.as_str(),
+            row.protocol.as_str(),
+            row.framing.as_str()
+        ),
         ("openai-compatible", "openai.chat", "sse")
     );
     assert_eq!(row.request.path, "/v1/chat/completions?key=REDACTED&v=2");
-    assert_eq!((row.response.status, row.response.body.as_deref()), (200, Some(ANSWER)));
+    assert_eq!(
+        (row.response.status, row.response.body.as_deref()),
+        (200, Some(ANSWER))
+    );
     assert!(row.tags.is_empty() && row.streaming);
     assert_eq!(Row::parse(&lines[0]).unwrap().tags, ["error"]);
 
     let player = Player::parse(&lines.join("\n"), Arc::new(Hides("hunter22"))).unwrap();
-    let played = provider(http().playing(player.clone()), "http://elsewhere.invalid/v1?key=other&v=2");
+    let played = provider(
+        http().playing(player.clone()),
+        "http://elsewhere.invalid/v1?key=other&v=2",
+    );
     let again = ask(&played, "say hello, hunter22").await;
     assert_eq!(again.len(), refused.len());
-    assert!(matches!(&again[0], Err(err) if err.kind == ProviderErrorKind::RateLimited { retry_after: None }));
+    assert!(
+        matches!(&again[0], Err(err) if err.kind == ProviderErrorKind::RateLimited { retry_after: None })
+    );
     assert_eq!(ask(&played, "say hello, hunter22").await, answered);
     assert_eq!(player.left(), 0);
     let over = ask(&played, "more").await.pop().unwrap().unwrap_err();
-    assert!(over.kind == ProviderErrorKind::InvalidRequest && over.message.contains("2 exchanges"), "{over}");
+    assert!(
+        over.kind == ProviderErrorKind::InvalidRequest && over.message.contains("2 exchanges"),
+        "{over}"
+    );
 }
 
 #[tokio::test]
 async fn a_request_that_was_not_recorded_names_the_first_difference() {
     let server = Server::start(|_, _| event_stream(&[ANSWER])).await;
     let (recorder, lines) = recorder(NoSecrets);
-    ask(&provider(http().recording(recorder), &format!("{}/v1", server.url)), "one").await;
+    ask(
+        &provider(http().recording(recorder), &format!("{}/v1", server.url)),
+        "one",
+    )
+    .await;
     let text = lines.lock().unwrap().join("\n");
-    let play = |url: &str| provider(http().playing(Player::parse(&text, Arc::new(NoSecrets)).unwrap()), url);
-    let err = ask(&play("http://x.invalid/v1"), "two").await.pop().unwrap().unwrap_err();
-    assert!(err.message.contains("`/messages/0/content`: recorded \"one\", asked \"two\""), "{err}");
-    let err = ask(&play("http://x.invalid/v2"), "one").await.pop().unwrap().unwrap_err();
-    assert!(err.message.contains("another path: recorded /v1/chat/completions, asked /v2/chat"), "{err}");
+    let play = |url: &str| {
+        provider(
+            http().playing(Player::parse(&text, Arc::new(NoSecrets)).unwrap()),
+            url,
+        )
+    };
+    let err = ask(&play("http://x.invalid/v1"), "two")
+        .await
+        .pop()
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        err.message
+            .contains("`/messages/0/content`: recorded \"one\", asked \"two\""),
+        "{err}"
+    );
+    let err = ask(&play("http://x.invalid/v2"), "one")
+        .await
+        .pop()
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        err.message
+            .contains("another path: recorded /v1/chat/completions, asked /v2/chat"),
+        "{err}"
+    );
 }
 
 #[tokio::test]
 async fn a_cut_stream_is_taken_down_as_far_as_it_came() {
-    let server = Server::saying(vec![stream_head(), crate::loopback::chunk(&ANSWER[..40]), Act::Close]).await;
+    let server = Server::saying(vec![
+        stream_head(),
+        crate::loopback::chunk(&ANSWER[..40]),
+        Act::Close,
+    ])
+    .await;
     let (recorder, lines) = recorder(NoSecrets);
     ask(&provider(http().recording(recorder), &server.url), "one").await;
     let row = Row::parse(&lines.lock().unwrap()[0]).unwrap();
-    assert_eq!((row.tags, row.response.body.as_deref()), (vec!["cut".to_owned()], Some(&ANSWER[..40])));
+    assert_eq!(
+        (row.tags, row.response.body.as_deref()),
+        (vec!["cut".to_owned()], Some(&ANSWER[..40]))
+    );
 }
 
 #[test]
@@ -127,7 +209,11 @@ fn differences_are_found_where_they_are() {
         assert_eq!(found.as_deref(), expect, "{was} {is}");
     };
     check(r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#, None);
-    check(r#"{"a":[1,{"b":2}]}"#, r#"{"a":[1,{"b":3}]}"#, Some("/a/1/b"));
+    check(
+        r#"{"a":[1,{"b":2}]}"#,
+        r#"{"a":[1,{"b":3}]}"#,
+        Some("/a/1/b"),
+    );
     check(r#"{"a":[1]}"#, r#"{"a":[1,2]}"#, Some("/a/1"));
     check(r#"{"a":1}"#, r#"{"a":1,"x/y":2}"#, Some("/x~1y"));
     check("text", "other", Some("/"));
@@ -136,12 +222,20 @@ fn differences_are_found_where_they_are() {
 #[test]
 fn mistakes_in_a_cassette_are_named() {
     let check = |text: &str, expect: &str| {
-        let err = Player::parse(text, Arc::new(NoSecrets)).unwrap_err().to_string();
+        let err = Player::parse(text, Arc::new(NoSecrets))
+            .unwrap_err()
+            .to_string();
         assert!(err.contains(expect), "{err}");
     };
     check("\n", "no exchange");
-    check("{\"id\":\"a\",\"response\":{\"body\":\"\"}}\nnonsense", "line 2");
-    check("{\"id\":\"a\",\"response\":{\"body_b64\":\"%%\"}}", "`a` is not base64");
+    check(
+        "{\"id\":\"a\",\"response\":{\"body\":\"\"}}\nnonsense",
+        "line 2",
+    );
+    check(
+        "{\"id\":\"a\",\"response\":{\"body_b64\":\"%%\"}}",
+        "`a` is not base64",
+    );
 }
 
 #[test]
@@ -152,7 +246,11 @@ fn every_vendor_speaks_a_protocol_that_rows_have_a_word_for() {
 }
 
 fn row(protocol: &str, status: u16, body: &str) -> Row {
-    let response = RowResponse { status, body: Some(body.to_owned()), ..RowResponse::default() };
+    let response = RowResponse {
+        status,
+        body: Some(body.to_owned()),
+        ..RowResponse::default()
+    };
     Row {
         id: "r".into(),
         provider: String::new(),
@@ -168,9 +266,16 @@ fn row(protocol: &str, status: u16, body: &str) -> Row {
 #[test]
 fn a_row_is_read_the_same_in_every_disguise() {
     let whole = decode(&row("openai.chat", 200, ANSWER), &DecodeOptions::default());
-    assert_eq!((whole.text.as_str(), whole.stop.clone(), whole.error.clone()), ("hello", Some(EndReason::Done), None));
+    assert_eq!(
+        (whole.text.as_str(), whole.stop.clone(), whole.error.clone()),
+        ("hello", Some(EndReason::Done), None)
+    );
     for split in [1, 2, 7] {
-        let options = DecodeOptions { split: std::num::NonZeroUsize::new(split), bom: true, crlf: true };
+        let options = DecodeOptions {
+            split: std::num::NonZeroUsize::new(split),
+            bom: true,
+            crlf: true,
+        };
         assert_eq!(decode(&row("openai.chat", 200, ANSWER), &options), whole);
     }
 }
@@ -189,15 +294,51 @@ fn what_cannot_be_read_says_so_and_keeps_the_text() {
     let check = |row: &Row, text: &str, kind: &str, says: &str| {
         let decoded = decode(row, &DecodeOptions::default());
         let error = decoded.error.unwrap();
-        assert_eq!((decoded.text.as_str(), error.kind, decoded.stop), (text, kind, None), "{}", error.message);
+        assert_eq!(
+            (decoded.text.as_str(), error.kind, decoded.stop),
+            (text, kind, None),
+            "{}",
+            error.message
+        );
         assert!(error.message.contains(says), "{}", error.message);
     };
-    let half = ANSWER.replace("\"stop\"", "null").replace("data: [DONE]\n\n", "");
-    check(&row("openai.chat", 200, &half), "hello", "network", "ended before");
-    check(&row("cohere.chat", 200, ""), "", "invalid_request", "`cohere.chat` is not one we speak");
-    check(&row("openai.chat", 401, "{\"error\":{\"message\":\"bad key\"}}"), "", "authentication", "bad key");
-    check(&row("openai.chat", 200, "<html>"), "", "invalid_response", "<html>");
-    check(&row("openai.chat", 200, "{\"error\":{\"message\":\"m\",\"code\":503}}"), "", "unavailable", "m");
+    let half = ANSWER
+        .replace("\"stop\"", "null")
+        .replace("data: [DONE]\n\n", "");
+    check(
+        &row("openai.chat", 200, &half),
+        "hello",
+        "network",
+        "ended before",
+    );
+    check(
+        &row("cohere.chat", 200, ""),
+        "",
+        "invalid_request",
+        "`cohere.chat` is not one we speak",
+    );
+    check(
+        &row("openai.chat", 401, "{\"error\":{\"message\":\"bad key\"}}"),
+        "",
+        "authentication",
+        "bad key",
+    );
+    check(
+        &row("openai.chat", 200, "<html>"),
+        "",
+        "invalid_response",
+        "<html>",
+    );
+    check(
+        &row(
+            "openai.chat",
+            200,
+            "{\"error\":{\"message\":\"m\",\"code\":503}}",
+        ),
+        "",
+        "unavailable",
+        "m",
+    );
 }
 
 proptest::proptest! {

@@ -41,7 +41,11 @@ impl Endpoint {
 
     /// The same with another path. `{name}` in base and path is replaced by the value of that name; `{model}` stays
     /// until a request names its model.
-    pub fn with_path(base: &str, path: &str, values: &BTreeMap<String, String>) -> Result<Self, EndpointError> {
+    pub fn with_path(
+        base: &str,
+        path: &str,
+        values: &BTreeMap<String, String>,
+    ) -> Result<Self, EndpointError> {
         let base = fill(base.trim(), values)?;
         let tail = fill(path, values)?;
         let mut url = Url::parse(&base).map_err(|_| {
@@ -56,7 +60,10 @@ impl Endpoint {
         }
         let path = url.path().trim_end_matches('/');
         // Some give the whole address of the requests.
-        let path = path.strip_suffix(tail.split('?').next().unwrap_or_default()).unwrap_or(path).to_owned();
+        let path = path
+            .strip_suffix(tail.split('?').next().unwrap_or_default())
+            .unwrap_or(path)
+            .to_owned();
         url.set_path(&path);
         url.set_fragment(None);
         Ok(Self { base: url, tail })
@@ -72,16 +79,27 @@ impl Endpoint {
     /// said twice.
     #[must_use]
     pub fn join(&self, tail: &str) -> Url {
-        let (path, query) = tail.split_once('?').map_or((tail, None), |(path, query)| (path, Some(query)));
+        let (path, query) = tail
+            .split_once('?')
+            .map_or((tail, None), |(path, query)| (path, Some(query)));
         let base = self.base.path().trim_end_matches('/');
         let first = path.split('/').nth(1).unwrap_or_default();
-        let base = base.strip_suffix(first).filter(|rest| !first.is_empty() && rest.ends_with('/')).unwrap_or(base);
+        let base = base
+            .strip_suffix(first)
+            .filter(|rest| !first.is_empty() && rest.ends_with('/'))
+            .unwrap_or(base);
         // A local server's own paths stand beside the version that its compatible ones are under.
-        let base = if first == "api" || first == "props" { base.strip_suffix("/v1").unwrap_or(base) } else { base };
+        let base = if first == "api" || first == "props" {
+            base.strip_suffix("/v1").unwrap_or(base)
+        } else {
+            base
+        };
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", base.trim_end_matches('/')));
         if let Some(query) = query {
-            let all = url.query().map_or_else(|| query.to_owned(), |given| format!("{given}&{query}"));
+            let all = url
+                .query()
+                .map_or_else(|| query.to_owned(), |given| format!("{given}&{query}"));
             url.set_query(Some(&all));
         }
         url
@@ -96,8 +114,15 @@ impl Endpoint {
     /// It is on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        let host = self.base.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        let host = self
+            .base
+            .host_str()
+            .unwrap_or_default()
+            .trim_matches(['[', ']']);
+        host == "localhost"
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
     }
 }
 
@@ -106,9 +131,15 @@ fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String, End
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
-        let Some((name, after)) = after.split_once('}') else { break };
+        let Some((name, after)) = after.split_once('}') else {
+            break;
+        };
         out.push_str(before);
-        match values.get(name).map(|value| value.trim()).filter(|value| !value.is_empty()) {
+        match values
+            .get(name)
+            .map(|value| value.trim())
+            .filter(|value| !value.is_empty())
+        {
             _ if name == "model" => out.push_str("{model}"),
             Some(value) => out.push_str(&escape(value)),
             None => return Err(EndpointError::MissingValue(name.to_owned())),
@@ -124,12 +155,18 @@ fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'@' => out.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'@' => {
+                out.push(char::from(byte))
+            }
             _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
     // A segment of dots alone would climb.
-    if matches!(out.as_str(), "." | "..") { out.replace('.', "%2E%2E") } else { out }
+    if matches!(out.as_str(), "." | "..") {
+        out.replace('.', "%2E%2E")
+    } else {
+        out
+    }
 }
 
 #[cfg(test)]
@@ -151,9 +188,21 @@ mod tests {
         use Protocol::{AnthropicMessages as A, OpenAiChat as C};
         check(A, "https://a.invalid", "https://a.invalid/v1/messages");
         check(A, "https://a.invalid/v1/", "https://a.invalid/v1/messages");
-        check(A, "https://a.invalid/proxy/v1/messages", "https://a.invalid/proxy/v1/messages");
-        check(C, "http://127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1/chat/completions");
-        check(C, "https://a.invalid/v1?api-version=1#x", "https://a.invalid/v1/chat/completions?api-version=1");
+        check(
+            A,
+            "https://a.invalid/proxy/v1/messages",
+            "https://a.invalid/proxy/v1/messages",
+        );
+        check(
+            C,
+            "http://127.0.0.1:8080/v1",
+            "http://127.0.0.1:8080/v1/chat/completions",
+        );
+        check(
+            C,
+            "https://a.invalid/v1?api-version=1#x",
+            "https://a.invalid/v1/chat/completions?api-version=1",
+        );
         check(C, "file:///etc/passwd", "not `file:`");
         check(C, "https://me:pw@a.invalid", "must not hold");
         check(C, "no address", "`no address` is not an address");
@@ -161,8 +210,14 @@ mod tests {
 
     #[track_caller]
     fn check_path(base: &str, path: &str, model: &str, expect: &str) {
-        let values = [("region", "eu-1"), ("version", "2024-10-21"), ("blank", " ")];
-        let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let values = [
+            ("region", "eu-1"),
+            ("version", "2024-10-21"),
+            ("blank", " "),
+        ];
+        let values = values
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
         let shown = match Endpoint::with_path(base, path, &values) {
             Ok(endpoint) => endpoint.url(model).to_string(),
             Err(err) => err.to_string(),
@@ -173,9 +228,24 @@ mod tests {
     #[test]
     fn values_and_the_model_are_filled_in_and_escaped() {
         let path = "/model/{model}/invoke";
-        check_path("https://b.{region}.a.invalid", path, "a.b:0", "https://b.eu-1.a.invalid/model/a.b%3A0/invoke");
-        check_path("https://a.invalid", path, "../x?y#z", "https://a.invalid/model/..%2Fx%3Fy%23z/invoke");
-        check_path("https://a.invalid", path, "..", "https://a.invalid/model/%2E%2E%2E%2E/invoke");
+        check_path(
+            "https://b.{region}.a.invalid",
+            path,
+            "a.b:0",
+            "https://b.eu-1.a.invalid/model/a.b%3A0/invoke",
+        );
+        check_path(
+            "https://a.invalid",
+            path,
+            "../x?y#z",
+            "https://a.invalid/model/..%2Fx%3Fy%23z/invoke",
+        );
+        check_path(
+            "https://a.invalid",
+            path,
+            "..",
+            "https://a.invalid/model/%2E%2E%2E%2E/invoke",
+        );
         let path = "/deployments/{model}/chat?api-version={version}";
         check_path(
             "https://a.invalid/?k=v",
@@ -183,26 +253,57 @@ mod tests {
             "gpt",
             "https://a.invalid/deployments/gpt/chat?k=v&api-version=2024-10-21",
         );
-        check_path("https://{nobody}.invalid", path, "m", "the address needs a value for `nobody`");
-        check_path("https://{blank}.invalid", path, "m", "the address needs a value for `blank`");
+        check_path(
+            "https://{nobody}.invalid",
+            path,
+            "m",
+            "the address needs a value for `nobody`",
+        );
+        check_path(
+            "https://{blank}.invalid",
+            path,
+            "m",
+            "the address needs a value for `blank`",
+        );
         check_path("https://a.invalid", "/{", "m", "https://a.invalid/%7B");
     }
 
     #[test]
     fn other_paths_of_a_server_stand_beside_the_version() {
         let endpoint = Endpoint::new("http://localhost:8080/v1/", Protocol::OpenAiChat).unwrap();
-        assert_eq!(endpoint.join("/props").as_str(), "http://localhost:8080/props");
-        assert_eq!(endpoint.join("/models").as_str(), "http://localhost:8080/v1/models");
-        assert_eq!(endpoint.join("/v1/models").as_str(), "http://localhost:8080/v1/models");
-        assert_eq!(endpoint.join("/api/tags").as_str(), "http://localhost:8080/api/tags");
+        assert_eq!(
+            endpoint.join("/props").as_str(),
+            "http://localhost:8080/props"
+        );
+        assert_eq!(
+            endpoint.join("/models").as_str(),
+            "http://localhost:8080/v1/models"
+        );
+        assert_eq!(
+            endpoint.join("/v1/models").as_str(),
+            "http://localhost:8080/v1/models"
+        );
+        assert_eq!(
+            endpoint.join("/api/tags").as_str(),
+            "http://localhost:8080/api/tags"
+        );
     }
 
     #[test]
     fn loopback_is_known_by_name_and_number() {
-        for (base, local) in
-            [("http://localhost:1", true), ("http://127.0.0.9", true), ("http://[::1]:2", true), ("http://a.b", false)]
-        {
-            assert_eq!(Endpoint::new(base, Protocol::OpenAiChat).unwrap().is_loopback(), local, "{base}");
+        for (base, local) in [
+            ("http://localhost:1", true),
+            ("http://127.0.0.9", true),
+            ("http://[::1]:2", true),
+            ("http://a.b", false),
+        ] {
+            assert_eq!(
+                Endpoint::new(base, Protocol::OpenAiChat)
+                    .unwrap()
+                    .is_loopback(),
+                local,
+                "{base}"
+            );
         }
     }
 }

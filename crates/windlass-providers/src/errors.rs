@@ -22,8 +22,12 @@ impl From<HttpError> for ProviderError {
             HttpError::Setup(_) | HttpError::Redirect { .. } | HttpError::Cassette(_) => {
                 ProviderErrorKind::InvalidRequest
             }
-            HttpError::Malformed { .. } | HttpError::TooLarge { .. } => ProviderErrorKind::InvalidResponse,
-            other => ProviderErrorKind::Network { transient: other.is_transient() },
+            HttpError::Malformed { .. } | HttpError::TooLarge { .. } => {
+                ProviderErrorKind::InvalidResponse
+            }
+            other => ProviderErrorKind::Network {
+                transient: other.is_transient(),
+            },
         };
         error(kind, err.to_string(), None)
     }
@@ -41,7 +45,11 @@ impl From<FramingError> for ProviderError {
 /// The stream ended before the answer did.
 pub(crate) fn cut(host: &str) -> ProviderError {
     let message = format!("the stream of `{host}` ended before the answer did");
-    error(ProviderErrorKind::Network { transient: true }, message, None)
+    error(
+        ProviderErrorKind::Network { transient: true },
+        message,
+        None,
+    )
 }
 
 /// A request that is larger than the window of the model, and was not sent.
@@ -56,14 +64,25 @@ pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) 
 
 /// A vendor without a list of models, or with one that cannot be read.
 pub(crate) fn no_list(vendor: &str) -> ProviderError {
-    error(ProviderErrorKind::InvalidResponse, format!("`{vendor}` does not say which models it has"), None)
+    error(
+        ProviderErrorKind::InvalidResponse,
+        format!("`{vendor}` does not say which models it has"),
+        None,
+    )
 }
 
 /// A question that took too long.
 pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
     let host = url.host_str().unwrap_or("the server");
-    let message = format!("`{host}` did not say what it serves within {} s", limit.as_secs());
-    error(ProviderErrorKind::Network { transient: true }, message, None)
+    let message = format!(
+        "`{host}` did not say what it serves within {} s",
+        limit.as_secs()
+    );
+    error(
+        ProviderErrorKind::Network { transient: true },
+        message,
+        None,
+    )
 }
 
 /// Keys that make no header.
@@ -76,7 +95,10 @@ pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> Prov
     let message = if body.is_empty() {
         "the upstream answered with an empty body".to_owned()
     } else {
-        format!("the upstream answered with `{content_type}` instead of an event stream: {}", quote(body))
+        format!(
+            "the upstream answered with `{content_type}` instead of an event stream: {}",
+            quote(body)
+        )
     };
     error(ProviderErrorKind::InvalidResponse, message, Some(status))
 }
@@ -84,8 +106,11 @@ pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> Prov
 /// A body that ended before its first event was whole: cut, if it began as an event stream does.
 pub(crate) fn no_event(host: &str, start: &[u8]) -> ProviderError {
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-    let field = |name: &&str| text.starts_with(name.as_bytes()) || name.as_bytes().starts_with(text);
-    let begun = ["data:", "event:", "id:", "retry:", ":", "\0"].iter().any(field);
+    let field =
+        |name: &&str| text.starts_with(name.as_bytes()) || name.as_bytes().starts_with(text);
+    let begun = ["data:", "event:", "id:", "retry:", ":", "\0"]
+        .iter()
+        .any(field);
     if begun && !text.is_empty() {
         return cut(host);
     }
@@ -94,12 +119,20 @@ pub(crate) fn no_event(host: &str, start: &[u8]) -> ProviderError {
 
 /// An event that is not JSON of the protocol.
 pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError {
-    let message = format!("the upstream sent an event that is not of its protocol ({err}): {}", quote(data.as_bytes()));
+    let message = format!(
+        "the upstream sent an event that is not of its protocol ({err}): {}",
+        quote(data.as_bytes())
+    );
     error(ProviderErrorKind::InvalidResponse, message, None)
 }
 
 /// An answer with an error status.
-pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> ProviderError {
+pub(crate) fn from_status(
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: SystemTime,
+) -> ProviderError {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
     // One vendor answers with a list of one.
     let parsed = parsed.as_ref().map(|value| value.get(0).unwrap_or(value));
@@ -116,7 +149,9 @@ pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: Sy
         (None, false) => quote(body),
     };
     let message = match wait {
-        Some(wait) if wait > LONGEST_WAIT => format!("{message}; it asks to come back in {}", words_for(wait)),
+        Some(wait) if wait > LONGEST_WAIT => {
+            format!("{message}; it asks to come back in {}", words_for(wait))
+        }
         _ => message,
     };
     error(kind, message, Some(status))
@@ -135,37 +170,59 @@ fn words_for(time: Duration) -> String {
 /// An error object inside a stream that began well.
 pub(crate) fn from_error_value(value: &Value) -> ProviderError {
     let found = find_words(value);
-    let message = found.message.clone().unwrap_or_else(|| quote(value.to_string().as_bytes()));
+    let message = found
+        .message
+        .clone()
+        .unwrap_or_else(|| quote(value.to_string().as_bytes()));
     // Some gateways put the status of their own upstream into `code`.
-    if let Some(status) =
-        found.code.as_deref().and_then(|code| code.parse().ok()).filter(|code| (400..600).contains(code))
+    if let Some(status) = found
+        .code
+        .as_deref()
+        .and_then(|code| code.parse().ok())
+        .filter(|code| (400..600).contains(code))
     {
         let kind = refine(kind_of_status(status, &found, None), &found);
         return error(kind, message, Some(status));
     }
-    in_stream(found.kind.as_deref().unwrap_or_default(), found.code.as_deref().unwrap_or_default(), &message)
+    in_stream(
+        found.kind.as_deref().unwrap_or_default(),
+        found.code.as_deref().unwrap_or_default(),
+        &message,
+    )
 }
 
 /// The error in a body that is one document, or a list of them, instead of an event stream.
 pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
     let body: Value = serde_json::from_slice(body).ok()?;
-    let all = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
-    all.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
+    let all = body
+        .as_array()
+        .map_or(std::slice::from_ref(&body), Vec::as_slice);
+    all.iter()
+        .find_map(|value| value.get("error").filter(|error| !error.is_null()))
+        .map(from_error_value)
 }
 
 /// An answer that its own server calls unusable. It may turn out better when it is asked for again.
 pub(crate) fn bad_answer(reason: &str, message: &str) -> ProviderError {
     let colon = if message.is_empty() { "" } else { ": " };
-    let message = format!("the model gave an answer that cannot be used (`{reason}`){colon}{message}");
+    let message =
+        format!("the model gave an answer that cannot be used (`{reason}`){colon}{message}");
     error(ProviderErrorKind::InvalidResponse, message, None)
 }
 
 /// An error named by type and code inside a stream.
 pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError {
-    let found = Words { kind: Some(kind.to_owned()), code: Some(code.to_owned()), message: Some(message.to_owned()) };
+    let found = Words {
+        kind: Some(kind.to_owned()),
+        code: Some(code.to_owned()),
+        message: Some(message.to_owned()),
+    };
     // One of them writes these names in two ways.
     let name = kind.strip_suffix("Exception").map(str::to_ascii_lowercase);
-    let by_name = match name.as_deref().unwrap_or(if kind.is_empty() { code } else { kind }) {
+    let by_name = match name
+        .as_deref()
+        .unwrap_or(if kind.is_empty() { code } else { kind })
+    {
         "accessdenied" | "unrecognizedclient" | "expiredtoken" | "invalidsignature" => {
             ProviderErrorKind::Authentication
         }
@@ -174,18 +231,26 @@ pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError 
         }
         "resourcenotfound" => ProviderErrorKind::ModelNotFound,
         "validation" => ProviderErrorKind::InvalidRequest,
-        "authentication_error" | "permission_error" | "billing_error" => ProviderErrorKind::Authentication,
+        "authentication_error" | "permission_error" | "billing_error" => {
+            ProviderErrorKind::Authentication
+        }
         "rate_limit_error" | "rate_limit_exceeded" | "tokens" | "requests" => {
             ProviderErrorKind::RateLimited { retry_after: None }
         }
         "not_found_error" => ProviderErrorKind::ModelNotFound,
         "request_too_large" => ProviderErrorKind::ContextLength,
-        "invalid_request_error" | "BadRequestError" | "invalid_prompt" | "invalid_image" | "image_parse_error" => {
-            ProviderErrorKind::InvalidRequest
-        }
+        "invalid_request_error"
+        | "BadRequestError"
+        | "invalid_prompt"
+        | "invalid_image"
+        | "image_parse_error" => ProviderErrorKind::InvalidRequest,
         _ => ProviderErrorKind::Unavailable { retry_after: None },
     };
-    let message = if message.is_empty() { format!("the upstream reported `{kind}`") } else { message.to_owned() };
+    let message = if message.is_empty() {
+        format!("the upstream reported `{kind}`")
+    } else {
+        message.to_owned()
+    };
     error(refine(by_name, &found), message, None)
 }
 
@@ -203,22 +268,37 @@ fn find_words(value: &Value) -> Words {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
-    let message = value.as_str().map(str::to_owned).or_else(|| text("message")).or_else(|| text("detail"));
+    let message = value
+        .as_str()
+        .map(str::to_owned)
+        .or_else(|| text("message"))
+        .or_else(|| text("detail"));
     // A gateway's message is often empty of content; what its upstream said stands beside it.
     let raw = value.pointer("/metadata/raw").and_then(Value::as_str);
     let message = match (message, raw) {
         (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
         (message, _) => message,
     };
-    Words { kind: text("type"), code: text("code"), message }
+    Words {
+        kind: text("type"),
+        code: text("code"),
+        message,
+    }
 }
 
 fn kind_of_status(status: u16, found: &Words, retry_after: Option<Duration>) -> ProviderErrorKind {
     match status {
         401..=403 => ProviderErrorKind::Authentication,
         404 => {
-            let says_model = [&found.code, &found.message].into_iter().flatten().any(|text| text.contains("model"));
-            if says_model { ProviderErrorKind::ModelNotFound } else { ProviderErrorKind::InvalidRequest }
+            let says_model = [&found.code, &found.message]
+                .into_iter()
+                .flatten()
+                .any(|text| text.contains("model"));
+            if says_model {
+                ProviderErrorKind::ModelNotFound
+            } else {
+                ProviderErrorKind::InvalidRequest
+            }
         }
         413 => ProviderErrorKind::ContextLength,
         429 => ProviderErrorKind::RateLimited { retry_after },
@@ -231,17 +311,28 @@ fn kind_of_status(status: u16, found: &Words, retry_after: Option<Duration>) -> 
 /// Vendors report most things as a bad request; the words tell the ones apart that somebody can act on.
 fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     let code = found.code.as_deref().unwrap_or_default();
-    let message = found.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let message = found
+        .message
+        .as_deref()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     match code {
-        "context_length_exceeded" | "exceed_context_size_error" => return ProviderErrorKind::ContextLength,
+        "context_length_exceeded" | "exceed_context_size_error" => {
+            return ProviderErrorKind::ContextLength;
+        }
         "model_not_found" => return ProviderErrorKind::ModelNotFound,
         "invalid_api_key" => return ProviderErrorKind::Authentication,
         "content_filter" | "content_policy_violation" => return ProviderErrorKind::Refused,
-        "rate_limit_exceeded" | "insufficient_quota" => return ProviderErrorKind::RateLimited { retry_after: None },
+        "rate_limit_exceeded" | "insufficient_quota" => {
+            return ProviderErrorKind::RateLimited { retry_after: None };
+        }
         _ => {}
     }
-    let may_be_better = matches!(kind, ProviderErrorKind::InvalidRequest | ProviderErrorKind::Unavailable { .. });
+    let may_be_better = matches!(
+        kind,
+        ProviderErrorKind::InvalidRequest | ProviderErrorKind::Unavailable { .. }
+    );
     if may_be_better
         && says(&[
             "exceeds the maximum number of tokens",
@@ -257,11 +348,18 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     {
         return ProviderErrorKind::ContextLength;
     }
-    if kind == ProviderErrorKind::InvalidRequest && says(&["api key not valid", "api key expired"]) {
+    if kind == ProviderErrorKind::InvalidRequest && says(&["api key not valid", "api key expired"])
+    {
         return ProviderErrorKind::Authentication;
     }
     if kind == ProviderErrorKind::InvalidRequest
-        && says(&["model not exist", "model does not exist", "invalid model", "unknown model", "is not a valid model"])
+        && says(&[
+            "model not exist",
+            "model does not exist",
+            "invalid model",
+            "unknown model",
+            "is not a valid model",
+        ])
     {
         return ProviderErrorKind::ModelNotFound;
     }
@@ -271,11 +369,17 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
 /// When to come back: milliseconds, seconds or a date; never negative. A wait too long to begin is kept as it is, up
 /// to a bound, because the person is told.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
     let seconds = |text: &str, unit: f64| -> Option<Duration> {
         let number: f64 = text.parse().ok()?;
         let seconds = number * unit;
-        (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
+        (seconds.is_finite() && seconds >= 0.0)
+            .then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
     };
     if let Some(wait) = text("retry-after-ms").and_then(|text| seconds(text, 0.001)) {
         return Some(wait);
@@ -293,13 +397,20 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 /// When to come back, where a vendor says so inside the error: `{"retryDelay": "28s"}` among its details.
 fn retry_delay(value: &Value) -> Option<Duration> {
     let details = value.get("details")?.as_array()?;
-    let text = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let text = details
+        .iter()
+        .find_map(|detail| detail.get("retryDelay")?.as_str())?;
     let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
-    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
+    (seconds.is_finite() && seconds >= 0.0)
+        .then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
 }
 
 fn error(kind: ProviderErrorKind, message: String, status: Option<u16>) -> ProviderError {
-    ProviderError { kind, message: tidy(&message, LONGEST_MESSAGE), status }
+    ProviderError {
+        kind,
+        message: tidy(&message, LONGEST_MESSAGE),
+        status,
+    }
 }
 
 /// The beginning of an answer, fit to be shown.
@@ -355,7 +466,12 @@ mod tests {
     #[test]
     fn statuses_and_words_become_kinds() {
         use ProviderErrorKind as K;
-        check(401, r#"{"error":{"message":"bad key"}}"#, &K::Authentication, "bad key");
+        check(
+            401,
+            r#"{"error":{"message":"bad key"}}"#,
+            &K::Authentication,
+            "bad key",
+        );
         check(403, "", &K::Authentication, "no reason");
         check(
             404,
@@ -370,9 +486,24 @@ mod tests {
             &K::ContextLength,
             "9 > 8",
         );
-        check(400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, &K::ContextLength, "x");
-        check(400, r#"{"error":"just text"}"#, &K::InvalidRequest, "just text");
-        check(400, r#"{"detail":"other form"}"#, &K::InvalidRequest, "other form");
+        check(
+            400,
+            r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#,
+            &K::ContextLength,
+            "x",
+        );
+        check(
+            400,
+            r#"{"error":"just text"}"#,
+            &K::InvalidRequest,
+            "just text",
+        );
+        check(
+            400,
+            r#"{"detail":"other form"}"#,
+            &K::InvalidRequest,
+            "other form",
+        );
         check(422, "{}", &K::InvalidRequest, "{}");
         check(429, "{}", &K::RateLimited { retry_after: None }, "{}");
         check(500, "boom", &K::Unavailable { retry_after: None }, "boom");
@@ -383,13 +514,32 @@ mod tests {
             "overloaded",
         );
         check(302, "", &K::InvalidResponse, "");
-        let google = |code: u16, message: &str| format!(r#"[{{"error":{{"code":{code},"message":"{message}"}}}}]"#);
-        check(400, &google(400, "API key not valid. Pass a valid one."), &K::Authentication, "not valid");
-        check(404, &google(404, "models/x is not found"), &K::ModelNotFound, "models/x");
+        let google = |code: u16, message: &str| {
+            format!(r#"[{{"error":{{"code":{code},"message":"{message}"}}}}]"#)
+        };
+        check(
+            400,
+            &google(400, "API key not valid. Pass a valid one."),
+            &K::Authentication,
+            "not valid",
+        );
+        check(
+            404,
+            &google(404, "models/x is not found"),
+            &K::ModelNotFound,
+            "models/x",
+        );
         let long = "The input token count (9) exceeds the maximum number of tokens allowed (8).";
         check(400, &google(400, long), &K::ContextLength, "allowed (8)");
         let wait = r#"{"error":{"code":429,"message":"quota","details":[{"@type":"x"},{"retryDelay":"28.5s"}]}}"#;
-        check(429, wait, &K::RateLimited { retry_after: Some(Duration::from_millis(28_500)) }, "quota");
+        check(
+            429,
+            wait,
+            &K::RateLimited {
+                retry_after: Some(Duration::from_millis(28_500)),
+            },
+            "quota",
+        );
         let never = r#"{"error":{"message":"quota","details":[{"retryDelay":"-1s"}]}}"#;
         check(429, never, &K::RateLimited { retry_after: None }, "quota");
     }
@@ -397,8 +547,14 @@ mod tests {
     #[test]
     fn a_body_that_is_an_error_says_so_alone_or_in_a_list() {
         let kind = |body: &str| in_body(body.as_bytes()).map(|err| err.kind.word());
-        assert_eq!(kind(r#"{"error":{"code":503,"message":"x"}}"#), Some("unavailable"));
-        assert_eq!(kind(r#"[{"candidates":[]},{"error":{"code":429,"message":"x"}}]"#), Some("rate_limited"));
+        assert_eq!(
+            kind(r#"{"error":{"code":503,"message":"x"}}"#),
+            Some("unavailable")
+        );
+        assert_eq!(
+            kind(r#"[{"candidates":[]},{"error":{"code":429,"message":"x"}}]"#),
+            Some("rate_limited")
+        );
         assert_eq!(kind(r#"[{"error":null}]"#), None);
         assert_eq!((kind("[]"), kind("half {"), kind("7")), (None, None, None));
     }
@@ -406,14 +562,30 @@ mod tests {
     #[test]
     fn errors_inside_a_stream_are_as_the_matching_status() {
         use ProviderErrorKind as K;
-        assert_eq!(in_stream("overloaded_error", "", "x").kind, K::Unavailable { retry_after: None });
-        assert_eq!(in_stream("rate_limit_error", "", "x").kind, K::RateLimited { retry_after: None });
-        assert_eq!(in_stream("invalid_request_error", "", "prompt is too long").kind, K::ContextLength);
+        assert_eq!(
+            in_stream("overloaded_error", "", "x").kind,
+            K::Unavailable { retry_after: None }
+        );
+        assert_eq!(
+            in_stream("rate_limit_error", "", "x").kind,
+            K::RateLimited { retry_after: None }
+        );
+        assert_eq!(
+            in_stream("invalid_request_error", "", "prompt is too long").kind,
+            K::ContextLength
+        );
         assert_eq!(in_stream("", "invalid_prompt", "x").kind, K::InvalidRequest);
-        assert_eq!(in_stream("", "server_error", "x").kind, K::Unavailable { retry_after: None });
-        let value = serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
+        assert_eq!(
+            in_stream("", "server_error", "x").kind,
+            K::Unavailable { retry_after: None }
+        );
+        let value =
+            serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
         let err = from_error_value(&value);
-        assert_eq!((err.kind, err.status), (K::Unavailable { retry_after: None }, Some(502)));
+        assert_eq!(
+            (err.kind, err.status),
+            (K::Unavailable { retry_after: None }, Some(502))
+        );
         assert_eq!(err.message, "upstream: why");
         assert_eq!(from_error_value(&serde_json::json!("text")).message, "text");
     }
@@ -423,7 +595,11 @@ mod tests {
         let check = |name: &'static str, value: &str, expect: Option<u64>| {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().unwrap());
-            assert_eq!(retry_after(&headers, now()), expect.map(Duration::from_millis), "{name}: {value}");
+            assert_eq!(
+                retry_after(&headers, now()),
+                expect.map(Duration::from_millis),
+                "{name}: {value}"
+            );
         };
         check("retry-after", "2", Some(2_000));
         check("retry-after", "0.5", Some(500));
@@ -431,7 +607,11 @@ mod tests {
         check("retry-after", "1e400", None);
         check("retry-after", "999999999999", Some(31_536_000_000));
         check("retry-after", "soon", None);
-        check("retry-after", "Fri, 31 Dec 2999 23:59:59 GMT", Some(31_536_000_000));
+        check(
+            "retry-after",
+            "Fri, 31 Dec 2999 23:59:59 GMT",
+            Some(31_536_000_000),
+        );
         check("retry-after", "Fri, 15 Jan 2027 08:00:10 GMT", Some(10_000));
         check("retry-after", "Fri, 15 Jan 2010 08:00:10 GMT", None);
         check("retry-after-ms", "1500", Some(1_500));
@@ -440,13 +620,26 @@ mod tests {
     #[test]
     fn half_a_first_event_is_a_cut_and_a_page_is_not() {
         let kind = |start: &str| no_event("h", start.as_bytes()).kind;
-        for start in ["data: {\"a\"", "event: x", ": keep-alive", "\u{feff}da", "\0\0\0\u{7f}"] {
-            assert_eq!(kind(start), ProviderErrorKind::Network { transient: true }, "{start}");
+        for start in [
+            "data: {\"a\"",
+            "event: x",
+            ": keep-alive",
+            "\u{feff}da",
+            "\0\0\0\u{7f}",
+        ] {
+            assert_eq!(
+                kind(start),
+                ProviderErrorKind::Network { transient: true },
+                "{start}"
+            );
         }
         for start in ["", "<html>", "dato", "{\"id\":1}"] {
             assert_eq!(kind(start), ProviderErrorKind::InvalidResponse, "{start}");
         }
-        assert_eq!(kind("{\"error\":{\"code\":401}}"), ProviderErrorKind::Authentication);
+        assert_eq!(
+            kind("{\"error\":{\"code\":401}}"),
+            ProviderErrorKind::Authentication
+        );
     }
 
     #[test]
@@ -459,15 +652,27 @@ mod tests {
         assert_eq!(says("300"), "slow");
         assert_eq!(says("5400"), "slow; it asks to come back in 90 minutes");
         assert_eq!(says("90000"), "slow; it asks to come back in 25 hours");
-        assert_eq!(says("Fri, 31 Dec 2999 23:59:59 GMT"), "slow; it asks to come back in more than 365 days");
+        assert_eq!(
+            says("Fri, 31 Dec 2999 23:59:59 GMT"),
+            "slow; it asks to come back in more than 365 days"
+        );
     }
 
     #[test]
     fn messages_are_one_short_line_without_the_key() {
         let long = "x\u{1b}[2J\n\n".repeat(400);
         let err = from_status(400, &HeaderMap::new(), long.as_bytes(), now());
-        assert!(err.message.len() <= QUOTE + 4 && !err.message.contains(['\u{1b}', '\n']), "{}", err.message);
-        let err = from_status(401, &HeaderMap::new(), br#"{"error":{"message":"wrong key sk-12345"}}"#, now());
+        assert!(
+            err.message.len() <= QUOTE + 4 && !err.message.contains(['\u{1b}', '\n']),
+            "{}",
+            err.message
+        );
+        let err = from_status(
+            401,
+            &HeaderMap::new(),
+            br#"{"error":{"message":"wrong key sk-12345"}}"#,
+            now(),
+        );
         assert_eq!(hide(err, "sk-12345").message, "wrong key ***");
     }
 }

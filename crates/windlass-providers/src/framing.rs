@@ -57,7 +57,9 @@ pub enum FramingError {
     #[error("an event of the stream is larger than {0} bytes")]
     EventTooLarge(usize),
     /// A message was changed on its way, or these are no messages at all.
-    #[error("a checksum of the event stream is wrong; the answer was damaged on its way or is no event stream")]
+    #[error(
+        "a checksum of the event stream is wrong; the answer was damaged on its way or is no event stream"
+    )]
     Checksum,
     /// A message contradicts itself.
     #[error("a message of the event stream is malformed: {0}")]
@@ -110,7 +112,10 @@ impl Framer {
     }
 
     /// The stream is over. Hands over a last event whose end mark never came, where the framing lets one tell.
-    pub fn finish<E: From<FramingError>>(&mut self, on_event: impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn finish<E: From<FramingError>>(
+        &mut self,
+        on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         match self {
             Self::Sse(decoder) => decoder.finish(on_event),
             Self::JsonLines(decoder) => decoder.finish(on_event),
@@ -148,7 +153,11 @@ pub(crate) mod tests {
         };
         for piece in body.chunks(size.max(1)) {
             if let Err(error) = framer.push(piece, &mut take) {
-                assert_eq!(framer.push(b"x", &mut take), Err(error.clone()), "an error stays");
+                assert_eq!(
+                    framer.push(b"x", &mut take),
+                    Err(error.clone()),
+                    "an error stays"
+                );
                 return (seen, Some(error));
             }
         }

@@ -207,7 +207,8 @@ impl Http {
     /// Builds the client. Reads no certificate store and opens no connection.
     pub fn new(options: &HttpOptions) -> Result<Self, HttpError> {
         let roots = match &options.extra_ca_pem {
-            Some(pem) => tls::parse_roots(pem).map_err(|why| HttpError::Setup(format!("the extra CA file: {why}")))?,
+            Some(pem) => tls::parse_roots(pem)
+                .map_err(|why| HttpError::Setup(format!("the extra CA file: {why}")))?,
             None => Vec::new(),
         };
         let config = tls::client_config(roots).map_err(|err| HttpError::Setup(err.to_string()))?;
@@ -224,7 +225,9 @@ impl Http {
         for proxy in proxies(options)? {
             builder = builder.proxy(proxy);
         }
-        let client = builder.build().map_err(|err| HttpError::Setup(chain(&err)))?;
+        let client = builder
+            .build()
+            .map_err(|err| HttpError::Setup(chain(&err)))?;
         Ok(Self {
             client,
             connect_timeout: options.connect_timeout,
@@ -238,13 +241,19 @@ impl Http {
     /// Takes down every exchange.
     #[must_use]
     pub fn recording(self, recorder: Recorder) -> Self {
-        Self { tape: Tape::Record(recorder, Label::default()), ..self }
+        Self {
+            tape: Tape::Record(recorder, Label::default()),
+            ..self
+        }
     }
 
     /// Plays what was taken down and connects to nothing.
     #[must_use]
     pub fn playing(self, player: Player) -> Self {
-        Self { tape: Tape::Play(player), ..self }
+        Self {
+            tape: Tape::Play(player),
+            ..self
+        }
     }
 
     /// Says whom this client asks, for what is taken down.
@@ -256,7 +265,12 @@ impl Http {
     }
 
     /// Sends a body and waits for the head of the answer.
-    pub async fn post(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Result<HttpResponse, HttpError> {
+    pub async fn post(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<HttpResponse, HttpError> {
         self.exchange(Method::POST, url, headers, body).await
     }
 
@@ -272,19 +286,30 @@ impl Http {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<HttpResponse, HttpError> {
-        let asked = Asked { method: &method, url, body: &body };
+        let asked = Asked {
+            method: &method,
+            url,
+            body: &body,
+        };
         if let Tape::Play(player) = &self.tape {
             return self.played(player, &asked);
         }
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let host = host_of(&url);
-            let request = self.client.request(method.clone(), url.clone()).headers(headers.clone()).body(body.clone());
+            let request = self
+                .client
+                .request(method.clone(), url.clone())
+                .headers(headers.clone())
+                .body(body.clone());
             let response = match tokio::time::timeout(self.idle_timeout, request.send()).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(err)) => return Err(self.classify(&err, &host)),
                 Err(_) => {
-                    return Err(HttpError::Idle { host, seconds: self.idle_timeout.as_secs() });
+                    return Err(HttpError::Idle {
+                        host,
+                        seconds: self.idle_timeout.as_secs(),
+                    });
                 }
             };
             if !response.status().is_redirection() {
@@ -292,21 +317,40 @@ impl Http {
             }
             url = next_hop(&url, &response)?;
         }
-        Err(HttpError::Redirect { host: host_of(&url), detail: format!("more than {MAX_REDIRECTS} times") })
+        Err(HttpError::Redirect {
+            host: host_of(&url),
+            detail: format!("more than {MAX_REDIRECTS} times"),
+        })
     }
 
-    fn response(&self, mut response: reqwest::Response, host: String, asked: &Asked<'_>) -> HttpResponse {
-        let (status, headers) = (response.status().as_u16(), std::mem::take(response.headers_mut()));
+    fn response(
+        &self,
+        mut response: reqwest::Response,
+        host: String,
+        asked: &Asked<'_>,
+    ) -> HttpResponse {
+        let (status, headers) = (
+            response.status().as_u16(),
+            std::mem::take(response.headers_mut()),
+        );
         let recording = match &self.tape {
             Tape::Record(recorder, label) => {
-                let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                let content_type = headers
+                    .get(CONTENT_TYPE)
+                    .and_then(|value| value.to_str().ok());
                 Some(recorder.start(label, asked, status, content_type.unwrap_or_default()))
             }
             Tape::None | Tape::Play(_) => None,
         };
         let (http, peer) = (self.clone(), host.clone());
-        let stream = response.bytes_stream().map(move |piece| piece.map_err(|err| http.classify(&err, &peer)));
-        HttpResponse { status, headers, body: self.body(Box::pin(stream), host, recording) }
+        let stream = response
+            .bytes_stream()
+            .map(move |piece| piece.map_err(|err| http.classify(&err, &peer)));
+        HttpResponse {
+            status,
+            headers,
+            body: self.body(Box::pin(stream), host, recording),
+        }
     }
 
     fn played(&self, player: &Player, asked: &Asked<'_>) -> Result<HttpResponse, HttpError> {
@@ -317,12 +361,25 @@ impl Http {
         }
         let stream = futures_util::stream::iter([Ok(Bytes::from(answer.body))]);
         let body = self.body(Box::pin(stream), "the cassette".to_owned(), None);
-        Ok(HttpResponse { status: answer.status, headers, body })
+        Ok(HttpResponse {
+            status: answer.status,
+            headers,
+            body,
+        })
     }
 
     fn body(&self, stream: Pieces, host: String, recording: Option<Recording>) -> HttpBody {
         let deadline = Instant::now() + self.total_timeout;
-        HttpBody { stream, http: self.clone(), host, read: 0, deadline, idle: None, done: false, recording }
+        HttpBody {
+            stream,
+            http: self.clone(),
+            host,
+            read: 0,
+            deadline,
+            idle: None,
+            done: false,
+            recording,
+        }
     }
 
     /// Names what went wrong. The libraries below give few types, so their words decide where a type is missing.
@@ -337,16 +394,27 @@ impl Http {
             let words = cause.to_string();
             if words.contains("dns error") {
                 return HttpError::Dns {
-                    host: host.rsplit_once(':').map_or(host.clone(), |(name, _)| name.to_owned()),
+                    host: host
+                        .rsplit_once(':')
+                        .map_or(host.clone(), |(name, _)| name.to_owned()),
                 };
             }
-            if words.contains("tunnel error") || words.contains("proxy authentication") || words.contains("socks") {
-                return HttpError::Proxy { host, detail: words };
+            if words.contains("tunnel error")
+                || words.contains("proxy authentication")
+                || words.contains("socks")
+            {
+                return HttpError::Proxy {
+                    host,
+                    detail: words,
+                };
             }
             source = cause.source();
         }
         if err.is_timeout() {
-            return HttpError::ConnectTimeout { host, seconds: self.connect_timeout.as_secs() };
+            return HttpError::ConnectTimeout {
+                host,
+                seconds: self.connect_timeout.as_secs(),
+            };
         }
         if detail.contains("invalid HTTP") || detail.contains("message head is too large") {
             return HttpError::Malformed { host, detail };
@@ -372,7 +440,10 @@ pub struct HttpBody {
 
 impl std::fmt::Debug for HttpBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpBody").field("host", &self.host).field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("HttpBody")
+            .field("host", &self.host)
+            .field("read", &self.read)
+            .finish_non_exhaustive()
     }
 }
 
@@ -392,7 +463,10 @@ impl HttpBody {
             Ok(bytes) => {
                 self.read = self.read.saturating_add(bytes.len() as u64);
                 if self.read > self.http.max_body {
-                    return Err(HttpError::TooLarge { host: self.host.clone(), limit: self.http.max_body });
+                    return Err(HttpError::TooLarge {
+                        host: self.host.clone(),
+                        limit: self.http.max_body,
+                    });
                 }
                 Ok(bytes)
             }
@@ -408,13 +482,18 @@ impl HttpBody {
     }
 
     fn too_slow(&self) -> HttpError {
-        HttpError::TooSlow { host: self.host.clone(), seconds: self.http.total_timeout.as_secs() }
+        HttpError::TooSlow {
+            host: self.host.clone(),
+            seconds: self.http.total_timeout.as_secs(),
+        }
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, HttpError>>> {
         let limit = self.http.idle_timeout;
         let until = (Instant::now() + limit).min(self.deadline);
-        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        let idle = self
+            .idle
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         match idle.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
@@ -422,7 +501,10 @@ impl HttpBody {
                 if Instant::now() >= self.deadline {
                     return Poll::Ready(Some(Err(self.too_slow())));
                 }
-                Poll::Ready(Some(Err(HttpError::Idle { host: self.host.clone(), seconds: limit.as_secs() })))
+                Poll::Ready(Some(Err(HttpError::Idle {
+                    host: self.host.clone(),
+                    seconds: limit.as_secs(),
+                })))
             }
         }
     }
@@ -438,7 +520,9 @@ impl HttpBody {
         let mut all = Vec::new();
         while all.len() < limit {
             match poll_fn(|cx| self.poll_piece(cx)).await {
-                Some(Ok(piece)) => all.extend_from_slice(&piece[..piece.len().min(limit - all.len())]),
+                Some(Ok(piece)) => {
+                    all.extend_from_slice(&piece[..piece.len().min(limit - all.len())])
+                }
                 Some(Err(_)) | None => break,
             }
         }
@@ -448,7 +532,10 @@ impl HttpBody {
 
 /// IO errors wrap each other and hide what they wrap from `source`; this looks through them.
 fn innermost<'a>(mut cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
-    while let Some(inner) = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+    while let Some(inner) = cause
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref)
+    {
         if !inner.is::<std::io::Error>() && !inner.is::<rustls::Error>() {
             break; // a plain text: the kind around it says more
         }
@@ -460,35 +547,56 @@ fn innermost<'a>(mut cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError +
 fn classify_io(cause: &(dyn StdError + 'static), host: &str, detail: &str) -> Option<HttpError> {
     let host = host.to_owned();
     if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-        return Some(HttpError::Tls { host, detail: tls.to_string() });
+        return Some(HttpError::Tls {
+            host,
+            detail: tls.to_string(),
+        });
     }
     match cause.downcast_ref::<std::io::Error>()?.kind() {
         std::io::ErrorKind::ConnectionRefused if detail.contains("tunnel error") => {
-            Some(HttpError::Proxy { host, detail: "it refused the connection".to_owned() })
+            Some(HttpError::Proxy {
+                host,
+                detail: "it refused the connection".to_owned(),
+            })
         }
         std::io::ErrorKind::ConnectionRefused => Some(HttpError::Refused { host }),
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
-            Some(HttpError::Malformed { host, detail: detail.to_owned() })
+            Some(HttpError::Malformed {
+                host,
+                detail: detail.to_owned(),
+            })
         }
         _ => None,
     }
 }
 
 fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
-    let exceptions = format!("localhost,127.0.0.0/8,::1,{}", options.no_proxy.as_deref().unwrap_or_default());
+    let exceptions = format!(
+        "localhost,127.0.0.0/8,::1,{}",
+        options.no_proxy.as_deref().unwrap_or_default()
+    );
     type Make = fn(&str) -> reqwest::Result<reqwest::Proxy>;
     let given: [(&str, &Option<String>, Make); 2] = [
-        ("HTTPS_PROXY", &options.https_proxy, |url| reqwest::Proxy::https(url)),
-        ("HTTP_PROXY", &options.http_proxy, |url| reqwest::Proxy::http(url)),
+        ("HTTPS_PROXY", &options.https_proxy, |url| {
+            reqwest::Proxy::https(url)
+        }),
+        ("HTTP_PROXY", &options.http_proxy, |url| {
+            reqwest::Proxy::http(url)
+        }),
     ];
     let mut proxies = Vec::new();
     for (name, value, make) in given {
-        let Some(value) = value.as_deref().map(str::trim).filter(|value| !value.is_empty()) else {
+        let Some(value) = value
+            .as_deref()
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+        else {
             continue;
         };
         // The address may hold a password, so it is not echoed.
-        let proxy =
-            make(value).map_err(|_| HttpError::Setup(format!("{name} is not an address like http://host:port")))?;
+        let proxy = make(value).map_err(|_| {
+            HttpError::Setup(format!("{name} is not an address like http://host:port"))
+        })?;
         proxies.push(proxy.no_proxy(reqwest::NoProxy::from_string(&exceptions)));
     }
     Ok(proxies)
@@ -496,20 +604,34 @@ fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
 
 /// Where a redirect leads, if we go there: same host and port, or the same host upgraded to TLS.
 fn next_hop(from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> {
-    let refuse = |detail: String| HttpError::Redirect { host: host_of(from), detail };
-    let target = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let refuse = |detail: String| HttpError::Redirect {
+        host: host_of(from),
+        detail,
+    };
+    let target = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|value| value.to_str().ok());
     let target = target.ok_or_else(|| refuse("without saying where to".to_owned()))?;
-    let to = from.join(target).map_err(|_| refuse("to something that is not an address".to_owned()))?;
+    let to = from
+        .join(target)
+        .map_err(|_| refuse("to something that is not an address".to_owned()))?;
     let same_host = to.host_str() == from.host_str();
-    let same_origin = to.scheme() == from.scheme() && to.port_or_known_default() == from.port_or_known_default();
+    let same_origin =
+        to.scheme() == from.scheme() && to.port_or_known_default() == from.port_or_known_default();
     let upgraded = from.scheme() == "http" && to.scheme() == "https";
     if !same_host || !(same_origin || upgraded) {
         // Neither the key nor the source code in the body may go to a host nobody configured.
-        return Err(refuse(format!("to another host ({}), which is not followed", host_of(&to))));
+        return Err(refuse(format!(
+            "to another host ({}), which is not followed",
+            host_of(&to)
+        )));
     }
     match response.status().as_u16() {
         301 | 302 | 307 | 308 => Ok(to),
-        status => Err(refuse(format!("with status {status}, which loses the request"))),
+        status => Err(refuse(format!(
+            "with status {status}, which loses the request"
+        ))),
     }
 }
 
@@ -535,7 +657,11 @@ fn chain(err: &reqwest::Error) -> String {
         }
         source = cause.source();
     }
-    if text.is_empty() { "the request could not be made".to_owned() } else { text }
+    if text.is_empty() {
+        "the request could not be made".to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]

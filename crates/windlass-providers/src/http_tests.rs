@@ -24,7 +24,13 @@ async fn read(mut body: HttpBody) -> Result<Vec<u8>, HttpError> {
 async fn exchange(http: &Http, url: &str) -> Result<(u16, Vec<u8>), HttpError> {
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", "secret-key".parse().unwrap());
-    let response = http.post(&Url::parse(url).unwrap(), headers, Bytes::from_static(b"body")).await?;
+    let response = http
+        .post(
+            &Url::parse(url).unwrap(),
+            headers,
+            Bytes::from_static(b"body"),
+        )
+        .await?;
     Ok((response.status, read(response.body).await?))
 }
 
@@ -33,7 +39,10 @@ async fn the_connection_is_used_again() {
     let server = Server::saying(vec![whole(200, "", "ok")]).await;
     let http = http(|_| ());
     for _ in 0..3 {
-        assert_eq!(exchange(&http, &server.url).await.unwrap(), (200, b"ok".to_vec()));
+        assert_eq!(
+            exchange(&http, &server.url).await.unwrap(),
+            (200, b"ok".to_vec())
+        );
     }
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
@@ -45,8 +54,16 @@ async fn a_redirect_on_the_same_host_repeats_the_request_at_most_three_times() {
         _ => vec![whole(200, "", "there")],
     })
     .await;
-    assert_eq!(exchange(&http(|_| ()), &server.url).await.unwrap(), (200, b"there".to_vec()));
-    assert!(server.requests().iter().all(|text| text.starts_with("POST") && text.ends_with("body")));
+    assert_eq!(
+        exchange(&http(|_| ()), &server.url).await.unwrap(),
+        (200, b"there".to_vec())
+    );
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|text| text.starts_with("POST") && text.ends_with("body"))
+    );
 
     let looping = Server::saying(vec![whole(307, "location: /again\r\n", "")]).await;
     let err = exchange(&http(|_| ()), &looping.url).await.unwrap_err();
@@ -57,22 +74,38 @@ async fn a_redirect_on_the_same_host_repeats_the_request_at_most_three_times() {
 #[tokio::test]
 async fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
     let other = Server::saying(vec![whole(200, "", "stolen")]).await;
-    let location = format!("location: {}/x\r\n", other.url.replace("127.0.0.1", "localhost"));
+    let location = format!(
+        "location: {}/x\r\n",
+        other.url.replace("127.0.0.1", "localhost")
+    );
     let server = Server::saying(vec![whole(307, &location, "")]).await;
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
-    assert!(matches!(&err, HttpError::Redirect { detail, .. } if detail.contains("another host (localhost")), "{err}");
+    assert!(
+        matches!(&err, HttpError::Redirect { detail, .. } if detail.contains("another host (localhost")),
+        "{err}"
+    );
     // Another port of the same name is another server, too.
     let location = format!("location: {}/x\r\n", other.url);
     let server = Server::saying(vec![whole(302, &location, "")]).await;
-    assert!(matches!(exchange(&http(|_| ()), &server.url).await, Err(HttpError::Redirect { .. })));
+    assert!(matches!(
+        exchange(&http(|_| ()), &server.url).await,
+        Err(HttpError::Redirect { .. })
+    ));
     assert!(other.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_refused() {
-    for (status, headers) in [(303, "location: /x\r\n"), (307, ""), (307, "location: http://[\r\n")] {
+    for (status, headers) in [
+        (303, "location: /x\r\n"),
+        (307, ""),
+        (307, "location: http://[\r\n"),
+    ] {
         let server = Server::saying(vec![whole(status, headers, "")]).await;
-        assert!(matches!(exchange(&http(|_| ()), &server.url).await, Err(HttpError::Redirect { .. })));
+        assert!(matches!(
+            exchange(&http(|_| ()), &server.url).await,
+            Err(HttpError::Redirect { .. })
+        ));
         assert_eq!(server.requests().len(), 1);
     }
 }
@@ -87,14 +120,27 @@ async fn gzip_is_decoded_and_a_bomb_is_stopped() {
     let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", b"not gzip")]).await;
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
     assert!(matches!(err, HttpError::Malformed { .. }), "{err:?}");
-    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", pack(b"hello"))]).await;
-    assert_eq!(exchange(&http(|_| ()), &server.url).await.unwrap().1, b"hello");
+    let server = Server::saying(vec![whole(
+        200,
+        "content-encoding: gzip\r\n",
+        pack(b"hello"),
+    )])
+    .await;
+    assert_eq!(
+        exchange(&http(|_| ()), &server.url).await.unwrap().1,
+        b"hello"
+    );
 
     let bomb = pack(&vec![0; 8 << 20]);
     assert!(bomb.len() < 16 << 10);
     let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", bomb)]).await;
-    let err = exchange(&http(|o| o.max_body = 1 << 20), &server.url).await.unwrap_err();
-    assert!(matches!(err, HttpError::TooLarge { limit, .. } if limit == 1 << 20), "{err}");
+    let err = exchange(&http(|o| o.max_body = 1 << 20), &server.url)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(err, HttpError::TooLarge { limit, .. } if limit == 1 << 20),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -103,13 +149,19 @@ async fn a_cut_body_is_broken_and_not_an_end() {
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
     assert!(matches!(err, HttpError::Broken { .. }), "{err}");
     let server = Server::saying(vec![Act::Close]).await;
-    assert!(matches!(exchange(&http(|_| ()), &server.url).await, Err(HttpError::Broken { .. })));
+    assert!(matches!(
+        exchange(&http(|_| ()), &server.url).await,
+        Err(HttpError::Broken { .. })
+    ));
 }
 
 #[tokio::test]
 async fn too_many_headers_and_nonsense_are_malformed() {
     let many = "x: y\r\n".repeat(5_000);
-    for act in [whole(200, &many, ""), Act::Send(b"SSH-2.0-nope\r\n\r\n".to_vec())] {
+    for act in [
+        whole(200, &many, ""),
+        Act::Send(b"SSH-2.0-nope\r\n\r\n".to_vec()),
+    ] {
         let server = Server::saying(vec![act, Act::Close]).await;
         let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
         assert!(matches!(err, HttpError::Malformed { .. }), "{err:?}");
@@ -119,7 +171,12 @@ async fn too_many_headers_and_nonsense_are_malformed() {
 #[tokio::test]
 async fn silence_before_the_head_ends_after_the_idle_time() {
     let server = Server::saying(vec![Act::Hang]).await;
-    let err = exchange(&http(|o| o.idle_timeout = Duration::from_millis(60)), &server.url).await.unwrap_err();
+    let err = exchange(
+        &http(|o| o.idle_timeout = Duration::from_millis(60)),
+        &server.url,
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(err, HttpError::Idle { .. }), "{err}");
 }
 
@@ -137,25 +194,48 @@ fn dripping(pauses: &[u64]) -> HttpBody {
 async fn silence_in_the_body_ends_after_the_idle_time_and_a_drip_counts_as_life() {
     assert_eq!(read(dripping(&[100; 30])).await.unwrap().len(), 30);
     let err = read(dripping(&[100, 119, 121, 1])).await.unwrap_err();
-    assert_eq!(err, HttpError::Idle { host: "h".into(), seconds: 120 });
+    assert_eq!(
+        err,
+        HttpError::Idle {
+            host: "h".into(),
+            seconds: 120
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drip_that_never_ends_is_ended_after_the_whole_time() {
     assert_eq!(read(dripping(&[100; 35])).await.unwrap().len(), 35);
     let err = read(dripping(&[100; 37])).await.unwrap_err();
-    assert_eq!(err, HttpError::TooSlow { host: "h".into(), seconds: 3_600 });
+    assert_eq!(
+        err,
+        HttpError::TooSlow {
+            host: "h".into(),
+            seconds: 3_600
+        }
+    );
     assert!(!err.is_transient());
 }
 
 #[tokio::test]
 async fn failures_to_connect_have_their_own_words() {
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let err = exchange(&http(|_| ()), &format!("http://{free}/")).await.unwrap_err();
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let err = exchange(&http(|_| ()), &format!("http://{free}/"))
+        .await
+        .unwrap_err();
     assert!(matches!(err, HttpError::Refused { .. }), "{err:?}");
 
-    let err = exchange(&http(|_| ()), "http://no-such-name.invalid/").await.unwrap_err();
-    assert!(matches!(&err, HttpError::Dns { host } if host == "no-such-name.invalid"), "{err:?}");
+    let err = exchange(&http(|_| ()), "http://no-such-name.invalid/")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&err, HttpError::Dns { host } if host == "no-such-name.invalid"),
+        "{err:?}"
+    );
 
     // A server that answers a handshake in plain text.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -163,7 +243,10 @@ async fn failures_to_connect_have_their_own_words() {
     let answer = tokio::spawn(async move {
         use tokio::io::AsyncWriteExt;
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .await
+            .unwrap();
         stream
     });
     let err = exchange(&http(|_| ()), &url).await.unwrap_err();
@@ -175,7 +258,9 @@ async fn failures_to_connect_have_their_own_words() {
 async fn a_proxy_is_used_for_its_scheme_and_its_refusal_is_named() {
     let proxy = Server::saying(vec![whole(403, "", ""), Act::Close]).await;
     let through = http(|o| o.https_proxy = Some(proxy.url.clone()));
-    let err = exchange(&through, "https://api.example.invalid/v1").await.unwrap_err();
+    let err = exchange(&through, "https://api.example.invalid/v1")
+        .await
+        .unwrap_err();
     assert!(matches!(err, HttpError::Proxy { .. }), "{err:?}");
     assert!(proxy.requests()[0].starts_with("CONNECT api.example.invalid:443"));
     assert!(!proxy.requests()[0].contains("secret-key"));
@@ -184,18 +269,44 @@ async fn a_proxy_is_used_for_its_scheme_and_its_refusal_is_named() {
         o.https_proxy = Some(proxy.url.clone());
         o.no_proxy = Some("example.invalid".to_owned());
     });
-    assert!(matches!(exchange(&direct, "https://api.example.invalid/v1").await, Err(HttpError::Dns { .. })));
+    assert!(matches!(
+        exchange(&direct, "https://api.example.invalid/v1").await,
+        Err(HttpError::Dns { .. })
+    ));
     // Loopback is always direct.
     let server = Server::saying(vec![whole(200, "", "ok")]).await;
-    assert_eq!(exchange(&http(|o| o.http_proxy = Some(proxy.url.clone())), &server.url).await.unwrap().0, 200);
+    assert_eq!(
+        exchange(
+            &http(|o| o.http_proxy = Some(proxy.url.clone())),
+            &server.url
+        )
+        .await
+        .unwrap()
+        .0,
+        200
+    );
     assert_eq!(proxy.requests().len(), 1);
 }
 
 #[test]
 fn a_bad_proxy_or_ca_is_refused_without_echoing_it() {
-    let options = HttpOptions { https_proxy: Some("http://user:hunter2@[bad".into()), ..HttpOptions::default() };
+    let options = HttpOptions {
+        https_proxy: Some("http://user:hunter2@[bad".into()),
+        ..HttpOptions::default()
+    };
     let err = Http::new(&options).unwrap_err().to_string();
-    assert!(err.contains("HTTPS_PROXY") && !err.contains("hunter2"), "{err}");
-    let options = HttpOptions { extra_ca_pem: Some(b"nothing".to_vec()), ..HttpOptions::default() };
-    assert!(Http::new(&options).unwrap_err().to_string().contains("extra CA file"));
+    assert!(
+        err.contains("HTTPS_PROXY") && !err.contains("hunter2"),
+        "{err}"
+    );
+    let options = HttpOptions {
+        extra_ca_pem: Some(b"nothing".to_vec()),
+        ..HttpOptions::default()
+    };
+    assert!(
+        Http::new(&options)
+            .unwrap_err()
+            .to_string()
+            .contains("extra CA file")
+    );
 }

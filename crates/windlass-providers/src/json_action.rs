@@ -13,7 +13,9 @@ use std::task::{Context, Poll};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 use windlass_core::history::Entry;
-use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request};
+use windlass_core::provider::{
+    Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request,
+};
 use windlass_core::tool::ToolSet;
 use windlass_core::{BoxFuture, BoxStream};
 
@@ -25,7 +27,11 @@ use reader::{Reader, TooLong};
 /// around it.
 #[must_use]
 pub fn with_tools(provider: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
-    if provider.facts(model).tools { provider } else { Arc::new(JsonActions::new(provider)) }
+    if provider.facts(model).tools {
+        provider
+    } else {
+        Arc::new(JsonActions::new(provider))
+    }
 }
 
 /// A provider whose models call tools through JSON in their text, where they cannot call them otherwise. Asked anew
@@ -40,11 +46,17 @@ impl JsonActions {
     /// Puts the loop around a provider.
     #[must_use]
     pub fn new(inner: Arc<dyn Provider>) -> Self {
-        Self { inner, translation: Mutex::default() }
+        Self {
+            inner,
+            translation: Mutex::default(),
+        }
     }
 
     fn translate(&self, history: &[Entry]) -> Vec<Entry> {
-        self.translation.lock().unwrap_or_else(PoisonError::into_inner).update(history)
+        self.translation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .update(history)
     }
 
     /// Asks in words and reads the answer as it comes; what it means goes out through `out`.
@@ -52,12 +64,28 @@ impl JsonActions {
         let system = prompt::system(&request);
         let mut options = request.options.clone();
         options.tool_choice = None;
-        options.output_schema = self.inner.facts(request.model).structured_output.then(|| prompt::schema(&request));
+        options.output_schema = self
+            .inner
+            .facts(request.model)
+            .structured_output
+            .then(|| prompt::schema(&request));
         let history = self.translate(request.history);
         let none = ToolSet::default();
-        let in_words = Request { system: &system, history: &history, tools: &none, options: &options, ..request };
+        let in_words = Request {
+            system: &system,
+            history: &history,
+            tools: &none,
+            options: &options,
+            ..request
+        };
         let mut answer = self.inner.stream(in_words);
-        let mut reader = Reader::new(request.tools.iter().map(|tool| tool.spec().name.clone()).collect());
+        let mut reader = Reader::new(
+            request
+                .tools
+                .iter()
+                .map(|tool| tool.spec().name.clone())
+                .collect(),
+        );
         let mut batch = Batch::default();
         while let Some(item) = answer.next().await {
             let failed = match item {
@@ -83,11 +111,19 @@ impl Provider for JsonActions {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        ModelFacts { tools: true, ..self.inner.facts(model) }
+        ModelFacts {
+            tools: true,
+            ..self.inner.facts(model)
+        }
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move { Ok(ModelFacts { tools: true, ..self.inner.probe(model).await? }) })
+        Box::pin(async move {
+            Ok(ModelFacts {
+                tools: true,
+                ..self.inner.probe(model).await?
+            })
+        })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
@@ -96,7 +132,10 @@ impl Provider for JsonActions {
         }
         // One place: the answer is read as fast as it is taken, and no faster.
         let (sender, receiver) = mpsc::channel(1);
-        Box::pin(Asking { work: Some(Box::pin(self.ask(request, sender))), receiver })
+        Box::pin(Asking {
+            work: Some(Box::pin(self.ask(request, sender))),
+            receiver,
+        })
     }
 }
 
@@ -114,7 +153,11 @@ fn read(reader: &mut Reader, chunk: Chunk, batch: &mut Batch) -> Result<(), Prov
         // A model that calls natively after all is understood, too; its calls stand behind ours.
         Chunk::CallStart { index, id, name } => {
             reader.native_call();
-            batch.push(Chunk::CallStart { index: index.saturating_add(1), id, name });
+            batch.push(Chunk::CallStart {
+                index: index.saturating_add(1),
+                id,
+                name,
+            });
             Ok(())
         }
         Chunk::CallArgs { index, json } => {

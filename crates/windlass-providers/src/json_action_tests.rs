@@ -31,13 +31,26 @@ fn read_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>, end: EndReason) ->
 fn check(answer: &str, end: EndReason, expect: &str) {
     let whole = read_pieces([answer], end.clone());
     let chars: Vec<String> = answer.chars().map(String::from).collect();
-    assert_eq!(read_pieces(chars.iter().map(String::as_str), end.clone()), whole, "one by one: {answer}");
-    let call = whole.message.calls().next().map(|call| match &call.malformed {
-        Some(_) => format!("{} malformed", call.name),
-        None => format!("{} {}", call.name, call.args),
-    });
+    assert_eq!(
+        read_pieces(chars.iter().map(String::as_str), end.clone()),
+        whole,
+        "one by one: {answer}"
+    );
+    let call = whole
+        .message
+        .calls()
+        .next()
+        .map(|call| match &call.malformed {
+            Some(_) => format!("{} malformed", call.name),
+            None => format!("{} {}", call.name, call.args),
+        });
     let cut = if whole.truncated { " cut" } else { "" };
-    let shown = format!("{} | {} | {:?}{cut}", whole.message.text(), call.unwrap_or_default(), whole.end);
+    let shown = format!(
+        "{} | {} | {:?}{cut}",
+        whole.message.text(),
+        call.unwrap_or_default(),
+        whole.end
+    );
     assert_eq!(shown, expect, "{answer}");
 }
 
@@ -45,8 +58,16 @@ const DONE: EndReason = EndReason::Done;
 
 #[test]
 fn an_action_is_a_call_and_an_answer_is_text() {
-    check(r#"{"action": "read_file", "arguments": {"path": "a"}}"#, DONE, r#" | read_file {"path":"a"} | ToolCalls"#);
-    check(r#"{"answer": "two\nlines \u00fc \ud83d\ude00 \"q\""}"#, DONE, "two\nlines ü 😀 \"q\" |  | Done");
+    check(
+        r#"{"action": "read_file", "arguments": {"path": "a"}}"#,
+        DONE,
+        r#" | read_file {"path":"a"} | ToolCalls"#,
+    );
+    check(
+        r#"{"answer": "two\nlines \u00fc \ud83d\ude00 \"q\""}"#,
+        DONE,
+        "two\nlines ü 😀 \"q\" |  | Done",
+    );
     check(r#"{"action": "list"}"#, DONE, " | list {} | ToolCalls");
     check(r#"{"answer": {"n": 1}}"#, DONE, r#"{"n":1} |  | Done"#);
 }
@@ -55,10 +76,26 @@ fn an_action_is_a_call_and_an_answer_is_text() {
 fn prose_and_fences_around_the_object_do_no_harm() {
     let action = r#"{"action": "read_file", "arguments": {"path": "a"}}"#;
     let called = r#"read_file {"path":"a"} | ToolCalls"#;
-    check(&format!("```json\n{action}\n```"), DONE, &format!(" | {called}"));
-    check(&format!("I look first.\n\n```json\n{action}\n```\nDone."), DONE, &format!("I look first. | {called}"));
-    check(&format!("So: {action} and then?"), DONE, &format!("So: | {called}"));
-    check("Well:\n```\n{\"answer\": \"yes\"}\n```", DONE, "Well:\nyes |  | Done");
+    check(
+        &format!("```json\n{action}\n```"),
+        DONE,
+        &format!(" | {called}"),
+    );
+    check(
+        &format!("I look first.\n\n```json\n{action}\n```\nDone."),
+        DONE,
+        &format!("I look first. | {called}"),
+    );
+    check(
+        &format!("So: {action} and then?"),
+        DONE,
+        &format!("So: | {called}"),
+    );
+    check(
+        "Well:\n```\n{\"answer\": \"yes\"}\n```",
+        DONE,
+        "Well:\nyes |  | Done",
+    );
 }
 
 #[test]
@@ -67,26 +104,62 @@ fn the_first_whole_object_counts() {
     check(two, DONE, r#" | read_file {"path":"a"} | ToolCalls"#);
     check(r#"{"answer":"a"}{"answer":"b"}"#, DONE, "a |  | Done");
     // Cut off behind it: the action is whole.
-    check(&two[..60], EndReason::Length, r#" | read_file {"path":"a"} | ToolCalls"#);
+    check(
+        &two[..60],
+        EndReason::Length,
+        r#" | read_file {"path":"a"} | ToolCalls"#,
+    );
 }
 
 #[test]
 fn half_an_action_is_neither_run_nor_shown() {
     for end in [DONE, EndReason::Length] {
-        check(r#"{"action": "read_file", "arguments": {"path": "a"}"#, end.clone(), " |  | Length cut");
-        check(r#"Now: {"action": "bash", "arguments": {"x": {"action": "y"}"#, end, "Now:  |  | Length cut");
+        check(
+            r#"{"action": "read_file", "arguments": {"path": "a"}"#,
+            end.clone(),
+            " |  | Length cut",
+        );
+        check(
+            r#"Now: {"action": "bash", "arguments": {"x": {"action": "y"}"#,
+            end,
+            "Now:  |  | Length cut",
+        );
     }
-    check(r#"{"answer": "half of"#, EndReason::Length, "half of |  | Length cut");
+    check(
+        r#"{"answer": "half of"#,
+        EndReason::Length,
+        "half of |  | Length cut",
+    );
     check(r#"{"answer": "no end"#, DONE, "no end |  | Done");
 }
 
 #[test]
 fn what_is_no_json_gets_an_error_back_and_nothing_runs() {
-    check(r#"{'action': 'read_file', 'arguments': {}}"#, DONE, " | read_file malformed | ToolCalls");
-    check(r#"{"action": "read_file", "arguments": {path: 1}}"#, DONE, " | read_file malformed | ToolCalls");
-    check(r#"{action: read_file}"#, DONE, " | action malformed | ToolCalls");
-    check(r#"{"action": "read_file", "arguments": "{broken"}"#, DONE, " | read_file malformed | ToolCalls");
-    check("{\"action\": \"w\", \"arguments\": {\"t\": \"a\nb\"}}", DONE, r#" | w {"t":"a\nb"} | ToolCalls"#);
+    check(
+        r#"{'action': 'read_file', 'arguments': {}}"#,
+        DONE,
+        " | read_file malformed | ToolCalls",
+    );
+    check(
+        r#"{"action": "read_file", "arguments": {path: 1}}"#,
+        DONE,
+        " | read_file malformed | ToolCalls",
+    );
+    check(
+        r#"{action: read_file}"#,
+        DONE,
+        " | action malformed | ToolCalls",
+    );
+    check(
+        r#"{"action": "read_file", "arguments": "{broken"}"#,
+        DONE,
+        " | read_file malformed | ToolCalls",
+    );
+    check(
+        "{\"action\": \"w\", \"arguments\": {\"t\": \"a\nb\"}}",
+        DONE,
+        r#" | w {"t":"a\nb"} | ToolCalls"#,
+    );
 }
 
 #[test]
@@ -100,18 +173,46 @@ fn words_alone_are_an_answer_even_with_code_in_them() {
         DONE,
         "an open { brace, then | read_file {} | ToolCalls",
     );
-    check("I cannot help.", EndReason::Refused, "I cannot help. |  | Refused");
+    check(
+        "I cannot help.",
+        EndReason::Refused,
+        "I cannot help. |  | Refused",
+    );
 }
 
 #[test]
 fn other_spellings_are_understood() {
     let called = r#" | read_file {"path":"a"} | ToolCalls"#;
-    check(r#"{"name": "read_file", "arguments": {"path": "a"}}"#, DONE, called);
-    check(r#"{"thought": "hm", "action": "read_file", "action_input": {"path": "a"}}"#, DONE, called);
-    check(r#"{"tool": "read_file", "args": "{\"path\":\"a\"}"}"#, DONE, called);
-    check(r#"{"action": {"name": "read_file", "arguments": {"path": "a"}}}"#, DONE, called);
-    check(r#"{"action": "final_answer", "arguments": {"text": "bye"}}"#, DONE, "bye |  | Done");
-    check(r#"{"name": "a person"}"#, DONE, "{\"name\": \"a person\"} |  | Done");
+    check(
+        r#"{"name": "read_file", "arguments": {"path": "a"}}"#,
+        DONE,
+        called,
+    );
+    check(
+        r#"{"thought": "hm", "action": "read_file", "action_input": {"path": "a"}}"#,
+        DONE,
+        called,
+    );
+    check(
+        r#"{"tool": "read_file", "args": "{\"path\":\"a\"}"}"#,
+        DONE,
+        called,
+    );
+    check(
+        r#"{"action": {"name": "read_file", "arguments": {"path": "a"}}}"#,
+        DONE,
+        called,
+    );
+    check(
+        r#"{"action": "final_answer", "arguments": {"text": "bye"}}"#,
+        DONE,
+        "bye |  | Done",
+    );
+    check(
+        r#"{"name": "a person"}"#,
+        DONE,
+        "{\"name\": \"a person\"} |  | Done",
+    );
 }
 
 #[test]
@@ -167,14 +268,25 @@ impl Tool for Named {
     fn touches(&self, _: &Value, _: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(Vec::new())
     }
-    fn run<'a>(&'a self, _: Value, _: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        _: Value,
+        _: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         unreachable!("a provider runs nothing")
     }
 }
 
 fn tools() -> ToolSet {
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
-    let tool = |name: &str| Arc::new(Named(ToolSpec::new(name, "Does it.", schema.clone(), Effect::Read)));
+    let tool = |name: &str| {
+        Arc::new(Named(ToolSpec::new(
+            name,
+            "Does it.",
+            schema.clone(),
+            Effect::Read,
+        )))
+    };
     ToolSet::new(vec![tool("read_file"), tool("grep")])
 }
 
@@ -189,11 +301,18 @@ impl Provider for Plain {
         "plain"
     }
     fn facts(&self, model: &str) -> ModelFacts {
-        ModelFacts { tools: false, ..self.script.facts(model) }
+        ModelFacts {
+            tools: false,
+            ..self.script.facts(model)
+        }
     }
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         assert!(request.tools.is_empty());
-        let asked = (request.system.to_owned(), request.history.to_vec(), request.options.clone());
+        let asked = (
+            request.system.to_owned(),
+            request.history.to_vec(),
+            request.options.clone(),
+        );
         self.asked.lock().unwrap().push(asked);
         self.script.stream(request)
     }
@@ -201,18 +320,37 @@ impl Provider for Plain {
 
 fn plain(script: &str) -> Arc<Plain> {
     let script = ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap();
-    Arc::new(Plain { script, asked: Mutex::default() })
+    Arc::new(Plain {
+        script,
+        asked: Mutex::default(),
+    })
 }
 
-async fn ask(provider: &dyn Provider, history: &[Entry], options: &Sampling) -> Vec<Result<Chunk, ProviderError>> {
+async fn ask(
+    provider: &dyn Provider,
+    history: &[Entry],
+    options: &Sampling,
+) -> Vec<Result<Chunk, ProviderError>> {
     let tools = tools();
-    let request = Request { model: "m", system: "Be good.", history, tools: &tools, max_output: 100, options };
+    let request = Request {
+        model: "m",
+        system: "Be good.",
+        history,
+        tools: &tools,
+        max_output: 100,
+        options,
+    };
     provider.stream(request).collect().await
 }
 
 fn call(malformed: Option<&str>) -> Part {
     let malformed = malformed.map(str::to_owned);
-    Part::Call(ToolCall { id: CallId("c".into()), name: "read_file".into(), args: json!({ "path": "a" }), malformed })
+    Part::Call(ToolCall {
+        id: CallId("c".into()),
+        name: "read_file".into(),
+        args: json!({ "path": "a" }),
+        malformed,
+    })
 }
 
 #[tokio::test]
@@ -225,53 +363,105 @@ async fn a_task_passes_without_tool_calling_and_nothing_is_encoded_twice() {
     assert!(provider.facts("m").tools);
     let mut history = vec![Entry::new(Message::user("read a"))];
     let chunks = ask(provider.as_ref(), &history, &Sampling::default()).await;
-    assert!(chunks.contains(&Ok(Chunk::CallStart { index: 0, id: String::new(), name: "read_file".into() })));
-    assert!(chunks.iter().any(|chunk| matches!(chunk, Ok(Chunk::Usage(usage)) if usage.output == 2)));
+    assert!(chunks.contains(&Ok(Chunk::CallStart {
+        index: 0,
+        id: String::new(),
+        name: "read_file".into()
+    })));
+    assert!(
+        chunks
+            .iter()
+            .any(|chunk| matches!(chunk, Ok(Chunk::Usage(usage)) if usage.output == 2))
+    );
     assert_eq!(chunks.last(), Some(&Ok(Chunk::End(EndReason::ToolCalls))));
-    let said = Message { role: Role::Assistant, parts: vec![call(None)], ..Message::assistant("") };
+    let said = Message {
+        role: Role::Assistant,
+        parts: vec![call(None)],
+        ..Message::assistant("")
+    };
     history.push(Entry::new(said));
-    let Part::Call(made) = call(None) else { unreachable!() };
+    let Part::Call(made) = call(None) else {
+        unreachable!()
+    };
     let text = "hi".to_owned();
-    let result = ToolResult { id: made.id.clone(), name: made.name.clone(), text, error: None, artifact: None };
+    let result = ToolResult {
+        id: made.id.clone(),
+        name: made.name.clone(),
+        text,
+        error: None,
+        artifact: None,
+    };
     history.push(Entry::new(Message::results(vec![result])));
     history.push(Entry::new(Message::internal("Go on.")));
     let chunks = ask(provider.as_ref(), &history, &Sampling::default()).await;
-    let texts = chunks.iter().filter(|chunk| matches!(chunk, Ok(Chunk::Text(_)))).count();
+    let texts = chunks
+        .iter()
+        .filter(|chunk| matches!(chunk, Ok(Chunk::Text(_))))
+        .count();
     assert!(texts > 0 && chunks.last() == Some(&Ok(Chunk::End(EndReason::Done))));
     ask(provider.as_ref(), &history, &Sampling::default()).await;
 
     let asked = inner.asked.lock().unwrap();
-    let words: Vec<_> = asked[1].1.iter().map(|entry| (entry.role, entry.text())).collect();
+    let words: Vec<_> = asked[1]
+        .1
+        .iter()
+        .map(|entry| (entry.role, entry.text()))
+        .collect();
     assert_eq!(
         words,
         [
             (Role::User, "read a".to_owned()),
-            (Role::Assistant, r#"{"action":"read_file","arguments":{"path":"a"}}"#.to_owned()),
+            (
+                Role::Assistant,
+                r#"{"action":"read_file","arguments":{"path":"a"}}"#.to_owned()
+            ),
             (Role::User, "Result of read_file:\nhi\n\nGo on.".to_owned()),
         ]
     );
     assert_eq!(asked[0].0, asked[1].0, "the prefix is stable");
-    assert!(asked[0].0.starts_with("Be good.") && asked[0].0.contains("- grep: Does it.\n  arguments: {\"type\""));
+    assert!(
+        asked[0].0.starts_with("Be good.")
+            && asked[0]
+                .0
+                .contains("- grep: Does it.\n  arguments: {\"type\"")
+    );
     for (before, after) in asked[1].1.iter().zip(&asked[2].1) {
         assert!(std::ptr::eq::<Message>(&**before, &**after));
     }
-    assert!(std::ptr::eq::<Message>(&*asked[0].1[0], &*history[0]), "what needs no words is used as it is");
+    assert!(
+        std::ptr::eq::<Message>(&*asked[0].1[0], &*history[0]),
+        "what needs no words is used as it is"
+    );
 }
 
 #[tokio::test]
 async fn a_broken_action_comes_back_with_a_reminder() {
     let inner = plain("[[step]]\ntext = \"{'action': 'read_file'}\"\n[[step]]\ntext = 'ok'");
     let provider = JsonActions::new(inner.clone());
-    let chunks = ask(&provider, &[Entry::new(Message::user("x"))], &Sampling::default()).await;
+    let chunks = ask(
+        &provider,
+        &[Entry::new(Message::user("x"))],
+        &Sampling::default(),
+    )
+    .await;
     assert_eq!(chunks.last(), Some(&Ok(Chunk::End(EndReason::ToolCalls))));
-    let Part::Call(made) = call(Some("{'action': 'read_file'}")) else { unreachable!() };
+    let Part::Call(made) = call(Some("{'action': 'read_file'}")) else {
+        unreachable!()
+    };
     let failed = ToolResult::failed(&made, ErrorCategory::InvalidArguments, "not JSON");
-    let said = Message { parts: vec![Part::Call(made)], ..Message::assistant("") };
+    let said = Message {
+        parts: vec![Part::Call(made)],
+        ..Message::assistant("")
+    };
     let history = [Message::user("x"), said, Message::results(vec![failed])].map(Entry::new);
     ask(&provider, &history, &Sampling::default()).await;
     let asked = inner.asked.lock().unwrap();
     assert_eq!(asked[1].1[1].text(), "{'action': 'read_file'}");
-    assert!(asked[1].1[2].text().contains("Error [invalid_arguments]: not JSON\n(Answer with one valid JSON object"));
+    assert!(
+        asked[1].1[2]
+            .text()
+            .contains("Error [invalid_arguments]: not JSON\n(Answer with one valid JSON object")
+    );
 }
 
 #[tokio::test]
@@ -281,26 +471,54 @@ async fn a_cut_stream_is_an_error_after_what_was_read() {
     );
     let chunks = ask(&JsonActions::new(inner), &[], &Sampling::default()).await;
     assert!(matches!(chunks.first(), Some(Ok(Chunk::Text(_)))));
-    assert!(matches!(chunks.last(), Some(Err(err)) if err.kind == ProviderErrorKind::Network { transient: true }));
+    assert!(
+        matches!(chunks.last(), Some(Err(err)) if err.kind == ProviderErrorKind::Network { transient: true })
+    );
 }
 
 #[tokio::test]
 async fn a_model_that_calls_tools_is_asked_as_it_is() {
     let script = "[[step]]\ntext = '{\"answer\": \"as it is\"}'\npieces = 1";
-    let able = JsonActions::new(Arc::new(ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap()));
+    let able = JsonActions::new(Arc::new(
+        ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap(),
+    ));
     let chunks = ask(&able, &[], &Sampling::default()).await;
-    assert_eq!(chunks[0], Ok(Chunk::Text("{\"answer\": \"as it is\"}".into())));
+    assert_eq!(
+        chunks[0],
+        Ok(Chunk::Text("{\"answer\": \"as it is\"}".into()))
+    );
 }
 
 #[track_caller]
 fn check_schema(choice: Option<ToolChoice>, fits: &str) {
-    let (tools, options) = (tools(), Sampling { tool_choice: choice, ..Sampling::default() });
-    let request = Request { model: "m", system: "", history: &[], tools: &tools, max_output: 1, options: &options };
+    let (tools, options) = (
+        tools(),
+        Sampling {
+            tool_choice: choice,
+            ..Sampling::default()
+        },
+    );
+    let request = Request {
+        model: "m",
+        system: "",
+        history: &[],
+        tools: &tools,
+        max_output: 1,
+        options: &options,
+    };
     let schema = prompt::schema(&request);
-    let forms = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+    let forms = schema["anyOf"]
+        .as_array()
+        .cloned()
+        .unwrap_or_else(|| vec![schema.clone()]);
     let names: Vec<_> = forms
         .iter()
-        .map(|form| form["properties"]["action"]["const"].as_str().unwrap_or("answer").to_owned())
+        .map(|form| {
+            form["properties"]["action"]["const"]
+                .as_str()
+                .unwrap_or("answer")
+                .to_owned()
+        })
         .collect();
     assert_eq!(names.join(" "), fits);
 }
@@ -316,10 +534,16 @@ fn the_schema_follows_the_choice_of_tools() {
 #[tokio::test]
 async fn a_wanted_schema_becomes_the_schema_of_the_answer() {
     let inner = plain("[[step]]\ntext = '{\"answer\": {\"n\": 1}}'");
-    let options = Sampling { output_schema: Some(json!({ "type": "object" })), ..Sampling::default() };
+    let options = Sampling {
+        output_schema: Some(json!({ "type": "object" })),
+        ..Sampling::default()
+    };
     let chunks = ask(&JsonActions::new(inner.clone()), &[], &options).await;
     assert_eq!(chunks[0], Ok(Chunk::Text("{\"n\":1}".into())));
     let asked = inner.asked.lock().unwrap();
     let schema = asked[0].2.output_schema.clone().unwrap();
-    assert_eq!(schema["anyOf"][2]["properties"]["answer"], json!({ "type": "object" }));
+    assert_eq!(
+        schema["anyOf"][2]["properties"]["answer"],
+        json!({ "type": "object" })
+    );
 }

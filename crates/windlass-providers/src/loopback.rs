@@ -37,7 +37,9 @@ impl Drop for Server {
 
 impl Server {
     /// `answer` gets the number of the request (from 0) and its text.
-    pub(crate) async fn start(answer: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        answer: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (seen, connections) = (Seen::default(), Arc::new(AtomicUsize::new(0)));
@@ -48,7 +50,12 @@ impl Server {
                 tokio::spawn(serve(stream, log.clone(), answer.clone()));
             }
         });
-        Self { url, seen, connections, task }
+        Self {
+            url,
+            seen,
+            connections,
+            task,
+        }
     }
 
     /// The same acts for every request.
@@ -88,10 +95,15 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut all = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        let head = all.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4);
+        let head = all
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .map(|at| at + 4);
         if let Some(head) = head {
             let text = String::from_utf8_lossy(&all[..head]).to_ascii_lowercase();
-            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+            let length = text
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
             if all.len() >= head + length.unwrap_or(0) {
                 return Some(String::from_utf8_lossy(&all).into_owned());
             }
@@ -106,14 +118,21 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
 /// A whole answer with a content length.
 pub(crate) fn whole(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Act {
     let body = body.as_ref();
-    let mut bytes = format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
+    let mut bytes = format!(
+        "HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
     bytes.extend_from_slice(body);
     Act::Send(bytes)
 }
 
 /// The head of an event stream in chunked encoding.
 pub(crate) fn stream_head() -> Act {
-    Act::Send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec())
+    Act::Send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_vec(),
+    )
 }
 
 /// One chunk of a chunked body.

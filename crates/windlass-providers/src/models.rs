@@ -31,21 +31,34 @@ pub fn model_rows() -> impl Iterator<Item = ModelRow> {
 /// The day the table was put together.
 #[must_use]
 pub fn table_date() -> &'static str {
-    TABLE.lines().find_map(|line| line.strip_prefix("# date ")).unwrap_or("unknown")
+    TABLE
+        .lines()
+        .find_map(|line| line.strip_prefix("# date "))
+        .unwrap_or("unknown")
 }
 
 /// The facts of a vendor's model; the longest matching name wins.
 #[must_use]
 pub fn lookup(vendor: &str, model: &str) -> Option<ModelFacts> {
     // The same vendor by another door.
-    let vendor = if vendor == "openai-chat" { "openai" } else { vendor };
+    let vendor = if vendor == "openai-chat" {
+        "openai"
+    } else {
+        vendor
+    };
     // Numbers are read on the lines that are meant, and on no others.
     let meant = |line: &&str| {
-        let name =
-            line.strip_prefix(vendor).and_then(|rest| rest.strip_prefix(',')).and_then(|rest| rest.split(',').next());
+        let name = line
+            .strip_prefix(vendor)
+            .and_then(|rest| rest.strip_prefix(','))
+            .and_then(|rest| rest.split(',').next());
         name.is_some_and(|name| names(name, model))
     };
-    let row = TABLE.lines().filter(meant).filter_map(parse).max_by_key(|row| row.name.len())?;
+    let row = TABLE
+        .lines()
+        .filter(meant)
+        .filter_map(parse)
+        .max_by_key(|row| row.name.len())?;
     Some(ModelFacts {
         context_window: Some(row.context_window),
         max_output: row.max_output,
@@ -66,7 +79,12 @@ fn parse(line: &'static str) -> Option<ModelRow> {
         name,
         context_window: number()?,
         max_output: number()?,
-        price: Price { input: number()?, output: number()?, cache_read: number()?, cache_write: number()? },
+        price: Price {
+            input: number()?,
+            output: number()?,
+            cache_read: number()?,
+            cache_write: number()?,
+        },
         batch_percent: number(),
     })
 }
@@ -74,7 +92,9 @@ fn parse(line: &'static str) -> Option<ModelRow> {
 /// Whether the model is this one, perhaps with a date or a tag behind it. `gpt-5` is not `gpt-5.4`, and `opus-5` is
 /// not `opus-5-7`: another version has another price.
 fn names(name: &str, model: &str) -> bool {
-    let Some(rest) = model.strip_prefix(name) else { return false };
+    let Some(rest) = model.strip_prefix(name) else {
+        return false;
+    };
     match rest.as_bytes().first() {
         None | Some(b':' | b'@') => true,
         Some(b'-') => {
@@ -110,17 +130,27 @@ mod tests {
         check("gemini", "gemini-3.1-pro-preview", Some(4_000_000));
         check("gemini", "gemini-2.5", None);
         check("open", "gpt-5", None);
-        check("openrouter", "anthropic/claude-sonnet-4.5:beta", Some(3_000_000));
+        check(
+            "openrouter",
+            "anthropic/claude-sonnet-4.5:beta",
+            Some(3_000_000),
+        );
         check("anthropic", "", None);
     }
 
     #[test]
     fn every_line_of_the_table_is_a_row_of_a_known_vendor() {
-        let lines = TABLE.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+        let lines = TABLE
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .count();
         assert_eq!(model_rows().count(), lines);
         for row in model_rows() {
             assert!(crate::vendors::vendor(row.vendor).is_some(), "{row:?}");
-            assert!(row.price.cache_read <= row.price.input && row.price.output >= row.price.input, "{row:?}");
+            assert!(
+                row.price.cache_read <= row.price.input && row.price.output >= row.price.input,
+                "{row:?}"
+            );
             assert!(row.max_output <= row.context_window, "{row:?}");
         }
         assert_eq!(table_date().len(), 10);

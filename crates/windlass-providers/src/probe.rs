@@ -32,9 +32,14 @@ impl Probe {
     pub(crate) fn question(self, model: &str) -> Option<(&'static str, Option<Vec<u8>>)> {
         match self {
             Self::None => None,
-            Self::OllamaShow => {
-                Some(("/api/show", Some(serde_json::json!({ "model": model }).to_string().into_bytes())))
-            }
+            Self::OllamaShow => Some((
+                "/api/show",
+                Some(
+                    serde_json::json!({ "model": model })
+                        .to_string()
+                        .into_bytes(),
+                ),
+            )),
             Self::LlamaProps => Some(("/props", None)),
             Self::LmStudio => Some(("/api/v0/models", None)),
             Self::Models => Some(("/models", None)),
@@ -49,22 +54,47 @@ impl Probe {
     }
 
     /// Puts what an answer says into the facts. `wanted` is the window the person chose.
-    pub(crate) fn read(self, answer: &Value, model: &str, wanted: Option<u64>, facts: &mut ModelFacts) {
+    pub(crate) fn read(
+        self,
+        answer: &Value,
+        model: &str,
+        wanted: Option<u64>,
+        facts: &mut ModelFacts,
+    ) {
         match self {
             Self::None => {}
             Self::OllamaShow => ollama(answer, wanted, facts),
             Self::LlamaProps => {
-                let window = answer.pointer("/default_generation_settings/n_ctx").and_then(number);
+                let window = answer
+                    .pointer("/default_generation_settings/n_ctx")
+                    .and_then(number);
                 set_window(window.or_else(|| number(answer.get("n_ctx")?)), facts);
-                if let Some(images) = answer.pointer("/modalities/vision").and_then(Value::as_bool) {
+                if let Some(images) = answer
+                    .pointer("/modalities/vision")
+                    .and_then(Value::as_bool)
+                {
                     facts.images = images;
                 }
             }
             Self::LmStudio | Self::Models => {
-                let Some(row) = row(answer, model) else { return };
-                let fields = ["loaded_context_length", "max_model_len", "context_length", "max_context_length"];
-                set_window(fields.iter().find_map(|name| number(row.get(*name)?)), facts);
-                if let Some(kind) = row.get("type").and_then(Value::as_str).filter(|_| self == Self::LmStudio) {
+                let Some(row) = row(answer, model) else {
+                    return;
+                };
+                let fields = [
+                    "loaded_context_length",
+                    "max_model_len",
+                    "context_length",
+                    "max_context_length",
+                ];
+                set_window(
+                    fields.iter().find_map(|name| number(row.get(*name)?)),
+                    facts,
+                );
+                if let Some(kind) = row
+                    .get("type")
+                    .and_then(Value::as_str)
+                    .filter(|_| self == Self::LmStudio)
+                {
                     facts.images = kind == "vlm";
                 }
             }
@@ -80,10 +110,19 @@ fn ollama(answer: &Value, wanted: Option<u64>, facts: &mut ModelFacts) {
         .flatten()
         .find(|(name, _)| name.ends_with(".context_length"))
         .and_then(|(_, value)| number(value));
-    let in_file = answer.get("parameters").and_then(Value::as_str).and_then(|text| {
-        let value = text.lines().find_map(|line| line.trim().strip_prefix("num_ctx"))?;
-        value.trim().parse().ok().filter(|window| SENSIBLE.contains(window))
-    });
+    let in_file = answer
+        .get("parameters")
+        .and_then(Value::as_str)
+        .and_then(|text| {
+            let value = text
+                .lines()
+                .find_map(|line| line.trim().strip_prefix("num_ctx"))?;
+            value
+                .trim()
+                .parse()
+                .ok()
+                .filter(|window| SENSIBLE.contains(window))
+        });
     let chosen = wanted.or(in_file);
     let window = match (chosen, trained) {
         (Some(chosen), Some(trained)) => Some(chosen.min(trained)),
@@ -93,7 +132,11 @@ fn ollama(answer: &Value, wanted: Option<u64>, facts: &mut ModelFacts) {
     };
     set_window(window, facts);
     if let Some(abilities) = answer.get("capabilities").and_then(Value::as_array) {
-        let can = |what: &str| abilities.iter().any(|ability| ability.as_str() == Some(what));
+        let can = |what: &str| {
+            abilities
+                .iter()
+                .any(|ability| ability.as_str() == Some(what))
+        };
         facts.tools = can("tools");
         facts.images = can("vision");
     }
@@ -112,16 +155,28 @@ fn number(value: &Value) -> Option<u64> {
 
 /// The entry of a model in a list.
 fn row<'a>(answer: &'a Value, model: &str) -> Option<&'a Value> {
-    answer.get("data")?.as_array()?.iter().find(|row| row.get("id").and_then(Value::as_str) == Some(model))
+    answer
+        .get("data")?
+        .as_array()?
+        .iter()
+        .find(|row| row.get("id").and_then(Value::as_str) == Some(model))
 }
 
 /// The names in a list of models, whichever of the usual forms it has. `None` when it has none of them.
 pub(crate) fn names(answer: &Value) -> Option<Vec<String>> {
-    let list = answer.get("data").or_else(|| answer.get("models"))?.as_array()?;
+    let list = answer
+        .get("data")
+        .or_else(|| answer.get("models"))?
+        .as_array()?;
     let name = |row: &Value| {
-        let name = row.get("id").or_else(|| row.get("model")).or_else(|| row.get("name"))?.as_str()?;
+        let name = row
+            .get("id")
+            .or_else(|| row.get("model"))
+            .or_else(|| row.get("name"))?
+            .as_str()?;
         let name = name.strip_prefix("models/").unwrap_or(name);
-        (!name.is_empty() && name.len() <= 300 && !name.chars().any(char::is_control)).then(|| name.to_owned())
+        (!name.is_empty() && name.len() <= 300 && !name.chars().any(char::is_control))
+            .then(|| name.to_owned())
     };
     Some(list.iter().filter_map(name).take(MOST_MODELS).collect())
 }
@@ -146,35 +201,88 @@ mod tests {
                     "parameters": parameters, "capabilities": ["completion", "tools"] })
         };
         let facts = check(Probe::OllamaShow, show(4_096, ""), None, Some(4_096));
-        assert_eq!((facts.tools, facts.images, facts.max_output), (true, false, 4_096));
-        check(Probe::OllamaShow, show(131_072, "stop x"), None, Some(32_768));
-        check(Probe::OllamaShow, show(131_072, "temperature 1\nnum_ctx     65536"), None, Some(65_536));
-        check(Probe::OllamaShow, show(131_072, "num_ctx 8192"), Some(100_000), Some(100_000));
-        check(Probe::OllamaShow, show(2_048, "num_ctx 8192"), Some(100_000), Some(2_048));
-        check(Probe::OllamaShow, json!({ "model_info": { "a.context_length": -1 } }), None, None);
+        assert_eq!(
+            (facts.tools, facts.images, facts.max_output),
+            (true, false, 4_096)
+        );
+        check(
+            Probe::OllamaShow,
+            show(131_072, "stop x"),
+            None,
+            Some(32_768),
+        );
+        check(
+            Probe::OllamaShow,
+            show(131_072, "temperature 1\nnum_ctx     65536"),
+            None,
+            Some(65_536),
+        );
+        check(
+            Probe::OllamaShow,
+            show(131_072, "num_ctx 8192"),
+            Some(100_000),
+            Some(100_000),
+        );
+        check(
+            Probe::OllamaShow,
+            show(2_048, "num_ctx 8192"),
+            Some(100_000),
+            Some(2_048),
+        );
+        check(
+            Probe::OllamaShow,
+            json!({ "model_info": { "a.context_length": -1 } }),
+            None,
+            None,
+        );
         check(Probe::OllamaShow, json!([]), Some(5_000), Some(5_000));
     }
 
     #[test]
     fn the_other_servers_tell_theirs() {
-        check(Probe::LlamaProps, json!({ "default_generation_settings": { "n_ctx": 512 } }), None, Some(512));
+        check(
+            Probe::LlamaProps,
+            json!({ "default_generation_settings": { "n_ctx": 512 } }),
+            None,
+            Some(512),
+        );
         check(Probe::LlamaProps, json!({ "n_ctx": "many" }), None, None);
         let list = json!({ "data": [{ "id": "x", "max_context_length": 1 }, { "id": "m", "type": "vlm",
             "max_context_length": 32_768, "loaded_context_length": 4_096 }] });
         assert!(check(Probe::LmStudio, list, None, Some(4_096)).images);
-        check(Probe::Models, json!({ "data": [{ "id": "m", "max_model_len": 8_192 }] }), None, Some(8_192));
-        check(Probe::Models, json!({ "data": [{ "id": "other", "max_model_len": 8_192 }] }), None, None);
+        check(
+            Probe::Models,
+            json!({ "data": [{ "id": "m", "max_model_len": 8_192 }] }),
+            None,
+            Some(8_192),
+        );
+        check(
+            Probe::Models,
+            json!({ "data": [{ "id": "other", "max_model_len": 8_192 }] }),
+            None,
+            None,
+        );
     }
 
     #[test]
     fn lists_of_models_have_several_forms() {
         for (answer, expect) in [
-            (json!({ "data": [{ "id": "a" }, { "id": "" }, { "object": "x" }] }), Some(vec!["a"])),
-            (json!({ "models": [{ "name": "qwen3:4b", "model": "qwen3:4b" }] }), Some(vec!["qwen3:4b"])),
-            (json!({ "models": [{ "name": "models/gemini" }] }), Some(vec!["gemini"])),
+            (
+                json!({ "data": [{ "id": "a" }, { "id": "" }, { "object": "x" }] }),
+                Some(vec!["a"]),
+            ),
+            (
+                json!({ "models": [{ "name": "qwen3:4b", "model": "qwen3:4b" }] }),
+                Some(vec!["qwen3:4b"]),
+            ),
+            (
+                json!({ "models": [{ "name": "models/gemini" }] }),
+                Some(vec!["gemini"]),
+            ),
             (json!({ "error": "no" }), None),
         ] {
-            let expect = expect.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            let expect =
+                expect.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
             assert_eq!(names(&answer), expect, "{answer}");
         }
     }

@@ -145,18 +145,29 @@ impl WireProvider {
             }
         }
         let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
-        let endpoint = Endpoint::with_path(base, path, &values).map_err(|err| missing_value(&vendor, err))?;
-        let key = options.key.filter(|key| !key.expose_secret().trim().is_empty());
+        let endpoint =
+            Endpoint::with_path(base, path, &values).map_err(|err| missing_value(&vendor, err))?;
+        let key = options
+            .key
+            .filter(|key| !key.expose_secret().trim().is_empty());
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static(vendor.protocol.framing().media_type()));
+        headers.insert(
+            ACCEPT,
+            HeaderValue::from_static(vendor.protocol.framing().media_type()),
+        );
         if vendor.protocol == Protocol::AnthropicMessages {
-            headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+            headers.insert(
+                HeaderName::from_static("anthropic-version"),
+                HeaderValue::from_static("2023-06-01"),
+            );
         }
         let signer = match (vendor.auth, options.aws) {
-            (Auth::SigV4(service), Some(keys)) if key.is_none() => {
-                Some((keys, values.get("region").cloned().unwrap_or_default(), service))
-            }
+            (Auth::SigV4(service), Some(keys)) if key.is_none() => Some((
+                keys,
+                values.get("region").cloned().unwrap_or_default(),
+                service,
+            )),
             _ => None,
         };
         match (&key, vendor.key_env) {
@@ -164,7 +175,10 @@ impl WireProvider {
             (None, _) if signer.is_some() => {}
             // A server on this machine is somebody's own gateway or a test; it says itself whether it wants a key.
             (None, Some(env)) if !endpoint.is_loopback() => {
-                return Err(SetupError::MissingKey { vendor: vendor.id, env });
+                return Err(SetupError::MissingKey {
+                    vendor: vendor.id,
+                    env,
+                });
             }
             (None, _) => {}
         }
@@ -175,7 +189,17 @@ impl WireProvider {
             key: key.clone(),
         });
         let (context_window, known) = (options.context_window, Mutex::default());
-        Ok(Self { vendor, endpoint, headers, key, signer, context_window, known, now: options.now, http })
+        Ok(Self {
+            vendor,
+            endpoint,
+            headers,
+            key,
+            signer,
+            context_window,
+            known,
+            now: options.now,
+            http,
+        })
     }
 
     /// Where requests go.
@@ -187,29 +211,50 @@ impl WireProvider {
     /// Sends a request; gives the body of the answer and how much text was sent.
     async fn open(&self, request: Request<'_>) -> Result<(HttpBody, usize), ProviderError> {
         let mut quirks = self.vendor.quirks;
-        let known = if self.vendor.probe.truncates() { Some(self.ask_once(request.model).await?) } else { None };
+        let known = if self.vendor.probe.truncates() {
+            Some(self.ask_once(request.model).await?)
+        } else {
+            None
+        };
         quirks.window = known.as_ref().and_then(|known| known.facts.context_window);
         let body = Bytes::from(self.vendor.protocol.encode(&request, &quirks));
         let text = text_bytes(&request, body.len());
         if let (Some(known), Some(window)) = (known, quirks.window) {
-            let (needed, least) = (known.estimator.tokens(text), request.max_output.min(LEAST_ANSWER));
+            let (needed, least) = (
+                known.estimator.tokens(text),
+                request.max_output.min(LEAST_ANSWER),
+            );
             if needed.saturating_add(least) > window {
-                return Err(errors::does_not_fit(self.vendor.id, request.model, needed, window));
+                return Err(errors::does_not_fit(
+                    self.vendor.id,
+                    request.model,
+                    needed,
+                    window,
+                ));
             }
         }
         let url = self.endpoint.url(request.model);
         let headers = self.signed("POST", &url, &body)?;
         let response = self.http.post(&url, headers, body).await?;
-        Ok((check_head(response, self.vendor.protocol.framing(), (self.now)()).await?, text))
+        Ok((
+            check_head(response, self.vendor.protocol.framing(), (self.now)()).await?,
+            text,
+        ))
     }
 
     /// The headers of a request, with its signature where one is wanted.
     fn signed(&self, method: &str, url: &Url, body: &[u8]) -> Result<HeaderMap, ProviderError> {
         let mut headers = self.headers.clone();
         if let Some((keys, region, service)) = &self.signer {
-            let request = ToSign { method, url, headers: &[("content-type", "application/json")], body };
+            let request = ToSign {
+                method,
+                url,
+                headers: &[("content-type", "application/json")],
+                body,
+            };
             for (name, value) in sigv4::sign(request, keys, region, service, (self.now)()) {
-                let mut value = HeaderValue::from_str(&value).map_err(|_| errors::unusable_key(&BadKey))?;
+                let mut value =
+                    HeaderValue::from_str(&value).map_err(|_| errors::unusable_key(&BadKey))?;
                 value.set_sensitive(true);
                 headers.insert(HeaderName::from_static(name), value);
             }
@@ -222,7 +267,10 @@ impl WireProvider {
         let signer = self.signer.as_ref();
         let secret = signer.map(|(keys, ..)| &keys.secret_key);
         let token = signer.and_then(|(keys, ..)| keys.session_token.as_ref());
-        [self.key.as_ref(), secret, token].into_iter().flatten().map(|secret| secret.expose_secret().trim())
+        [self.key.as_ref(), secret, token]
+            .into_iter()
+            .flatten()
+            .map(|secret| secret.expose_secret().trim())
     }
 
     fn hide_key(&self, err: ProviderError) -> ProviderError {
@@ -232,9 +280,16 @@ impl WireProvider {
 
 /// Names the variable, where the vendor has one for the value.
 fn missing_value(vendor: &Vendor, err: EndpointError) -> SetupError {
-    let setting = vendor.settings.iter().find(|setting| err == EndpointError::MissingValue(setting.name.to_owned()));
+    let setting = vendor
+        .settings
+        .iter()
+        .find(|setting| err == EndpointError::MissingValue(setting.name.to_owned()));
     match setting {
-        Some(setting) => SetupError::MissingSetting { vendor: vendor.id, name: setting.name, env: setting.env },
+        Some(setting) => SetupError::MissingSetting {
+            vendor: vendor.id,
+            name: setting.name,
+            env: setting.env,
+        },
         None => SetupError::Url(err),
     }
 }
@@ -250,7 +305,10 @@ impl Provider for WireProvider {
         }
         let compatible = self.vendor.base_url.is_none();
         if self.vendor.local || (compatible && self.endpoint.is_loopback()) {
-            return ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() };
+            return ModelFacts {
+                price: Some(Price::FREE),
+                ..ModelFacts::default()
+            };
         }
         models::lookup(self.vendor.id, model).unwrap_or_default()
     }
@@ -296,13 +354,24 @@ fn text_bytes(request: &Request<'_>, body: usize) -> usize {
 const MOST_OF_AN_ERROR: usize = 64 << 10;
 
 /// Turns an error status or a page that is no event stream into an error; leaves a stream's body to be read.
-async fn check_head(response: HttpResponse, framing: Framing, now: SystemTime) -> Result<HttpBody, ProviderError> {
-    let HttpResponse { status, headers, body } = response;
+async fn check_head(
+    response: HttpResponse,
+    framing: Framing,
+    now: SystemTime,
+) -> Result<HttpBody, ProviderError> {
+    let HttpResponse {
+        status,
+        headers,
+        body,
+    } = response;
     if !(200..300).contains(&status) {
         let text = body.read_up_to(MOST_OF_AN_ERROR).await;
         return Err(errors::from_status(status, &headers, &text, now));
     }
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let lower = content_type.to_ascii_lowercase();
     let is_json = lower.contains("json") && framing != Framing::JsonLines;
     if !lower.contains("html") && !is_json {
@@ -354,10 +423,13 @@ impl Stream for Answer<'_> {
         let this = self.get_mut();
         loop {
             // The end is held until the body is over, so that the connection is free for the next request by then.
-            let hold = this.batch.len() == 1 && this.decoder.ended() && matches!(this.state, State::Reading(_));
+            let hold = this.batch.len() == 1
+                && this.decoder.ended()
+                && matches!(this.state, State::Reading(_));
             if !hold && let Some(chunk) = this.batch.pop() {
                 if let Chunk::Usage(usage) = &chunk {
-                    this.provider.learn(this.model, this.sent, usage.total_input());
+                    this.provider
+                        .learn(this.model, this.sent, usage.total_input());
                 }
                 return Poll::Ready(Some(Ok(chunk)));
             }
@@ -370,13 +442,15 @@ impl Stream for Answer<'_> {
                     }
                     Err(err) => this.end(Some(err)),
                 },
-                State::Reading(reading) => match reading.read(cx, &mut this.decoder, &mut this.batch) {
-                    Poll::Ready(Ok(true)) => {}
-                    Poll::Ready(Ok(false)) => this.end(None),
-                    Poll::Ready(Err(err)) => this.end(Some(err)),
-                    Poll::Pending if this.batch.len() > usize::from(this.decoder.ended()) => {}
-                    Poll::Pending => return Poll::Pending,
-                },
+                State::Reading(reading) => {
+                    match reading.read(cx, &mut this.decoder, &mut this.batch) {
+                        Poll::Ready(Ok(true)) => {}
+                        Poll::Ready(Ok(false)) => this.end(None),
+                        Poll::Ready(Err(err)) => this.end(Some(err)),
+                        Poll::Pending if this.batch.len() > usize::from(this.decoder.ended()) => {}
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
                 State::Over => return Poll::Ready(this.failed.take().map(Err)),
             }
         }
@@ -392,7 +466,13 @@ impl Answer<'_> {
 
 impl Reading {
     fn new(body: HttpBody, framing: Framing) -> Self {
-        Self { body, framer: Framer::new(framing), start: Vec::new(), seen_event: false, linger: None }
+        Self {
+            body,
+            framer: Framer::new(framing),
+            start: Vec::new(),
+            seen_event: false,
+            linger: None,
+        }
     }
 
     /// Reads what is there. `true`: there is more to come; `false`: the answer is complete and the body is done with.
@@ -408,14 +488,18 @@ impl Reading {
             }
             match self.body.poll_piece(cx) {
                 Poll::Ready(Some(Ok(piece))) => self.take(&piece, decoder, batch)?,
-                Poll::Ready(None) => return Poll::Ready(self.finish(decoder, batch).map(|()| false)),
+                Poll::Ready(None) => {
+                    return Poll::Ready(self.finish(decoder, batch).map(|()| false));
+                }
                 Poll::Ready(Some(Err(err))) => {
                     // What broke after the whole answer was there does not matter any more.
                     let whole = decoder.finish(batch);
                     return Poll::Ready(if whole { Ok(false) } else { Err(err.into()) });
                 }
                 Poll::Pending if decoder.ended() => {
-                    let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+                    let linger = self
+                        .linger
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
                     ready!(linger.as_mut().poll(cx));
                     return Poll::Ready(Ok(false));
                 }
@@ -429,10 +513,16 @@ impl Reading {
         Poll::Pending
     }
 
-    fn take(&mut self, piece: &[u8], decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
+    fn take(
+        &mut self,
+        piece: &[u8],
+        decoder: &mut Decoder,
+        batch: &mut Batch,
+    ) -> Result<(), ProviderError> {
         if !self.seen_event {
             let room = 4_096_usize.saturating_sub(self.start.len());
-            self.start.extend_from_slice(&piece[..piece.len().min(room)]);
+            self.start
+                .extend_from_slice(&piece[..piece.len().min(room)]);
         }
         let seen = &mut self.seen_event;
         self.framer.push(piece, |event| {
@@ -453,7 +543,9 @@ impl Reading {
             return Ok(());
         }
         match last {
-            Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => Err(err),
+            Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => {
+                Err(err)
+            }
             _ if self.seen_event => Err(errors::cut(self.body.host())),
             _ => Err(errors::no_event(self.body.host(), &self.start)),
         }

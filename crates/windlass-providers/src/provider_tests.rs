@@ -30,8 +30,14 @@ fn provider(id: &str, url: &str, change: impl FnOnce(&mut HttpOptions)) -> WireP
 async fn ask(provider: &WireProvider) -> (Vec<Chunk>, Option<ProviderError>) {
     let (tools, options) = (ToolSet::default(), Sampling::default());
     let history = [Entry::new(Message::user("hello"))];
-    let request =
-        Request { model: "m", system: "s", history: &history, tools: &tools, max_output: 9, options: &options };
+    let request = Request {
+        model: "m",
+        system: "s",
+        history: &history,
+        tools: &tools,
+        max_output: 9,
+        options: &options,
+    };
     let mut stream = provider.stream(request);
     let mut chunks = Vec::new();
     while let Some(item) = stream.next().await {
@@ -67,12 +73,21 @@ async fn an_answer_arrives_and_the_connection_is_used_for_the_next_step() {
     let provider = provider("openai-chat", &server.url, |_| ());
     for _ in 0..5 {
         let (chunks, err) = ask(&provider).await;
-        assert_eq!((text(&chunks).as_str(), chunks.last(), err), ("hello", Some(&Chunk::End(EndReason::Done)), None));
+        assert_eq!(
+            (text(&chunks).as_str(), chunks.last(), err),
+            ("hello", Some(&Chunk::End(EndReason::Done)), None)
+        );
     }
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
     let request = &server.requests()[0];
-    assert!(request.starts_with("POST /chat/completions HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains(&format!("authorization: Bearer {KEY}")) && request.contains("\"stream\":true"));
+    assert!(
+        request.starts_with("POST /chat/completions HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains(&format!("authorization: Bearer {KEY}"))
+            && request.contains("\"stream\":true")
+    );
     assert_eq!(provider.name(), "openai-chat");
     assert!(!format!("{provider:?}").contains(KEY));
 }
@@ -85,26 +100,47 @@ async fn the_messages_protocol_sends_its_headers() {
     let (chunks, err) = ask(&provider("anthropic", &server.url, |_| ())).await;
     assert_eq!((chunks, err), (vec![Chunk::End(EndReason::Done)], None));
     let request = &server.requests()[0];
-    assert!(request.starts_with("POST /v1/messages HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains(&format!("x-api-key: {KEY}")) && request.contains("anthropic-version: 2023-06-01"));
+    assert!(
+        request.starts_with("POST /v1/messages HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains(&format!("x-api-key: {KEY}"))
+            && request.contains("anthropic-version: 2023-06-01")
+    );
 }
 
 #[tokio::test]
 async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_come_in_a_list() {
-    let events =
-        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
+    let events = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
     let server = Server::saying(event_stream(&[events])).await;
     let (chunks, err) = ask(&provider("gemini", &server.url, |_| ())).await;
-    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    assert_eq!(
+        (chunks, err),
+        (
+            vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)],
+            None
+        )
+    );
     let request = &server.requests()[0];
-    assert!(request.starts_with("POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains(&format!("x-goog-api-key: {KEY}")) && !request.contains("authorization"));
+    assert!(
+        request.starts_with("POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains(&format!("x-goog-api-key: {KEY}")) && !request.contains("authorization")
+    );
 
     let list = "[{\"error\":{\"code\":503,\"message\":\"try later\",\"status\":\"UNAVAILABLE\"}}]";
     for kind in ["application/json", "text/event-stream"] {
-        let server = Server::saying(vec![whole(200, &format!("Content-Type: {kind}\r\n"), list)]).await;
+        let server =
+            Server::saying(vec![whole(200, &format!("Content-Type: {kind}\r\n"), list)]).await;
         let (_, err) = ask(&provider("gemini", &server.url, |_| ())).await;
-        assert_eq!(err.unwrap().kind, ProviderErrorKind::Unavailable { retry_after: None }, "{kind}");
+        assert_eq!(
+            err.unwrap().kind,
+            ProviderErrorKind::Unavailable { retry_after: None },
+            "{kind}"
+        );
     }
 }
 
@@ -114,18 +150,45 @@ async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for(
                   data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
     let server = Server::saying(event_stream(&[events])).await;
     let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
-    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    assert_eq!(
+        (chunks, err),
+        (
+            vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)],
+            None
+        )
+    );
     let request = &server.requests()[0];
-    assert!(request.starts_with("POST /responses HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains("\"store\":false") && request.contains("\"prompt_cache_key\":\"windlass-"), "{request}");
+    assert!(
+        request.starts_with("POST /responses HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains("\"store\":false") && request.contains("\"prompt_cache_key\":\"windlass-"),
+        "{request}"
+    );
 
-    let (tools, options) = (ToolSet::default(), Sampling { stop: vec!["END".into()], ..Sampling::default() });
+    let (tools, options) = (
+        ToolSet::default(),
+        Sampling {
+            stop: vec!["END".into()],
+            ..Sampling::default()
+        },
+    );
     let history = [Entry::new(Message::user("hello"))];
-    let request =
-        Request { model: "m", system: "", history: &history, tools: &tools, max_output: 9, options: &options };
+    let request = Request {
+        model: "m",
+        system: "",
+        history: &history,
+        tools: &tools,
+        max_output: 9,
+        options: &options,
+    };
     let openai = provider("openai", &server.url, |_| ());
     let first = openai.stream(request).next().await.unwrap().unwrap();
-    assert!(matches!(&first, Chunk::Unknown(text) if text.contains("stop sequences")), "{first:?}");
+    assert!(
+        matches!(&first, Chunk::Unknown(text) if text.contains("stop sequences")),
+        "{first:?}"
+    );
 }
 
 #[tokio::test]
@@ -140,7 +203,14 @@ async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited
     let server = Server::saying(vec![stream_head(), chunk(delta("first")), Act::Hang]).await;
     let provider = provider("openai-chat", &server.url, |_| ());
     let (tools, options) = (ToolSet::default(), Sampling::default());
-    let request = Request { model: "m", system: "", history: &[], tools: &tools, max_output: 9, options: &options };
+    let request = Request {
+        model: "m",
+        system: "",
+        history: &[],
+        tools: &tools,
+        max_output: 9,
+        options: &options,
+    };
     let mut stream = provider.stream(request);
     assert_eq!(stream.next().await, Some(Ok(Chunk::Text("first".into()))));
 }
@@ -149,7 +219,13 @@ async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited
 async fn a_body_that_stays_open_after_the_end_does_not_hold_the_answer() {
     let server = Server::saying(vec![stream_head(), chunk(delta("x") + STOP), Act::Hang]).await;
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
-    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    assert_eq!(
+        (chunks, err),
+        (
+            vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)],
+            None
+        )
+    );
 }
 
 /// One door for the failures: what the server does, what kind comes of it, what the message says, what text is kept.
@@ -157,24 +233,53 @@ async fn check_failure(acts: Vec<Act>, kind: ProviderErrorKind, says: &str, kept
     let hangs = acts.iter().any(|act| matches!(act, Act::Hang));
     let idle = Duration::from_millis(if hangs { 200 } else { 60_000 });
     let server = Server::saying(acts).await;
-    let (chunks, err) = ask(&provider("openai-chat", &server.url, |o| o.idle_timeout = idle)).await;
+    let (chunks, err) = ask(&provider("openai-chat", &server.url, |o| {
+        o.idle_timeout = idle
+    }))
+    .await;
     let err = err.unwrap_or_else(|| panic!("no error for {says:?}"));
     assert_eq!(err.kind, kind, "{err}");
-    assert!(err.to_string().contains(says), "{err} does not say {says:?}");
+    assert!(
+        err.to_string().contains(says),
+        "{err} does not say {says:?}"
+    );
     assert_eq!(text(&chunks), kept);
-    assert!(!chunks.iter().any(|chunk| matches!(chunk, Chunk::End(_))), "an error is no end");
+    assert!(
+        !chunks.iter().any(|chunk| matches!(chunk, Chunk::End(_))),
+        "an error is no end"
+    );
     assert_eq!(server.requests().len(), 1, "providers never retry");
 }
 
 #[tokio::test]
 async fn statuses_become_kinds() {
     use ProviderErrorKind as K;
-    let limited = K::RateLimited { retry_after: Some(Duration::from_secs(2)) };
-    check_failure(vec![whole(429, "retry-after: 2\r\n", "{}")], limited, "HTTP 429", "").await;
+    let limited = K::RateLimited {
+        retry_after: Some(Duration::from_secs(2)),
+    };
+    check_failure(
+        vec![whole(429, "retry-after: 2\r\n", "{}")],
+        limited,
+        "HTTP 429",
+        "",
+    )
+    .await;
     let unavailable = K::Unavailable { retry_after: None };
-    check_failure(vec![whole(500, "", "oops")], unavailable, "oops (HTTP 500)", "").await;
+    check_failure(
+        vec![whole(500, "", "oops")],
+        unavailable,
+        "oops (HTTP 500)",
+        "",
+    )
+    .await;
     let echo = format!("{{\"error\":{{\"message\":\"Incorrect API key: {KEY}\"}}}}");
-    check_failure(vec![whole(401, "", echo)], K::Authentication, "Incorrect API key: ***", "").await;
+    check_failure(
+        vec![whole(401, "", echo)],
+        K::Authentication,
+        "Incorrect API key: ***",
+        "",
+    )
+    .await;
     let long = "{\"error\":{\"message\":\"prompt is too long\"}}";
     check_failure(vec![whole(400, "", long)], K::ContextLength, "too long", "").await;
 }
@@ -182,16 +287,45 @@ async fn statuses_become_kinds() {
 #[tokio::test]
 async fn answers_that_are_no_stream_are_quoted() {
     use ProviderErrorKind as K;
-    let page = whole(200, "content-type: text/html\r\n", "<html><body>502 Bad Gateway</body></html>");
+    let page = whole(
+        200,
+        "content-type: text/html\r\n",
+        "<html><body>502 Bad Gateway</body></html>",
+    );
     check_failure(vec![page], K::InvalidResponse, "<html><body>502", "").await;
     let plain = whole(200, "", "hello, I am no event stream");
     check_failure(vec![plain], K::InvalidResponse, "hello, I am", "").await;
-    check_failure(vec![whole(200, "", "")], K::InvalidResponse, "empty body", "").await;
-    let json = whole(200, "content-type: application/json\r\n", "{\"choices\":[]}");
-    check_failure(vec![json], K::InvalidResponse, "`application/json` instead", "").await;
-    let error =
-        whole(200, "content-type: application/json\r\n", "{\"error\":{\"code\":429,\"message\":\"slow down\"}}");
-    check_failure(vec![error], K::RateLimited { retry_after: None }, "slow down", "").await;
+    check_failure(
+        vec![whole(200, "", "")],
+        K::InvalidResponse,
+        "empty body",
+        "",
+    )
+    .await;
+    let json = whole(
+        200,
+        "content-type: application/json\r\n",
+        "{\"choices\":[]}",
+    );
+    check_failure(
+        vec![json],
+        K::InvalidResponse,
+        "`application/json` instead",
+        "",
+    )
+    .await;
+    let error = whole(
+        200,
+        "content-type: application/json\r\n",
+        "{\"error\":{\"code\":429,\"message\":\"slow down\"}}",
+    );
+    check_failure(
+        vec![error],
+        K::RateLimited { retry_after: None },
+        "slow down",
+        "",
+    )
+    .await;
     let garbage = event_stream(&[&delta("ok"), "data: {not json}\n\n"]);
     check_failure(garbage, K::InvalidResponse, "{not json}", "ok").await;
 }
@@ -199,7 +333,13 @@ async fn answers_that_are_no_stream_are_quoted() {
 #[tokio::test]
 async fn cuts_keep_the_text_so_far_and_are_network_errors() {
     use ProviderErrorKind as K;
-    check_failure(vec![Act::Close], K::Network { transient: true }, "broke", "").await;
+    check_failure(
+        vec![Act::Close],
+        K::Network { transient: true },
+        "broke",
+        "",
+    )
+    .await;
     check_failure(
         vec![stream_head(), chunk(delta("half")), Act::Close],
         K::Network { transient: true },
@@ -208,7 +348,13 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
     )
     .await;
     let clean = event_stream(&[&delta("half"), "data: {\"choices\":[{\"ind"]);
-    check_failure(clean, K::Network { transient: true }, "ended before the answer did", "half").await;
+    check_failure(
+        clean,
+        K::Network { transient: true },
+        "ended before the answer did",
+        "half",
+    )
+    .await;
     check_failure(
         vec![stream_head(), chunk(delta("half")), Act::Hang],
         K::Network { transient: true },
@@ -216,17 +362,36 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
         "half",
     )
     .await;
-    let error = "data: {\"error\":{\"type\":\"server_error\",\"message\":\"upstream fell over\"}}\n\n";
+    let error =
+        "data: {\"error\":{\"type\":\"server_error\",\"message\":\"upstream fell over\"}}\n\n";
     let acts = event_stream(&[&delta("half"), error]);
-    check_failure(acts, K::Unavailable { retry_after: None }, "fell over", "half").await;
+    check_failure(
+        acts,
+        K::Unavailable { retry_after: None },
+        "fell over",
+        "half",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_connection_that_breaks_after_the_reason_has_lost_nothing() {
     let reason = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
-    let server = Server::saying(vec![stream_head(), chunk(delta("all")), chunk(reason), Act::Close]).await;
+    let server = Server::saying(vec![
+        stream_head(),
+        chunk(delta("all")),
+        chunk(reason),
+        Act::Close,
+    ])
+    .await;
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
-    assert_eq!((chunks, err), (vec![Chunk::Text("all".into()), Chunk::End(EndReason::Done)], None));
+    assert_eq!(
+        (chunks, err),
+        (
+            vec![Chunk::Text("all".into()), Chunk::End(EndReason::Done)],
+            None
+        )
+    );
 }
 
 #[tokio::test]
@@ -235,7 +400,13 @@ async fn an_event_without_end_is_stopped_at_its_limit() {
     let mut acts = vec![stream_head(), chunk("data: ")];
     acts.extend((0..20).map(|_| chunk(&flood)));
     acts.push(last_chunk());
-    check_failure(acts, ProviderErrorKind::InvalidResponse, "longer than 16777216 bytes", "").await;
+    check_failure(
+        acts,
+        ProviderErrorKind::InvalidResponse,
+        "longer than 16777216 bytes",
+        "",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -256,18 +427,40 @@ fn a_provider_that_cannot_work_is_refused_with_the_variable_to_set() {
         key: key.map(|key| key.to_owned().into()),
         ..ProviderOptions::new(Http::new(&HttpOptions::default()).unwrap())
     };
-    let refuse =
-        |id: &str, base, key| WireProvider::new(*vendor(id).unwrap(), options(base, key)).unwrap_err().to_string();
-    assert_eq!(refuse("anthropic", None, None), "no key for `anthropic`: set ANTHROPIC_API_KEY");
-    assert_eq!(refuse("anthropic", None, Some(" ")), "no key for `anthropic`: set ANTHROPIC_API_KEY");
-    assert_eq!(refuse("openai-compatible", None, None), "`openai-compatible` needs a base URL");
+    let refuse = |id: &str, base, key| {
+        WireProvider::new(*vendor(id).unwrap(), options(base, key))
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        refuse("anthropic", None, None),
+        "no key for `anthropic`: set ANTHROPIC_API_KEY"
+    );
+    assert_eq!(
+        refuse("anthropic", None, Some(" ")),
+        "no key for `anthropic`: set ANTHROPIC_API_KEY"
+    );
+    assert_eq!(
+        refuse("openai-compatible", None, None),
+        "`openai-compatible` needs a base URL"
+    );
     assert!(refuse("openai-chat", None, Some("a\u{7}b")).contains("the key holds characters"));
     assert!(refuse("openai-chat", Some("ftp://x"), None).contains("not `ftp:`"));
     let local = WireProvider::new(*vendor("ollama").unwrap(), options(None, None)).unwrap();
     assert_eq!(local.facts("qwen3").price, Some(Price::FREE));
-    let own =
-        WireProvider::new(*vendor("openai-compatible").unwrap(), options(Some("http://localhost:1"), None)).unwrap();
+    let own = WireProvider::new(
+        *vendor("openai-compatible").unwrap(),
+        options(Some("http://localhost:1"), None),
+    )
+    .unwrap();
     assert_eq!(own.facts("x").price, Some(Price::FREE));
-    let paid = WireProvider::new(*vendor("openai-chat").unwrap(), options(None, Some("k"))).unwrap();
-    assert_eq!((paid.facts("gpt-4o").price.unwrap().input, paid.facts("unheard-of").price), (2_500_000, None));
+    let paid =
+        WireProvider::new(*vendor("openai-chat").unwrap(), options(None, Some("k"))).unwrap();
+    assert_eq!(
+        (
+            paid.facts("gpt-4o").price.unwrap().input,
+            paid.facts("unheard-of").price
+        ),
+        (2_500_000, None)
+    );
 }

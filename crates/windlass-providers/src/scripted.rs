@@ -12,7 +12,9 @@ use futures_util::StreamExt;
 use windlass_core::BoxStream;
 use windlass_core::budget::Price;
 use windlass_core::message::{Message, Part, Role};
-use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request};
+use windlass_core::provider::{
+    Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request,
+};
 
 use follow::Next;
 use format::Follow;
@@ -29,7 +31,10 @@ impl ScriptedProvider {
     /// A provider at the beginning of its script.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        Self { script, next: AtomicUsize::new(0) }
+        Self {
+            script,
+            next: AtomicUsize::new(0),
+        }
     }
 
     /// Reads a script and stands at its beginning. `name` is what errors call it, for example the file's path.
@@ -52,7 +57,10 @@ impl Provider for ScriptedProvider {
     fn facts(&self, _model: &str) -> ModelFacts {
         ModelFacts {
             context_window: self.script.context_window,
-            max_output: self.script.max_output.unwrap_or(ModelFacts::default().max_output),
+            max_output: self
+                .script
+                .max_output
+                .unwrap_or(ModelFacts::default().max_output),
             price: Some(Price::FREE),
             ..ModelFacts::default()
         }
@@ -77,7 +85,11 @@ impl Provider for ScriptedProvider {
         };
         for (wanted, new_only) in step.expectations() {
             if !request_contains(&request, wanted, new_only) {
-                let place = if new_only { "what is new in the request" } else { "the request" };
+                let place = if new_only {
+                    "what is new in the request"
+                } else {
+                    "the request"
+                };
                 let number = number + 1;
                 let last = last_words(request);
                 return refuse(format!(
@@ -92,20 +104,33 @@ impl Provider for ScriptedProvider {
             tokio::task::yield_now().await;
             act
         });
-        if hang { Box::pin(pieces.chain(futures_util::stream::pending())) } else { Box::pin(pieces) }
+        if hang {
+            Box::pin(pieces.chain(futures_util::stream::pending()))
+        } else {
+            Box::pin(pieces)
+        }
     }
 }
 
 fn refuse<'a>(message: String) -> BoxStream<'a, Result<Chunk, ProviderError>> {
-    let err = ProviderError { kind: ProviderErrorKind::InvalidRequest, message, status: None };
+    let err = ProviderError {
+        kind: ProviderErrorKind::InvalidRequest,
+        message,
+        status: None,
+    };
     Box::pin(futures_util::stream::iter([Err(err)]))
 }
 
 /// Whether some text of the request holds these words. `new_only` leaves out what was there before the last answer.
 fn request_contains(request: &Request<'_>, wanted: &str, new_only: bool) -> bool {
-    let answered = request.history.iter().rposition(|entry| entry.role == Role::Assistant);
+    let answered = request
+        .history
+        .iter()
+        .rposition(|entry| entry.role == Role::Assistant);
     let from = answered.filter(|_| new_only).map_or(0, |at| at + 1);
-    let in_history = request.history[from..].iter().any(|entry| message_contains(entry, wanted));
+    let in_history = request.history[from..]
+        .iter()
+        .any(|entry| message_contains(entry, wanted));
     in_history || (!new_only && request.system.contains(wanted))
 }
 
@@ -119,13 +144,18 @@ fn message_contains(message: &Message, wanted: &str) -> bool {
 }
 
 fn last_words(request: Request<'_>) -> String {
-    let Some(last) = request.history.last() else { return "(none)".to_owned() };
+    let Some(last) = request.history.last() else {
+        return "(none)".to_owned();
+    };
     let words = last.parts.iter().rev().find_map(|part| match part {
         Part::Text { text } => Some(text),
         Part::Result(result) => Some(&result.text),
         _ => None,
     });
-    words.map_or_else(|| "(no text)".to_owned(), |text| text.chars().take(400).collect())
+    words.map_or_else(
+        || "(no text)".to_owned(),
+        |text| text.chars().take(400).collect(),
+    )
 }
 
 #[cfg(test)]

@@ -13,8 +13,14 @@ use super::*;
 
 async fn ask(provider: &ScriptedProvider, history: &[Entry]) -> Vec<Result<Chunk, ProviderError>> {
     let (tools, options) = (ToolSet::default(), Sampling::default());
-    let request =
-        Request { model: "any", system: "be good", history, tools: &tools, max_output: 100, options: &options };
+    let request = Request {
+        model: "any",
+        system: "be good",
+        history,
+        tools: &tools,
+        max_output: 100,
+        options: &options,
+    };
     provider.stream(request).collect().await
 }
 
@@ -45,32 +51,71 @@ async fn a_step_plays_reasoning_text_calls_usage_and_end_in_pieces() {
     );
     let chunks = ask(&provider, &[]).await;
     assert_eq!(chunks[0], Ok(Chunk::Reasoning("hm".into())));
-    assert_eq!(text_of(&chunks), "I will read the file and then think about it.");
-    assert!(chunks.iter().filter(|chunk| matches!(chunk, Ok(Chunk::Text(_)))).count() >= 3);
-    assert!(chunks.contains(&Ok(Chunk::CallStart { index: 0, id: "call-1-1".into(), name: "read_file".into() })));
-    assert!(chunks.contains(&Ok(Chunk::CallStart { index: 1, id: "mine".into(), name: "grep".into() })));
+    assert_eq!(
+        text_of(&chunks),
+        "I will read the file and then think about it."
+    );
+    assert!(
+        chunks
+            .iter()
+            .filter(|chunk| matches!(chunk, Ok(Chunk::Text(_))))
+            .count()
+            >= 3
+    );
+    assert!(chunks.contains(&Ok(Chunk::CallStart {
+        index: 0,
+        id: "call-1-1".into(),
+        name: "read_file".into()
+    })));
+    assert!(chunks.contains(&Ok(Chunk::CallStart {
+        index: 1,
+        id: "mine".into(),
+        name: "grep".into()
+    })));
     assert_eq!(chunks.last(), Some(&Ok(Chunk::End(EndReason::ToolCalls))));
-    assert_eq!(ask(&provider, &[]).await.last(), Some(&Ok(Chunk::End(EndReason::Done))));
+    assert_eq!(
+        ask(&provider, &[]).await.last(),
+        Some(&Ok(Chunk::End(EndReason::Done)))
+    );
     assert_eq!(provider.facts("x").price, Some(Price::FREE));
     let err = ask(&provider, &[]).await.pop().unwrap().unwrap_err();
-    assert!(err.message.contains("has 2 steps, and the model was asked for step 3"), "{err}");
+    assert!(
+        err.message
+            .contains("has 2 steps, and the model was asked for step 3"),
+        "{err}"
+    );
 }
 
 #[tokio::test]
 async fn json_lines_say_the_same() {
     let text = "{\"text\": \"a\", \"pieces\": 1}\n\n{\"refusal\": \"no\", \"repeat\": 2}\n";
     let provider = ScriptedProvider::parse("s.jsonl", text, ScriptFormat::JsonLines).unwrap();
-    assert_eq!(ask(&provider, &[]).await, [Ok(Chunk::Text("a".into())), Ok(Chunk::End(EndReason::Done))]);
+    assert_eq!(
+        ask(&provider, &[]).await,
+        [Ok(Chunk::Text("a".into())), Ok(Chunk::End(EndReason::Done))]
+    );
     for _ in 0..2 {
-        assert_eq!(ask(&provider, &[]).await, [Ok(Chunk::Text("no".into())), Ok(Chunk::End(EndReason::Refused))]);
+        assert_eq!(
+            ask(&provider, &[]).await,
+            [
+                Ok(Chunk::Text("no".into())),
+                Ok(Chunk::End(EndReason::Refused))
+            ]
+        );
     }
     assert_eq!(provider.played(), 3);
 }
 
 #[tokio::test]
 async fn a_cut_call_never_parses() {
-    for args in ["{}", "{ path = \"a\" }", "{ path = \"some/longer/path\", lines = [1, 2] }"] {
-        let provider = toml(&format!("[[step]]\ncut = true\ncalls = [{{ name = \"read_file\", args = {args} }}]"));
+    for args in [
+        "{}",
+        "{ path = \"a\" }",
+        "{ path = \"some/longer/path\", lines = [1, 2] }",
+    ] {
+        let provider = toml(&format!(
+            "[[step]]\ncut = true\ncalls = [{{ name = \"read_file\", args = {args} }}]"
+        ));
         let chunks = ask(&provider, &[]).await;
         let json: String = chunks
             .iter()
@@ -79,7 +124,12 @@ async fn a_cut_call_never_parses() {
                 _ => None,
             })
             .collect();
-        assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap_err().is_eof(), "{json}");
+        assert!(
+            serde_json::from_str::<serde_json::Value>(&json)
+                .unwrap_err()
+                .is_eof(),
+            "{json}"
+        );
     }
 }
 
@@ -96,7 +146,9 @@ async fn errors_happen_where_the_script_says() {
         "#,
     );
     let err = ask(&provider, &[]).await.pop().unwrap().unwrap_err();
-    let limited = ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(2)) };
+    let limited = ProviderErrorKind::RateLimited {
+        retry_after: Some(Duration::from_secs(2)),
+    };
     assert_eq!((err.kind, err.status), (limited, Some(429)));
     let chunks = ask(&provider, &[]).await;
     assert_eq!(text_of(&chunks), "one ");
@@ -113,15 +165,36 @@ async fn a_hanging_step_never_ends() {
 #[tokio::test]
 async fn expectations_fail_loudly() {
     let script = "[[step]]\nexpect = [\"be good\", \"old\"]\nexpect_new = \"FAILED\"\ntext = \"x\"";
-    let call = ToolCall { id: "c".into(), name: "bash".into(), args: serde_json::json!({}), malformed: None };
+    let call = ToolCall {
+        id: "c".into(),
+        name: "bash".into(),
+        args: serde_json::json!({}),
+        malformed: None,
+    };
     let history = |words: &str| {
         let result = ToolResult::failed(&call, ErrorCategory::Exception, words);
-        [Message::user("old FAILED"), Message::assistant("ok"), Message::results(vec![result])].map(Entry::new)
+        [
+            Message::user("old FAILED"),
+            Message::assistant("ok"),
+            Message::results(vec![result]),
+        ]
+        .map(Entry::new)
     };
-    assert_eq!(text_of(&ask(&toml(script), &history("test FAILED")).await), "x");
-    let err = ask(&toml(script), &history("all passed")).await.pop().unwrap().unwrap_err();
+    assert_eq!(
+        text_of(&ask(&toml(script), &history("test FAILED")).await),
+        "x"
+    );
+    let err = ask(&toml(script), &history("all passed"))
+        .await
+        .pop()
+        .unwrap()
+        .unwrap_err();
     assert_eq!(err.kind, ProviderErrorKind::InvalidRequest);
-    assert!(err.message.contains("expects what is new in the request to contain `FAILED`"), "{err}");
+    assert!(
+        err.message
+            .contains("expects what is new in the request to contain `FAILED`"),
+        "{err}"
+    );
     assert!(err.message.contains("all passed"), "{err}");
 }
 
@@ -142,11 +215,17 @@ async fn follow(told: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
     );
     let mut history = vec![Entry::new(Message::user("go"))];
     for (id, error, words) in told {
-        let call = ToolCall { id: (*id).into(), name: "bash".into(), args: serde_json::json!({}), malformed: None };
+        let call = ToolCall {
+            id: (*id).into(),
+            name: "bash".into(),
+            args: serde_json::json!({}),
+            malformed: None,
+        };
         let mut said = Message::assistant("append");
         said.parts.push(Part::Call(call.clone()));
         history.push(Entry::new(said));
-        let mut result = ToolResult::failed(&call, error.unwrap_or(ErrorCategory::Exception), words);
+        let mut result =
+            ToolResult::failed(&call, error.unwrap_or(ErrorCategory::Exception), words);
         result.error = *error;
         history.push(Entry::new(Message::results(vec![result])));
         history.push(Entry::new(Message::user("go on")));
@@ -157,7 +236,11 @@ async fn follow(told: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
         Err(err) => Some(err.to_string()),
         Ok(_) => None,
     };
-    ask(&provider, &history).await.into_iter().filter_map(starts).collect()
+    ask(&provider, &history)
+        .await
+        .into_iter()
+        .filter_map(starts)
+        .collect()
 }
 
 #[tokio::test]
@@ -167,24 +250,50 @@ async fn a_script_that_follows_goes_on_where_the_conversation_is() {
     assert_eq!(follow(&[]).await, ["bash call-1-1", "read_file call-1-2"]);
     assert_eq!(follow(&[first, second]).await, ["done"]);
     // A call that may have happened is looked for; one that only reads is repeated.
-    assert_eq!(follow(&[("call-1-1", CUT, "may have"), second]).await, ["grep look-1-1-1"]);
-    assert_eq!(follow(&[first, ("call-1-2", CUT, "may have")]).await, ["read_file call-1-2-1"]);
+    assert_eq!(
+        follow(&[("call-1-1", CUT, "may have"), second]).await,
+        ["grep look-1-1-1"]
+    );
+    assert_eq!(
+        follow(&[first, ("call-1-2", CUT, "may have")]).await,
+        ["read_file call-1-2-1"]
+    );
     // It happened: go on. It did not: once more, and any failure is looked at the same way.
     let cut = ("call-1-1", CUT, "may have");
-    assert_eq!(follow(&[cut, second, ("look-1-1-1", None, "log:1")]).await, ["done"]);
-    assert_eq!(follow(&[cut, second, ("look-1-1-1", None, "nothing")]).await, ["bash call-1-1-2"]);
-    assert_eq!(follow(&[cut, second, ("look-1-1-1", CUT, "cut")]).await, ["grep look-1-1-2"]);
+    assert_eq!(
+        follow(&[cut, second, ("look-1-1-1", None, "log:1")]).await,
+        ["done"]
+    );
+    assert_eq!(
+        follow(&[cut, second, ("look-1-1-1", None, "nothing")]).await,
+        ["bash call-1-1-2"]
+    );
+    assert_eq!(
+        follow(&[cut, second, ("look-1-1-1", CUT, "cut")]).await,
+        ["grep look-1-1-2"]
+    );
     let full = ("call-1-1", Some(ErrorCategory::Exception), "no space");
     assert_eq!(follow(&[full, second]).await, ["grep look-1-1-1"]);
     // What a call without a check failed with is an answer like any other, and no call is tried for ever.
-    assert_eq!(follow(&[first, ("call-1-2", Some(ErrorCategory::NotFound), "no")]).await, ["done"]);
-    assert_eq!(follow(&[[cut; 9].as_slice(), &[second]].concat()).await, ["done"]);
+    assert_eq!(
+        follow(&[first, ("call-1-2", Some(ErrorCategory::NotFound), "no")]).await,
+        ["done"]
+    );
+    assert_eq!(
+        follow(&[[cut; 9].as_slice(), &[second]].concat()).await,
+        ["done"]
+    );
 }
 
 #[tokio::test]
 async fn a_script_that_follows_repeats_its_last_words() {
     let provider = toml("follow = \"history\"\n[[step]]\ntext = \"a\"\n[[step]]\ntext = \"b\"");
-    let history = [Message::user("go"), Message::assistant("a"), Message::user("go on")].map(Entry::new);
+    let history = [
+        Message::user("go"),
+        Message::assistant("a"),
+        Message::user("go on"),
+    ]
+    .map(Entry::new);
     assert_eq!(text_of(&ask(&provider, &history).await), "b");
     let history = ["a", "other words", "b"].map(|text| Entry::new(Message::assistant(text)));
     assert_eq!(text_of(&ask(&provider, &history).await), "b");
@@ -192,7 +301,9 @@ async fn a_script_that_follows_repeats_its_last_words() {
 
 #[track_caller]
 fn check_error(format: ScriptFormat, text: &str, expect: &str) {
-    let err = ScriptedProvider::parse("demo.script", text, format).unwrap_err().to_string();
+    let err = ScriptedProvider::parse("demo.script", text, format)
+        .unwrap_err()
+        .to_string();
     assert_eq!(err, expect);
 }
 

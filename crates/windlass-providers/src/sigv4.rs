@@ -42,7 +42,10 @@ pub fn sign(
 ) -> Vec<(&'static str, String)> {
     let stamp = stamp(now);
     let day = &stamp[..8];
-    let token = keys.session_token.as_ref().map(|token| token.expose_secret().trim().to_owned());
+    let token = keys
+        .session_token
+        .as_ref()
+        .map(|token| token.expose_secret().trim().to_owned());
 
     let host = match request.url.port() {
         Some(port) => format!("{}:{port}", request.url.host_str().unwrap_or_default()),
@@ -50,24 +53,45 @@ pub fn sign(
     };
     let mut headers = request.headers.to_vec();
     headers.extend([("host", host.as_str()), ("x-amz-date", stamp.as_str())]);
-    headers.extend(token.as_deref().map(|token| ("x-amz-security-token", token)));
+    headers.extend(
+        token
+            .as_deref()
+            .map(|token| ("x-amz-security-token", token)),
+    );
     headers.sort_unstable();
-    let names = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
+    let names = headers
+        .iter()
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .join(";");
 
-    let mut canonical =
-        format!("{}\n{}\n{}\n", request.method, escape(request.url.path(), true), canonical_query(request.url));
+    let mut canonical = format!(
+        "{}\n{}\n{}\n",
+        request.method,
+        escape(request.url.path(), true),
+        canonical_query(request.url)
+    );
     for (name, value) in &headers {
         // Writing to a text does not fail.
-        let _ = writeln!(canonical, "{name}:{}", value.split_whitespace().collect::<Vec<_>>().join(" "));
+        let _ = writeln!(
+            canonical,
+            "{name}:{}",
+            value.split_whitespace().collect::<Vec<_>>().join(" ")
+        );
     }
-    let _ = write!(canonical, "\n{names}\n{}", hex(digest::digest(&digest::SHA256, request.body).as_ref()));
+    let _ = write!(
+        canonical,
+        "\n{names}\n{}",
+        hex(digest::digest(&digest::SHA256, request.body).as_ref())
+    );
 
     let scope = format!("{day}/{region}/{service}/aws4_request");
     let hashed = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
     let text = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashed}");
     let seed = format!("AWS4{}", keys.secret_key.expose_secret().trim());
-    let key =
-        [day, region, service, "aws4_request"].iter().fold(seed.into_bytes(), |key, part| mac(&key, part.as_bytes()));
+    let key = [day, region, service, "aws4_request"]
+        .iter()
+        .fold(seed.into_bytes(), |key, part| mac(&key, part.as_bytes()));
     let signature = hex(&mac(&key, text.as_bytes()));
     let authorization = format!(
         "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
@@ -85,20 +109,26 @@ fn stamp(now: SystemTime) -> String {
 }
 
 fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text).as_ref().to_vec()
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text)
+        .as_ref()
+        .to_vec()
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+            let _ = write!(out, "{byte:02x}");
+            out
+        })
 }
 
 /// The parameters sorted by name and value.
 fn canonical_query(url: &Url) -> String {
-    let mut pairs: Vec<_> =
-        url.query_pairs().map(|(name, value)| format!("{}={}", escape(&name, false), escape(&value, false))).collect();
+    let mut pairs: Vec<_> = url
+        .query_pairs()
+        .map(|(name, value)| format!("{}={}", escape(&name, false), escape(&value, false)))
+        .collect();
     pairs.sort_unstable();
     pairs.join("&")
 }
@@ -106,16 +136,19 @@ fn canonical_query(url: &Url) -> String {
 /// Percent-escapes all but the unreserved characters. What is escaped in a path already is escaped once more: that is
 /// how every service but one wants it.
 fn escape(text: &str, path: bool) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            b'/' if path => out.push('/'),
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut out, byte| {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    out.push(char::from(byte))
+                }
+                b'/' if path => out.push('/'),
+                _ => {
+                    let _ = write!(out, "%{byte:02X}");
+                }
             }
-        }
-        out
-    })
+            out
+        })
 }
 
 #[cfg(test)]
@@ -125,7 +158,13 @@ mod tests {
     use std::time::Duration;
 
     /// The keys, the time, the region and the service of the published test suite.
-    fn signature(method: &str, url: &str, headers: &[(&str, &str)], body: &str, token: Option<&str>) -> String {
+    fn signature(
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        token: Option<&str>,
+    ) -> String {
         let keys = AwsKeys {
             access_key: "AKIDEXAMPLE".into(),
             secret_key: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned().into(),
@@ -133,7 +172,12 @@ mod tests {
         };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_440_938_160);
         let url = Url::parse(url).unwrap();
-        let request = ToSign { method, url: &url, headers, body: body.as_bytes() };
+        let request = ToSign {
+            method,
+            url: &url,
+            headers,
+            body: body.as_bytes(),
+        };
         let all = sign(request, &keys, "us-east-1", "service", now);
         assert_eq!(all[1], ("x-amz-date", "20150830T123600Z".to_owned()));
         assert!(!format!("{keys:?} {all:?}").contains("wJalr"));
@@ -151,20 +195,53 @@ mod tests {
         let get = "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31";
         check("GET", "https://example.amazonaws.com/", &[], "", get);
         let query = "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500";
-        check("GET", "https://example.amazonaws.com/?Param2=value2&Param1=value1", &[], "", query);
+        check(
+            "GET",
+            "https://example.amazonaws.com/?Param2=value2&Param1=value1",
+            &[],
+            "",
+            query,
+        );
         let post = "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b";
         check("POST", "https://example.amazonaws.com/", &[], "", post);
         let form = "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a";
         let headers = [("content-type", "application/x-www-form-urlencoded")];
-        check("POST", "https://example.amazonaws.com/", &headers, "Param1=value1", form);
+        check(
+            "POST",
+            "https://example.amazonaws.com/",
+            &headers,
+            "Param1=value1",
+            form,
+        );
     }
 
     #[test]
     fn the_scope_the_token_and_the_port_are_part_of_it() {
-        let signed = signature("POST", "http://127.0.0.1:8080/model/a%3A0/x", &[], "{}", Some("session"));
-        assert!(signed.contains("Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request"), "{signed}");
-        assert!(signed.contains("SignedHeaders=host;x-amz-date;x-amz-security-token,"), "{signed}");
-        assert_ne!(signed, signature("POST", "http://127.0.0.1:8081/model/a%3A0/x", &[], "{}", Some("session")));
+        let signed = signature(
+            "POST",
+            "http://127.0.0.1:8080/model/a%3A0/x",
+            &[],
+            "{}",
+            Some("session"),
+        );
+        assert!(
+            signed.contains("Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request"),
+            "{signed}"
+        );
+        assert!(
+            signed.contains("SignedHeaders=host;x-amz-date;x-amz-security-token,"),
+            "{signed}"
+        );
+        assert_ne!(
+            signed,
+            signature(
+                "POST",
+                "http://127.0.0.1:8081/model/a%3A0/x",
+                &[],
+                "{}",
+                Some("session")
+            )
+        );
         assert_eq!(escape("/model/a%3A0/x", true), "/model/a%253A0/x");
     }
 }

@@ -17,7 +17,10 @@ pub struct SseLimits {
 
 impl Default for SseLimits {
     fn default() -> Self {
-        Self { line: MOST, event: MOST }
+        Self {
+            line: MOST,
+            event: MOST,
+        }
     }
 }
 
@@ -50,7 +53,10 @@ struct Borrowed<'a> {
 impl SseDecoder {
     /// A decoder with the given caps.
     pub fn new(limits: SseLimits) -> Self {
-        Self { limits, ..Self::default() }
+        Self {
+            limits,
+            ..Self::default()
+        }
     }
 
     /// The last event id the stream named; empty when it named none.
@@ -145,7 +151,9 @@ impl SseDecoder {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
         if line.len() > self.limits.line {
-            return Err(self.fail(FramingError::LineTooLong(self.limits.line)).into());
+            return Err(self
+                .fail(FramingError::LineTooLong(self.limits.line))
+                .into());
         }
         if line.is_empty() {
             return self.dispatch(held, on_event);
@@ -160,16 +168,24 @@ impl SseDecoder {
         match field {
             b"data" => self.data_line(value, held)?,
             b"event" => held.name = Some(value),
-            b"id" if !value.contains(&0) => self.last_id = String::from_utf8_lossy(value).into_owned(),
+            b"id" if !value.contains(&0) => {
+                self.last_id = String::from_utf8_lossy(value).into_owned()
+            }
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
-                self.retry_ms = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                self.retry_ms = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
             }
             _ => {} // A comment (empty field name) or a field nobody defined.
         }
         Ok(())
     }
 
-    fn data_line<'a>(&mut self, value: &'a [u8], held: &mut Borrowed<'a>) -> Result<(), FramingError> {
+    fn data_line<'a>(
+        &mut self,
+        value: &'a [u8],
+        held: &mut Borrowed<'a>,
+    ) -> Result<(), FramingError> {
         if !self.has_data {
             self.has_data = true;
             held.data = Some(value);
@@ -194,7 +210,11 @@ impl SseDecoder {
         let result = if had_data {
             let name = name.unwrap_or(&self.name);
             on_event(Event {
-                name: if name.is_empty() { Cow::Borrowed("message") } else { text(name) },
+                name: if name.is_empty() {
+                    Cow::Borrowed("message")
+                } else {
+                    text(name)
+                },
                 data: text(data.unwrap_or(&self.data)),
             })
         } else {
@@ -272,31 +292,56 @@ mod tests {
 
     #[track_caller]
     fn check(stream: &[u8], expect: &[(&str, &str)]) {
-        let expect: Seen = expect.iter().map(|(name, data)| (name.to_string(), data.to_string())).collect();
-        assert_eq!(decode_pieces([stream], SseLimits::default()), (expect.clone(), None));
+        let expect: Seen = expect
+            .iter()
+            .map(|(name, data)| (name.to_string(), data.to_string()))
+            .collect();
+        assert_eq!(
+            decode_pieces([stream], SseLimits::default()),
+            (expect.clone(), None)
+        );
         for split in 0..=stream.len() {
             let (head, tail) = stream.split_at(split);
-            assert_eq!(decode_pieces([head, tail], SseLimits::default()).0, expect, "split at {split}");
+            assert_eq!(
+                decode_pieces([head, tail], SseLimits::default()).0,
+                expect,
+                "split at {split}"
+            );
         }
-        assert_eq!(decode_pieces(stream.chunks(1), SseLimits::default()).0, expect, "byte by byte");
+        assert_eq!(
+            decode_pieces(stream.chunks(1), SseLimits::default()).0,
+            expect,
+            "byte by byte"
+        );
     }
 
     #[test]
     fn events_end_at_a_blank_line() {
-        check(b"data: a\n\ndata: b\n\n", &[("message", "a"), ("message", "b")]);
+        check(
+            b"data: a\n\ndata: b\n\n",
+            &[("message", "a"), ("message", "b")],
+        );
     }
 
     #[test]
     fn every_line_end_works_and_may_be_mixed() {
         check(
             b"event: x\r\ndata: a\r\n\r\ndata: b\r\rdata: c\n\r\ndata:d\r\n\n",
-            &[("x", "a"), ("message", "b"), ("message", "c"), ("message", "d")],
+            &[
+                ("x", "a"),
+                ("message", "b"),
+                ("message", "c"),
+                ("message", "d"),
+            ],
         );
     }
 
     #[test]
     fn data_lines_are_joined_and_one_space_is_dropped() {
-        check(b"data: a\ndata:  b\ndata\ndata:c\n\n", &[("message", "a\n b\n\nc")]);
+        check(
+            b"data: a\ndata:  b\ndata\ndata:c\n\n",
+            &[("message", "a\n b\n\nc")],
+        );
     }
 
     #[test]
@@ -309,19 +354,31 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_dropped_only_at_the_start() {
-        check("\u{feff}data: a\n\ndata: \u{feff}b\n\n".as_bytes(), &[("message", "a"), ("message", "\u{feff}b")]);
+        check(
+            "\u{feff}data: a\n\ndata: \u{feff}b\n\n".as_bytes(),
+            &[("message", "a"), ("message", "\u{feff}b")],
+        );
         check("\u{feff}\u{feff}data: a\n\n".as_bytes(), &[]);
     }
 
     #[test]
     fn invalid_utf8_is_replaced_and_characters_may_be_split() {
-        check("data: h\u{e9}llo \u{1f600}\n\n".as_bytes(), &[("message", "h\u{e9}llo \u{1f600}")]);
-        check(b"data: a\xff\xf0\x9fb\n\n", &[("message", "a\u{fffd}\u{fffd}b")]);
+        check(
+            "data: h\u{e9}llo \u{1f600}\n\n".as_bytes(),
+            &[("message", "h\u{e9}llo \u{1f600}")],
+        );
+        check(
+            b"data: a\xff\xf0\x9fb\n\n",
+            &[("message", "a\u{fffd}\u{fffd}b")],
+        );
     }
 
     #[test]
     fn the_last_event_needs_no_blank_line() {
-        check(b"data: a\n\ndata: [DONE]", &[("message", "a"), ("message", "[DONE]")]);
+        check(
+            b"data: a\n\ndata: [DONE]",
+            &[("message", "a"), ("message", "[DONE]")],
+        );
         check(b"data: a\n", &[("message", "a")]);
     }
 
@@ -329,7 +386,10 @@ mod tests {
     fn id_and_retry_are_kept_for_the_reader() {
         let mut decoder = SseDecoder::default();
         decoder
-            .push(b"id: 7\nretry: 1500\ndata: a\n\nid: x\0y\nretry: 9s\n\n", |_| Ok::<(), FramingError>(()))
+            .push(
+                b"id: 7\nretry: 1500\ndata: a\n\nid: x\0y\nretry: 9s\n\n",
+                |_| Ok::<(), FramingError>(()),
+            )
             .unwrap();
         assert_eq!((decoder.last_id(), decoder.retry_ms()), ("7", Some(1500)));
     }
@@ -340,7 +400,10 @@ mod tests {
         let mut borrowed = 0;
         decoder
             .push(b"event: e\ndata: abc\n\ndata: def\n\n", |event| {
-                borrowed += usize::from(matches!((&event.name, &event.data), (Cow::Borrowed(_), Cow::Borrowed(_))));
+                borrowed += usize::from(matches!(
+                    (&event.name, &event.data),
+                    (Cow::Borrowed(_), Cow::Borrowed(_))
+                ));
                 Ok::<(), FramingError>(())
             })
             .unwrap();
@@ -349,14 +412,23 @@ mod tests {
 
     #[test]
     fn a_line_or_event_past_its_cap_is_an_error_for_good() {
-        let limits = SseLimits { line: 16, event: 20 };
+        let limits = SseLimits {
+            line: 16,
+            event: 20,
+        };
         let long = [b"data: ok\n\ndata: ".as_slice(), &[b'x'; 11], b"\n\n"].concat();
         let many = b"data: 1234567890\ndata: 1234567890\n\n";
         for size in 1..long.len() {
-            assert_eq!(decode_pieces(long.chunks(size), limits).1, Some(FramingError::LineTooLong(16)));
+            assert_eq!(
+                decode_pieces(long.chunks(size), limits).1,
+                Some(FramingError::LineTooLong(16))
+            );
         }
         for size in 1..many.len() {
-            assert_eq!(decode_pieces(many.chunks(size), limits).1, Some(FramingError::EventTooLarge(20)));
+            assert_eq!(
+                decode_pieces(many.chunks(size), limits).1,
+                Some(FramingError::EventTooLarge(20))
+            );
         }
         let mut decoder = SseDecoder::new(limits);
         let mut ignore = |_: Event<'_>| Ok::<(), FramingError>(());

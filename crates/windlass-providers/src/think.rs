@@ -53,7 +53,11 @@ impl ThinkSplitter {
     pub fn finish(&mut self, mut emit: impl FnMut(Part, &str)) {
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
-            let part = if self.state == State::Thinking { Part::Reasoning } else { Part::Text };
+            let part = if self.state == State::Thinking {
+                Part::Reasoning
+            } else {
+                Part::Text
+            };
             emit(part, &held);
         }
         self.state = State::Text;
@@ -110,7 +114,10 @@ impl ThinkSplitter {
 
 /// Length of the longest end of `text` that is a proper beginning of `tag`.
 fn tail_that_could_become(text: &str, tag: &str) -> usize {
-    (1..tag.len()).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
+    (1..tag.len())
+        .rev()
+        .find(|&len| text.ends_with(&tag[..len]))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -141,7 +148,11 @@ mod tests {
             let (head, tail) = message.split_at(at);
             assert_eq!(split([head, tail]), expect, "split at {at}");
         }
-        assert_eq!(split(message.split_inclusive(|_| true)), expect, "one character at a time");
+        assert_eq!(
+            split(message.split_inclusive(|_| true)),
+            expect,
+            "one character at a time"
+        );
     }
 
     #[test]

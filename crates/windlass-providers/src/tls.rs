@@ -12,9 +12,15 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
 /// The client configuration: HTTP/1.1, no client certificate, certificates judged by [`LazyVerifier`].
-pub(crate) fn client_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Error> {
+pub(crate) fn client_config(
+    extra_roots: Vec<CertificateDer<'static>>,
+) -> Result<ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = LazyVerifier { provider: provider.clone(), extra_roots, inner: OnceLock::new() };
+    let verifier = LazyVerifier {
+        provider: provider.clone(),
+        extra_roots,
+        inner: OnceLock::new(),
+    };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous() // rustls' word for "not the built-in verifier"; ours hands every certificate to the platform's
@@ -34,7 +40,9 @@ pub(crate) fn parse_roots(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, St
     }
     let mut store = rustls::RootCertStore::empty();
     for root in &roots {
-        store.add(root.clone()).map_err(|err| format!("a certificate in it cannot be used: {err}"))?;
+        store
+            .add(root.clone())
+            .map_err(|err| format!("a certificate in it cannot be used: {err}"))?;
     }
     Ok(roots)
 }
@@ -50,7 +58,9 @@ struct LazyVerifier {
 impl LazyVerifier {
     fn inner(&self) -> Result<&Verifier, Error> {
         // Reading the store takes a few milliseconds, once, inside a handshake that waits for the network anyway.
-        let build = || Verifier::new_with_extra_roots(self.extra_roots.iter().cloned(), self.provider.clone());
+        let build = || {
+            Verifier::new_with_extra_roots(self.extra_roots.iter().cloned(), self.provider.clone())
+        };
         self.inner.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 }
@@ -64,7 +74,8 @@ impl ServerCertVerifier for LazyVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.inner()?.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        self.inner()?
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
     // Signatures and schemes depend on the crypto provider alone, so these three never touch the store.
@@ -74,7 +85,12 @@ impl ServerCertVerifier for LazyVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -83,11 +99,18 @@ impl ServerCertVerifier for LazyVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -99,7 +122,11 @@ mod tests {
     #[test]
     fn the_store_is_not_read_before_a_certificate_has_to_be_judged() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = LazyVerifier { provider, extra_roots: Vec::new(), inner: OnceLock::new() };
+        let verifier = LazyVerifier {
+            provider,
+            extra_roots: Vec::new(),
+            inner: OnceLock::new(),
+        };
         assert!(!verifier.supported_verify_schemes().is_empty());
         assert!(verifier.inner.get().is_none());
     }
@@ -114,8 +141,14 @@ mod tests {
     #[test]
     fn a_bad_ca_file_is_refused_with_a_reason() {
         assert!(parse_roots(b"").unwrap_err().contains("no certificate"));
-        assert!(parse_roots(b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n").is_err());
+        assert!(
+            parse_roots(b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n").is_err()
+        );
         let nonsense = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(parse_roots(nonsense).unwrap_err().contains("cannot be used"));
+        assert!(
+            parse_roots(nonsense)
+                .unwrap_err()
+                .contains("cannot be used")
+        );
     }
 }

@@ -54,16 +54,26 @@ const CHAT: Vendor = Vendor {
     local: false,
     probe: Probe::None,
     list: Some("/models"),
-    quirks: Quirks { think_tags: true, ..Quirks::NONE },
+    quirks: Quirks {
+        think_tags: true,
+        ..Quirks::NONE
+    },
 };
 
-const LOCAL: Vendor = Vendor { local: true, ..CHAT };
+const LOCAL: Vendor = Vendor {
+    local: true,
+    ..CHAT
+};
 
 const BEDROCK: Vendor = Vendor {
     id: "bedrock",
     protocol: Protocol::BedrockAnthropic,
     base_url: Some("https://bedrock-runtime.{region}.amazonaws.com"),
-    settings: &[Setting { name: "region", env: "AWS_REGION", default: Some("us-east-1") }],
+    settings: &[Setting {
+        name: "region",
+        env: "AWS_REGION",
+        default: Some("us-east-1"),
+    }],
     auth: Auth::SigV4("bedrock"),
     key_env: Some("AWS_BEARER_TOKEN_BEDROCK"),
     list: None,
@@ -74,10 +84,20 @@ const BEDROCK: Vendor = Vendor {
 const VERTEX: Vendor = Vendor {
     id: "vertex",
     protocol: Protocol::VertexAnthropic,
-    base_url: Some("https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"),
+    base_url: Some(
+        "https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}",
+    ),
     settings: &[
-        Setting { name: "region", env: "GOOGLE_CLOUD_LOCATION", default: Some("us-east5") },
-        Setting { name: "project", env: "GOOGLE_CLOUD_PROJECT", default: None },
+        Setting {
+            name: "region",
+            env: "GOOGLE_CLOUD_LOCATION",
+            default: Some("us-east5"),
+        },
+        Setting {
+            name: "project",
+            env: "GOOGLE_CLOUD_PROJECT",
+            default: None,
+        },
     ],
     // What `gcloud auth print-access-token` prints.
     key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
@@ -110,7 +130,10 @@ pub const VENDORS: &[Vendor] = &[
         id: "openai-chat",
         base_url: Some("https://api.openai.com/v1"),
         key_env: Some("OPENAI_API_KEY"),
-        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        quirks: Quirks {
+            max_tokens: MaxTokensField::MaxCompletionTokens,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
     Vendor {
@@ -126,11 +149,18 @@ pub const VENDORS: &[Vendor] = &[
         id: "azure",
         // The deployment's name stands in the place of the model's.
         path: Some("/openai/deployments/{model}/chat/completions?api-version={api_version}"),
-        settings: &[Setting { name: "api_version", env: "AZURE_OPENAI_API_VERSION", default: Some("2024-10-21") }],
+        settings: &[Setting {
+            name: "api_version",
+            env: "AZURE_OPENAI_API_VERSION",
+            default: Some("2024-10-21"),
+        }],
         auth: Auth::Header("api-key"),
         key_env: Some("AZURE_OPENAI_API_KEY"),
         list: None,
-        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        quirks: Quirks {
+            max_tokens: MaxTokensField::MaxCompletionTokens,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
     VERTEX,
@@ -141,19 +171,30 @@ pub const VENDORS: &[Vendor] = &[
         ..VERTEX
     },
     BEDROCK,
-    Vendor { id: "bedrock-converse", protocol: Protocol::BedrockConverse, ..BEDROCK },
+    Vendor {
+        id: "bedrock-converse",
+        protocol: Protocol::BedrockConverse,
+        ..BEDROCK
+    },
     Vendor {
         id: "openrouter",
         base_url: Some("https://openrouter.ai/api/v1"),
         key_env: Some("OPENROUTER_API_KEY"),
-        quirks: Quirks { reasoning_back: ReasoningBack::Details, ..Quirks::NONE },
+        quirks: Quirks {
+            reasoning_back: ReasoningBack::Details,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
     Vendor {
         id: "groq",
         base_url: Some("https://api.groq.com/openai/v1"),
         key_env: Some("GROQ_API_KEY"),
-        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, think_tags: true, ..Quirks::NONE },
+        quirks: Quirks {
+            max_tokens: MaxTokensField::MaxCompletionTokens,
+            think_tags: true,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
     Vendor {
@@ -161,7 +202,11 @@ pub const VENDORS: &[Vendor] = &[
         base_url: Some("https://api.deepseek.com/v1"),
         key_env: Some("DEEPSEEK_API_KEY"),
         // It knows JSON, but no schema.
-        quirks: Quirks { reasoning_back: ReasoningBack::Content, json_schema: false, ..Quirks::NONE },
+        quirks: Quirks {
+            reasoning_back: ReasoningBack::Content,
+            json_schema: false,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
     Vendor {
@@ -169,7 +214,10 @@ pub const VENDORS: &[Vendor] = &[
         base_url: Some("https://api.mistral.ai/v1"),
         key_env: Some("MISTRAL_API_KEY"),
         // It reports usage unasked and refuses fields it does not know.
-        quirks: Quirks { stream_usage: false, ..Quirks::NONE },
+        quirks: Quirks {
+            stream_usage: false,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
     Vendor {
@@ -180,16 +228,28 @@ pub const VENDORS: &[Vendor] = &[
         quirks: Quirks::NONE,
         ..CHAT
     },
-    Vendor { id: "together", base_url: Some("https://api.together.xyz/v1"), key_env: Some("TOGETHER_API_KEY"), ..CHAT },
+    Vendor {
+        id: "together",
+        base_url: Some("https://api.together.xyz/v1"),
+        key_env: Some("TOGETHER_API_KEY"),
+        ..CHAT
+    },
     Vendor {
         id: "zhipu",
         base_url: Some("https://open.bigmodel.cn/api/paas/v4"),
         key_env: Some("ZHIPU_API_KEY"),
         // It reports usage unasked.
-        quirks: Quirks { stream_usage: false, ..Quirks::NONE },
+        quirks: Quirks {
+            stream_usage: false,
+            ..Quirks::NONE
+        },
         ..CHAT
     },
-    Vendor { id: "litellm", key_env: Some("LITELLM_API_KEY"), ..CHAT },
+    Vendor {
+        id: "litellm",
+        key_env: Some("LITELLM_API_KEY"),
+        ..CHAT
+    },
     Vendor {
         id: "ollama",
         protocol: Protocol::OllamaChat,
@@ -198,9 +258,24 @@ pub const VENDORS: &[Vendor] = &[
         list: Some("/api/tags"),
         ..LOCAL
     },
-    Vendor { id: "lmstudio", base_url: Some("http://127.0.0.1:1234/v1"), probe: Probe::LmStudio, ..LOCAL },
-    Vendor { id: "llama.cpp", base_url: Some("http://127.0.0.1:8080/v1"), probe: Probe::LlamaProps, ..LOCAL },
-    Vendor { id: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), probe: Probe::Models, ..LOCAL },
+    Vendor {
+        id: "lmstudio",
+        base_url: Some("http://127.0.0.1:1234/v1"),
+        probe: Probe::LmStudio,
+        ..LOCAL
+    },
+    Vendor {
+        id: "llama.cpp",
+        base_url: Some("http://127.0.0.1:8080/v1"),
+        probe: Probe::LlamaProps,
+        ..LOCAL
+    },
+    Vendor {
+        id: "vllm",
+        base_url: Some("http://127.0.0.1:8000/v1"),
+        probe: Probe::Models,
+        ..LOCAL
+    },
     CHAT,
     Vendor {
         id: "anthropic-compatible",
@@ -227,13 +302,23 @@ mod tests {
     #[test]
     fn every_vendor_has_a_usable_address_and_a_name_of_its_own() {
         for (at, vendor) in VENDORS.iter().enumerate() {
-            assert!(VENDORS[..at].iter().all(|other| other.id != vendor.id), "{}", vendor.id);
+            assert!(
+                VENDORS[..at].iter().all(|other| other.id != vendor.id),
+                "{}",
+                vendor.id
+            );
             if let Some(base) = vendor.base_url {
-                let values =
-                    vendor.settings.iter().map(|it| (it.name.to_owned(), it.default.unwrap_or("x").to_owned()));
+                let values = vendor
+                    .settings
+                    .iter()
+                    .map(|it| (it.name.to_owned(), it.default.unwrap_or("x").to_owned()));
                 let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
                 let endpoint = Endpoint::with_path(base, path, &values.collect()).unwrap();
-                assert!(!endpoint.url("m").as_str().contains(['{', '%']), "{}", endpoint.url("m"));
+                assert!(
+                    !endpoint.url("m").as_str().contains(['{', '%']),
+                    "{}",
+                    endpoint.url("m")
+                );
                 assert_eq!(endpoint.is_loopback(), vendor.local, "{}", vendor.id);
                 assert_eq!(vendor.key_env.is_none(), vendor.local, "{}", vendor.id);
             }

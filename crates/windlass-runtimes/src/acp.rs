@@ -20,7 +20,9 @@ mod words;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema::{ContentBlock, PromptRequest, StopReason, TextContent, ToolKind};
+use agent_client_protocol::v1::schema::{
+    ContentBlock, PromptRequest, StopReason, TextContent, ToolKind,
+};
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::clock::Clock;
@@ -105,9 +107,15 @@ impl Acp {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AcpError> {
         let profile = profile.unwrap_or(&GENERIC);
-        let own: Vec<String> = profile.command.iter().map(|word| (*word).to_owned()).collect();
+        let own: Vec<String> = profile
+            .command
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect();
         let mut argv: Vec<String> = match &options.command {
-            Some(command) => std::iter::once(command.clone()).chain(own.into_iter().skip(1)).collect(),
+            Some(command) => std::iter::once(command.clone())
+                .chain(own.into_iter().skip(1))
+                .collect(),
             None => own,
         };
         if let Some(args) = &options.args {
@@ -115,17 +123,26 @@ impl Acp {
             argv.extend(args.iter().cloned());
         }
         if argv.first().is_none_or(String::is_empty) {
-            return Err(AcpError("an agent needs the command that starts it; set `command`".to_owned()));
+            return Err(AcpError(
+                "an agent needs the command that starts it; set `command`".to_owned(),
+            ));
         }
         // It is put between quotes of other formats.
-        let plain =
-            |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+        let plain = |name: &String| {
+            !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\')
+        };
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
-            return Err(AcpError(format!("`{}` is not the name of a model", clean(model))));
+            return Err(AcpError(format!(
+                "`{}` is not the name of a model",
+                clean(model)
+            )));
         }
         mcp_server::check(&options.mcp_servers, "").map_err(AcpError)?;
         if !profile.mcp && !options.mcp_servers.is_empty() {
-            return Err(AcpError(format!("{} connects to no MCP server that it is given", profile.name)));
+            return Err(AcpError(format!(
+                "{} connects to no MCP server that it is given",
+                profile.name
+            )));
         }
         let kinds = Arc::new(kinds(profile, &options)?);
         let name = options.name.clone().unwrap_or_else(|| match profile.name {
@@ -133,7 +150,16 @@ impl Acp {
             known => known.to_owned(),
         });
         let model = options.model.clone();
-        Ok(Self { name, argv, model, options, profile, dialect, kinds, clock })
+        Ok(Self {
+            name,
+            argv,
+            model,
+            options,
+            profile,
+            dialect,
+            kinds,
+            clock,
+        })
     }
 
     fn serves(&self) -> Serves {
@@ -149,8 +175,19 @@ impl Acp {
         let mut texts: Vec<&str> = self.argv.iter().map(String::as_str).collect();
         texts.extend(self.profile.env.iter().map(|(_, text)| *text));
         texts.extend(self.profile.home_files.iter().map(|(_, text)| *text));
-        texts.extend(self.options.env.values().chain(self.options.home_files.values()).map(String::as_str));
-        texts.extend(self.options.session_meta.as_deref().or(self.profile.session_meta));
+        texts.extend(
+            self.options
+                .env
+                .values()
+                .chain(self.options.home_files.values())
+                .map(String::as_str),
+        );
+        texts.extend(
+            self.options
+                .session_meta
+                .as_deref()
+                .or(self.profile.session_meta),
+        );
         if !own_login {
             match pointing {
                 Some(own) => texts.extend(own.values().map(String::as_str)),
@@ -160,15 +197,29 @@ impl Acp {
         texts.iter().any(|text| text.contains("{model}"))
     }
 
-    async fn turn(&self, live: &mut Live, visit: &Visit<'_>, say: &str) -> Result<Answer, RuntimeError> {
+    async fn turn(
+        &self,
+        live: &mut Live,
+        visit: &Visit<'_>,
+        say: &str,
+    ) -> Result<Answer, RuntimeError> {
         for (code, text) in std::mem::take(&mut live.warnings) {
             visit.warn(code, text).await?;
         }
-        let say = if std::mem::take(&mut live.forgot) { told_anew(visit, say) } else { say.to_owned() };
+        let say = if std::mem::take(&mut live.forgot) {
+            told_anew(visit, say)
+        } else {
+            say.to_owned()
+        };
         live.transcript.begin();
-        let params = PromptRequest::new(live.session.clone(), vec![ContentBlock::Text(TextContent::new(say))]);
+        let params = PromptRequest::new(
+            live.session.clone(),
+            vec![ContentBlock::Text(TextContent::new(say))],
+        );
         let mut talk = Talk::new(live, visit, self.clock.as_ref(), &self.name, self.serves());
-        let waited = talk.ask("session/prompt", &params, Phase::Working, None).await?;
+        let waited = talk
+            .ask("session/prompt", &params, Phase::Working, None)
+            .await?;
         talk.close().await;
         drop(talk);
         let text = live.transcript.end(visit).await?;
@@ -177,7 +228,11 @@ impl Acp {
                 self.count(live, visit, &answer).await?;
                 match ended(&answer, &text) {
                     // Some take a refusal for the end of the turn; nobody else ended it.
-                    End::Cancelled if !visit.cancel.is_cancelled() && visit.ended_at_a_refusal() => End::Done,
+                    End::Cancelled
+                        if !visit.cancel.is_cancelled() && visit.ended_at_a_refusal() =>
+                    {
+                        End::Done
+                    }
                     end => end,
                 }
             }
@@ -185,19 +240,34 @@ impl Acp {
             Waited::Gone(end) => end,
         };
         self.tell_what_was_passed_over(live, visit).await?;
-        Ok(Answer { text, output: None, end })
+        Ok(Answer {
+            text,
+            output: None,
+            end,
+        })
     }
 
     /// Notes what the agent says the turn took.
-    async fn count(&self, live: &mut Live, visit: &Visit<'_>, answer: &Value) -> Result<(), RuntimeError> {
+    async fn count(
+        &self,
+        live: &mut Live,
+        visit: &Visit<'_>,
+        answer: &Value,
+    ) -> Result<(), RuntimeError> {
         let mut usage = usage::of_turn(answer).unwrap_or_default();
-        let means = self.options.turn_usage.unwrap_or_else(|| self.profile.turn_usage(&live.agent));
+        let means = self
+            .options
+            .turn_usage
+            .unwrap_or_else(|| self.profile.turn_usage(&live.agent));
         if means == TurnUsage::LastCall {
             if visit.model != ModelAccess::Own {
                 // Compared with what went through us it would only be wrong.
                 usage = windlass_core::budget::Usage::default();
             } else if !std::mem::replace(&mut live.told_last_call, true) {
-                let text = format!("{} tells only the tokens of the last model call of each turn", self.name);
+                let text = format!(
+                    "{} tells only the tokens of the last model call of each turn",
+                    self.name
+                );
                 visit.warn("usage_incomplete", text).await?;
             }
         }
@@ -205,21 +275,35 @@ impl Acp {
         let cost_micros = cost.checked_sub(live.cost_told).filter(|more| *more > 0);
         live.cost_told = cost.max(live.cost_told);
         if usage != windlass_core::budget::Usage::default() || cost_micros.is_some() {
-            visit.spent(&Reported { usage, cost_micros, model: usage::model_of_turn(answer) });
+            visit.spent(&Reported {
+                usage,
+                cost_micros,
+                model: usage::model_of_turn(answer),
+            });
         }
         Ok(())
     }
 
-    async fn tell_what_was_passed_over(&self, live: &mut Live, visit: &Visit<'_>) -> Result<(), RuntimeError> {
+    async fn tell_what_was_passed_over(
+        &self,
+        live: &mut Live,
+        visit: &Visit<'_>,
+    ) -> Result<(), RuntimeError> {
         let odd = live.odd + live.rpc.passed_over() + live.transcript.unknown;
         let more = odd.saturating_sub(std::mem::replace(&mut live.told_odd, odd));
         if more > 0 {
-            let text = format!("{more} messages of {} were not understood and passed over", self.name);
+            let text = format!(
+                "{more} messages of {} were not understood and passed over",
+                self.name
+            );
             visit.warn("not_understood", text).await?;
         }
         let dropped = std::mem::take(&mut live.transcript.dropped);
         if dropped > 0 {
-            let text = format!("{} said {dropped} bytes more than are kept of one turn", self.name);
+            let text = format!(
+                "{} said {dropped} bytes more than are kept of one turn",
+                self.name
+            );
             visit.warn("too_much_said", text).await?;
         }
         Ok(())
@@ -251,17 +335,34 @@ impl Adapter for Acp {
 
     fn features(&self) -> Features {
         let known = [
-            (Feature::ToolApproval, self.options.asks.unwrap_or(self.profile.asks)),
-            (Feature::ReportsCost, self.options.reports_cost.unwrap_or(self.profile.reports_cost)),
+            (
+                Feature::ToolApproval,
+                self.options.asks.unwrap_or(self.profile.asks),
+            ),
+            (
+                Feature::ReportsCost,
+                self.options
+                    .reports_cost
+                    .unwrap_or(self.profile.reports_cost),
+            ),
             (Feature::Resume, true),
             (Feature::Cancel, true),
             (Feature::ModelChoice, true),
             (Feature::Modes, true),
         ];
-        Features::of(known.into_iter().filter(|(_, has)| *has).map(|(feature, _)| feature))
+        Features::of(
+            known
+                .into_iter()
+                .filter(|(_, has)| *has)
+                .map(|(feature, _)| feature),
+        )
     }
 
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
             let mut live: Live = match visit.take_kept() {
                 Some(live) => live,
@@ -269,7 +370,11 @@ impl Adapter for Acp {
                     Ok(live) => live,
                     Err(end) => {
                         visit.began(None).await?;
-                        return Ok(Answer { text: String::new(), output: None, end });
+                        return Ok(Answer {
+                            text: String::new(),
+                            output: None,
+                            end,
+                        });
                     }
                 },
             };
@@ -286,7 +391,10 @@ impl Adapter for Acp {
 /// What the tools of an agent do by its profile, and by what a person says of them.
 fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, AcpError> {
     let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
-    let said = options.kinds.iter().map(|(tool, kind)| (tool.as_str(), kind.as_str()));
+    let said = options
+        .kinds
+        .iter()
+        .map(|(tool, kind)| (tool.as_str(), kind.as_str()));
     let read = |(tool, kind): (&str, &str)| match serde_json::from_value(Value::from(kind)) {
         Ok(kind) if kind != ToolKind::Other => Ok((tool.to_owned(), kind)),
         _ => Err(AcpError(format!(
@@ -301,10 +409,18 @@ fn ended(answer: &Value, text: &str) -> End {
     let reason = serde_json::from_value::<StopReason>(answer["stopReason"].clone());
     match reason {
         Ok(StopReason::EndTurn) => End::Done,
-        Ok(StopReason::MaxTokens) => End::OwnLimit("the answer was cut at the most tokens of its model".to_owned()),
-        Ok(StopReason::MaxTurnRequests) => End::OwnLimit("the most model calls of one turn were made".to_owned()),
+        Ok(StopReason::MaxTokens) => {
+            End::OwnLimit("the answer was cut at the most tokens of its model".to_owned())
+        }
+        Ok(StopReason::MaxTurnRequests) => {
+            End::OwnLimit("the most model calls of one turn were made".to_owned())
+        }
         Ok(StopReason::Refusal) => {
-            let said = if text.trim().is_empty() { "the agent's model declined" } else { text.trim() };
+            let said = if text.trim().is_empty() {
+                "the agent's model declined"
+            } else {
+                text.trim()
+            };
             End::Refused(clip(said, 2_000).into_owned())
         }
         Ok(StopReason::Cancelled) => End::Cancelled,
@@ -322,17 +438,46 @@ fn failed(name: &str, err: RpcError) -> End {
     let said = said.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let (kind, status) = if has(&["rate limit", "rate_limit", "too many requests", "quota"]) {
-        (ProviderErrorKind::RateLimited { retry_after: None }, Some(429))
-    } else if has(&["invalid api key", "unauthorized", "invalid x-api-key", "authentication_error"]) {
+        (
+            ProviderErrorKind::RateLimited { retry_after: None },
+            Some(429),
+        )
+    } else if has(&[
+        "invalid api key",
+        "unauthorized",
+        "invalid x-api-key",
+        "authentication_error",
+    ]) {
         (ProviderErrorKind::Authentication, Some(401))
-    } else if has(&["overloaded", "service unavailable", "internal server error", "bad gateway", "status code 5"]) {
+    } else if has(&[
+        "overloaded",
+        "service unavailable",
+        "internal server error",
+        "bad gateway",
+        "status code 5",
+    ]) {
         (ProviderErrorKind::Unavailable { retry_after: None }, None)
-    } else if has(&["context length", "context window", "prompt is too long", "context_length"]) {
+    } else if has(&[
+        "context length",
+        "context window",
+        "prompt is too long",
+        "context_length",
+    ]) {
         (ProviderErrorKind::ContextLength, None)
-    } else if has(&["econnrefused", "econnreset", "fetch failed", "connection refused", "cannot connect to api"]) {
+    } else if has(&[
+        "econnrefused",
+        "econnreset",
+        "fetch failed",
+        "connection refused",
+        "cannot connect to api",
+    ]) {
         (ProviderErrorKind::Network { transient: true }, None)
     } else {
         return End::Broken(format!("{message} ({})", err.code));
     };
-    End::Provider(ProviderError { kind, message, status })
+    End::Provider(ProviderError {
+        kind,
+        message,
+        status,
+    })
 }

@@ -17,7 +17,9 @@ use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Job, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{
+    Capabilities, Capability, Feature, Features, Job, Runtime, RuntimeError, Stop,
+};
 use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -57,7 +59,11 @@ pub trait Adapter: Send + Sync {
     ///
     /// When `visit.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
     /// must be gone when this returns or is dropped.
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>>;
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>>;
 }
 
 /// How one turn of a conversation ended, as the agent says. Nothing of it is believed before the files were looked at.
@@ -119,7 +125,14 @@ impl ForeignRuntime {
     /// An agent, and how it is known what it spends.
     #[must_use]
     pub fn new(adapter: Box<dyn Adapter>, metering: Metering, clock: Arc<dyn Clock>) -> Self {
-        Self { adapter, metering, clock, output: None, instructions: String::new(), version: None }
+        Self {
+            adapter,
+            metering,
+            clock,
+            output: None,
+            instructions: String::new(),
+            version: None,
+        }
     }
 
     /// The same, with an answer that has to fit a schema.
@@ -146,25 +159,37 @@ impl ForeignRuntime {
     async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let place = match job.processes.enclose().await {
             Ok(place) => place,
-            Err(err) => return Ok(Stop::Failed { reason: FailReason::Isolation, detail: err.0 }),
+            Err(err) => {
+                return Ok(Stop::Failed {
+                    reason: FailReason::Isolation,
+                    detail: err.0,
+                });
+            }
         };
         let model = match (&self.metering, place.endpoint()) {
-            (Metering::Wire(endpoint), Some(port)) => {
-                ModelAccess::Metered { url: format!("http://127.0.0.1:{port}"), key: endpoint.key() }
-            }
+            (Metering::Wire(endpoint), Some(port)) => ModelAccess::Metered {
+                url: format!("http://127.0.0.1:{port}"),
+                key: endpoint.key(),
+            },
             (Metering::Wire(_), None) => return Ok(no_namespace()),
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
         let visit = Visit::new(job, place.as_ref(), self, model, cancel.clone());
         let stop = match &self.metering {
-            Metering::Wire(endpoint) => self.under_meter(&visit, endpoint.as_ref(), &cancel).await?,
+            Metering::Wire(endpoint) => {
+                self.under_meter(&visit, endpoint.as_ref(), &cancel).await?
+            }
             Metering::Reported { .. } | Metering::None => self.talk(&visit).await?,
         };
-        visit.close_open_calls("the agent ended before it said what came of it").await?;
+        visit
+            .close_open_calls("the agent ended before it said what came of it")
+            .await?;
         for host in place.take_refused() {
             let rule = "sandbox: network".to_owned();
-            job.outlet.emit(EventKind::ConnectionRefused { host, rule }).await?;
+            job.outlet
+                .emit(EventKind::ConnectionRefused { host, rule })
+                .await?;
         }
         self.reconcile(&visit).await?;
         Ok(stop)
@@ -177,7 +202,10 @@ impl ForeignRuntime {
         endpoint: &dyn Endpoint,
         cancel: &CancellationToken,
     ) -> Result<Stop, RuntimeError> {
-        let ledger = Ledger { account: visit.job.account, outlet: visit.job.outlet };
+        let ledger = Ledger {
+            account: visit.job.account,
+            outlet: visit.job.outlet,
+        };
         let done = CancellationToken::new();
         let mut serving = endpoint.serve(visit.place, ledger, &done);
         let mut talking = std::pin::pin!(self.talk(visit));
@@ -209,7 +237,10 @@ impl ForeignRuntime {
             Some(Trip::Provider(err)) => Stop::Provider(err),
             Some(Trip::Declined) => {
                 let detail = "the agent's model declined again and again".to_owned();
-                Stop::Refused { category: RefusalCategory::Safety, detail }
+                Stop::Refused {
+                    category: RefusalCategory::Safety,
+                    detail,
+                }
             }
             None => Stop::Cancelled,
         })
@@ -225,20 +256,44 @@ impl ForeignRuntime {
             match answer.end {
                 _ if visit.cancel.is_cancelled() => return Ok(Stop::Cancelled),
                 End::Cancelled => return Ok(Stop::Cancelled),
-                End::Refused(detail) => return Ok(Stop::Refused { category: RefusalCategory::Safety, detail }),
+                End::Refused(detail) => {
+                    return Ok(Stop::Refused {
+                        category: RefusalCategory::Safety,
+                        detail,
+                    });
+                }
                 End::Declined(category, detail) => return Ok(Stop::Refused { category, detail }),
                 End::Provider(err) => return Ok(Stop::Provider(err)),
                 End::OwnLimit(detail) => {
-                    let detail = format!("{} stopped at a limit of its own: {detail}", self.adapter.name());
-                    return Ok(Stop::Failed { reason: FailReason::Runtime, detail });
+                    let detail = format!(
+                        "{} stopped at a limit of its own: {detail}",
+                        self.adapter.name()
+                    );
+                    return Ok(Stop::Failed {
+                        reason: FailReason::Runtime,
+                        detail,
+                    });
                 }
                 // Some break when their model declines, because they wait for words.
                 End::Done | End::Broken(_) if self.declined() => {
                     let said = end_of(&answer.text);
-                    let detail = if said.is_empty() { "the agent's model declined" } else { said }.to_owned();
-                    return Ok(Stop::Refused { category: RefusalCategory::Safety, detail });
+                    let detail = if said.is_empty() {
+                        "the agent's model declined"
+                    } else {
+                        said
+                    }
+                    .to_owned();
+                    return Ok(Stop::Refused {
+                        category: RefusalCategory::Safety,
+                        detail,
+                    });
                 }
-                End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
+                End::Broken(detail) => {
+                    return Ok(Stop::Failed {
+                        reason: FailReason::Runtime,
+                        detail,
+                    });
+                }
                 End::Done => {}
             }
             if let Some(limit) = self.reported_limit(job) {
@@ -249,10 +304,15 @@ impl ForeignRuntime {
                 continue;
             }
             // Some agents take a refusal for the end of the turn.
-            if visit.ended_at_a_refusal() && answer.text.trim().is_empty() && refusals < MAX_REFUSALS {
+            if visit.ended_at_a_refusal()
+                && answer.text.trim().is_empty()
+                && refusals < MAX_REFUSALS
+            {
                 refusals += 1;
                 REFUSED.clone_into(&mut say);
-                job.outlet.emit(EventKind::said(Message::internal(REFUSED))).await?;
+                job.outlet
+                    .emit(EventKind::said(Message::internal(REFUSED)))
+                    .await?;
                 continue;
             }
             match self.checked_output(answer.output, &answer.text) {
@@ -267,8 +327,14 @@ impl ForeignRuntime {
                     continue;
                 }
                 Err(why) => {
-                    let detail = format!("after {} tries the answer still does not fit the schema: {why}", repairs + 1);
-                    return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                    let detail = format!(
+                        "after {} tries the answer still does not fit the schema: {why}",
+                        repairs + 1
+                    );
+                    return Ok(Stop::Failed {
+                        reason: FailReason::StructuredOutput,
+                        detail,
+                    });
                 }
             }
             if visit.did_something() || !asks_for_leave(&answer.text) {
@@ -280,22 +346,34 @@ impl ForeignRuntime {
                     self.adapter.name(),
                     end_of(&answer.text)
                 );
-                return Ok(Stop::Refused { category: RefusalCategory::Capability, detail });
+                return Ok(Stop::Refused {
+                    category: RefusalCategory::Capability,
+                    detail,
+                });
             }
             told_to_go_on = true;
             GO_ON.clone_into(&mut say);
-            job.outlet.emit(EventKind::said(Message::internal(GO_ON))).await?;
+            job.outlet
+                .emit(EventKind::said(Message::internal(GO_ON)))
+                .await?;
         }
-        let detail = "too much was said to the agent in one try; say the rest in a new prompt".to_owned();
-        Ok(Stop::Failed { reason: FailReason::Runtime, detail })
+        let detail =
+            "too much was said to the agent in one try; say the rest in a new prompt".to_owned();
+        Ok(Stop::Failed {
+            reason: FailReason::Runtime,
+            detail,
+        })
     }
 
     /// The answer in its schema, where one was asked for.
     fn checked_output(&self, output: Option<Value>, text: &str) -> Result<Option<Value>, String> {
-        let Some(wanted) = &self.output else { return Ok(None) };
+        let Some(wanted) = &self.output else {
+            return Ok(None);
+        };
         let value = match output {
             Some(value) => value,
-            None => serde_json::from_str(unfenced(text)).map_err(|err| format!("it is not JSON ({err})"))?,
+            None => serde_json::from_str(unfenced(text))
+                .map_err(|err| format!("it is not JSON ({err})"))?,
         };
         (wanted.check)(&value)?;
         Ok(Some(value))
@@ -308,10 +386,18 @@ impl ForeignRuntime {
 
     /// Books what the agent says it spent, where nobody else counts.
     async fn book_reported(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
-        let Metering::Reported { price } = &self.metering else { return Ok(()) };
+        let Metering::Reported { price } = &self.metering else {
+            return Ok(());
+        };
         let reported = visit.take_unbooked();
-        let Some((usage, price)) = reported.booked(*price) else { return Ok(()) };
-        let model = reported.model.as_deref().or(self.adapter.model()).unwrap_or("unknown");
+        let Some((usage, price)) = reported.booked(*price) else {
+            return Ok(());
+        };
+        let model = reported
+            .model
+            .as_deref()
+            .or(self.adapter.model())
+            .unwrap_or("unknown");
         visit.job.account.settle(usage, price, false, model).await?;
         Ok(())
     }
@@ -325,18 +411,31 @@ impl ForeignRuntime {
 
     /// Says so when the agent's own numbers are far from what went through us.
     async fn reconcile(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
-        let Metering::Wire(endpoint) = &self.metering else { return Ok(()) };
+        let Metering::Wire(endpoint) = &self.metering else {
+            return Ok(());
+        };
         let counted = endpoint.take_usage();
         // One that was stopped did not come to say it.
-        let Some(reported) = visit.reported().filter(|_| !visit.cancel.is_cancelled()) else { return Ok(()) };
+        let Some(reported) = visit.reported().filter(|_| !visit.cancel.is_cancelled()) else {
+            return Ok(());
+        };
         let sum = |usage: &Usage| usage.total_input().saturating_add(usage.output);
         let (ours, theirs) = (sum(&counted), sum(&reported.usage));
         if ours.abs_diff(theirs) <= (ours / 20).max(1_000) {
             return Ok(());
         }
-        let text =
-            format!("{} reports {theirs} tokens; {ours} went through the meter, and those count", self.adapter.name());
-        visit.job.outlet.emit(EventKind::Warned { code: "usage_differs".into(), text }).await?;
+        let text = format!(
+            "{} reports {theirs} tokens; {ours} went through the meter, and those count",
+            self.adapter.name()
+        );
+        visit
+            .job
+            .outlet
+            .emit(EventKind::Warned {
+                code: "usage_differs".into(),
+                text,
+            })
+            .await?;
         Ok(())
     }
 }
@@ -352,7 +451,12 @@ impl Runtime for ForeignRuntime {
 
     fn capabilities(&self) -> Capabilities {
         // The envelope is a sandbox, whatever the agent has of its own.
-        Capabilities::of(self.adapter.capabilities().iter().chain([Capability::Sandbox]))
+        Capabilities::of(
+            self.adapter
+                .capabilities()
+                .iter()
+                .chain([Capability::Sandbox]),
+        )
     }
 
     fn features(&self) -> Features {
@@ -362,7 +466,11 @@ impl Runtime for ForeignRuntime {
     fn terms(&self, terms: &mut Terms) {
         terms.metering = self.metering.kind();
         let asks = self.features().has(Feature::ToolApproval);
-        terms.gate = if asks { GateKind::PerCall } else { GateKind::SandboxOnly };
+        terms.gate = if asks {
+            GateKind::PerCall
+        } else {
+            GateKind::SandboxOnly
+        };
         terms.agent_version.clone_from(&self.version);
     }
 
@@ -380,13 +488,21 @@ fn no_namespace() -> Stop {
         "what the agent sends to its model can only be counted where its network is its own, and this run has \
         the machine's; leave the network off or allow hosts by name"
             .to_owned();
-    Stop::Failed { reason: FailReason::Isolation, detail }
+    Stop::Failed {
+        reason: FailReason::Isolation,
+        detail,
+    }
 }
 
 /// JSON without the fence that models like to put around it.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
-    let Some(inner) = text.strip_prefix("```").and_then(|text| text.strip_suffix("```")) else { return text };
+    let Some(inner) = text
+        .strip_prefix("```")
+        .and_then(|text| text.strip_suffix("```"))
+    else {
+        return text;
+    };
     inner.strip_prefix("json").unwrap_or(inner).trim()
 }
 

@@ -37,20 +37,38 @@ impl ClaudeCode {
         Ok(Self { options })
     }
 
-    async fn turn(&self, visit: &Visit<'_>, resume: Option<&str>, say: String) -> Result<Ended, RuntimeError> {
+    async fn turn(
+        &self,
+        visit: &Visit<'_>,
+        resume: Option<&str>,
+        say: String,
+    ) -> Result<Ended, RuntimeError> {
         let offers = offered(visit.job.toolbox).next().is_some();
         let started = match launch(&self.options, visit, resume, offers) {
-            Ok(launch) => visit.place.start(launch).await.map_err(|err| err.to_string()),
+            Ok(launch) => visit
+                .place
+                .start(launch)
+                .await
+                .map_err(|err| err.to_string()),
             Err(err) => Err(err),
         };
         let inmate = match started {
             Ok(inmate) => inmate,
             Err(err) => {
-                let end = End::Broken(format!("`{}` could not be started: {err}", self.options.program));
-                return Ok(Ended::Answered(Answer { text: String::new(), output: None, end }));
+                let end = End::Broken(format!(
+                    "`{}` could not be started: {err}",
+                    self.options.program
+                ));
+                return Ok(Ended::Answered(Answer {
+                    text: String::new(),
+                    output: None,
+                    end,
+                }));
             }
         };
-        Turn::new(visit, Peer::new(inmate), resume.is_some(), say).follow(offers).await
+        Turn::new(visit, Peer::new(inmate), resume.is_some(), say)
+            .follow(offers)
+            .await
     }
 }
 
@@ -103,7 +121,11 @@ impl Adapter for ClaudeCode {
         ])
     }
 
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(one_turn(visit, say, "Claude Code", move |session, say| {
             Box::pin(async move { self.turn(visit, session.as_deref(), say).await })
         }))

@@ -33,16 +33,42 @@ impl Codex {
         Ok(Self { options })
     }
 
-    async fn turn(&self, visit: &Visit<'_>, resume: Option<String>, say: String) -> Result<Ended, RuntimeError> {
+    async fn turn(
+        &self,
+        visit: &Visit<'_>,
+        resume: Option<String>,
+        say: String,
+    ) -> Result<Ended, RuntimeError> {
         let started = match launch::launch(&self.options, visit) {
-            Ok(launch) => visit.place.start(launch).await.map_err(|err| err.to_string()),
+            Ok(launch) => visit
+                .place
+                .start(launch)
+                .await
+                .map_err(|err| err.to_string()),
             Err(err) => Err(err),
         };
         match started {
-            Ok(inmate) => Turn::new(&self.options, visit, Rpc::without_version(inmate), resume, say).follow().await,
+            Ok(inmate) => {
+                Turn::new(
+                    &self.options,
+                    visit,
+                    Rpc::without_version(inmate),
+                    resume,
+                    say,
+                )
+                .follow()
+                .await
+            }
             Err(err) => {
-                let end = End::Broken(format!("`{}` could not be started: {err}", self.options.program));
-                Ok(Ended::Answered(Answer { text: String::new(), output: None, end }))
+                let end = End::Broken(format!(
+                    "`{}` could not be started: {err}",
+                    self.options.program
+                ));
+                Ok(Ended::Answered(Answer {
+                    text: String::new(),
+                    output: None,
+                    end,
+                }))
             }
         }
     }
@@ -84,7 +110,13 @@ impl Adapter for Codex {
         ])
     }
 
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(one_turn(visit, say, "Codex", move |session, say| Box::pin(self.turn(visit, session, say))))
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+        Box::pin(one_turn(visit, say, "Codex", move |session, say| {
+            Box::pin(self.turn(visit, session, say))
+        }))
     }
 }

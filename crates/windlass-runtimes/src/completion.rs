@@ -6,15 +6,20 @@ use std::sync::Arc;
 use windlass_core::BoxFuture;
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
-use windlass_core::runtime::{Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{
+    Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop,
+};
 use windlass_core::terms::Terms;
 
 use crate::no_tools::NoTools;
 use crate::shown_files::overview;
 
 /// What it can do at most; the runtime inside has the last word.
-pub const CAPABILITIES: [Capability; 3] =
-    [Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput];
+pub const CAPABILITIES: [Capability; 3] = [
+    Capability::TextCompletion,
+    Capability::StreamingText,
+    Capability::StructuredOutput,
+];
 
 /// Any runtime, without tools.
 pub struct Completion {
@@ -49,8 +54,12 @@ impl Runtime for Completion {
             // A try that is gone on with was shown them already.
             if job.iteration == 1 && job.pending.is_empty() {
                 let shown = overview(job.files, &job.prompt.text(), &job.cancel).await;
-                let text = format!("You have no tools here, and nothing is changed: answer the question.\n\n{shown}");
-                job.outlet.emit(EventKind::said(Message::internal(text))).await?;
+                let text = format!(
+                    "You have no tools here, and nothing is changed: answer the question.\n\n{shown}"
+                );
+                job.outlet
+                    .emit(EventKind::said(Message::internal(text)))
+                    .await?;
             }
             let none = NoTools::over(job.toolbox);
             self.inner.run(none.job(&job)).await

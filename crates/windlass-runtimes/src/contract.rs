@@ -64,10 +64,19 @@ mod tests {
     #[test]
     fn asking_for_leave_is_told_from_saying_what_was_done() {
         check("I would change `a.py`. Shall I go on?", true);
-        check("Here is the plan: …\n\nWould you like me to implement it?", true);
+        check(
+            "Here is the plan: …\n\nWould you like me to implement it?",
+            true,
+        );
         check("I need your permission to edit the file.", true);
-        check("Done: `a.py` now handles empty lists, and the tests pass.", false);
-        check(&format!("Shall I? {} Done.", "I did it. ".repeat(200)), false);
+        check(
+            "Done: `a.py` now handles empty lists, and the tests pass.",
+            false,
+        );
+        check(
+            &format!("Shall I? {} Done.", "I did it. ".repeat(200)),
+            false,
+        );
         check("", false);
     }
 }

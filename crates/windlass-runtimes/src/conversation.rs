@@ -32,8 +32,13 @@ pub(crate) async fn one_turn<'a>(
     match turn(None, told_anew(visit, say)).await? {
         Ended::Answered(answer) => Ok(answer),
         Ended::Forgotten => {
-            let why = "it says that it does not know a conversation that it was not asked for".to_owned();
-            Ok(Answer { text: String::new(), output: None, end: End::Broken(why) })
+            let why =
+                "it says that it does not know a conversation that it was not asked for".to_owned();
+            Ok(Answer {
+                text: String::new(),
+                output: None,
+                end: End::Broken(why),
+            })
         }
     }
 }

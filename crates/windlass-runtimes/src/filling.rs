@@ -35,7 +35,9 @@ impl Values<'_> {
             ("{home}", Some(self.home)),
             ("{workspace}", Some(self.workspace)),
         ];
-        let known = known.into_iter().chain(self.words.iter().map(|(word, value)| (*word, Some(*value))));
+        let known = known
+            .into_iter()
+            .chain(self.words.iter().map(|(word, value)| (*word, Some(*value))));
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find('{') {
@@ -80,7 +82,10 @@ mod tests {
     #[test]
     fn words_in_braces_are_filled_once_and_what_is_missing_leaves_the_text_out() {
         check("{url}{path}", Some("http://127.0.0.1:9/v1"));
-        check("{\"a\":{\"b\":\"{model}\"}}", Some("{\"a\":{\"b\":\"m{url}\"}}"));
+        check(
+            "{\"a\":{\"b\":\"{model}\"}}",
+            Some("{\"a\":{\"b\":\"m{url}\"}}"),
+        );
         check("{key}", None);
         check("{home}:{workspace}:{other}:{", Some("/h:/w:{other}:{"));
     }

@@ -129,15 +129,25 @@ pub enum ImportError {
 
 impl Importer<'_> {
     /// Takes a session in. Without a kind it is told by what the file holds.
-    pub async fn import(&self, open: &mut OpenFile<'_>, kind: Option<FileKind>) -> Result<Imported, ImportError> {
+    pub async fn import(
+        &self,
+        open: &mut OpenFile<'_>,
+        kind: Option<FileKind>,
+    ) -> Result<Imported, ImportError> {
         let kind = match kind {
             Some(kind) => kind,
             None => detect(open()?)?.ok_or(ImportError::NoKind)?,
         };
         match kind {
             FileKind::Windlass => own::import(self, open).await,
-            FileKind::Claude => self.foreign(kind, &mut claude::Reader::plan(open()?)?, open).await,
-            FileKind::Codex => self.foreign(kind, &mut codex::Reader::plan(open()?)?, open).await,
+            FileKind::Claude => {
+                self.foreign(kind, &mut claude::Reader::plan(open()?)?, open)
+                    .await
+            }
+            FileKind::Codex => {
+                self.foreign(kind, &mut codex::Reader::plan(open()?)?, open)
+                    .await
+            }
         }
     }
 
@@ -175,10 +185,17 @@ impl Importer<'_> {
     }
 
     /// A new session: of this id when it is free.
-    async fn create(&self, wanted: Option<&SessionId>) -> Result<(SessionId, Box<dyn LogWriter>), ImportError> {
+    async fn create(
+        &self,
+        wanted: Option<&SessionId>,
+    ) -> Result<(SessionId, Box<dyn LogWriter>), ImportError> {
         const TRIES: usize = 4;
         let fresh = || SessionId::fresh(self.clock.now(), self.clock.entropy());
-        let tries = wanted.cloned().into_iter().chain(std::iter::repeat_with(fresh)).take(TRIES);
+        let tries = wanted
+            .cloned()
+            .into_iter()
+            .chain(std::iter::repeat_with(fresh))
+            .take(TRIES);
         for id in tries {
             match self.store.open_writer(&id, OpenLog::New).await {
                 Ok(opened) => return Ok((id, opened.writer)),
@@ -186,7 +203,11 @@ impl Importer<'_> {
                 Err(err) => return Err(err.into()),
             }
         }
-        Err(StoreError::new(StoreErrorKind::Exists, "no id could be found that is free; try again").into())
+        Err(StoreError::new(
+            StoreErrorKind::Exists,
+            "no id could be found that is free; try again",
+        )
+        .into())
     }
 
     /// Half a session is worse than none: it would look whole.
@@ -249,13 +270,32 @@ struct Pen<'a> {
 impl<'a> Pen<'a> {
     fn new(importer: &'a Importer<'a>, id: SessionId, writer: Box<dyn LogWriter>) -> Self {
         let trace = TraceId::fresh(importer.clock.entropy(), importer.clock.entropy());
-        Self { importer, id, writer, trace, seq: 0 }
+        Self {
+            importer,
+            id,
+            writer,
+            trace,
+            seq: 0,
+        }
     }
 
     async fn write_all(&mut self, facts: Vec<weave::Fact>) -> Result<(), ImportError> {
         for weave::Fact { at, run, kind } in facts {
-            let (order, session, trace) = (Order::Durable { seq: self.seq + 1 }, self.id.clone(), self.trace.clone());
-            self.write(Event { v: VERSION, order, at, session, run, trace, kind }).await?;
+            let (order, session, trace) = (
+                Order::Durable { seq: self.seq + 1 },
+                self.id.clone(),
+                self.trace.clone(),
+            );
+            self.write(Event {
+                v: VERSION,
+                order,
+                at,
+                session,
+                run,
+                trace,
+                kind,
+            })
+            .await?;
         }
         Ok(())
     }
@@ -264,7 +304,10 @@ impl<'a> Pen<'a> {
     async fn write(&mut self, mut event: Event) -> Result<(), ImportError> {
         clean_event(self.importer.redactor, &mut event.kind);
         let line = serde_json::to_string(&event).map_err(|err| {
-            StoreError::new(StoreErrorKind::Io, format!("an event could not be written as JSON: {err}"))
+            StoreError::new(
+                StoreErrorKind::Io,
+                format!("an event could not be written as JSON: {err}"),
+            )
         })?;
         self.writer.append(&event, &line).await?;
         self.seq += 1;
@@ -285,14 +328,22 @@ struct Lines {
 
 impl Lines {
     fn new(file: Box<dyn BufRead + Send>) -> Self {
-        Self { file, number: 0, buffer: Vec::new() }
+        Self {
+            file,
+            number: 0,
+            buffer: Vec::new(),
+        }
     }
 
     /// The next line as it stands.
     fn next_raw(&mut self) -> Result<Option<(u64, &[u8])>, ImportError> {
         loop {
             self.buffer.clear();
-            let read = self.file.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut self.buffer)?;
+            let read = self
+                .file
+                .by_ref()
+                .take(MAX_LINE + 1)
+                .read_until(b'\n', &mut self.buffer)?;
             if read == 0 {
                 return Ok(None);
             }
@@ -307,7 +358,9 @@ impl Lines {
     }
 
     fn next(&mut self) -> Result<Option<(u64, Value)>, ImportError> {
-        let Some((number, line)) = self.next_raw()? else { return Ok(None) };
+        let Some((number, line)) = self.next_raw()? else {
+            return Ok(None);
+        };
         match serde_json::from_slice::<Value>(line) {
             Ok(value) if value.is_object() => Ok(Some((number, value))),
             Ok(_) => Err(wrong(number, "it is not a JSON object")),
@@ -317,14 +370,19 @@ impl Lines {
 }
 
 fn wrong(number: u64, what: &str) -> ImportError {
-    ImportError::Line { number, what: what.to_owned() }
+    ImportError::Line {
+        number,
+        what: what.to_owned(),
+    }
 }
 
 /// What a file is, by its first lines that say so.
 fn detect(file: Box<dyn BufRead + Send>) -> Result<Option<FileKind>, ImportError> {
     let mut lines = Lines::new(file);
     for _ in 0..LOOK_AT {
-        let Some((_, line)) = lines.next()? else { break };
+        let Some((_, line)) = lines.next()? else {
+            break;
+        };
         let has = |key: &str| line.get(key).is_some();
         if has("v") && has("kind") && has("session") {
             return Ok(Some(FileKind::Windlass));

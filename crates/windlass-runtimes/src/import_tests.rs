@@ -25,15 +25,26 @@ struct Hides;
 
 impl Redactor for Hides {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if text.contains("s3cr3t") { text.replace("s3cr3t", "***").into() } else { text.into() }
+        if text.contains("s3cr3t") {
+            text.replace("s3cr3t", "***").into()
+        } else {
+            text.into()
+        }
     }
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(work)
 }
 
-fn import(store: &MemoryStore, text: &str, kind: Option<FileKind>) -> Result<Imported, ImportError> {
+fn import(
+    store: &MemoryStore,
+    text: &str,
+    kind: Option<FileKind>,
+) -> Result<Imported, ImportError> {
     let clock = ManualClock::default();
     let importer = Importer {
         store,
@@ -66,9 +77,18 @@ fn check_valid(text: &str) -> (Imported, Vec<Event>) {
     assert_eq!(events.len() as u64, imported.events);
     let history = fold(&events);
     assert_eq!(unpaired(&history.entries()), None);
-    assert_eq!((history.open_run(), history.open_calls().count()), (None, 0));
-    let started = events.iter().filter(|event| matches!(event.kind, EventKind::CallStarted { .. })).count();
-    let finished = events.iter().filter(|event| matches!(event.kind, EventKind::CallFinished { .. })).count();
+    assert_eq!(
+        (history.open_run(), history.open_calls().count()),
+        (None, 0)
+    );
+    let started = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::CallStarted { .. }))
+        .count();
+    let finished = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::CallFinished { .. }))
+        .count();
     assert_eq!(started, finished);
     (imported, events)
 }
@@ -86,7 +106,11 @@ fn told(events: &[Event]) -> Vec<String> {
             Part::Reasoning { text, .. } => format!("{who} thinks: {text}"),
             Part::Image { .. } => format!("{who}: image"),
             Part::Call(call) => format!("call {}: {}", call.id, call.name),
-            Part::Result(result) => format!("result {}: {}", result.id, result.text.lines().next().unwrap_or_default()),
+            Part::Result(result) => format!(
+                "result {}: {}",
+                result.id,
+                result.text.lines().next().unwrap_or_default()
+            ),
         };
         entry.parts.iter().map(part).collect()
     };
@@ -96,9 +120,15 @@ fn told(events: &[Event]) -> Vec<String> {
 #[test]
 fn a_session_of_claude_code_comes_in_whole() {
     let (imported, events) = check_valid(CLAUDE);
-    assert_eq!((imported.kind, imported.runs, imported.interrupted), (FileKind::Claude, 2, 0));
+    assert_eq!(
+        (imported.kind, imported.runs, imported.interrupted),
+        (FileKind::Claude, 2, 0)
+    );
     assert_eq!(imported.workspace, "/home/me/project");
-    assert_eq!(imported.was.as_deref(), Some("eaf7694b-160c-4e2c-8e76-ed896a3c4979"));
+    assert_eq!(
+        imported.was.as_deref(),
+        Some("eaf7694b-160c-4e2c-8e76-ed896a3c4979")
+    );
     assert_eq!(imported.unknown, BTreeMap::new());
     let expect = [
         "user: please do",
@@ -116,7 +146,15 @@ fn a_session_of_claude_code_comes_in_whole() {
     ];
     assert_eq!(told(&events), expect);
     let total = fold(&events).total();
-    assert_eq!(total.usage, Usage { input: 6_000, cache_read: 5_000, cache_write: 0, output: 150 });
+    assert_eq!(
+        total.usage,
+        Usage {
+            input: 6_000,
+            cache_read: 5_000,
+            cache_write: 0,
+            output: 150
+        }
+    );
     assert_eq!((total.steps, total.unpriced), (5, true));
 }
 
@@ -124,7 +162,10 @@ fn a_session_of_claude_code_comes_in_whole() {
 fn an_answer_of_several_calls_comes_in_as_one_although_its_lines_branch() {
     let (imported, events) = check_valid(AT_ONCE);
     assert_eq!((imported.runs, imported.interrupted), (1, 0));
-    assert!(!imported.left_out.contains_key("branches that were left"), "{imported:?}");
+    assert!(
+        !imported.left_out.contains_key("branches that were left"),
+        "{imported:?}"
+    );
     let expect = [
         "user: two at once",
         "model thinks: three at once",
@@ -140,25 +181,63 @@ fn an_answer_of_several_calls_comes_in_as_one_although_its_lines_branch() {
     assert_eq!(told(&events), expect);
     // Each line of the answer repeats what it cost; it is paid once.
     let total = fold(&events).total();
-    assert_eq!(total.usage, Usage { input: 22, cache_read: 14, cache_write: 6, output: 49 });
+    assert_eq!(
+        total.usage,
+        Usage {
+            input: 22,
+            cache_read: 14,
+            cache_write: 6,
+            output: 49
+        }
+    );
     assert_eq!(total.steps, 2);
 }
 
 #[test]
 fn a_session_of_codex_comes_in_whole() {
     let (imported, events) = check_valid(CODEX);
-    assert_eq!((imported.kind, imported.runs, imported.interrupted), (FileKind::Codex, 2, 0));
+    assert_eq!(
+        (imported.kind, imported.runs, imported.interrupted),
+        (FileKind::Codex, 2, 0)
+    );
     assert_eq!(imported.workspace, "/home/me/project");
     assert_eq!(imported.unknown, BTreeMap::new());
     let told = told(&events);
-    let calls: Vec<_> = told.iter().filter(|line| line.starts_with("call")).collect();
-    assert_eq!(calls, ["call call_fake0011: bash", "call call_fake0014: apply_patch", "call call_fake0019: bash"]);
+    let calls: Vec<_> = told
+        .iter()
+        .filter(|line| line.starts_with("call"))
+        .collect();
+    assert_eq!(
+        calls,
+        [
+            "call call_fake0011: bash",
+            "call call_fake0014: apply_patch",
+            "call call_fake0019: bash"
+        ]
+    );
     assert_eq!(told[0], "user: please do");
     assert!(told.contains(&"user: and now".to_owned()), "{told:?}");
-    assert!(told.iter().any(|line| line.starts_with("result call_fake0019: Error [exception]")), "{told:?}");
+    assert!(
+        told.iter()
+            .any(|line| line.starts_with("result call_fake0019: Error [exception]")),
+        "{told:?}"
+    );
     let total = fold(&events).total();
-    assert_eq!(total.usage, Usage { input: 1_000, cache_read: 5_000, cache_write: 0, output: 150 });
-    assert!(imported.left_out.contains_key("instructions of the other agent"), "{imported:?}");
+    assert_eq!(
+        total.usage,
+        Usage {
+            input: 1_000,
+            cache_read: 5_000,
+            cache_write: 0,
+            output: 150
+        }
+    );
+    assert!(
+        imported
+            .left_out
+            .contains_key("instructions of the other agent"),
+        "{imported:?}"
+    );
 }
 
 /// A line of each kind, as a log would number them, and live ones in between.
@@ -170,7 +249,9 @@ fn ours() -> (String, String) {
             live.push_str(&format!("{line}\n"));
             continue;
         }
-        event.order = Order::Durable { seq: durable.len() as u64 + 1 };
+        event.order = Order::Durable {
+            seq: durable.len() as u64 + 1,
+        };
         if let EventKind::RunStarted { flags, .. } = &mut event.kind {
             *flags = SavedFlags::default();
         }
@@ -184,7 +265,10 @@ fn our_own_export_comes_back_as_it_was() {
     let (durable, live) = ours();
     let store = MemoryStore::default();
     let imported = import(&store, &durable, None).unwrap();
-    assert_eq!((imported.kind, imported.was.as_deref()), (FileKind::Windlass, None));
+    assert_eq!(
+        (imported.kind, imported.was.as_deref()),
+        (FileKind::Windlass, None)
+    );
     assert_eq!(imported.id.as_str(), "20261115-031445-7f3a9c");
     let lines: Vec<String> = durable.lines().map(str::to_owned).collect();
     assert_eq!(store.lines(&imported.id)[..lines.len()], lines);
@@ -192,10 +276,22 @@ fn our_own_export_comes_back_as_it_was() {
     let again = import(&store, &format!("{durable}\n{live}"), None).unwrap();
     assert_ne!(again.id, imported.id);
     assert_eq!(again.was.as_deref(), Some("20261115-031445-7f3a9c"));
-    assert_eq!(again.left_out.get("live events"), Some(&(live.lines().count() as u64)));
-    let kinds = |id: &SessionId| events(&store, id).into_iter().map(|event| event.kind).collect::<Vec<_>>();
+    assert_eq!(
+        again.left_out.get("live events"),
+        Some(&(live.lines().count() as u64))
+    );
+    let kinds = |id: &SessionId| {
+        events(&store, id)
+            .into_iter()
+            .map(|event| event.kind)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(kinds(&again.id), kinds(&imported.id));
-    assert!(events(&store, &again.id).iter().all(|event| event.session == again.id));
+    assert!(
+        events(&store, &again.id)
+            .iter()
+            .all(|event| event.session == again.id)
+    );
 }
 
 #[test]
@@ -212,16 +308,34 @@ fn nothing_of_a_file_acts_by_itself() {
     let call = json!({ "type": "call", "data": { "id": "c", "name": "bash", "args": { "command": "hostile" } } });
     let asked = json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "colour?" } } });
     let lines = [
-        line(1, json!({ "kind": "session_opened", "workspace": "/w", "runtime": "native", "program": "0" })),
-        line(2, json!({ "kind": "run_started", "prompt": prompt("go"), "flags": { "base_url": "http://evil" } })),
-        line(3, json!({ "kind": "said", "message": { "role": "assistant", "parts": [call] } })),
+        line(
+            1,
+            json!({ "kind": "session_opened", "workspace": "/w", "runtime": "native", "program": "0" }),
+        ),
+        line(
+            2,
+            json!({ "kind": "run_started", "prompt": prompt("go"), "flags": { "base_url": "http://evil" } }),
+        ),
+        line(
+            3,
+            json!({ "kind": "said", "message": { "role": "assistant", "parts": [call] } }),
+        ),
         line(4, asked.clone()),
-        line(5, json!({ "kind": "queued", "prompt": prompt("something hostile") })),
+        line(
+            5,
+            json!({ "kind": "queued", "prompt": prompt("something hostile") }),
+        ),
     ];
     let store = MemoryStore::default();
     let imported = import(&store, &lines.concat(), None).unwrap();
     let counted: Vec<_> = imported.left_out.into_iter().collect();
-    assert_eq!(counted, [("prompts that waited".to_owned(), 1), ("questions that waited".to_owned(), 1)]);
+    assert_eq!(
+        counted,
+        [
+            ("prompts that waited".to_owned(), 1),
+            ("questions that waited".to_owned(), 1)
+        ]
+    );
     let events = events(&store, &imported.id);
     assert_eq!(events.len() as u64, imported.events);
     assert!(!serde_json::to_string(&events).unwrap().contains("evil"));
@@ -231,14 +345,26 @@ fn nothing_of_a_file_acts_by_itself() {
     events.iter().for_each(|event| glance.apply(event));
     assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.flags.is_empty());
     // Nor does a question that belongs to no run: it would stand before one of the same id that does.
-    let imported = import(&store, &[&lines[0], &line(2, asked)].map(String::as_str).concat(), None).unwrap();
-    assert!(fold(&self::events(&store, &imported.id)).open_asks().is_empty());
+    let imported = import(
+        &store,
+        &[&lines[0], &line(2, asked)].map(String::as_str).concat(),
+        None,
+    )
+    .unwrap();
+    assert!(
+        fold(&self::events(&store, &imported.id))
+            .open_asks()
+            .is_empty()
+    );
 }
 
 #[track_caller]
 fn check_wrong(text: &str, kind: Option<FileKind>, says: &str) {
     let store = MemoryStore::default();
-    let err = import(&store, text, kind).map(|imported| panic!("{imported:?}")).unwrap_err().to_string();
+    let err = import(&store, text, kind)
+        .map(|imported| panic!("{imported:?}"))
+        .unwrap_err()
+        .to_string();
     assert!(err.contains(says), "{err}");
     let left: Vec<_> = run(store.list().collect());
     assert!(left.is_empty(), "something was left behind: {left:?}");
@@ -253,27 +379,63 @@ fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
         lines[at] = line;
         lines.join("\n")
     };
-    check_wrong(&with(4, "{\"v\":2,\"seq\":5"), None, "line 5: it is not JSON");
+    check_wrong(
+        &with(4, "{\"v\":2,\"seq\":5"),
+        None,
+        "line 5: it is not JSON",
+    );
     check_wrong(
         &with(4, &ours[4].replace("{\"v\":2,", "{\"v\":9,")),
         None,
         "line 5 was written by another version (format 9",
     );
-    check_wrong(&with(4, &ours[4].replace("\"iteration\"", "\"invented\"")), None, "line 5: it is not an event");
-    check_wrong(&with(4, ours[5]), None, "line 5: event 5 is missing, here is event 6");
-    check_wrong(&with(4, &ours[4].replace("7f3a9c", "000000")), None, "line 5: it belongs to another session");
+    check_wrong(
+        &with(4, &ours[4].replace("\"iteration\"", "\"invented\"")),
+        None,
+        "line 5: it is not an event",
+    );
+    check_wrong(
+        &with(4, ours[5]),
+        None,
+        "line 5: event 5 is missing, here is event 6",
+    );
+    check_wrong(
+        &with(4, &ours[4].replace("7f3a9c", "000000")),
+        None,
+        "line 5: it belongs to another session",
+    );
     check_wrong(&ours[1..].join("\n"), None, "line 1: event 1 is missing");
-    check_wrong(&ours[0].replace("20261115-031445-7f3a9c", "../x"), None, "line 1: it is not an event: `../x`");
+    check_wrong(
+        &ours[0].replace("20261115-031445-7f3a9c", "../x"),
+        None,
+        "line 1: it is not an event: `../x`",
+    );
     for (text, kind) in [(CLAUDE, FileKind::Claude), (CODEX, FileKind::Codex)] {
         let cut = &text[..text.trim_end().len() - 1];
         let last = text.lines().count();
         check_wrong(cut, Some(kind), &format!("line {last}: it is not JSON"));
-        check_wrong(&format!("{text}[1]\n"), Some(kind), &format!("line {}: it is not a JSON object", last + 1));
+        check_wrong(
+            &format!("{text}[1]\n"),
+            Some(kind),
+            &format!("line {}: it is not a JSON object", last + 1),
+        );
     }
-    check_wrong("{\"hello\":1}\n", None, "no session file that is known here");
+    check_wrong(
+        "{\"hello\":1}\n",
+        None,
+        "no session file that is known here",
+    );
     check_wrong("", None, "no session file that is known here");
-    check_wrong("", Some(FileKind::Windlass), "there is no prompt in this file");
-    check_wrong(CLAUDE.lines().next().unwrap(), None, "there is no prompt in this file");
+    check_wrong(
+        "",
+        Some(FileKind::Windlass),
+        "there is no prompt in this file",
+    );
+    check_wrong(
+        CLAUDE.lines().next().unwrap(),
+        None,
+        "there is no prompt in this file",
+    );
 }
 
 #[test]
@@ -281,22 +443,30 @@ fn a_store_that_fails_half_way_keeps_nothing() {
     for text in [CLAUDE, CODEX, &ours().0] {
         let store = MemoryStore::default();
         store.fail(StoreFault::FullAt(5));
-        assert!(matches!(import(&store, text, None), Err(ImportError::Store(_))));
+        assert!(matches!(
+            import(&store, text, None),
+            Err(ImportError::Store(_))
+        ));
         assert_eq!(run(store.list().count()), 0);
     }
 }
 
 fn claude(line: Value) -> String {
     let mut line = line;
-    for (key, value) in [("sessionId", json!("s")), ("cwd", json!("/w")), ("timestamp", json!("2026-01-01T00:00:00Z"))]
-    {
+    for (key, value) in [
+        ("sessionId", json!("s")),
+        ("cwd", json!("/w")),
+        ("timestamp", json!("2026-01-01T00:00:00Z")),
+    ] {
         line[key] = value;
     }
     format!("{line}\n")
 }
 
 fn user(uuid: &str, parent: Option<&str>, content: Value) -> String {
-    claude(json!({ "type": "user", "uuid": uuid, "parentUuid": parent, "message": { "content": content } }))
+    claude(
+        json!({ "type": "user", "uuid": uuid, "parentUuid": parent, "message": { "content": content } }),
+    )
 }
 
 fn says(uuid: &str, parent: &str, message: &str, block: Value) -> String {
@@ -330,25 +500,41 @@ fn calls_at_once_stay_with_their_results_in_whatever_order_the_lines_are() {
         says("8", "7", "b", words("done")),
     ];
     let (imported, events) = check_valid(&lines.concat());
-    assert_eq!((imported.interrupted, &imported.left_out), (0, &BTreeMap::new()));
-    let mut results: Vec<_> = told(&events).into_iter().filter(|line| line.starts_with("result")).collect();
+    assert_eq!(
+        (imported.interrupted, &imported.left_out),
+        (0, &BTreeMap::new())
+    );
+    let mut results: Vec<_> = told(&events)
+        .into_iter()
+        .filter(|line| line.starts_with("result"))
+        .collect();
     results.sort();
-    assert_eq!(results, ["result x: of x", "result y: of y", "result z: of z"]);
+    assert_eq!(
+        results,
+        ["result x: of x", "result y: of y", "result z: of z"]
+    );
 }
 
 #[test]
 fn a_branch_that_was_left_an_agent_beside_and_unknown_lines_are_counted() {
-    let mut beside: Value = serde_json::from_str(&says("b", "1", "beside", words("beside"))).unwrap();
+    let mut beside: Value =
+        serde_json::from_str(&says("b", "1", "beside", words("beside"))).unwrap();
     beside["isSidechain"] = json!(true);
     let mut meta: Value = serde_json::from_str(&user("m", Some("4"), json!("a reminder"))).unwrap();
     meta["isMeta"] = json!(true);
-    let mut error: Value = serde_json::from_str(&says("e", "m", "err", words("API Error: overloaded"))).unwrap();
+    let mut error: Value =
+        serde_json::from_str(&says("e", "m", "err", words("API Error: overloaded"))).unwrap();
     error["isApiErrorMessage"] = json!(true);
     let lines = [
         user("1", None, json!("my key is s3cr3t")),
         format!("{beside}\n"),
         says("2", "1", "a", words("the old way")),
-        says("3", "1", "b", json!({ "type": "thinking", "thinking": "hm", "signature": "sig" })),
+        says(
+            "3",
+            "1",
+            "b",
+            json!({ "type": "thinking", "thinking": "hm", "signature": "sig" }),
+        ),
         says("4", "3", "b", words("the new way")),
         format!("{meta}\n"),
         format!("{error}\n"),
@@ -366,16 +552,24 @@ fn a_branch_that_was_left_an_agent_beside_and_unknown_lines_are_counted() {
     ];
     assert_eq!(told(&events), expect);
     let counted = |kinds: &BTreeMap<String, u64>| kinds.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(counted(&imported.left_out), ["agents beside the conversation", "branches that were left"]);
-    assert_eq!(counted(&imported.unknown), ["assistant block hologram", "invented"]);
+    assert_eq!(
+        counted(&imported.left_out),
+        ["agents beside the conversation", "branches that were left"]
+    );
+    assert_eq!(
+        counted(&imported.unknown),
+        ["assistant block hologram", "invented"]
+    );
     let said = events.iter().find_map(|event| match &event.kind {
         EventKind::Warned { code, text } if code == "imported" => Some(text.clone()),
         _ => None,
     });
-    assert!(said.is_some_and(|said| said.contains("1 of invented") && said.contains("1 of branches that were left")));
-    assert!(
-        events.iter().any(|event| matches!(&event.kind, EventKind::Warned { code, .. } if code == "imported_error"))
-    );
+    assert!(said.is_some_and(
+        |said| said.contains("1 of invented") && said.contains("1 of branches that were left")
+    ));
+    assert!(events.iter().any(
+        |event| matches!(&event.kind, EventKind::Warned { code, .. } if code == "imported_error")
+    ));
     assert!(!serde_json::to_string(&events).unwrap().contains("s3cr3t"));
 }
 
@@ -394,36 +588,68 @@ fn a_call_without_a_result_is_interrupted_and_its_run_has_no_end() {
         _ => None,
     });
     let ends: Vec<_> = ends.collect();
-    assert!(ends.iter().all(|outcome| matches!(outcome, Outcome::Failed { .. })), "{ends:?}");
-    assert!(told(&events).iter().any(|line| line.contains("it may have happened in part or in full")));
+    assert!(
+        ends.iter()
+            .all(|outcome| matches!(outcome, Outcome::Failed { .. })),
+        "{ends:?}"
+    );
+    assert!(
+        told(&events)
+            .iter()
+            .any(|line| line.contains("it may have happened in part or in full"))
+    );
 }
 
 #[test]
 fn what_codex_rolled_back_is_left_out() {
     let item = |payload: Value| {
-        format!("{}\n", json!({ "timestamp": "2026-01-01T00:00:00Z", "type": "response_item", "payload": payload }))
+        format!(
+            "{}\n",
+            json!({ "timestamp": "2026-01-01T00:00:00Z", "type": "response_item", "payload": payload })
+        )
     };
     let message = |role: &str, text: &str| {
-        item(json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] }))
+        item(
+            json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] }),
+        )
     };
     let lines = [
-        format!("{}\n", json!({ "type": "session_meta", "payload": { "id": "c", "cwd": "/w" } })),
+        format!(
+            "{}\n",
+            json!({ "type": "session_meta", "payload": { "id": "c", "cwd": "/w" } })
+        ),
         message("user", "<environment_context>\n</environment_context>"),
         message("user", "first"),
         message("assistant", "one"),
         message("user", "second"),
-        item(json!({ "type": "local_shell_call", "call_id": "l", "action": { "command": ["ls", "-l"] } })),
-        format!("{}\n", json!({ "type": "event_msg", "payload": { "type": "thread_rolled_back", "num_turns": 1 } })),
+        item(
+            json!({ "type": "local_shell_call", "call_id": "l", "action": { "command": ["ls", "-l"] } }),
+        ),
+        format!(
+            "{}\n",
+            json!({ "type": "event_msg", "payload": { "type": "thread_rolled_back", "num_turns": 1 } })
+        ),
         message("user", "third"),
-        item(json!({ "type": "local_shell_call", "call_id": "m", "action": { "command": ["ls", "-l"] } })),
+        item(
+            json!({ "type": "local_shell_call", "call_id": "m", "action": { "command": ["ls", "-l"] } }),
+        ),
         item(
             json!({ "type": "function_call_output", "call_id": "m", "output": "{\"output\":\"no\",\"metadata\":{\"exit_code\":2}}" }),
         ),
     ];
     let (imported, events) = check_valid(&lines.concat());
-    let expect = ["user: first", "model: one", "user: third", "call m: bash", "result m: Error [exception]: no"];
+    let expect = [
+        "user: first",
+        "model: one",
+        "user: third",
+        "call m: bash",
+        "result m: Error [exception]: no",
+    ];
     assert_eq!(told(&events), expect);
-    assert_eq!(imported.left_out.get("lines that were rolled back"), Some(&3));
+    assert_eq!(
+        imported.left_out.get("lines that were rolled back"),
+        Some(&3)
+    );
 }
 
 proptest::proptest! {

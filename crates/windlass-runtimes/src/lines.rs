@@ -29,13 +29,23 @@ pub struct Lines<R> {
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Lines of this stream.
     pub fn new(from: R) -> Self {
-        Self { from, buffer: Vec::new(), start: 0, seen: 0, skipping: false, too_long: 0, not_json: 0 }
+        Self {
+            from,
+            buffer: Vec::new(),
+            start: 0,
+            seen: 0,
+            skipping: false,
+            too_long: 0,
+            not_json: 0,
+        }
     }
 
     /// The next JSON value; `None` at the end. May be dropped while it waits: nothing is lost.
     pub async fn next(&mut self) -> std::io::Result<Option<Value>> {
         loop {
-            let Some(line) = self.line().await? else { return Ok(None) };
+            let Some(line) = self.line().await? else {
+                return Ok(None);
+            };
             let line = line.trim_ascii();
             if line.is_empty() {
                 continue;
@@ -50,7 +60,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// The next line without its end; `None` at the end.
     pub async fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(at) = self.buffer[self.seen..].iter().position(|byte| *byte == b'\n') {
+            if let Some(at) = self.buffer[self.seen..]
+                .iter()
+                .position(|byte| *byte == b'\n')
+            {
                 let end = self.seen + at;
                 let start = self.start;
                 (self.start, self.seen) = (end + 1, end + 1);
@@ -85,7 +98,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 }
 
 /// Writes one JSON value as a line.
-pub async fn write_line<W: AsyncWrite + Unpin + ?Sized>(to: &mut W, value: &Value) -> std::io::Result<()> {
+pub async fn write_line<W: AsyncWrite + Unpin + ?Sized>(
+    to: &mut W,
+    value: &Value,
+) -> std::io::Result<()> {
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     to.write_all(&line).await?;
@@ -104,7 +120,8 @@ impl Tail {
 
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.kept.extend(&bytes[bytes.len().saturating_sub(Self::MOST)..]);
+        self.kept
+            .extend(&bytes[bytes.len().saturating_sub(Self::MOST)..]);
         let over = self.kept.len().saturating_sub(Self::MOST);
         self.kept.drain(..over);
     }
@@ -114,7 +131,11 @@ impl Tail {
     pub fn text(&self) -> String {
         let bytes: Vec<u8> = self.kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
-        text.chars().filter(|c| *c == '\n' || !c.is_control()).collect::<String>().trim().to_owned()
+        text.chars()
+            .filter(|c| *c == '\n' || !c.is_control())
+            .collect::<String>()
+            .trim()
+            .to_owned()
     }
 
     /// Reads a stream to its end and keeps the end of it.
@@ -136,7 +157,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &[u8], values: &[&str], (too_long, not_json): (u64, u64)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut lines = Lines::new(text);
             let mut seen = Vec::new();
@@ -150,7 +173,11 @@ mod tests {
 
     #[test]
     fn one_value_a_line_and_other_lines_are_counted() {
-        check(b"{\"a\":1}\r\n\n  [2]\nhello\n3", &["{\"a\":1}", "[2]", "3"], (0, 1));
+        check(
+            b"{\"a\":1}\r\n\n  [2]\nhello\n3",
+            &["{\"a\":1}", "[2]", "3"],
+            (0, 1),
+        );
         check(b"\xff\xfe\n1\n", &["1"], (0, 1));
         check(b"", &[], (0, 0));
         let long = [b"\"".repeat(MAX_LINE + PIECE * 2), b"\n7\n".to_vec()].concat();
@@ -163,6 +190,9 @@ mod tests {
         tail.push(&b"x".repeat(20_000));
         tail.push(b"\x1b[31mlast\n");
         let text = tail.text();
-        assert!(text.ends_with("[31mlast") && text.len() < 9_000 && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.ends_with("[31mlast") && text.len() < 9_000 && !text.contains('\x1b'),
+            "{text}"
+        );
     }
 }

@@ -61,13 +61,20 @@ impl McpServer {
             (Some(_), None, Some(McpTransport::Http | McpTransport::Sse)) => {
                 Err("has a `command`, so its `type` is `stdio`")
             }
-            (None, Some(_), Some(McpTransport::Stdio)) => Err("has a `url`, so its `type` is `http` or `sse`"),
-            (Some(_), None, _) if !self.headers.is_empty() => Err("is a program, which takes no `headers`"),
+            (None, Some(_), Some(McpTransport::Stdio)) => {
+                Err("has a `url`, so its `type` is `http` or `sse`")
+            }
+            (Some(_), None, _) if !self.headers.is_empty() => {
+                Err("is a program, which takes no `headers`")
+            }
             (None, Some(_), _) if !(self.args.is_empty() && self.env.is_empty()) => {
                 Err("is an address, which takes no `args` and no `env`")
             }
             (Some(command), None, _) => Ok(Reached::Program(command)),
-            (None, Some(url), transport) => Ok(Reached::Remote { url, sse: transport == Some(McpTransport::Sse) }),
+            (None, Some(url), transport) => Ok(Reached::Remote {
+                url,
+                sse: transport == Some(McpTransport::Sse),
+            }),
         }
     }
 
@@ -77,7 +84,10 @@ impl McpServer {
             Some(_) => McpTransport::Http,
             None => McpTransport::Stdio,
         });
-        json!(Self { transport: Some(transport), ..self.clone() })
+        json!(Self {
+            transport: Some(transport),
+            ..self.clone()
+        })
     }
 
     /// As a `config.toml` of Codex has it.
@@ -105,11 +115,18 @@ impl McpServer {
 /// Refuses servers that cannot be passed on; `taken` is the name of ours.
 pub(crate) fn check(servers: &McpServers, taken: &str) -> Result<(), String> {
     for (name, server) in servers {
-        let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+        let plain = !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
         if !plain || name == taken {
-            return Err(format!("`mcp_servers.{name}`: use another name, of letters, digits, `-` and `_`"));
+            return Err(format!(
+                "`mcp_servers.{name}`: use another name, of letters, digits, `-` and `_`"
+            ));
         }
-        server.reached().map_err(|why| format!("`mcp_servers.{name}` {why}"))?;
+        server
+            .reached()
+            .map_err(|why| format!("`mcp_servers.{name}` {why}"))?;
     }
     Ok(())
 }
@@ -121,10 +138,14 @@ mod tests {
 
     #[track_caller]
     fn check_one(server: Value, expect: Result<(&str, &str), &str>) {
-        let read = serde_json::from_value::<McpServers>(json!({ "a": server })).map_err(|err| err.to_string());
+        let read = serde_json::from_value::<McpServers>(json!({ "a": server }))
+            .map_err(|err| err.to_string());
         let said = read.and_then(|servers| {
             check(&servers, "windlass")?;
-            Ok((servers["a"].in_full().to_string(), servers["a"].for_codex().to_string()))
+            Ok((
+                servers["a"].in_full().to_string(),
+                servers["a"].for_codex().to_string(),
+            ))
         });
         match (said, expect) {
             (Ok((full, codex)), Ok(expect)) => assert_eq!((full.as_str(), codex.as_str()), expect),
@@ -151,7 +172,10 @@ mod tests {
         );
         check_one(
             json!({"type": "sse", "url": "http://d"}),
-            Ok((r#"{"type":"sse","url":"http://d"}"#, r#"{"url":"http://d"}"#)),
+            Ok((
+                r#"{"type":"sse","url":"http://d"}"#,
+                r#"{"url":"http://d"}"#,
+            )),
         );
         check_one(
             json!({"type": "stdio", "command": "x"}),
@@ -162,13 +186,26 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_refused() {
         check_one(json!({}), Err("either a `command` or a `url`"));
-        check_one(json!({"command": "x", "url": "y"}), Err("either a `command` or a `url`"));
-        check_one(json!({"command": "x", "type": "http"}), Err("its `type` is `stdio`"));
+        check_one(
+            json!({"command": "x", "url": "y"}),
+            Err("either a `command` or a `url`"),
+        );
+        check_one(
+            json!({"command": "x", "type": "http"}),
+            Err("its `type` is `stdio`"),
+        );
         check_one(json!({"url": "x", "type": "stdio"}), Err("`http` or `sse`"));
-        check_one(json!({"command": "x", "headers": {"a": "b"}}), Err("takes no `headers`"));
+        check_one(
+            json!({"command": "x", "headers": {"a": "b"}}),
+            Err("takes no `headers`"),
+        );
         check_one(json!({"url": "x", "args": ["b"]}), Err("takes no `args`"));
         check_one(json!({"comand": "x"}), Err("unknown field `comand`"));
-        let odd = serde_json::from_value::<McpServers>(json!({"windlass": {"command": "x"}, "b": {"command": "x"}}));
-        assert!(check(&odd.unwrap(), "windlass").is_err_and(|why| why.contains("use another name")));
+        let odd = serde_json::from_value::<McpServers>(
+            json!({"windlass": {"command": "x"}, "b": {"command": "x"}}),
+        );
+        assert!(
+            check(&odd.unwrap(), "windlass").is_err_and(|why| why.contains("use another name"))
+        );
     }
 }

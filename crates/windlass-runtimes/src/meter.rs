@@ -67,7 +67,9 @@ pub struct Meter {
 
 impl std::fmt::Debug for Meter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meter").field("upstreams", &self.upstreams).finish_non_exhaustive()
+        f.debug_struct("Meter")
+            .field("upstreams", &self.upstreams)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,14 +77,25 @@ impl Meter {
     /// A meter in front of these vendors. A request goes to the first that understands it. `prices` is what the
     /// configuration says of a model; where it says nothing, the vendor's table counts. With a cost limit that somebody
     /// set, a model without a price is refused.
-    pub fn new(upstreams: Vec<Arc<WireProvider>>, prices: PriceOf, cost_is_explicit: bool) -> std::io::Result<Self> {
+    pub fn new(
+        upstreams: Vec<Arc<WireProvider>>,
+        prices: PriceOf,
+        cost_is_explicit: bool,
+    ) -> std::io::Result<Self> {
         let mut chance = [0; KEY];
         getrandom::fill(&mut chance).map_err(std::io::Error::other)?;
         let chance: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
         // Some agents look at the beginning of a key; nobody takes this one for a real one.
         let key = format!("sk-windlass-placeholder-{chance}");
         let room = Semaphore::new(forward::ROOM);
-        Ok(Self { key, upstreams, prices, cost_is_explicit, room, desk: Arc::default() })
+        Ok(Self {
+            key,
+            upstreams,
+            prices,
+            cost_is_explicit,
+            room,
+            desk: Arc::default(),
+        })
     }
 }
 
@@ -142,7 +155,10 @@ impl Endpoint for Meter {
         Box::pin(async move {
             self.desk.reopen();
             let mut clerk = std::pin::pin!(self.desk.clerk(ledger));
-            let shop = Shop { meter: self, ledger };
+            let shop = Shop {
+                meter: self,
+                ledger,
+            };
             let trip = tokio::select! {
                 biased;
                 () = done.cancelled() => None,
@@ -172,12 +188,16 @@ impl Endpoint for Meter {
 async fn connection(shop: &Shop<'_>, wire: Box<dyn Wire>) -> bool {
     let last = AtomicBool::new(false);
     let service = service_fn(|request| {
-        let answer: BoxFuture<'_, _> =
-            Box::pin(async { Ok::<_, std::convert::Infallible>(shop.answer(request, &last).await) });
+        let answer: BoxFuture<'_, _> = Box::pin(async {
+            Ok::<_, std::convert::Infallible>(shop.answer(request, &last).await)
+        });
         answer
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD);
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD);
     // A connection that breaks is the agent's business; what it began to use is counted when its answer is dropped.
     let _ = server.serve_connection(TokioIo::new(wire), service).await;
     last.load(Ordering::Relaxed)
@@ -185,5 +205,9 @@ async fn connection(shop: &Shop<'_>, wire: Box<dyn Wire>) -> bool {
 
 fn unreachable_endpoint(err: &std::io::Error) -> ProviderError {
     let message = format!("connections of the agent to its model endpoint cannot be taken: {err}");
-    ProviderError { kind: ProviderErrorKind::Network { transient: false }, message, status: None }
+    ProviderError {
+        kind: ProviderErrorKind::Network { transient: false },
+        message,
+        status: None,
+    }
 }

@@ -15,7 +15,10 @@ pub(crate) struct NoTools<'a> {
 
 impl<'a> NoTools<'a> {
     pub(crate) fn over(real: &'a dyn Toolbox) -> Self {
-        Self { real, none: ToolSet::default() }
+        Self {
+            real,
+            none: ToolSet::default(),
+        }
     }
 
     /// The same job for a runtime that gets no tools.
@@ -42,8 +45,12 @@ impl Toolbox for NoTools<'_> {
 
     fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         let refuse = |planned: Planned| {
-            let text = "there are no tools here; answer in words or in the form that was asked for".to_owned();
-            Planned { refuse: Some((ErrorCategory::UnknownTool, text)), ..planned }
+            let text = "there are no tools here; answer in words or in the form that was asked for"
+                .to_owned();
+            Planned {
+                refuse: Some((ErrorCategory::UnknownTool, text)),
+                ..planned
+            }
         };
         self.real.call(calls.into_iter().map(refuse).collect())
     }

@@ -5,7 +5,11 @@ use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
 
 /// The tools on offer, in their order.
 pub(crate) fn offered(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
-    toolbox.tools().iter().map(|tool| tool.spec()).filter(|spec| spec.exposure == Exposure::Function)
+    toolbox
+        .tools()
+        .iter()
+        .map(|tool| tool.spec())
+        .filter(|spec| spec.exposure == Exposure::Function)
 }
 
 /// Whether there is one of this name.

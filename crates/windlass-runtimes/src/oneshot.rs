@@ -36,27 +36,57 @@ impl OneShot {
         Ok(Self { program })
     }
 
-    async fn prompt(&self, visit: &Visit<'_>, session: Option<&str>, say: &str) -> Result<turn::Ended, RuntimeError> {
+    async fn prompt(
+        &self,
+        visit: &Visit<'_>,
+        session: Option<&str>,
+        say: &str,
+    ) -> Result<turn::Ended, RuntimeError> {
         let broken = |why: String| {
-            let answer = Answer { text: String::new(), output: None, end: End::Broken(why) };
-            turn::Ended { answer, failed_at_once: false }
+            let answer = Answer {
+                text: String::new(),
+                output: None,
+                end: End::Broken(why),
+            };
+            turn::Ended {
+                answer,
+                failed_at_once: false,
+            }
         };
         let (launch, input) = match launch::launch(&self.program, visit, session, say) {
             Ok(ready) => ready,
-            Err(why) => return Ok(broken(format!("{} was not started: {why}", self.program.name))),
+            Err(why) => {
+                return Ok(broken(format!(
+                    "{} was not started: {why}",
+                    self.program.name
+                )));
+            }
         };
         let inmate = match visit.place.start(launch).await {
             Ok(inmate) => inmate,
-            Err(err) => return Ok(broken(format!("{} could not be started: {}", self.program.name, err.0))),
+            Err(err) => {
+                return Ok(broken(format!(
+                    "{} could not be started: {}",
+                    self.program.name, err.0
+                )));
+            }
         };
-        Turn::new(visit, Peer::new(inmate), &self.program.output).follow(&input).await
+        Turn::new(visit, Peer::new(inmate), &self.program.output)
+            .follow(&input)
+            .await
     }
 
     async fn one(&self, visit: &Visit<'_>, say: &str) -> Result<Answer, RuntimeError> {
         let again = visit.take_kept::<Spoken>().is_some();
-        let session = visit.session().filter(|_| !self.program.resume_args.is_empty());
+        let session = visit
+            .session()
+            .filter(|_| !self.program.resume_args.is_empty());
         // The first words of a try are told whole already; later ones only where it remembers the others.
-        let say = if again && session.is_none() { told_anew(visit, say) } else { say.to_owned() };
+        let say = if again && session.is_none() {
+            told_anew(visit, say)
+        } else {
+            say.to_owned()
+        };
         if let Some(session) = &session {
             let ended = self.prompt(visit, Some(session), &say).await?;
             if !ended.failed_at_once {
@@ -67,7 +97,10 @@ impl OneShot {
                 self.program.name
             );
             visit.warn("session_lost", text).await?;
-            return Ok(self.prompt(visit, None, &told_anew(visit, &say)).await?.answer);
+            return Ok(self
+                .prompt(visit, None, &told_anew(visit, &say))
+                .await?
+                .answer);
         }
         Ok(self.prompt(visit, None, &say).await?.answer)
     }
@@ -84,7 +117,12 @@ impl Adapter for OneShot {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = [C::TextCompletion, C::StructuredOutput, C::FilesystemRead, C::FilesystemEdit];
+        let all = [
+            C::TextCompletion,
+            C::StructuredOutput,
+            C::FilesystemRead,
+            C::FilesystemEdit,
+        ];
         // Aider's model writes edits, and has no tools. Of any other program a person says that it can do the work.
         let tools: &[C] = match self.program.output {
             Output::Aider => &[],
@@ -105,13 +143,23 @@ impl Adapter for OneShot {
             (Feature::Resume, !self.program.resume_args.is_empty()),
             (Feature::ModelChoice, self.program.names_model()),
         ];
-        Features::of(known.into_iter().filter(|(_, has)| *has).map(|(feature, _)| feature))
+        Features::of(
+            known
+                .into_iter()
+                .filter(|(_, has)| *has)
+                .map(|(feature, _)| feature),
+        )
     }
 
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
             // One that has conversations names them first.
-            let names = matches!(&self.program.output, Output::Lines(fields) if fields.session.is_some());
+            let names =
+                matches!(&self.program.output, Output::Lines(fields) if fields.session.is_some());
             if !names {
                 visit.began(None).await?;
             }

@@ -40,7 +40,10 @@ impl OpenHands {
     }
 
     fn has(&self, tools: &[&str]) -> bool {
-        self.options.tools.iter().any(|tool| tools.contains(&tool.as_str()))
+        self.options
+            .tools
+            .iter()
+            .any(|tool| tools.contains(&tool.as_str()))
     }
 }
 
@@ -61,8 +64,14 @@ impl Adapter for OpenHands {
             (C::StructuredOutput, true),
             (C::NativeToolLoop, true),
             (C::Mcp, true),
-            (C::FilesystemRead, self.has(&["terminal", "file_editor", "read_file"])),
-            (C::FilesystemEdit, self.has(&["terminal", "file_editor", "write_file", "edit"])),
+            (
+                C::FilesystemRead,
+                self.has(&["terminal", "file_editor", "read_file"]),
+            ),
+            (
+                C::FilesystemEdit,
+                self.has(&["terminal", "file_editor", "write_file", "edit"]),
+            ),
             (C::Shell, self.has(&["terminal"])),
         ];
         Capabilities::of(all.into_iter().filter(|(_, has)| *has).map(|(one, _)| one))
@@ -79,7 +88,11 @@ impl Adapter for OpenHands {
         ])
     }
 
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
             let mut live: Live = match visit.take_kept() {
                 Some(live) => live,
@@ -87,7 +100,11 @@ impl Adapter for OpenHands {
                     Ok(live) => live,
                     Err(end) => {
                         visit.began(None).await?;
-                        return Ok(Answer { text: String::new(), output: None, end });
+                        return Ok(Answer {
+                            text: String::new(),
+                            output: None,
+                            end,
+                        });
                     }
                 },
             };
@@ -100,7 +117,9 @@ impl Adapter for OpenHands {
             } else {
                 say.to_owned()
             };
-            let answer = Turn::new(&self.options, visit, &mut live).follow(&say).await?;
+            let answer = Turn::new(&self.options, visit, &mut live)
+                .follow(&say)
+                .await?;
             // Whatever ended otherwise is ended by us: its server goes with it.
             if answer.end == End::Done {
                 visit.keep(live);

@@ -15,7 +15,9 @@ use windlass_core::event::EventKind;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::outcome::FailReason;
-use windlass_core::runtime::{Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{
+    Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop,
+};
 use windlass_core::store::StoreError;
 use windlass_core::terms::Terms;
 use windlass_core::turn::Planned;
@@ -40,8 +42,12 @@ const APPLY: &str = "apply_patch";
 const SHELL: &str = "bash";
 
 /// What it can do at most; the first three the runtime inside must be able to.
-pub const CAPABILITIES: [Capability; 4] =
-    [Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput, Capability::ApplyPatch];
+pub const CAPABILITIES: [Capability; 4] = [
+    Capability::TextCompletion,
+    Capability::StreamingText,
+    Capability::StructuredOutput,
+    Capability::ApplyPatch,
+];
 
 const FORM: &str = "\
 You have no tools here. You propose a change, and it is checked, applied and tested for you. Answer with one JSON \
@@ -77,7 +83,11 @@ impl Runtime for PatchProposal {
 
     fn capabilities(&self) -> Capabilities {
         let inner = self.inner.capabilities();
-        Capabilities::of(CAPABILITIES.into_iter().filter(|one| *one == Capability::ApplyPatch || inner.has(*one)))
+        Capabilities::of(
+            CAPABILITIES
+                .into_iter()
+                .filter(|one| *one == Capability::ApplyPatch || inner.has(*one)),
+        )
     }
 
     fn terms(&self, terms: &mut Terms) {
@@ -85,7 +95,16 @@ impl Runtime for PatchProposal {
     }
 
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
-        Box::pin(async move { Course { inner: self.inner.as_ref(), job: &job, proposal: 0, calls: 0 }.drive().await })
+        Box::pin(async move {
+            Course {
+                inner: self.inner.as_ref(),
+                job: &job,
+                proposal: 0,
+                calls: 0,
+            }
+            .drive()
+            .await
+        })
     }
 
     fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
@@ -125,7 +144,10 @@ impl Course<'_> {
                 Stop::Done => {
                     let detail =
                         "the runtime inside does not answer in a schema, so it cannot propose a patch".to_owned();
-                    return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                    return Ok(Stop::Failed {
+                        reason: FailReason::StructuredOutput,
+                        detail,
+                    });
                 }
                 stop => return Ok(stop),
             };
@@ -133,17 +155,24 @@ impl Course<'_> {
                 Ok(proposal) if !proposal.read.is_empty() && reads < MAX_READS => {
                     reads += 1;
                     let shown = asked_for(self.job.files, &proposal.read).await;
-                    self.say(format!("Here is what you asked for.\n{shown}")).await?;
+                    self.say(format!("Here is what you asked for.\n{shown}"))
+                        .await?;
                     continue;
                 }
                 Ok(proposal) if !proposal.read.is_empty() => {
                     let text = format!(
                         "Files were shown {MAX_READS} times; propose the change with what you know, without `read`."
                     );
-                    Tried::Back { text, applied: false }
+                    Tried::Back {
+                        text,
+                        applied: false,
+                    }
                 }
                 Ok(proposal) => self.attempt(&proposal).await?,
-                Err(text) => Tried::Back { text, applied: false },
+                Err(text) => Tried::Back {
+                    text,
+                    applied: false,
+                },
             };
             match tried {
                 Tried::Good => return Ok(Stop::Answered { output }),
@@ -152,14 +181,29 @@ impl Course<'_> {
                     self.say(text).await?;
                 }
                 // The files are judged by the validators, not by what the model wanted to be judged by.
-                Tried::Back { text, applied: true } => {
-                    let text = format!("after {} proposals the tests it names still fail: {text}", rounds + 1);
+                Tried::Back {
+                    text,
+                    applied: true,
+                } => {
+                    let text = format!(
+                        "after {} proposals the tests it names still fail: {text}",
+                        rounds + 1
+                    );
                     self.warn("proposed_tests_failed", text).await?;
                     return Ok(Stop::Answered { output });
                 }
-                Tried::Back { text, applied: false } => {
-                    let detail = format!("after {} proposals none could be applied: {text}", rounds + 1);
-                    return Ok(Stop::Failed { reason: FailReason::NoChanges, detail });
+                Tried::Back {
+                    text,
+                    applied: false,
+                } => {
+                    let detail = format!(
+                        "after {} proposals none could be applied: {text}",
+                        rounds + 1
+                    );
+                    return Ok(Stop::Failed {
+                        reason: FailReason::NoChanges,
+                        detail,
+                    });
                 }
             }
         }
@@ -180,44 +224,85 @@ impl Course<'_> {
     }
 
     async fn attempt(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
-        let (summary, files) =
-            (proposal.summary.clone(), proposal.files.iter().map(|file| file.path.clone()).collect());
-        self.proposal = self.job.outlet.emit(EventKind::PatchProposed { summary, files }).await?;
+        let (summary, files) = (
+            proposal.summary.clone(),
+            proposal
+                .files
+                .iter()
+                .map(|file| file.path.clone())
+                .collect(),
+        );
+        self.proposal = self
+            .job
+            .outlet
+            .emit(EventKind::PatchProposed { summary, files })
+            .await?;
         if proposal.files.is_empty() {
-            self.job.outlet.emit(EventKind::PatchChecked { problems: Vec::new() }).await?;
+            self.job
+                .outlet
+                .emit(EventKind::PatchChecked {
+                    problems: Vec::new(),
+                })
+                .await?;
             return self.test(proposal).await;
         }
         let (tree, asked) = (Arc::clone(self.job.files), proposal.clone());
         let checked = tokio::task::spawn_blocking(move || check(tree.as_ref(), &asked)).await;
-        let checked = checked.unwrap_or_else(|err| Err(vec![format!("the check fell over: {err}")]));
+        let checked =
+            checked.unwrap_or_else(|err| Err(vec![format!("the check fell over: {err}")]));
         let problems = checked.as_ref().err().cloned().unwrap_or_default();
-        self.job.outlet.emit(EventKind::PatchChecked { problems }).await?;
+        self.job
+            .outlet
+            .emit(EventKind::PatchChecked { problems })
+            .await?;
         match checked {
             Ok(checked) => self.apply(proposal, checked).await,
-            Err(problems) => Ok(Tried::Back { text: refused(&problems.join("\n- ")), applied: false }),
+            Err(problems) => Ok(Tried::Back {
+                text: refused(&problems.join("\n- ")),
+                applied: false,
+            }),
         }
     }
 
     async fn apply(&mut self, proposal: &Proposal, checked: Checked) -> Result<Tried, StoreError> {
         let result = self.call(APPLY, json!({ "patch": checked.patch })).await?;
         if result.error.is_some() {
-            return Ok(Tried::Back { text: refused(&result.text), applied: false });
+            return Ok(Tried::Back {
+                text: refused(&result.text),
+                applied: false,
+            });
         }
-        self.job.outlet.emit(EventKind::PatchApplied { files: checked.files }).await?;
+        self.job
+            .outlet
+            .emit(EventKind::PatchApplied {
+                files: checked.files,
+            })
+            .await?;
         self.test(proposal).await
     }
 
     /// Runs the tests a proposal names, as far as they may run.
     async fn test(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
         let mut failed = Vec::new();
-        for command in proposal.tests.iter().filter(|command| !command.trim().is_empty()) {
+        for command in proposal
+            .tests
+            .iter()
+            .filter(|command| !command.trim().is_empty())
+        {
             if self.job.cancel.is_cancelled() {
                 break;
             }
-            let result = self.call(SHELL, json!({ "command": command, "timeout_s": TEST_SECONDS })).await?;
+            let result = self
+                .call(
+                    SHELL,
+                    json!({ "command": command, "timeout_s": TEST_SECONDS }),
+                )
+                .await?;
             match result.error {
                 None => {}
-                Some(ErrorCategory::Blocked | ErrorCategory::Denied | ErrorCategory::UnknownTool) => {
+                Some(
+                    ErrorCategory::Blocked | ErrorCategory::Denied | ErrorCategory::UnknownTool,
+                ) => {
                     let text = format!("the test `{command}` was not run: {}", result.text);
                     self.warn("proposed_test_not_run", text).await?;
                 }
@@ -231,26 +316,58 @@ impl Course<'_> {
             "The patch is in the files now, and these tests fail. Propose what is to change further, against the files as they are now; do not repeat what is done.\n\n{}",
             failed.join("\n\n")
         );
-        Ok(Tried::Back { text, applied: true })
+        Ok(Tried::Back {
+            text,
+            applied: true,
+        })
     }
 
     /// One call of our own tools, judged and logged like a model's.
-    async fn call(&mut self, tool: &str, args: serde_json::Value) -> Result<ToolResult, StoreError> {
+    async fn call(
+        &mut self,
+        tool: &str,
+        args: serde_json::Value,
+    ) -> Result<ToolResult, StoreError> {
         self.calls += 1;
         let id = CallId(format!("proposal-{}-{}", self.proposal, self.calls));
-        let call = ToolCall { id, name: tool.to_owned(), args, malformed: None };
-        let settled = self.job.toolbox.call(vec![Planned { call: call.clone(), refuse: None }]).await?;
-        let missing = || ToolResult::failed(&call, ErrorCategory::Exception, "the call has no result");
-        Ok(settled.into_iter().next().map_or_else(missing, |settled| settled.result))
+        let call = ToolCall {
+            id,
+            name: tool.to_owned(),
+            args,
+            malformed: None,
+        };
+        let settled = self
+            .job
+            .toolbox
+            .call(vec![Planned {
+                call: call.clone(),
+                refuse: None,
+            }])
+            .await?;
+        let missing =
+            || ToolResult::failed(&call, ErrorCategory::Exception, "the call has no result");
+        Ok(settled
+            .into_iter()
+            .next()
+            .map_or_else(missing, |settled| settled.result))
     }
 
     async fn say(&self, text: String) -> Result<(), StoreError> {
-        self.job.outlet.emit(EventKind::said(Message::internal(text))).await?;
+        self.job
+            .outlet
+            .emit(EventKind::said(Message::internal(text)))
+            .await?;
         Ok(())
     }
 
     async fn warn(&self, code: &str, text: String) -> Result<(), StoreError> {
-        self.job.outlet.emit(EventKind::Warned { code: code.to_owned(), text }).await?;
+        self.job
+            .outlet
+            .emit(EventKind::Warned {
+                code: code.to_owned(),
+                text,
+            })
+            .await?;
         Ok(())
     }
 }

@@ -35,7 +35,12 @@ impl Peer {
     /// A program that was started.
     #[must_use]
     pub fn new(inmate: Inmate) -> Self {
-        let Inmate { stdin, stdout, stderr, life } = inmate;
+        let Inmate {
+            stdin,
+            stdout,
+            stderr,
+            life,
+        } = inmate;
         Self {
             stdin: Some(stdin),
             waiting: Vec::new(),
@@ -63,7 +68,14 @@ impl Peer {
     /// The next line that is JSON; `None` at the end. May be dropped while it waits: nothing is lost.
     pub async fn next(&mut self) -> io::Result<Option<Value>> {
         loop {
-            let Self { stdin, waiting, lines, stderr, tail, .. } = self;
+            let Self {
+                stdin,
+                waiting,
+                lines,
+                stderr,
+                tail,
+                ..
+            } = self;
             tokio::select! {
                 biased;
                 wrote = write_some(stdin, waiting) => if wrote.is_err() {
@@ -88,7 +100,14 @@ impl Peer {
             if self.last && self.waiting.is_empty() {
                 self.hang_up();
             }
-            let Self { stdin, waiting, lines, stderr, tail, .. } = self;
+            let Self {
+                stdin,
+                waiting,
+                lines,
+                stderr,
+                tail,
+                ..
+            } = self;
             tokio::select! {
                 biased;
                 wrote = write_some(stdin, waiting) => if wrote.is_err() {
@@ -104,7 +123,9 @@ impl Peer {
     /// takes; a program may close its output before it is done.
     pub async fn exited(&mut self) -> Result<ProcessEnd, ProcessError> {
         self.hang_up();
-        let Self { stderr, tail, life, .. } = self;
+        let Self {
+            stderr, tail, life, ..
+        } = self;
         let mut over = life.wait();
         let end = loop {
             tokio::select! {
@@ -133,7 +154,13 @@ impl Peer {
 
     /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.
     pub async fn write_on(&mut self) {
-        let Self { stdin, waiting, stderr, tail, .. } = self;
+        let Self {
+            stdin,
+            waiting,
+            stderr,
+            tail,
+            ..
+        } = self;
         tokio::select! {
             biased;
             wrote = write_some(stdin, waiting) => if wrote.is_err() {
@@ -168,7 +195,13 @@ impl Peer {
             }
         }
         self.hang_up();
-        let Self { lines, stderr, tail, life, .. } = self;
+        let Self {
+            lines,
+            stderr,
+            tail,
+            life,
+            ..
+        } = self;
         let mut over = life.wait();
         let mut said_all = false;
         let end = loop {
@@ -194,14 +227,28 @@ impl Peer {
     /// How it ended, for a person, after it said the last.
     pub async fn ended_in_words(&mut self, clock: &dyn Clock, grace: Duration) -> String {
         let end = self.end(clock, grace).await;
-        let end = end.map_or_else(|| "and did not exit".to_owned(), |end| format!("with {}", end.in_words()));
+        let end = end.map_or_else(
+            || "and did not exit".to_owned(),
+            |end| format!("with {}", end.in_words()),
+        );
         let said = self.complaint();
-        if said.is_empty() { end } else { format!("{end}; the last on its standard error: {said}") }
+        if said.is_empty() {
+            end
+        } else {
+            format!("{end}; the last on its standard error: {said}")
+        }
     }
 
     /// Writes a piece, or passes over a line; whether it may go on.
     async fn next_or_written(&mut self) -> io::Result<bool> {
-        let Self { stdin, waiting, lines, stderr, tail, .. } = self;
+        let Self {
+            stdin,
+            waiting,
+            lines,
+            stderr,
+            tail,
+            ..
+        } = self;
         tokio::select! {
             biased;
             wrote = write_some(stdin, waiting) => wrote.map(|()| true),
@@ -217,7 +264,10 @@ impl Peer {
 }
 
 /// Writes what the program takes. Never ends when there is nothing to write.
-async fn write_some(to: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>, waiting: &mut Vec<u8>) -> io::Result<()> {
+async fn write_some(
+    to: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    waiting: &mut Vec<u8>,
+) -> io::Result<()> {
     match to {
         Some(to) if !waiting.is_empty() => {
             let n = to.write(waiting).await?;
@@ -225,7 +275,11 @@ async fn write_some(to: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>, waiting
                 return Err(io::ErrorKind::WriteZero.into());
             }
             waiting.drain(..n);
-            if waiting.is_empty() { to.flush().await } else { Ok(()) }
+            if waiting.is_empty() {
+                to.flush().await
+            } else {
+                Ok(())
+            }
         }
         _ => std::future::pending().await,
     }

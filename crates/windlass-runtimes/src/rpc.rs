@@ -40,7 +40,11 @@ impl RpcError {
 
     /// An error of ours.
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: Value::Null }
+        Self {
+            code,
+            message: message.into(),
+            data: Value::Null,
+        }
     }
 
     /// What it says, and why where that stands beside it: many programs say no more than that something went wrong.
@@ -50,7 +54,11 @@ impl RpcError {
             Value::String(text) => text.trim().to_owned(),
             data => data.to_string(),
         };
-        if why.is_empty() { self.message.clone() } else { format!("{}: {why}", self.message) }
+        if why.is_empty() {
+            self.message.clone()
+        } else {
+            format!("{}: {why}", self.message)
+        }
     }
 }
 
@@ -97,12 +105,19 @@ pub(crate) struct Rpc {
 impl Rpc {
     /// Over the pipes of this program.
     pub(crate) fn new(inmate: Inmate) -> Self {
-        Self { peer: Peer::new(inmate), next_id: 0, says_version: true }
+        Self {
+            peer: Peer::new(inmate),
+            next_id: 0,
+            says_version: true,
+        }
     }
 
     /// The same for a program that leaves the version out of its messages.
     pub(crate) fn without_version(inmate: Inmate) -> Self {
-        Self { says_version: false, ..Self::new(inmate) }
+        Self {
+            says_version: false,
+            ..Self::new(inmate)
+        }
     }
 
     fn send(&mut self, mut message: Value) {
@@ -136,10 +151,18 @@ impl Rpc {
     pub(crate) fn answer(&mut self, id: &Value, result: &Result<Value, RpcError>) {
         self.send(match result {
             Ok(value) => json!({ "id": id, "result": value }),
-            Err(RpcError { code, message, data: Value::Null }) => {
+            Err(RpcError {
+                code,
+                message,
+                data: Value::Null,
+            }) => {
                 json!({ "id": id, "error": { "code": code, "message": message } })
             }
-            Err(RpcError { code, message, data }) => {
+            Err(RpcError {
+                code,
+                message,
+                data,
+            }) => {
                 json!({ "id": id, "error": { "code": code, "message": message, "data": data } })
             }
         });
@@ -169,7 +192,9 @@ impl Rpc {
 }
 
 fn understood(value: Value) -> Heard {
-    let Value::Object(mut fields) = value else { return Heard::Odd };
+    let Value::Object(mut fields) = value else {
+        return Heard::Odd;
+    };
     let id = fields.shift_remove("id");
     if let Some(Value::String(method)) = fields.shift_remove("method") {
         let params = fields.shift_remove("params").unwrap_or_default();
@@ -177,18 +202,33 @@ fn understood(value: Value) -> Heard {
             // An id that is null is as good as none: nobody waits for its answer.
             None | Some(Value::Null) => Heard::Told { method, params },
             Some(Value::String(id)) if id.len() > MAX_ID => Heard::Odd,
-            Some(id @ (Value::Number(_) | Value::String(_))) => Heard::Request { id, method, params },
+            Some(id @ (Value::Number(_) | Value::String(_))) => {
+                Heard::Request { id, method, params }
+            }
             Some(_) => Heard::Odd,
         };
     }
     let id = id.and_then(|id| id.as_u64());
     if let Some(error) = fields.shift_remove("error") {
         let code = error["code"].as_i64().unwrap_or_default();
-        let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
-        return Heard::Response { id, result: Err(RpcError { code, message, data: error["data"].clone() }) };
+        let message = error["message"]
+            .as_str()
+            .unwrap_or("no reason given")
+            .to_owned();
+        return Heard::Response {
+            id,
+            result: Err(RpcError {
+                code,
+                message,
+                data: error["data"].clone(),
+            }),
+        };
     }
     match fields.shift_remove("result") {
-        Some(result) => Heard::Response { id, result: Ok(result) },
+        Some(result) => Heard::Response {
+            id,
+            result: Ok(result),
+        },
         None => Heard::Odd,
     }
 }
@@ -202,8 +242,14 @@ mod tests {
         let text = match understood(line) {
             Heard::Request { id, method, params } => format!("{id} wants {method} {params}"),
             Heard::Told { method, params } => format!("told {method} {params}"),
-            Heard::Response { id, result: Ok(value) } => format!("{id:?} is {value}"),
-            Heard::Response { id, result: Err(err) } => {
+            Heard::Response {
+                id,
+                result: Ok(value),
+            } => format!("{id:?} is {value}"),
+            Heard::Response {
+                id,
+                result: Err(err),
+            } => {
                 format!("{id:?} failed: {} {} {}", err.code, err.message, err.data)
             }
             Heard::Odd => "odd".to_owned(),
@@ -214,14 +260,29 @@ mod tests {
 
     #[test]
     fn messages_are_told_apart() {
-        check(json!({"id": 1, "method": "may I", "params": {"x": 1}}), r#"1 wants may I {"x":1}"#);
-        check(json!({"id": "a", "method": "may I"}), r#""a" wants may I null"#);
-        check(json!({"id": null, "method": "news", "params": 1}), "told news 1");
+        check(
+            json!({"id": 1, "method": "may I", "params": {"x": 1}}),
+            r#"1 wants may I {"x":1}"#,
+        );
+        check(
+            json!({"id": "a", "method": "may I"}),
+            r#""a" wants may I null"#,
+        );
+        check(
+            json!({"id": null, "method": "news", "params": 1}),
+            "told news 1",
+        );
         check(json!({"method": "news"}), "told news null");
         check(json!({"id": 1, "result": {}}), "Some(1) is {}");
         check(json!({"id": "x", "result": {}}), "None is {}");
-        check(json!({"id": 1, "error": {"code": -7, "message": "no", "data": 1}}), "Some(1) failed: -7 no 1");
-        check(json!({"id": 1, "error": 3}), "Some(1) failed: 0 no reason given null");
+        check(
+            json!({"id": 1, "error": {"code": -7, "message": "no", "data": 1}}),
+            "Some(1) failed: -7 no 1",
+        );
+        check(
+            json!({"id": 1, "error": 3}),
+            "Some(1) failed: 0 no reason given null",
+        );
         check(json!({"id": 1}), "odd");
         check(json!({"id": [1], "method": "m"}), "odd");
         check(json!({"id": "x".repeat(MAX_ID + 1), "method": "m"}), "odd");
@@ -231,11 +292,22 @@ mod tests {
     #[test]
     fn an_error_says_why_where_that_stands_beside_it() {
         let check = |data: Value, says: &str| {
-            assert_eq!(RpcError { code: -1, message: "Internal error".into(), data }.in_words(), says);
+            assert_eq!(
+                RpcError {
+                    code: -1,
+                    message: "Internal error".into(),
+                    data
+                }
+                .in_words(),
+                says
+            );
         };
         check(Value::Null, "Internal error");
         check(json!("no provider\n"), "Internal error: no provider");
-        check(json!({"details": "no provider"}), r#"Internal error: {"details":"no provider"}"#);
+        check(
+            json!({"details": "no provider"}),
+            r#"Internal error: {"details":"no provider"}"#,
+        );
         check(json!(" "), "Internal error");
     }
 }

@@ -44,6 +44,10 @@ impl Said {
     pub(crate) fn too_much(&self) -> Option<String> {
         let over = self.messages > MAX_MESSAGES || self.bytes > MAX_BYTES;
         let mib = MAX_BYTES >> 20;
-        over.then(|| format!("it said more than {MAX_MESSAGES} messages or {mib} MiB in one turn, and was ended"))
+        over.then(|| {
+            format!(
+                "it said more than {MAX_MESSAGES} messages or {mib} MiB in one turn, and was ended"
+            )
+        })
     }
 }

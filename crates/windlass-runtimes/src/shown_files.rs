@@ -18,15 +18,31 @@ const MAX_FILE: u64 = 2 << 20;
 const MAX_MESSAGE: usize = 160_000;
 
 /// A list of the workspace's files, and the ones a text names.
-pub(crate) async fn overview(files: &Arc<dyn Files>, prompt: &str, cancel: &CancellationToken) -> String {
+pub(crate) async fn overview(
+    files: &Arc<dyn Files>,
+    prompt: &str,
+    cancel: &CancellationToken,
+) -> String {
     let (files, prompt, cancel) = (Arc::clone(files), prompt.to_owned(), cancel.clone());
     blocking(move || {
-        let query = FindQuery { under: String::new(), glob: "**/*".to_owned(), max: MAX_LISTED };
+        let query = FindQuery {
+            under: String::new(),
+            glob: "**/*".to_owned(),
+            max: MAX_LISTED,
+        };
         let found = files.find(&query, &cancel).unwrap_or_default();
-        let paths: Vec<&str> = found.paths.iter().map(String::as_str).filter(|path| !is_credential(path)).collect();
+        let paths: Vec<&str> = found
+            .paths
+            .iter()
+            .map(String::as_str)
+            .filter(|path| !is_credential(path))
+            .collect();
         let more = if found.more { "\n(there are more)" } else { "" };
-        let named: Vec<String> =
-            paths.iter().filter(|path| names(&prompt, path)).map(|path| (*path).to_owned()).collect();
+        let named: Vec<String> = paths
+            .iter()
+            .filter(|path| names(&prompt, path))
+            .map(|path| (*path).to_owned())
+            .collect();
         let mut out = format!("Files of the workspace:\n{}{more}\n", paths.join("\n"));
         out.push_str(&show_all(files.as_ref(), &named));
         out
@@ -41,13 +57,19 @@ pub(crate) async fn asked_for(files: &Arc<dyn Files>, wanted: &[String]) -> Stri
 }
 
 async fn blocking(look: impl FnOnce() -> String + Send + 'static) -> String {
-    tokio::task::spawn_blocking(look).await.unwrap_or_else(|err| format!("the files could not be looked at: {err}"))
+    tokio::task::spawn_blocking(look)
+        .await
+        .unwrap_or_else(|err| format!("the files could not be looked at: {err}"))
 }
 
 fn show_all(files: &dyn Files, wanted: &[String]) -> String {
     let mut out = String::new();
     for (index, one) in wanted.iter().enumerate() {
-        let shown = if index < MAX_SHOWN { show(files, one) } else { String::new() };
+        let shown = if index < MAX_SHOWN {
+            show(files, one)
+        } else {
+            String::new()
+        };
         if shown.is_empty() || out.len() + shown.len() > MAX_MESSAGE {
             out.push_str(&format!(
                 "\n(not shown, because it is too much at once: {}; ask for them next)\n",
@@ -69,13 +91,21 @@ fn show(files: &dyn Files, wanted: &str) -> String {
         Ok(bytes) => bytes,
         Err(err) => return format!("\n{path}: {}\n", err.message),
     };
-    let Ok(text) = String::from_utf8(bytes) else { return format!("\n{path} is not text.\n") };
+    let Ok(text) = String::from_utf8(bytes) else {
+        return format!("\n{path} is not text.\n");
+    };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let from = first.saturating_sub(1).min(lines.len());
-    let until = last.min(from.saturating_add(MAX_LINES)).clamp(from, lines.len());
+    let until = last
+        .min(from.saturating_add(MAX_LINES))
+        .clamp(from, lines.len());
     let body: String = lines[from..until].concat();
     let body = &body[..body.floor_char_boundary(MAX_MESSAGE / 2)];
-    let open = if body.ends_with('\n') || body.is_empty() { "" } else { "\n" };
+    let open = if body.ends_with('\n') || body.is_empty() {
+        ""
+    } else {
+        "\n"
+    };
     format!(
         "\n===== {path}, lines {} to {until} of {} =====\n{body}{open}===== end of {path} =====\n",
         from + 1,
@@ -86,8 +116,12 @@ fn show(files: &dyn Files, wanted: &str) -> String {
 /// `src/a.rs:10-80` is part of a file.
 fn range(wanted: &str) -> (&str, usize, usize) {
     let whole = (wanted.trim(), 1, usize::MAX);
-    let Some((path, lines)) = wanted.trim().rsplit_once(':') else { return whole };
-    let Some((first, last)) = lines.split_once('-') else { return whole };
+    let Some((path, lines)) = wanted.trim().rsplit_once(':') else {
+        return whole;
+    };
+    let Some((first, last)) = lines.split_once('-') else {
+        return whole;
+    };
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) => (path, first, last),
         _ => whole,

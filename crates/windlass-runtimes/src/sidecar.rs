@@ -38,7 +38,12 @@ impl Sidecar {
             return Ok(kept);
         }
         let launch = launch::launch(self.sdk, &self.options, visit)?;
-        visit.place.start(launch).await.map(Running::new).map_err(|err| err.to_string())
+        visit
+            .place
+            .start(launch)
+            .await
+            .map(Running::new)
+            .map_err(|err| err.to_string())
     }
 }
 
@@ -80,14 +85,34 @@ impl Adapter for Sidecar {
         true
     }
 
-    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(
+        &'a self,
+        visit: &'a Visit<'a>,
+        say: &'a str,
+    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
-            let broken = |why: String| Answer { text: String::new(), output: None, end: End::Broken(why) };
+            let broken = |why: String| Answer {
+                text: String::new(),
+                output: None,
+                end: End::Broken(why),
+            };
             let running = match self.running(visit).await {
                 Ok(running) => running,
-                Err(why) => return Ok(broken(format!("`{}` could not be started: {why}", self.options.program))),
+                Err(why) => {
+                    return Ok(broken(format!(
+                        "`{}` could not be started: {why}",
+                        self.options.program
+                    )));
+                }
             };
-            match launch::start(self.sdk, self.wire, &self.options, visit, say, running.turns == 0) {
+            match launch::start(
+                self.sdk,
+                self.wire,
+                &self.options,
+                visit,
+                say,
+                running.turns == 0,
+            ) {
                 Ok(start) => Turn::new(visit, running, &self.options).follow(start).await,
                 Err(why) => Ok(broken(why)),
             }

@@ -14,7 +14,9 @@ use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
 use windlass_core::terms::Isolation;
-use windlass_engine::testing::{Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says};
+use windlass_engine::testing::{
+    Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
+};
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
@@ -31,14 +33,29 @@ struct Ran {
 }
 
 fn native(provider: &ScriptedProvider, output_schema: Option<Value>) -> Arc<dyn Runtime> {
-    let sampling = Sampling { output_schema, ..Sampling::default() };
-    let options = NativeOptions { model: "m".into(), sampling, ..NativeOptions::default() };
-    Arc::new(NativeRuntime::new(Arc::new(provider.clone()), Arc::new(ManualClock::default()), options))
+    let sampling = Sampling {
+        output_schema,
+        ..Sampling::default()
+    };
+    let options = NativeOptions {
+        model: "m".into(),
+        sampling,
+        ..NativeOptions::default()
+    };
+    Arc::new(NativeRuntime::new(
+        Arc::new(provider.clone()),
+        Arc::new(ManualClock::default()),
+        options,
+    ))
 }
 
 /// The one place that knows how a session is put together.
 async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches: bool) -> Ran {
-    let text = |answer: &Value| answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+    let text = |answer: &Value| {
+        answer
+            .as_str()
+            .map_or_else(|| answer.to_string(), str::to_owned)
+    };
     let answers = answers.iter().map(|answer| match answer.get("call") {
         Some(name) => call("c1", name.as_str().unwrap(), &answer["args"]),
         None => says(&text(answer)),
@@ -51,8 +68,12 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
         std::fs::write(path, text).unwrap();
     }
     let runtime: Arc<dyn Runtime> = match patches {
-        true => Arc::new(PatchProposal { inner: native(&provider, Some(schema())) }),
-        false => Arc::new(Completion { inner: native(&provider, None) }),
+        true => Arc::new(PatchProposal {
+            inner: native(&provider, Some(schema())),
+        }),
+        false => Arc::new(Completion {
+            inner: native(&provider, None),
+        }),
     };
     let rule = |pattern: Option<&str>, verdict| Rule {
         tool: "bash".into(),
@@ -60,7 +81,10 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
         verdict,
         level: Level::User,
     };
-    let rules = vec![rule(Some("sh *"), Verdict::Allow), rule(Some("touch *"), Verdict::Deny)];
+    let rules = vec![
+        rule(Some("sh *"), Verdict::Allow),
+        rule(Some("touch *"), Verdict::Deny),
+    ];
     let root = Arc::new(Root::open(dir.path()).unwrap());
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
     let artifacts = MemoryArtifacts::default();
@@ -71,14 +95,29 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
         .artifacts(Arc::new(move |_| Arc::new(artifacts.clone())))
         .clock(Arc::new(ManualClock::default()))
         .tools(windlass_tools::all())
-        .gate(PermissionGate { mode: Mode::Edit, rules, ..PermissionGate::default() })
+        .gate(PermissionGate {
+            mode: Mode::Edit,
+            rules,
+            ..PermissionGate::default()
+        })
         .describe("/workspace", "test")
         .build()
         .unwrap();
-    let mode = if patches { RunMode::Patch } else { RunMode::Analysis };
+    let mode = if patches {
+        RunMode::Patch
+    } else {
+        RunMode::Analysis
+    };
     let session = engine.open(Open::New, mode).await.unwrap();
-    let contract = Contract { allow_no_changes: !patches, ..Contract::default() };
-    let options = RunOptions { contract, isolation: Isolation::InPlace, ..RunOptions::default() };
+    let contract = Contract {
+        allow_no_changes: !patches,
+        ..Contract::default()
+    };
+    let options = RunOptions {
+        contract,
+        isolation: Isolation::InPlace,
+        ..RunOptions::default()
+    };
     let mut handle = session.run(Message::user(prompt), options).unwrap();
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
@@ -86,7 +125,11 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
     }
     let mut files = Files::new();
     read(dir.path(), "", &mut files);
-    Ran { events, files, asked: provider.requests() }
+    Ran {
+        events,
+        files,
+        asked: provider.requests(),
+    }
 }
 
 fn read(dir: &Path, under: &str, into: &mut Files) {
@@ -150,19 +193,36 @@ fn update(patch: &str) -> Value {
     file("menu.txt", "update", patch)
 }
 
-const DIFF: &str = "--- a/menu.txt\n+++ b/menu.txt\n@@ -1,3 +1,3 @@\n soup\n-bread\n+rolls\n fish\n";
+const DIFF: &str =
+    "--- a/menu.txt\n+++ b/menu.txt\n@@ -1,3 +1,3 @@\n soup\n-bread\n+rolls\n fish\n";
 const BLOCK: &str = "<<<<<<< SEARCH\nbread\n=======\nrolls\n>>>>>>> REPLACE\n";
-const BEGIN: &str = "*** Begin Patch\n*** Update File: menu.txt\n@@\n-bread\n+rolls\n*** End Patch\n";
+const BEGIN: &str =
+    "*** Begin Patch\n*** Update File: menu.txt\n@@\n-bread\n+rolls\n*** End Patch\n";
 
 #[tokio::test]
 async fn each_form_of_a_patch_is_applied_through_our_own_tool() {
     for patch in [DIFF, BLOCK, BEGIN] {
-        let ran = run(&[MENU], "bread is out", vec![proposal(json!([update(patch)]), json!([]))], true).await;
+        let ran = run(
+            &[MENU],
+            "bread is out",
+            vec![proposal(json!([update(patch)]), json!([]))],
+            true,
+        )
+        .await;
         assert_eq!(ran.files["menu.txt"], "soup\nrolls\nfish\n", "{patch}");
         assert_eq!(ran.outcome(), &Outcome::Completed, "{patch}");
-        let kinds = ["patch_proposed", "patch_checked", "call_started", "file_changed", "patch_applied"];
+        let kinds = [
+            "patch_proposed",
+            "patch_checked",
+            "call_started",
+            "file_changed",
+            "patch_applied",
+        ];
         assert_eq!(kinds.map(|kind| ran.count(kind)), [1; 5], "{patch}");
-        assert!(ran.asked[0].tools.is_empty(), "the model is offered no tools");
+        assert!(
+            ran.asked[0].tools.is_empty(),
+            "the model is offered no tools"
+        );
     }
 }
 
@@ -170,42 +230,90 @@ async fn each_form_of_a_patch_is_applied_through_our_own_tool() {
 async fn files_in_several_forms_are_one_patch_all_or_nothing() {
     let files = [MENU, ("a/old.txt", "1\n"), ("gone.txt", "2\n")];
     let moved = json!({ "path": "a/old.txt", "operation": "move", "to": "b/new.txt", "patch": "<<<<<<< SEARCH\n1\n=======\n9\n>>>>>>> REPLACE" });
-    let new = file("list.txt", "create", "*** Begin Patch\n*** Add File: list.txt\n+x\n*** End Patch");
+    let new = file(
+        "list.txt",
+        "create",
+        "*** Begin Patch\n*** Add File: list.txt\n+x\n*** End Patch",
+    );
     let parts = json!([update(DIFF), moved, new, file("gone.txt", "delete", "")]);
     let ran = run(&files, "go", vec![proposal(parts.clone(), json!([]))], true).await;
-    let expect = [("b/new.txt", "9\n"), ("list.txt", "x\n"), ("menu.txt", "soup\nrolls\nfish\n")];
-    assert_eq!(ran.files, expect.map(|(path, text)| (path.to_owned(), text.to_owned())).into());
+    let expect = [
+        ("b/new.txt", "9\n"),
+        ("list.txt", "x\n"),
+        ("menu.txt", "soup\nrolls\nfish\n"),
+    ];
+    assert_eq!(
+        ran.files,
+        expect
+            .map(|(path, text)| (path.to_owned(), text.to_owned()))
+            .into()
+    );
     assert_eq!(ran.count("call_started"), 1, "one call for all of them");
 
     let mut broken = parts;
     broken[3]["path"] = json!("never.txt");
     let again = proposal(broken, json!([]));
-    let ran = run(&files, "go", vec![again.clone(), again.clone(), again.clone(), again], true).await;
+    let ran = run(
+        &files,
+        "go",
+        vec![again.clone(), again.clone(), again.clone(), again],
+        true,
+    )
+    .await;
     assert_eq!(ran.files.len(), 3, "nothing was written: {:?}", ran.files);
-    assert_eq!((ran.files["menu.txt"].as_str(), ran.count("call_started")), ("soup\nbread\nfish\n", 0));
+    assert_eq!(
+        (ran.files["menu.txt"].as_str(), ran.count("call_started")),
+        ("soup\nbread\nfish\n", 0)
+    );
 }
 
 /// Nothing is written, and the problem is said in the log and to the model.
 #[track_caller]
 fn check_refused(ran: &Ran, before: &[(&str, &str)], part: &str) {
-    let before: Files = before.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    let before: Files = before
+        .iter()
+        .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
+        .collect();
     assert_eq!(ran.files, before, "nothing was written");
     let problems = ran.problems();
-    assert!(!problems.is_empty() && problems.iter().all(|problem| problem.contains(part)), "{part}: {problems:?}");
-    assert!(ran.told(1).contains(part) && ran.told(1).contains("nothing was written"), "{}", ran.told(1));
-    assert_eq!((ran.count("call_started"), ran.count("patch_applied")), (0, 0));
-    let Outcome::Failed { reason, detail, .. } = ran.outcome() else { panic!("{:?}", ran.outcome()) };
+    assert!(
+        !problems.is_empty() && problems.iter().all(|problem| problem.contains(part)),
+        "{part}: {problems:?}"
+    );
+    assert!(
+        ran.told(1).contains(part) && ran.told(1).contains("nothing was written"),
+        "{}",
+        ran.told(1)
+    );
+    assert_eq!(
+        (ran.count("call_started"), ran.count("patch_applied")),
+        (0, 0)
+    );
+    let Outcome::Failed { reason, detail, .. } = ran.outcome() else {
+        panic!("{:?}", ran.outcome())
+    };
     assert_eq!(*reason, FailReason::NoChanges);
-    assert!(detail.contains("after 4 proposals"), "the rounds are bounded: {detail}");
+    assert!(
+        detail.contains("after 4 proposals"),
+        "the rounds are bounded: {detail}"
+    );
     assert_eq!(ran.asked.len(), 4);
 }
 
 #[tokio::test]
 async fn what_a_patch_may_not_do_is_refused_after_unquoting() {
-    let new =
-        |extra: &str, name: &str| format!("diff --git {name}\n{extra}--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+1\n");
+    let new = |extra: &str, name: &str| {
+        format!("diff --git {name}\n{extra}--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+1\n")
+    };
     let cases = [
-        (file("\"\\056env\"", "create", "<<<<<<< SEARCH\n=======\nKEY=1\n>>>>>>> REPLACE"), "credentials"),
+        (
+            file(
+                "\"\\056env\"",
+                "create",
+                "<<<<<<< SEARCH\n=======\nKEY=1\n>>>>>>> REPLACE",
+            ),
+            "credentials",
+        ),
         (
             file(
                 ".env",
@@ -214,12 +322,36 @@ async fn what_a_patch_may_not_do_is_refused_after_unquoting() {
             ),
             "credentials",
         ),
-        (file("menu.txt", "create", "--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+KEY=1\n"), "credentials"),
-        (file("x", "create", &new("new file mode 120000\n", "a/x b/x")), "120000"),
-        (file("x", "create", &new("new file mode 160000\n", "a/x b/x")), "160000"),
-        (file("x", "create", &new("new file mode 100755\n", "a/x b/x")), "executable"),
-        (update("diff --git a/menu.txt b/menu.txt\nold mode 100644\nnew mode 100755\n"), "mode"),
-        (update("diff --git a/menu.txt b/menu.txt\nBinary files a/menu.txt and b/menu.txt differ\n"), "binary"),
+        (
+            file(
+                "menu.txt",
+                "create",
+                "--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+KEY=1\n",
+            ),
+            "credentials",
+        ),
+        (
+            file("x", "create", &new("new file mode 120000\n", "a/x b/x")),
+            "120000",
+        ),
+        (
+            file("x", "create", &new("new file mode 160000\n", "a/x b/x")),
+            "160000",
+        ),
+        (
+            file("x", "create", &new("new file mode 100755\n", "a/x b/x")),
+            "executable",
+        ),
+        (
+            update("diff --git a/menu.txt b/menu.txt\nold mode 100644\nnew mode 100755\n"),
+            "mode",
+        ),
+        (
+            update(
+                "diff --git a/menu.txt b/menu.txt\nBinary files a/menu.txt and b/menu.txt differ\n",
+            ),
+            "binary",
+        ),
         (file("other.txt", "update", DIFF), "is about menu.txt"),
         (file("menu.txt", "create", BLOCK), "declared as Create"),
         (file("menu.txt", "delete", DIFF), "declared as Delete"),
@@ -239,89 +371,194 @@ async fn what_a_patch_may_not_do_is_refused_after_unquoting() {
 #[tokio::test]
 async fn a_stale_hunk_writes_nothing_and_what_is_there_goes_back() {
     let stale = DIFF.replace("-bread", "-brioche");
-    let answers = vec![proposal(json!([update(&stale)]), json!([])), proposal(json!([update(DIFF)]), json!([]))];
+    let answers = vec![
+        proposal(json!([update(&stale)]), json!([])),
+        proposal(json!([update(DIFF)]), json!([])),
+    ];
     let ran = run(&[MENU], "go", answers, true).await;
     let told = ran.told(1);
-    assert!(told.contains("does not fit") && told.contains("2| bread"), "{told}");
+    assert!(
+        told.contains("does not fit") && told.contains("2| bread"),
+        "{told}"
+    );
     assert_eq!(ran.files["menu.txt"], "soup\nrolls\nfish\n");
-    assert_eq!((ran.count("patch_checked"), ran.count("patch_applied")), (2, 1));
+    assert_eq!(
+        (ran.count("patch_checked"), ran.count("patch_applied")),
+        (2, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_hunk_that_fits_twice_is_never_guessed() {
-    let answers =
-        vec![proposal(json!([file("t", "update", "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE")]), json!([])); 4];
+    let answers = vec![
+        proposal(
+            json!([file(
+                "t",
+                "update",
+                "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE"
+            )]),
+            json!([])
+        );
+        4
+    ];
     let ran = run(&[("t", "x\nx\n")], "go", answers, true).await;
     check_refused(&ran, &[("t", "x\nx\n")], "2 times");
 }
 
 #[tokio::test]
 async fn a_failing_permitted_test_gives_a_round_and_a_denied_one_is_not_run() {
-    let test = ("check.sh", "grep -q meat menu.txt || { echo no meat on the menu; exit 1; }\n");
+    let test = (
+        "check.sh",
+        "grep -q meat menu.txt || { echo no meat on the menu; exit 1; }\n",
+    );
     let more = "<<<<<<< SEARCH\nfish\n=======\nmeat\n>>>>>>> REPLACE";
     let answers = vec![
-        proposal(json!([update(BLOCK)]), json!(["touch never.txt", "sh check.sh"])),
+        proposal(
+            json!([update(BLOCK)]),
+            json!(["touch never.txt", "sh check.sh"]),
+        ),
         proposal(json!([update(more)]), json!(["sh check.sh"])),
     ];
     let ran = run(&[MENU, test], "go", answers, true).await;
-    assert!(ran.told(1).contains("no meat on the menu"), "{}", ran.told(1));
+    assert!(
+        ran.told(1).contains("no meat on the menu"),
+        "{}",
+        ran.told(1)
+    );
     assert_eq!(ran.files["menu.txt"], "soup\nrolls\nmeat\n");
     assert!(!ran.files.contains_key("never.txt"));
     let skipped = ran.warned("proposed_test_not_run");
-    assert!(skipped.len() == 1 && skipped[0].contains("touch never.txt"), "{skipped:?}");
-    assert_eq!((ran.count("command_started"), ran.outcome()), (2, &Outcome::Completed));
+    assert!(
+        skipped.len() == 1 && skipped[0].contains("touch never.txt"),
+        "{skipped:?}"
+    );
+    assert_eq!(
+        (ran.count("command_started"), ran.outcome()),
+        (2, &Outcome::Completed)
+    );
 }
 
 #[tokio::test]
 async fn tests_that_never_pass_end_the_rounds_and_are_said() {
     let nothing = || proposal(json!([]), json!(["sh -c false"]));
-    let answers = vec![proposal(json!([update(BLOCK)]), json!(["sh -c false"])), nothing(), nothing(), nothing()];
+    let answers = vec![
+        proposal(json!([update(BLOCK)]), json!(["sh -c false"])),
+        nothing(),
+        nothing(),
+        nothing(),
+    ];
     let ran = run(&[MENU], "go", answers, true).await;
-    assert_eq!((ran.asked.len(), ran.warned("proposed_tests_failed").len()), (4, 1));
+    assert_eq!(
+        (ran.asked.len(), ran.warned("proposed_tests_failed").len()),
+        (4, 1)
+    );
     assert_eq!(ran.files["menu.txt"], "soup\nrolls\nfish\n");
 }
 
 #[tokio::test]
 async fn the_model_is_shown_what_the_task_names_and_what_it_asks_for() {
-    let files = [MENU, ("deep/plan.md", "one\ntwo\nthree\n"), (".env", "KEY=hunter2\n")];
+    let files = [
+        MENU,
+        ("deep/plan.md", "one\ntwo\nthree\n"),
+        (".env", "KEY=hunter2\n"),
+    ];
     let read = json!({ "summary": "", "files": [], "tests": [], "risks": [], "read": ["deep/plan.md:2-2", ".env", "nowhere"] });
-    let ran =
-        run(&files, "put rolls on `menu.txt`", vec![read, proposal(json!([update(BLOCK)]), json!([]))], true).await;
+    let ran = run(
+        &files,
+        "put rolls on `menu.txt`",
+        vec![read, proposal(json!([update(BLOCK)]), json!([]))],
+        true,
+    )
+    .await;
     let first = ran.told(0);
-    assert!(first.contains("deep/plan.md\nmenu.txt") && first.contains("soup\nbread\nfish"), "{first}");
-    assert!(first.contains("\"operation\"") && !first.contains("two"), "{first}");
+    assert!(
+        first.contains("deep/plan.md\nmenu.txt") && first.contains("soup\nbread\nfish"),
+        "{first}"
+    );
+    assert!(
+        first.contains("\"operation\"") && !first.contains("two"),
+        "{first}"
+    );
     let second = ran.told(1);
-    assert!(second.contains("lines 2 to 2 of 3 =====\ntwo\n") && second.contains(".env names credentials"), "{second}");
-    assert!(!ran.asked.iter().flat_map(|asked| &asked.messages).any(|message| message.text().contains("hunter2")));
+    assert!(
+        second.contains("lines 2 to 2 of 3 =====\ntwo\n")
+            && second.contains(".env names credentials"),
+        "{second}"
+    );
+    assert!(
+        !ran.asked
+            .iter()
+            .flat_map(|asked| &asked.messages)
+            .any(|message| message.text().contains("hunter2"))
+    );
     assert_eq!(ran.files["menu.txt"], "soup\nrolls\nfish\n");
 }
 
 #[tokio::test]
 async fn asking_for_files_for_ever_ends() {
-    let read = json!({ "summary": "", "files": [], "tests": [], "risks": [], "read": ["menu.txt"] });
+    let read =
+        json!({ "summary": "", "files": [], "tests": [], "risks": [], "read": ["menu.txt"] });
     let ran = run(&[MENU], "go", vec![read; 40], true).await;
-    assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::NoChanges, .. }), "{:?}", ran.outcome());
+    assert!(
+        matches!(
+            ran.outcome(),
+            Outcome::Failed {
+                reason: FailReason::NoChanges,
+                ..
+            }
+        ),
+        "{:?}",
+        ran.outcome()
+    );
     assert_eq!(ran.asked.len(), 10);
 }
 
 #[tokio::test]
 async fn a_completion_answers_and_leaves_the_tree_as_it_was() {
-    let answers =
-        vec![json!({ "call": "write_file", "args": { "path": "x", "content": "y" } }), json!("There is bread.")];
+    let answers = vec![
+        json!({ "call": "write_file", "args": { "path": "x", "content": "y" } }),
+        json!("There is bread."),
+    ];
     let ran = run(&[MENU], "what is on menu.txt?", answers, false).await;
     assert_eq!(ran.outcome(), &Outcome::Completed);
     assert_eq!(ran.files, [(MENU.0.to_owned(), MENU.1.to_owned())].into());
-    assert_eq!((ran.count("call_started"), ran.count("call_finished")), (0, 1), "a call that was made is refused");
+    assert_eq!(
+        (ran.count("call_started"), ran.count("call_finished")),
+        (0, 1),
+        "a call that was made is refused"
+    );
     assert!(ran.told(0).contains("soup\nbread\nfish"), "{}", ran.told(0));
 }
 
 #[test]
 fn each_says_what_it_can_do() {
     let provider = ScriptedProvider::new(Vec::new());
-    let (patch, completion) =
-        (PatchProposal { inner: native(&provider, Some(schema())) }, Completion { inner: native(&provider, None) });
-    assert_eq!(patch.capabilities().require("patch", Work::PatchCoder), Ok(()));
-    assert!(patch.capabilities().has(Capability::ApplyPatch) && !patch.capabilities().has(Capability::Shell));
-    assert_eq!(completion.capabilities().require("completion", Work::Analysis), Ok(()));
-    assert!(completion.capabilities().require("completion", Work::FullCoder).is_err());
+    let (patch, completion) = (
+        PatchProposal {
+            inner: native(&provider, Some(schema())),
+        },
+        Completion {
+            inner: native(&provider, None),
+        },
+    );
+    assert_eq!(
+        patch.capabilities().require("patch", Work::PatchCoder),
+        Ok(())
+    );
+    assert!(
+        patch.capabilities().has(Capability::ApplyPatch)
+            && !patch.capabilities().has(Capability::Shell)
+    );
+    assert_eq!(
+        completion
+            .capabilities()
+            .require("completion", Work::Analysis),
+        Ok(())
+    );
+    assert!(
+        completion
+            .capabilities()
+            .require("completion", Work::FullCoder)
+            .is_err()
+    );
 }

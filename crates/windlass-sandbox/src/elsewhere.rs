@@ -15,31 +15,74 @@ pub fn seatbelt_profile(spec: &Spec) -> String {
         "(allow sysctl-read mach-lookup ipc-posix-shm)".to_owned(),
         "(allow file-read-metadata)".to_owned(),
     ];
-    for place in ["/usr", "/bin", "/sbin", "/System", "/Library", "/opt", "/etc", "/private/etc", "/dev"] {
-        lines.push(format!("(allow file-read* (subpath {}))", quoted(Path::new(place))));
+    for place in [
+        "/usr",
+        "/bin",
+        "/sbin",
+        "/System",
+        "/Library",
+        "/opt",
+        "/etc",
+        "/private/etc",
+        "/dev",
+    ] {
+        lines.push(format!(
+            "(allow file-read* (subpath {}))",
+            quoted(Path::new(place))
+        ));
     }
-    let shown = spec.read.iter().chain(&spec.write).chain(&spec.caches).chain([&spec.root]);
+    let shown = spec
+        .read
+        .iter()
+        .chain(&spec.write)
+        .chain(&spec.caches)
+        .chain([&spec.root]);
     lines.extend(shown.map(|place| format!("(allow file-read* (subpath {}))", quoted(place))));
     let root = (spec.access == Access::Write).then_some(&spec.root);
-    let written = spec.write.iter().chain(&spec.caches).chain(root).chain(&spec.scratch);
+    let written = spec
+        .write
+        .iter()
+        .chain(&spec.caches)
+        .chain(root)
+        .chain(&spec.scratch);
     lines.extend(written.map(|place| format!("(allow file-write* (subpath {}))", quoted(place))));
     if let Some(home) = &spec.agent {
-        lines.push(format!("(allow file-read* file-write* (subpath {}))", quoted(&home.from)));
-        lines.extend(home.files.iter().map(|(from, _)| format!("(allow file-read* (literal {}))", quoted(from))));
+        lines.push(format!(
+            "(allow file-read* file-write* (subpath {}))",
+            quoted(&home.from)
+        ));
+        lines.extend(
+            home.files
+                .iter()
+                .map(|(from, _)| format!("(allow file-read* (literal {}))", quoted(from))),
+        );
     }
     lines.push("(allow file-write* (literal \"/dev/null\") (literal \"/dev/tty\"))".to_owned());
     // Later rules count over earlier ones.
-    for name in spec.protect.iter().filter(|name| name.how != Protection::Pinned) {
-        lines.push(format!("(deny file-write* (subpath {}))", quoted(&name.base.join(&name.name))));
+    for name in spec
+        .protect
+        .iter()
+        .filter(|name| name.how != Protection::Pinned)
+    {
+        lines.push(format!(
+            "(deny file-write* (subpath {}))",
+            quoted(&name.base.join(&name.name))
+        ));
     }
     for path in &spec.hide {
-        lines.push(format!("(deny file-read* file-write* (subpath {}))", quoted(path)));
+        lines.push(format!(
+            "(deny file-read* file-write* (subpath {}))",
+            quoted(path)
+        ));
     }
     match spec.net {
         Net::Off => lines.push("(deny network*)".to_owned()),
         Net::Loopback | Net::Proxy => {
             lines.push("(deny network*)".to_owned());
-            lines.push("(allow network* (local ip \"localhost:*\") (remote ip \"localhost:*\"))".to_owned());
+            lines.push(
+                "(allow network* (local ip \"localhost:*\") (remote ip \"localhost:*\"))"
+                    .to_owned(),
+            );
         }
         Net::Open => lines.push("(allow network*)".to_owned()),
     }
@@ -47,7 +90,10 @@ pub fn seatbelt_profile(spec: &Spec) -> String {
 }
 
 fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
+    let text = path
+        .to_string_lossy()
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"");
     format!("\"{text}\"")
 }
 
@@ -98,9 +144,16 @@ mod tests {
             net,
             read: vec!["/tools".into()],
             caches: vec!["/c".into()],
-            agent: Some(AgentHome { from: "/h".into(), files: vec![("/auth".into(), "auth".into())] }),
+            agent: Some(AgentHome {
+                from: "/h".into(),
+                files: vec![("/auth".into(), "auth".into())],
+            }),
             hide: vec![root.join(".env")],
-            protect: vec![Protected { base: root.clone(), name: ".git/hooks".into(), how: Protection::Frozen }],
+            protect: vec![Protected {
+                base: root.clone(),
+                name: ".git/hooks".into(),
+                how: Protection::Frozen,
+            }],
             ..Spec::around(root)
         }
     }
@@ -108,7 +161,10 @@ mod tests {
     #[test]
     fn a_profile_forbids_all_and_allows_what_is_shown() {
         let profile = seatbelt_profile(&spec(Access::Write, Net::Off));
-        assert!(profile.starts_with("(version 1)\n(deny default)\n"), "{profile}");
+        assert!(
+            profile.starts_with("(version 1)\n(deny default)\n"),
+            "{profile}"
+        );
         for line in [
             "(allow file-read* (subpath \"/tools\"))",
             "(allow file-write* (subpath \"/w s/\\\"x\"))",
@@ -121,7 +177,10 @@ mod tests {
             assert!(profile.lines().any(|one| one == line), "{line}\n{profile}");
         }
         let looking = seatbelt_profile(&spec(Access::ReadOnly, Net::Open));
-        assert!(!looking.contains("(allow file-write* (subpath \"/w s"), "{looking}");
+        assert!(
+            !looking.contains("(allow file-write* (subpath \"/w s"),
+            "{looking}"
+        );
         assert!(looking.contains("(allow network*)"), "{looking}");
     }
 
@@ -129,7 +188,10 @@ mod tests {
     fn words_for_the_subsystem_stay_words() {
         let command = ["sh".to_owned(), "-c".to_owned(), "a; b && c".to_owned()];
         let words = wsl_command(Some("Debian"), "/home/u/p", &command);
-        assert_eq!(words[..6].join(" "), "wsl.exe --distribution Debian --cd /home/u/p --exec");
+        assert_eq!(
+            words[..6].join(" "),
+            "wsl.exe --distribution Debian --cd /home/u/p --exec"
+        );
         assert_eq!(words.last().map(String::as_str), Some("a; b && c"));
         assert_eq!(wsl_control(WslWish::Reset).join(" "), "wsl.exe --shutdown");
     }

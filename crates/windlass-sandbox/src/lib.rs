@@ -25,6 +25,6 @@ pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 #[cfg(target_os = "linux")]
 pub use session::{Child, Ended, Helper, Listener, Opened, Place, SandboxError, Session, Standard};
 pub use spec::{
-    AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, Net, PRIVATE, Protected, Protection, Signals, Spec, Tier,
-    Tree,
+    AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, Net, PRIVATE, Protected, Protection,
+    Signals, Spec, Tier, Tree,
 };

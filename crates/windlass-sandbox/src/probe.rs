@@ -26,7 +26,8 @@ pub struct Offer {
 /// removed again.
 #[must_use]
 pub fn probe(helper: &Helper, folder: &Path, scratch: &Path) -> Offer {
-    let attempt = |tier: Tier| one_run(helper, folder, scratch, tier).map_err(|err| err.to_string());
+    let attempt =
+        |tier: Tier| one_run(helper, folder, scratch, tier).map_err(|err| err.to_string());
     Offer {
         namespaces: attempt(Tier::Namespaces),
         broker: attempt(Tier::Broker),
@@ -39,7 +40,14 @@ pub fn probe(helper: &Helper, folder: &Path, scratch: &Path) -> Offer {
 #[must_use]
 pub fn landlock_version() -> u32 {
     // SAFETY: with this flag the call takes no attributes and gives a number.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0,
+            1,
+        )
+    };
     u32::try_from(version).unwrap_or(0)
 }
 
@@ -48,7 +56,9 @@ pub fn landlock_version() -> u32 {
 #[must_use]
 pub fn proc_is_masked() -> bool {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines().filter_map(|line| line.split(' ').nth(4)).any(is_mask)
+    text.lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(is_mask)
 }
 
 fn is_mask(mount: &str) -> bool {
@@ -58,21 +68,41 @@ fn is_mask(mount: &str) -> bool {
 
 fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result<(), SandboxError> {
     let scratch = Some(scratch.to_owned());
-    let spec = Spec { access: Access::ReadOnly, tier, scratch, ..Spec::around(folder.to_owned()) };
+    let spec = Spec {
+        access: Access::ReadOnly,
+        tier,
+        scratch,
+        ..Spec::around(folder.to_owned())
+    };
     let session = Session::open(helper, &spec)?.session;
     let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
-        let file = std::fs::File::options().read(true).write(true).open("/dev/null");
-        file.map(Into::into).map_err(|err| SandboxError::Unavailable(format!("/dev/null: {err}")))
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null");
+        file.map(Into::into)
+            .map_err(|err| SandboxError::Unavailable(format!("/dev/null: {err}")))
     };
-    let standard = Standard { input: null()?, output: null()?, error: null()? };
+    let standard = Standard {
+        input: null()?,
+        output: null()?,
+        error: null()?,
+    };
     let (done, ended) = std::sync::mpsc::channel();
     let argv = ["/bin/sh".into(), "-c".into(), ":".into()];
-    let child = session.start(&argv, &[], folder, Access::Write, standard, move |result| drop(done.send(result)))?;
-    let ended = ended.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(SandboxError::Gone("no answer".to_owned())))?;
+    let child = session.start(&argv, &[], folder, Access::Write, standard, move |result| {
+        drop(done.send(result))
+    })?;
+    let ended = ended
+        .recv_timeout(PATIENCE)
+        .unwrap_or_else(|_| Err(SandboxError::Gone("no answer".to_owned())))?;
     drop(child);
     match ended.status.success() {
         true => Ok(()),
-        false => Err(SandboxError::Unavailable(format!("a program that does nothing failed in it: {}", ended.status))),
+        false => Err(SandboxError::Unavailable(format!(
+            "a program that does nothing failed in it: {}",
+            ended.status
+        ))),
     }
 }
 
@@ -83,6 +113,8 @@ mod tests {
     #[test]
     fn a_mount_below_proc_masks_it() {
         assert!(is_mask("/proc/kcore") && is_mask("/proc/sys"));
-        assert!(!is_mask("/proc") && !is_mask("/proc/sys/fs/binfmt_misc") && !is_mask("/processes"));
+        assert!(
+            !is_mask("/proc") && !is_mask("/proc/sys/fs/binfmt_misc") && !is_mask("/processes")
+        );
     }
 }

@@ -156,12 +156,19 @@ impl Drop for Place {
 impl Session {
     /// Starts the helper and waits until the view is built.
     pub fn open(helper: &Helper, spec: &Spec) -> Result<Opened, SandboxError> {
-        let unavailable = |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
-        let (control, theirs) = UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
+        let unavailable =
+            |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
+        let (control, theirs) =
+            UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
         let mut command = std::process::Command::new(&helper.program);
         command.args(&helper.args).env_clear().current_dir("/");
-        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
+        command
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command
+            .spawn()
+            .map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
         drop(command);
         let mut inbox = Inbox::default();
         let (port, tree) = match introduce(&control, &mut inbox, spec) {
@@ -173,18 +180,31 @@ impl Session {
             }
         };
         let port = u16::try_from(port).ok().filter(|port| *port != 0);
-        let listener = port.and_then(|port| Some((port, std::net::TcpListener::from(inbox.handle()?))));
+        let listener =
+            port.and_then(|port| Some((port, std::net::TcpListener::from(inbox.handle()?))));
         let tree = if tree { inbox.handle() } else { None };
-        let reading = control.try_clone().map_err(|err| unavailable("no handle is left", err))?;
+        let reading = control
+            .try_clone()
+            .map_err(|err| unavailable("no handle is left", err))?;
         let (tidy, tidied) = mpsc::channel();
         let (waiting, tidied) = (Mutex::new(Some(HashMap::new())), Mutex::new(tidied));
-        let shared = Arc::new(Shared { control, sending: Mutex::new(()), waiting, next: AtomicU32::new(1), tidied });
+        let shared = Arc::new(Shared {
+            control,
+            sending: Mutex::new(()),
+            waiting,
+            next: AtomicU32::new(1),
+            tidied,
+        });
         let hears = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("windlass-sandbox".into())
             .spawn(move || listen(&reading, inbox, &hears, child, tidy))
             .map_err(|err| unavailable("no thread can be started", err))?;
-        Ok(Opened { session: Self(shared), listener, tree })
+        Ok(Opened {
+            session: Self(shared),
+            listener,
+            tree,
+        })
     }
 
     /// Starts a command, which may change things or only look; `done` is called once, from another thread, when it has
@@ -198,7 +218,14 @@ impl Session {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<Child, SandboxError> {
-        self.launch(Launch { access, ..words(argv, env, dir) }, &standard, Box::new(done))
+        self.launch(
+            Launch {
+                access,
+                ..words(argv, env, dir)
+            },
+            &standard,
+            Box::new(done),
+        )
     }
 
     /// Starts a command over a layer of its own: `layer` is the name of its folder in [`Spec::command_layers`]. What it
@@ -214,7 +241,10 @@ impl Session {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<Child, SandboxError> {
-        let launch = Launch { layer: layer.as_bytes().to_vec(), ..words(argv, env, dir) };
+        let launch = Launch {
+            layer: layer.as_bytes().to_vec(),
+            ..words(argv, env, dir)
+        };
         self.launch(launch, &standard, Box::new(done))
     }
 
@@ -239,14 +269,33 @@ impl Session {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<Child, SandboxError> {
-        self.launch(Launch { place: place.id, ..words(argv, env, dir) }, &standard, Box::new(done))
+        self.launch(
+            Launch {
+                place: place.id,
+                ..words(argv, env, dir)
+            },
+            &standard,
+            Box::new(done),
+        )
     }
 
-    fn launch(&self, launch: Launch, standard: &Standard, done: Callback<Ended>) -> Result<Child, SandboxError> {
-        let handles = [standard.input.as_fd(), standard.output.as_fd(), standard.error.as_fd()];
+    fn launch(
+        &self,
+        launch: Launch,
+        standard: &Standard,
+        done: Callback<Ended>,
+    ) -> Result<Child, SandboxError> {
+        let handles = [
+            standard.input.as_fd(),
+            standard.output.as_fd(),
+            standard.error.as_fd(),
+        ];
         let run = |id| Request::Run(Box::new(Launch { id, ..launch }));
         let id = self.ask(run, &handles, Waiter::End(done))?;
-        Ok(Child { session: Arc::downgrade(&self.0), id })
+        Ok(Child {
+            session: Arc::downgrade(&self.0),
+            id,
+        })
     }
 
     /// Asks for something that somebody waits for; gives its number.
@@ -276,7 +325,8 @@ impl Session {
 
 /// What a command is, as it is sent; it may change what the sandbox lets be changed, and has no layer.
 fn words(argv: &[OsString], env: &[(OsString, OsString)], dir: &Path) -> Launch {
-    let pair = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let pair =
+        |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
     Launch {
         id: 0,
         argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
@@ -302,7 +352,13 @@ impl Child {
     fn signal(&self, signal: i32) {
         // A helper that is gone has taken the command with it.
         if let Some(session) = self.session.upgrade() {
-            let _ = session.send(&Request::Signal { id: self.id, signal }, &[]);
+            let _ = session.send(
+                &Request::Signal {
+                    id: self.id,
+                    signal,
+                },
+                &[],
+            );
         }
     }
 }
@@ -329,21 +385,36 @@ impl Drop for Shared {
 }
 
 /// Says what the sandbox is to be, and waits until it is; the port of the listener, or 0, and whether a tree comes.
-fn introduce(control: &UnixStream, inbox: &mut Inbox, spec: &Spec) -> Result<(u32, bool), SandboxError> {
-    let unavailable = |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
-    let spec = serde_json::to_vec(spec)
-        .map_err(|err| SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}")))?;
-    send(control.as_fd(), &spec, &[]).map_err(|err| unavailable("the sandbox helper does not listen", err))?;
-    control.set_read_timeout(Some(BUILD_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
+fn introduce(
+    control: &UnixStream,
+    inbox: &mut Inbox,
+    spec: &Spec,
+) -> Result<(u32, bool), SandboxError> {
+    let unavailable =
+        |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
+    let spec = serde_json::to_vec(spec).map_err(|err| {
+        SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}"))
+    })?;
+    send(control.as_fd(), &spec, &[])
+        .map_err(|err| unavailable("the sandbox helper does not listen", err))?;
+    control
+        .set_read_timeout(Some(BUILD_TIME))
+        .map_err(|err| unavailable("the sandbox helper", err))?;
     let ready = first_report(control, inbox)?;
-    control.set_read_timeout(None).map_err(|err| unavailable("the sandbox helper", err))?;
-    control.set_write_timeout(Some(SEND_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
+    control
+        .set_read_timeout(None)
+        .map_err(|err| unavailable("the sandbox helper", err))?;
+    control
+        .set_write_timeout(Some(SEND_TIME))
+        .map_err(|err| unavailable("the sandbox helper", err))?;
     match ready {
         Report::Ready { port, tree } => Ok((port, tree)),
         Report::Unavailable { why } => Err(SandboxError::Unavailable(why)),
         Report::NoLayers { why } => Err(SandboxError::NoLayers(why)),
         Report::Invalid { why } => Err(SandboxError::Invalid(why)),
-        _ => Err(SandboxError::Unavailable("the sandbox helper speaks another language".to_owned())),
+        _ => Err(SandboxError::Unavailable(
+            "the sandbox helper speaks another language".to_owned(),
+        )),
     }
 }
 
@@ -351,15 +422,25 @@ fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<Report, Sandb
     loop {
         match inbox.next() {
             Ok(Some(frame)) => {
-                return Report::decode(&frame).map_err(|err| SandboxError::Unavailable(err.to_string()));
+                return Report::decode(&frame)
+                    .map_err(|err| SandboxError::Unavailable(err.to_string()));
             }
             Ok(None) => match inbox.fill(control) {
                 Ok(true) => {}
                 Ok(false) => {
-                    return Err(SandboxError::Unavailable("the sandbox helper ended without a word".to_owned()));
+                    return Err(SandboxError::Unavailable(
+                        "the sandbox helper ended without a word".to_owned(),
+                    ));
                 }
-                Err(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    return Err(SandboxError::Unavailable("the sandbox helper took too long".to_owned()));
+                Err(err)
+                    if matches!(
+                        err.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    return Err(SandboxError::Unavailable(
+                        "the sandbox helper took too long".to_owned(),
+                    ));
                 }
                 Err(err) => return Err(SandboxError::Unavailable(err.to_string())),
             },
@@ -394,26 +475,55 @@ fn listen(
 
 /// Tells whoever waits for it.
 fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
-    let waiter = |id: u32| shared.upgrade().and_then(|shared| shared.waiting().as_mut()?.remove(&id));
+    let waiter = |id: u32| {
+        shared
+            .upgrade()
+            .and_then(|shared| shared.waiting().as_mut()?.remove(&id))
+    };
     match report {
         Report::Ended { id, status, limits } => {
-            let limits = LimitsHit { processes: limits & HIT_PROCESSES != 0, memory: limits & HIT_MEMORY != 0 };
+            let limits = LimitsHit {
+                processes: limits & HIT_PROCESSES != 0,
+                memory: limits & HIT_MEMORY != 0,
+            };
             if let Some(Waiter::End(done)) = waiter(id) {
-                done(Ok(Ended { status: ExitStatus::from_raw(status), limits }));
+                done(Ok(Ended {
+                    status: ExitStatus::from_raw(status),
+                    limits,
+                }));
             }
         }
         Report::Enclosed { id, ports } => {
             // Taken also when nobody waits any more: the next handles are somebody else's.
-            let listener = |port| Some((u16::try_from(port).ok()?, std::net::TcpListener::from(inbox.handle()?)));
+            let listener = |port| {
+                Some((
+                    u16::try_from(port).ok()?,
+                    std::net::TcpListener::from(inbox.handle()?),
+                ))
+            };
             let listeners: Option<Vec<Listener>> = ports.into_iter().map(listener).collect();
-            let place = Place { session: Weak::clone(shared), id };
+            let place = Place {
+                session: Weak::clone(shared),
+                id,
+            };
             if let Some(Waiter::Place(done)) = waiter(id) {
                 let lost = || SandboxError::Gone("a listener was lost on the way".to_owned());
-                done(listeners.map(|listeners| (place, listeners)).ok_or_else(lost));
+                done(
+                    listeners
+                        .map(|listeners| (place, listeners))
+                        .ok_or_else(lost),
+                );
             }
         }
-        Report::Failed { id, why } => drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::Command(why)))),
-        Report::NotLayered { id, why } => drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::NoLayers(why)))),
-        Report::Ready { .. } | Report::Unavailable { .. } | Report::NoLayers { .. } | Report::Invalid { .. } => {}
+        Report::Failed { id, why } => {
+            drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::Command(why))))
+        }
+        Report::NotLayered { id, why } => {
+            drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::NoLayers(why))))
+        }
+        Report::Ready { .. }
+        | Report::Unavailable { .. }
+        | Report::NoLayers { .. }
+        | Report::Invalid { .. } => {}
     }
 }

@@ -53,8 +53,11 @@ impl Spec {
     /// Whether something of the machine is shown below a place.
     pub(crate) fn shows_below(&self, place: &Path) -> bool {
         let granted = self.read.iter().chain(&self.write).chain(&self.caches);
-        let all = granted.chain(self.layers.iter().map(|layer| &layer.at)).chain([&self.root]);
-        all.into_iter().any(|path| path.starts_with(place) && path != place)
+        let all = granted
+            .chain(self.layers.iter().map(|layer| &layer.at))
+            .chain([&self.root]);
+        all.into_iter()
+            .any(|path| path.starts_with(place) && path != place)
     }
 
     /// The whole sandbox around a directory that commands may change, with nothing else granted, hidden or protected.
@@ -197,7 +200,11 @@ impl Signals {
     pub fn of_this_kernel() -> Self {
         /// The first version of Landlock that knows about signals.
         const SCOPED_SIGNALS: u32 = 6;
-        if crate::landlock_version() < SCOPED_SIGNALS { Self::Broker } else { Self::Landlock }
+        if crate::landlock_version() < SCOPED_SIGNALS {
+            Self::Broker
+        } else {
+            Self::Landlock
+        }
     }
 }
 
@@ -230,7 +237,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { processes: 250, memory: 4 << 30, file_size: 4 << 30, temporary: 2 << 30 }
+        Self {
+            processes: 250,
+            memory: 4 << 30,
+            file_size: 4 << 30,
+            temporary: 2 << 30,
+        }
     }
 }
 

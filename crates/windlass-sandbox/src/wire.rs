@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 
 use crate::spec::Access;
@@ -114,12 +115,22 @@ impl Request {
                 argv: from.list()?,
                 env: from.list()?,
                 dir: from.bytes()?.to_vec(),
-                access: if from.number()? == 0 { Access::Write } else { Access::ReadOnly },
+                access: if from.number()? == 0 {
+                    Access::Write
+                } else {
+                    Access::ReadOnly
+                },
                 layer: from.bytes()?.to_vec(),
                 place: from.number()?,
             }))),
-            2 => Ok(Self::Signal { id: from.number()?, signal: from.number()?.cast_signed() }),
-            5 => Ok(Self::Enclose { id: from.number()?, listeners: from.number()? }),
+            2 => Ok(Self::Signal {
+                id: from.number()?,
+                signal: from.number()?.cast_signed(),
+            }),
+            5 => Ok(Self::Enclose {
+                id: from.number()?,
+                listeners: from.number()?,
+            }),
             6 => Ok(Self::Leave { id: from.number()? }),
             _ => Err(garbled()),
         }
@@ -176,19 +187,37 @@ impl Report {
     pub(crate) fn decode(frame: &[u8]) -> io::Result<Self> {
         let mut from = Reader(frame);
         match from.number()? {
-            1 => Ok(Self::Ready { port: from.number()?, tree: from.number()? != 0 }),
+            1 => Ok(Self::Ready {
+                port: from.number()?,
+                tree: from.number()? != 0,
+            }),
             2 => Ok(Self::Unavailable { why: from.text()? }),
-            3 => Ok(Self::Ended { id: from.number()?, status: from.number()?.cast_signed(), limits: from.number()? }),
-            4 => Ok(Self::Failed { id: from.number()?, why: from.text()? }),
+            3 => Ok(Self::Ended {
+                id: from.number()?,
+                status: from.number()?.cast_signed(),
+                limits: from.number()?,
+            }),
+            4 => Ok(Self::Failed {
+                id: from.number()?,
+                why: from.text()?,
+            }),
             5 => Ok(Self::NoLayers { why: from.text()? }),
             8 => Ok(Self::Invalid { why: from.text()? }),
-            6 => Ok(Self::NotLayered { id: from.number()?, why: from.text()? }),
+            6 => Ok(Self::NotLayered {
+                id: from.number()?,
+                why: from.text()?,
+            }),
             7 => {
                 let (id, count) = (from.number()?, from.number()? as usize);
                 if count > MAX_HANDLES {
                     return Err(garbled());
                 }
-                Ok(Self::Enclosed { id, ports: (0..count).map(|_| from.number()).collect::<io::Result<_>>()? })
+                Ok(Self::Enclosed {
+                    id,
+                    ports: (0..count)
+                        .map(|_| from.number())
+                        .collect::<io::Result<_>>()?,
+                })
             }
             _ => Err(garbled()),
         }
@@ -242,21 +271,37 @@ impl<'a> Reader<'a> {
         if count > self.0.len() / 4 {
             return Err(garbled());
         }
-        (0..count).map(|_| self.bytes().map(<[u8]>::to_vec)).collect()
+        (0..count)
+            .map(|_| self.bytes().map(<[u8]>::to_vec))
+            .collect()
     }
 }
 
 fn garbled() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a frame between the engine and its sandbox is garbled")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a frame between the engine and its sandbox is garbled",
+    )
 }
 
 /// Sends one frame, with handles beside its first byte.
-pub(crate) fn send(socket: BorrowedFd<'_>, payload: &[u8], handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    payload: &[u8],
+    handles: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     if payload.len() > MAX_FRAME || handles.len() > MAX_HANDLES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command line and environment are too long"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the command line and environment are too long",
+        ));
     }
     let mut frame = Vec::with_capacity(payload.len() + 4);
-    frame.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+    frame.extend_from_slice(
+        &u32::try_from(payload.len())
+            .unwrap_or(u32::MAX)
+            .to_le_bytes(),
+    );
     frame.extend_from_slice(payload);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDLES))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -267,7 +312,12 @@ pub(crate) fn send(socket: BorrowedFd<'_>, payload: &[u8], handles: &[BorrowedFd
     while sent < frame.len() {
         let mut none = SendAncillaryBuffer::default();
         let beside = if sent == 0 { &mut beside } else { &mut none };
-        match rustix::net::sendmsg(socket, &[IoSlice::new(&frame[sent..])], beside, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(
+            socket,
+            &[IoSlice::new(&frame[sent..])],
+            beside,
+            SendFlags::NOSIGNAL,
+        ) {
             Ok(count) => sent += count,
             Err(rustix::io::Errno::INTR) => {}
             Err(err) => return Err(err.into()),
@@ -291,7 +341,12 @@ impl Inbox {
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let got = loop {
             let flags = RecvFlags::CMSG_CLOEXEC;
-            match rustix::net::recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut buffer)], &mut beside, flags) {
+            match rustix::net::recvmsg(
+                socket.as_fd(),
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut beside,
+                flags,
+            ) {
                 Err(rustix::io::Errno::INTR) => {}
                 other => break other?,
             }
@@ -307,12 +362,16 @@ impl Inbox {
 
     /// The next whole frame, if there is one.
     pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let Some((head, rest)) = self.bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let Some((head, rest)) = self.bytes.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
         let len = u32::from_le_bytes(*head) as usize;
         if len > MAX_FRAME {
             return Err(garbled());
         }
-        let Some(frame) = rest.get(..len).map(<[u8]>::to_vec) else { return Ok(None) };
+        let Some(frame) = rest.get(..len).map(<[u8]>::to_vec) else {
+            return Ok(None);
+        };
         self.bytes.drain(..len + 4);
         Ok(Some(frame))
     }
@@ -341,27 +400,46 @@ mod tests {
         };
         let request = Request::Run(Box::new(launch));
         send(one.as_fd(), &request.encode(), &[one.as_fd()]).expect("sent");
-        send(one.as_fd(), &Request::Signal { id: 7, signal: -1 }.encode(), &[]).expect("sent");
+        send(
+            one.as_fd(),
+            &Request::Signal { id: 7, signal: -1 }.encode(),
+            &[],
+        )
+        .expect("sent");
         let mut inbox = Inbox::default();
         inbox.fill(&two).expect("read");
-        assert_eq!(Request::decode(&inbox.next().expect("whole").expect("one")).expect("read"), request);
+        assert_eq!(
+            Request::decode(&inbox.next().expect("whole").expect("one")).expect("read"),
+            request
+        );
         assert!(inbox.handle().is_some());
         while inbox.bytes.is_empty() {
             inbox.fill(&two).expect("read");
         }
         let next = inbox.next().expect("whole").expect("one");
-        assert_eq!(Request::decode(&next).expect("read"), Request::Signal { id: 7, signal: -1 });
+        assert_eq!(
+            Request::decode(&next).expect("read"),
+            Request::Signal { id: 7, signal: -1 }
+        );
         drop(one);
         assert!(!inbox.fill(&two).expect("the end"));
     }
 
     #[test]
     fn garbled_frames_are_refused() {
-        for frame in [&[][..], &[9, 0, 0, 0], &[4, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255], &[3, 0, 0, 0, 1]] {
+        for frame in [
+            &[][..],
+            &[9, 0, 0, 0],
+            &[4, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255],
+            &[3, 0, 0, 0, 1],
+        ] {
             assert!(Request::decode(frame).is_err(), "{frame:?}");
             assert!(Report::decode(frame).is_err(), "{frame:?}");
         }
-        let mut inbox = Inbox { bytes: vec![255, 255, 255, 255, 0], ..Inbox::default() };
+        let mut inbox = Inbox {
+            bytes: vec![255, 255, 255, 255, 0],
+            ..Inbox::default()
+        };
         assert!(inbox.next().is_err());
     }
 }

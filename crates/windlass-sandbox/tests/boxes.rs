@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use lab::{LOOK, helper, run, try_run, wait_until};
 use windlass_needs::{Need, lacks};
-use windlass_sandbox::{Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier};
+use windlass_sandbox::{
+    Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier,
+};
 
 mod lab;
 
@@ -37,17 +39,32 @@ impl Lab {
         fs::write(base.join("home/.ssh/id_x"), "planted\n").unwrap();
         fs::write(base.join("home/.cache/tool/a"), "lower\n").unwrap();
         let root = base.join("ws");
-        let frozen = |name: &str| Protected { base: root.clone(), name: name.into(), how: Protection::Frozen };
+        let frozen = |name: &str| Protected {
+            base: root.clone(),
+            name: name.into(),
+            how: Protection::Frozen,
+        };
         let spec = Spec {
             home: Some(base.join("home")),
-            caches: vec![base.join("home/.cache/tool"), base.join("home/.cache/absent")],
+            caches: vec![
+                base.join("home/.cache/tool"),
+                base.join("home/.cache/absent"),
+            ],
             hide: vec![root.join(".env")],
-            protect: vec![frozen(".agent"), frozen(".deep/inner/name"), frozen("README.md")],
+            protect: vec![
+                frozen(".agent"),
+                frozen(".deep/inner/name"),
+                frozen("README.md"),
+            ],
             scratch: Some(base.join("layers")),
             journal: Some(base.join("journal")),
             ..Spec::around(root.clone())
         };
-        Self { _scratch: scratch, base, spec }
+        Self {
+            _scratch: scratch,
+            base,
+            spec,
+        }
     }
 
     fn open(&self) -> Session {
@@ -62,14 +79,26 @@ impl Lab {
     #[track_caller]
     fn check(&self, line: &str, code: i32, expect: &str) {
         let (ended, output) = self.run(line);
-        assert_eq!((ended.status.code(), output.trim()), (Some(code), expect), "{line}");
+        assert_eq!(
+            (ended.status.code(), output.trim()),
+            (Some(code), expect),
+            "{line}"
+        );
     }
 
     #[track_caller]
     fn check_kept(&self) {
-        assert_eq!(fs::read_to_string(self.base.join("out/victim.txt")).unwrap(), "original\n");
-        assert_eq!(fs::read_to_string(self.base.join("home/.cache/tool/a")).unwrap(), "lower\n");
-        assert!(!self.base.join("home/x").exists() && !self.base.join("home/.cache/absent").exists());
+        assert_eq!(
+            fs::read_to_string(self.base.join("out/victim.txt")).unwrap(),
+            "original\n"
+        );
+        assert_eq!(
+            fs::read_to_string(self.base.join("home/.cache/tool/a")).unwrap(),
+            "lower\n"
+        );
+        assert!(
+            !self.base.join("home/x").exists() && !self.base.join("home/.cache/absent").exists()
+        );
     }
 }
 
@@ -79,8 +108,15 @@ fn a_workspace_may_be_among_temporary_files_that_stay() {
         return;
     }
     let lab = Lab::below(Path::new("/var/tmp"));
-    lab.check("echo hi > src/a && cat src/a && touch /var/tmp/x /tmp/y && ls /var/tmp | grep -c x", 0, "hi\n1");
-    assert_eq!(fs::read_to_string(lab.base.join("ws/src/a")).unwrap(), "hi\n");
+    lab.check(
+        "echo hi > src/a && cat src/a && touch /var/tmp/x /tmp/y && ls /var/tmp | grep -c x",
+        0,
+        "hi\n1",
+    );
+    assert_eq!(
+        fs::read_to_string(lab.base.join("ws/src/a")).unwrap(),
+        "hi\n"
+    );
     assert!(!Path::new("/var/tmp/x").exists());
 }
 
@@ -91,14 +127,25 @@ fn work_inside_works() {
     }
     let lab = Lab::new();
     lab.check("echo hi && cat src/../README.md && exit 3", 3, "hi\nhello");
-    lab.check("mkdir -p build && echo ok > build/x && cat build/x", 0, "ok");
-    assert_eq!(fs::read_to_string(lab.spec.root.join("build/x")).unwrap(), "ok\n");
+    lab.check(
+        "mkdir -p build && echo ok > build/x && cat build/x",
+        0,
+        "ok",
+    );
+    assert_eq!(
+        fs::read_to_string(lab.spec.root.join("build/x")).unwrap(),
+        "ok\n"
+    );
     lab.check(
         "echo x > /tmp/a && cat /tmp/a > /dev/null; : > /dev/null; head -c2 /dev/zero | wc -c; ls /dev/pts",
         0,
         "2\nptmx",
     );
-    lab.check("ls /proc | grep -c '^[0-9]' | head -1 > /dev/null; echo $$; cat /proc/1/comm | wc -l", 0, "2\n1");
+    lab.check(
+        "ls /proc | grep -c '^[0-9]' | head -1 > /dev/null; echo $$; cat /proc/1/comm | wc -l",
+        0,
+        "2\n1",
+    );
 }
 
 #[test]
@@ -136,7 +183,10 @@ fn nothing_outside_is_seen_or_written() {
     ] {
         let (ended, output) = lab.run(&line);
         assert_ne!(ended.status.code(), Some(0), "{line}: {output}");
-        assert!(!output.contains("planted") && !output.contains("original"), "{line}: {output}");
+        assert!(
+            !output.contains("planted") && !output.contains("original"),
+            "{line}: {output}"
+        );
     }
     lab.check_kept();
     wait_until(|| !lab.spec.root.join(".agent").exists() && !lab.spec.root.join(".deep").exists());
@@ -155,9 +205,15 @@ fn caches_take_writes_that_do_not_stay() {
         home.display()
     );
     let (ended, output) = run(&session, &lab.spec.root, &line);
-    assert_eq!((ended.status.code(), output.as_str()), (Some(0), "lower\nnew\n"));
-    let (_, output) =
-        run(&session, &lab.spec.root, &format!("cat {0}/.cache/tool/a {0}/.cache/absent/c", home.display()));
+    assert_eq!(
+        (ended.status.code(), output.as_str()),
+        (Some(0), "lower\nnew\n")
+    );
+    let (_, output) = run(
+        &session,
+        &lab.spec.root,
+        &format!("cat {0}/.cache/tool/a {0}/.cache/absent/c", home.display()),
+    );
     assert_eq!(output, "new\nc\n");
     lab.check_kept();
 }
@@ -169,11 +225,13 @@ fn what_was_started_ends_with_the_command() {
     }
     let lab = Lab::new();
     let mark = format!("mark{}", std::process::id());
-    let line = format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); sleep 60 & echo done");
+    let line =
+        format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); sleep 60 & echo done");
     let (ended, output) = lab.run(&line);
     assert_eq!((ended.status.code(), output.trim()), (Some(0), "done"));
     let alive = fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&mark))
+        fs::read(entry.path().join("cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&mark))
     });
     assert!(!alive);
 }
@@ -184,11 +242,22 @@ fn limits_hold() {
         return;
     }
     let mut lab = Lab::new();
-    lab.spec.limits = Limits { processes: 40, memory: 256 << 20, file_size: 1 << 20, ..Limits::default() };
+    lab.spec.limits = Limits {
+        processes: 40,
+        memory: 256 << 20,
+        file_size: 1 << 20,
+        ..Limits::default()
+    };
     let (ended, output) = lab.run("for i in $(seq 500); do sleep 5 & done; wait; echo all");
-    assert!(ended.limits.processes && !output.contains("all"), "{ended:?} {output}");
+    assert!(
+        ended.limits.processes && !output.contains("all"),
+        "{ended:?} {output}"
+    );
     let (ended, _) = lab.run("head -c 3000000 /dev/zero > big; ls -l big > /dev/null");
-    assert!(fs::metadata(lab.spec.root.join("big")).unwrap().len() <= 1 << 20, "{ended:?}");
+    assert!(
+        fs::metadata(lab.spec.root.join("big")).unwrap().len() <= 1 << 20,
+        "{ended:?}"
+    );
     let (ended, output) = lab.run("head -c 400000000 /dev/zero | tail -c 399999999 | wc -c");
     assert!(!output.contains("399999999"), "{ended:?} {output}");
 }
@@ -202,7 +271,11 @@ fn forks_do_not_fail_beside_signals() {
     // A shell that is told of ended children while it forks the next ones.
     let line = "trap : CHLD; for i in $(seq 300); do (exit 0) & true | true | true || exit 9; done; wait; echo all";
     let (ended, output) = lab.run(line);
-    assert_eq!((ended.status.code(), output.trim()), (Some(0), "all"), "{ended:?}");
+    assert_eq!(
+        (ended.status.code(), output.trim()),
+        (Some(0), "all"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -216,10 +289,26 @@ fn two_sandboxes_do_not_uncover_each_other() {
     assert!(first.status.success());
     let (mut reads, writes) = std::io::pipe().unwrap();
     let (gate, opens) = std::io::pipe().unwrap();
-    let standard = Standard { input: gate.into(), output: writes.try_clone().unwrap().into(), error: writes.into() };
-    let argv = ["/bin/bash".into(), "-c".into(), "echo up; read x; echo x > .agent/f && echo WRITTEN".into()];
+    let standard = Standard {
+        input: gate.into(),
+        output: writes.try_clone().unwrap().into(),
+        error: writes.into(),
+    };
+    let argv = [
+        "/bin/bash".into(),
+        "-c".into(),
+        "echo up; read x; echo x > .agent/f && echo WRITTEN".into(),
+    ];
     let (done, ended) = std::sync::mpsc::channel();
-    two.start(&argv, &[], &lab.spec.root, Access::Write, standard, move |result| drop(done.send(result))).unwrap();
+    two.start(
+        &argv,
+        &[],
+        &lab.spec.root,
+        Access::Write,
+        standard,
+        move |result| drop(done.send(result)),
+    )
+    .unwrap();
     let mut up = [0; 3];
     reads.read_exact(&mut up).unwrap();
     // The first one goes, and with it goes what it would clean up.
@@ -228,7 +317,10 @@ fn two_sandboxes_do_not_uncover_each_other() {
     std::io::Write::write_all(&mut &opens, b"go\n").unwrap();
     let mut output = String::new();
     reads.read_to_string(&mut output).unwrap();
-    assert!(!ended.recv().unwrap().unwrap().status.success() && !output.contains("WRITTEN"), "{output}");
+    assert!(
+        !ended.recv().unwrap().unwrap().status.success() && !output.contains("WRITTEN"),
+        "{output}"
+    );
     drop(two);
     wait_until(|| !lab.spec.root.join(".agent").exists());
 }
@@ -250,7 +342,10 @@ fn placeholders_go_by_themselves() {
     assert!(!ended.status.success());
     drop(session);
     wait_until(|| !lab.spec.root.join(".deep").exists());
-    assert_eq!(fs::read_to_string(lab.spec.root.join(".agent/mine")).unwrap(), "x");
+    assert_eq!(
+        fs::read_to_string(lab.spec.root.join(".agent/mine")).unwrap(),
+        "x"
+    );
 }
 
 #[test]
@@ -259,9 +354,17 @@ fn what_must_not_come_to_be_goes_with_the_command() {
         return;
     }
     let mut lab = Lab::new();
-    let banned = Protected { base: lab.spec.root.clone(), name: "src/pointer".into(), how: Protection::Banned };
+    let banned = Protected {
+        base: lab.spec.root.clone(),
+        name: "src/pointer".into(),
+        how: Protection::Banned,
+    };
     lab.spec.protect.push(banned);
-    lab.check("echo elsewhere > src/pointer && cat src/pointer", 0, "elsewhere");
+    lab.check(
+        "echo elsewhere > src/pointer && cat src/pointer",
+        0,
+        "elsewhere",
+    );
     assert!(!lab.spec.root.join("src/pointer").exists());
     fs::write(lab.spec.root.join("src/pointer"), "mine").unwrap();
     lab.check("true", 0, "");
@@ -287,9 +390,16 @@ fn the_weaker_tier_holds_what_it_can() {
     ] {
         let (ended, output) = lab.run(&line);
         assert_ne!(ended.status.code(), Some(0), "{line}: {output}");
-        assert!(!output.contains("planted") && !output.contains("original"), "{line}: {output}");
+        assert!(
+            !output.contains("planted") && !output.contains("original"),
+            "{line}: {output}"
+        );
     }
-    lab.check("echo x > new && cat new && echo t > $TMPDIR/t && cat $TMPDIR/t", 0, "x\nt");
+    lab.check(
+        "echo x > new && cat new && echo t > $TMPDIR/t && cat $TMPDIR/t",
+        0,
+        "x\nt",
+    );
     lab.check_kept();
 }
 
@@ -303,7 +413,11 @@ fn links_in_the_place_of_protected_names_hold_too() {
     std::os::unix::fs::symlink("real", lab.spec.root.join(".agent")).unwrap();
     let (ended, output) = lab.run("rm .agent && mkdir .agent && echo x > .agent/settings.json");
     assert_ne!(ended.status.code(), Some(0), "{output}");
-    assert!(fs::symlink_metadata(lab.spec.root.join(".agent")).unwrap().is_symlink());
+    assert!(
+        fs::symlink_metadata(lab.spec.root.join(".agent"))
+            .unwrap()
+            .is_symlink()
+    );
 }
 
 #[test]
@@ -313,9 +427,16 @@ fn a_command_that_cannot_start_says_why() {
     }
     let lab = Lab::new();
     let session = lab.open();
-    let err = try_run(&session, &lab.spec.root, &["no-such-program"]).unwrap_err().to_string();
-    assert!(err.contains("cannot start `no-such-program`") && err.contains("No such file"), "{err}");
-    let err = try_run(&session, Path::new("/nowhere"), &["true"]).unwrap_err().to_string();
+    let err = try_run(&session, &lab.spec.root, &["no-such-program"])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        err.contains("cannot start `no-such-program`") && err.contains("No such file"),
+        "{err}"
+    );
+    let err = try_run(&session, Path::new("/nowhere"), &["true"])
+        .unwrap_err()
+        .to_string();
     assert!(err.contains("directory cannot be entered"), "{err}");
 }
 
@@ -327,7 +448,10 @@ fn the_workspace_may_be_for_looking_only() {
     let mut lab = Lab::new();
     lab.spec.access = Access::ReadOnly;
     let (ended, output) = lab.run("touch x; echo > README.md; cat README.md");
-    assert!(ended.status.success() && output.contains("hello"), "{output}");
+    assert!(
+        ended.status.success() && output.contains("hello"),
+        "{output}"
+    );
     assert!(!lab.spec.root.join("x").exists());
 }
 
@@ -339,7 +463,10 @@ fn a_command_that_only_looks_changes_nothing_beside_others_that_do() {
     let lab = Lab::new();
     let session = lab.open();
     let (_, output) = run(&session, &lab.spec.root, LOOK);
-    assert!(output.contains("hello") && output.ends_with("x\n") && output.contains("Read-only"), "{output}");
+    assert!(
+        output.contains("hello") && output.ends_with("x\n") && output.contains("Read-only"),
+        "{output}"
+    );
     assert!(!lab.spec.root.join("new").exists());
     let (ended, _) = run(&session, &lab.spec.root, "echo x > new");
     assert!(ended.status.success() && lab.spec.root.join("new").exists());
@@ -370,6 +497,17 @@ fn modes_of_files_are_kept() {
         return;
     }
     let lab = Lab::new();
-    lab.check("cp /bin/true t && chmod 750 t && ./t && stat -c %a t", 0, "750");
-    assert_eq!(fs::metadata(lab.spec.root.join("t")).unwrap().permissions().mode() & 0o777, 0o750);
+    lab.check(
+        "cp /bin/true t && chmod 750 t && ./t && stat -c %a t",
+        0,
+        "750",
+    );
+    assert_eq!(
+        fs::metadata(lab.spec.root.join("t"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o750
+    );
 }

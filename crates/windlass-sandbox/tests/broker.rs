@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use lab::{LOOK, helper, run, wait_until};
-use windlass_sandbox::{Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Signals, Spec, Standard, Tier, Tree};
+use windlass_sandbox::{
+    Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Signals, Spec, Standard, Tier, Tree,
+};
 
 mod lab;
 
@@ -28,7 +30,14 @@ impl Lab {
     fn new(net: Net) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
-        for folder in ["ws", "copy/src", "out", "home/.ssh", "home/tools/bin", "boxes"] {
+        for folder in [
+            "ws",
+            "copy/src",
+            "out",
+            "home/.ssh",
+            "home/tools/bin",
+            "boxes",
+        ] {
             fs::create_dir_all(base.join(folder)).unwrap();
         }
         fs::write(base.join("copy/README.md"), "hello\n").unwrap();
@@ -38,7 +47,9 @@ impl Lab {
         fs::write(base.join("home/tools/a"), "tool\n").unwrap();
         fs::write(base.join("home/tools/credentials"), "planted\n").unwrap();
         let spec = Spec {
-            tree: Tree::Copy { from: base.join("copy") },
+            tree: Tree::Copy {
+                from: base.join("copy"),
+            },
             tier: Tier::Broker,
             net,
             home: Some(base.join("home")),
@@ -48,7 +59,11 @@ impl Lab {
             scratch: Some(base.join("boxes")),
             ..Spec::around(base.join("ws"))
         };
-        Self { _scratch: scratch, base, spec }
+        Self {
+            _scratch: scratch,
+            base,
+            spec,
+        }
     }
 
     /// The lab as it is on this kernel, and as on one whose Landlock does not hold signals.
@@ -65,7 +80,11 @@ impl Lab {
     }
 
     fn run(&self, line: &str) -> (Ended, String) {
-        run(&self.open(), &self.base.join("copy"), &line.replace("@", self.base.to_str().unwrap()))
+        run(
+            &self.open(),
+            &self.base.join("copy"),
+            &line.replace("@", self.base.to_str().unwrap()),
+        )
     }
 
     /// The exit code and the output of a line in which `@` is the folder of everything.
@@ -73,7 +92,11 @@ impl Lab {
     fn check(&self, line: &str, code: i32, expect: &str) {
         let (ended, output) = self.run(line);
         let output = output.replace(self.base.to_str().unwrap(), "@");
-        assert_eq!((ended.status.code(), output.trim()), (Some(code), expect), "{line}");
+        assert_eq!(
+            (ended.status.code(), output.trim()),
+            (Some(code), expect),
+            "{line}"
+        );
     }
 
     /// The line fails, whatever it says, and nothing outside the copy is another than before.
@@ -83,9 +106,21 @@ impl Lab {
         let (ended, output) = self.run(line);
         assert_ne!(ended.status.code(), Some(0), "{line}: {output}");
         let after = fs::metadata(self.base.join("out/victim.txt")).unwrap();
-        assert_eq!((before.mode(), before.mtime(), before.uid()), (after.mode(), after.mtime(), after.uid()), "{line}");
-        assert_eq!(fs::read_to_string(self.base.join("out/victim.txt")).unwrap(), "original\n", "{line}");
-        assert_eq!(fs::read_to_string(self.base.join("ws/README.md")).unwrap(), "theirs\n", "{line}");
+        assert_eq!(
+            (before.mode(), before.mtime(), before.uid()),
+            (after.mode(), after.mtime(), after.uid()),
+            "{line}"
+        );
+        assert_eq!(
+            fs::read_to_string(self.base.join("out/victim.txt")).unwrap(),
+            "original\n",
+            "{line}"
+        );
+        assert_eq!(
+            fs::read_to_string(self.base.join("ws/README.md")).unwrap(),
+            "theirs\n",
+            "{line}"
+        );
         assert!(!output.contains("planted"), "{line}: {output}");
     }
 }
@@ -98,7 +133,10 @@ fn commands_work_on_the_copy() {
         0,
         "hello\nhi",
     );
-    assert_eq!(fs::read_to_string(lab.base.join("copy/d/b")).unwrap(), "hi\n");
+    assert_eq!(
+        fs::read_to_string(lab.base.join("copy/d/b")).unwrap(),
+        "hi\n"
+    );
     lab.check("pwd; cat @/home/tools/a", 0, "@/copy\ntool");
     // Without the way round that `mv` knows.
     lab.check(
@@ -151,7 +189,11 @@ fn attributes_are_changed_in_the_copy_alone() {
         0,
         "750\n600",
     );
-    lab.check("touch -t 200001010000 README.md && stat -c %y README.md | cut -c1-10", 0, "2000-01-01");
+    lab.check(
+        "touch -t 200001010000 README.md && stat -c %y README.md | cut -c1-10",
+        0,
+        "2000-01-01",
+    );
     lab.check("ln -sf README.md s; touch -h -t 200101010000 s && stat -c %y s | cut -c1-10 && stat -c %y README.md | cut -c1-10", 0, "2001-01-01\n2000-01-01");
     lab.check("cp -p README.md copy.md && stat -c %a copy.md; tar cf a.tar README.md && mkdir x && tar xpf a.tar -C x && stat -c '%a %y' x/README.md | cut -c1-14", 0, "600\n600 2000-01-01");
     lab.check("python3 -c \"import os; f=os.open('README.md',0); os.fchmod(f,0o644); os.utime(f,(5,5)); os.chmod('/proc/self/fd/%d'%f, 0o640); print(oct(os.stat('README.md').st_mode))\"", 0, "0o100640");
@@ -211,8 +253,12 @@ fn nothing_else_of_this_machine_is_reached() {
     for line in [
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}"),
         format!("python3 -c \"import socket; socket.create_connection(('127.0.0.1',{port}),2)\""),
-        format!("python3 -c \"import socket; s=socket.socket(10); s.connect(('::ffff:127.0.0.1',{port}))\""),
-        format!("python3 -c \"import socket; s=socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1',{port}))\""),
+        format!(
+            "python3 -c \"import socket; s=socket.socket(10); s.connect(('::ffff:127.0.0.1',{port}))\""
+        ),
+        format!(
+            "python3 -c \"import socket; s=socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1',{port}))\""
+        ),
         "python3 -c \"import socket; socket.socket(2,2)\"".to_owned(),
         "python3 -c \"import socket; socket.socket(2,3,1)\"".to_owned(),
         "python3 -c \"import socket; socket.socket(17,3)\"".to_owned(),
@@ -220,9 +266,11 @@ fn nothing_else_of_this_machine_is_reached() {
         "python3 -c \"import socket; socket.socketpair(1,3)\"".to_owned(),
         "python3 -c \"import socket; s=socket.socket(); s.setsockopt(1,25,b'lo')\"".to_owned(),
         "python3 -c \"import socket; s=socket.socket(1); s.connect('@/out/s')\"".to_owned(),
-        "ln -s @/out/s s; python3 -c \"import socket; s=socket.socket(1); s.connect('s')\"".to_owned(),
+        "ln -s @/out/s s; python3 -c \"import socket; s=socket.socket(1); s.connect('s')\""
+            .to_owned(),
         "python3 -c \"import socket; s=socket.socket(1); s.bind('@/out/t')\"".to_owned(),
-        "python3 -c \"import socket; s=socket.socket(1); s.connect(chr(0)+'windlass-test')\"".to_owned(),
+        "python3 -c \"import socket; s=socket.socket(1); s.connect(chr(0)+'windlass-test')\""
+            .to_owned(),
         "python3 -c \"import socket; s=socket.create_connection(('10.1.1.1',80),1)\"".to_owned(),
     ] {
         lab.check_refused(&line);
@@ -283,7 +331,11 @@ for call in (libc.bind, libc.connect):
 #[test]
 fn a_socket_that_listens_without_an_address_is_bound_to_loopback() {
     let lab = Lab::new(Net::Loopback);
-    lab.check("python3 -c \"import socket; s=socket.socket(); s.listen(); print(s.getsockname()[0])\"", 0, "127.0.0.1");
+    lab.check(
+        "python3 -c \"import socket; s=socket.socket(); s.listen(); print(s.getsockname()[0])\"",
+        0,
+        "127.0.0.1",
+    );
 }
 
 #[test]
@@ -297,32 +349,68 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
         stream.read_to_string(&mut text).unwrap();
         text
     });
-    let (ended, output) =
-        run(&opened.session, &lab.base.join("copy"), &format!("echo hello > /dev/tcp/127.0.0.1/{port}"));
+    let (ended, output) = run(
+        &opened.session,
+        &lab.base.join("copy"),
+        &format!("echo hello > /dev/tcp/127.0.0.1/{port}"),
+    );
     assert!(ended.status.success(), "{output}");
     assert_eq!(accept.join().unwrap(), "hello\n");
     drop(opened.session);
     // Commands have no part in what listens for an agent.
-    lab.spec.agent = Some(AgentHome { from: lab.base.join("home"), files: Vec::new() });
+    lab.spec.agent = Some(AgentHome {
+        from: lab.base.join("home"),
+        files: Vec::new(),
+    });
     lab.spec.net = Net::Off;
     let session = lab.open();
     let (done, made) = std::sync::mpsc::channel();
-    session.enclose(1, move |result| drop(done.send(result))).unwrap();
+    session
+        .enclose(1, move |result| drop(done.send(result)))
+        .unwrap();
     let (place, listeners) = made.recv().unwrap().unwrap();
     let port = listeners[0].0;
-    let (ended, _) = run(&session, &lab.base.join("copy"), &format!("echo x > /dev/tcp/127.0.0.1/{port}"));
+    let (ended, _) = run(
+        &session,
+        &lab.base.join("copy"),
+        &format!("echo x > /dev/tcp/127.0.0.1/{port}"),
+    );
     assert!(!ended.status.success());
-    let line = format!("echo x > /dev/tcp/127.0.0.1/{port} && echo note > {}/home/note", lab.base.display());
-    let null = || fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
-    let standard = Standard { input: null(), output: null(), error: null() };
+    let line = format!(
+        "echo x > /dev/tcp/127.0.0.1/{port} && echo note > {}/home/note",
+        lab.base.display()
+    );
+    let null = || {
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .unwrap()
+            .into()
+    };
+    let standard = Standard {
+        input: null(),
+        output: null(),
+        error: null(),
+    };
     let (done, ended) = std::sync::mpsc::channel();
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
     let child = session
-        .start_in(&place, &argv, &[], &lab.base.join("copy"), standard, move |end| drop(done.send(end)))
+        .start_in(
+            &place,
+            &argv,
+            &[],
+            &lab.base.join("copy"),
+            standard,
+            move |end| drop(done.send(end)),
+        )
         .unwrap();
     assert!(ended.recv().unwrap().unwrap().status.success());
     drop(child);
-    assert_eq!(fs::read_to_string(lab.base.join("home/note")).unwrap(), "note\n");
+    assert_eq!(
+        fs::read_to_string(lab.base.join("home/note")).unwrap(),
+        "note\n"
+    );
 }
 
 #[test]
@@ -339,25 +427,46 @@ fn variables_lead_to_private_directories() {
     let session = lab.open();
     let (mut reads, writes) = std::io::pipe().unwrap();
     let input = fs::File::open("/dev/null").unwrap().into();
-    let standard = Standard { input, output: writes.try_clone().unwrap().into(), error: writes.into() };
-    let env = [("TMPDIR".into(), format!("{PRIVATE}/tmp").into()), ("HOME".into(), format!("{PRIVATE}/home").into())];
+    let standard = Standard {
+        input,
+        output: writes.try_clone().unwrap().into(),
+        error: writes.into(),
+    };
+    let env = [
+        ("TMPDIR".into(), format!("{PRIVATE}/tmp").into()),
+        ("HOME".into(), format!("{PRIVATE}/home").into()),
+    ];
     let line = "t=$(mktemp) && chmod 640 $t && echo x > $t && echo y > ~/.cache/z && cat $t ~/.cache/z; echo no > ~/z; cat ~/tools/a";
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
     let (done, ended) = std::sync::mpsc::channel();
     let dir = lab.base.join("copy");
-    let child = session.start(&argv, &env, &dir, Access::Write, standard, move |end| drop(done.send(end))).unwrap();
+    let child = session
+        .start(&argv, &env, &dir, Access::Write, standard, move |end| {
+            drop(done.send(end))
+        })
+        .unwrap();
     let mut output = String::new();
     reads.read_to_string(&mut output).unwrap();
     ended.recv().unwrap().unwrap();
     drop(child);
-    assert!(output.starts_with("x\ny\n") && output.ends_with("denied\ntool\n"), "{output}");
+    assert!(
+        output.starts_with("x\ny\n") && output.ends_with("denied\ntool\n"),
+        "{output}"
+    );
     drop(session);
-    wait_until(|| fs::read_dir(lab.base.join("boxes")).unwrap().next().is_none());
+    wait_until(|| {
+        fs::read_dir(lab.base.join("boxes"))
+            .unwrap()
+            .next()
+            .is_none()
+    });
 }
 
 #[test]
 fn nothing_outlives_its_command() {
-    Lab::with_both_signals(Net::Off).iter().for_each(check_nothing_outlives);
+    Lab::with_both_signals(Net::Off)
+        .iter()
+        .for_each(check_nothing_outlives);
 }
 
 fn check_nothing_outlives(lab: &Lab) {
@@ -370,19 +479,35 @@ fn check_nothing_outlives(lab: &Lab) {
     let alive = |mark: &str| {
         fs::read_dir("/proc").unwrap().flatten().any(|entry| {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            entry.file_name() != *std::process::id().to_string() && String::from_utf8_lossy(&line).contains(mark)
+            entry.file_name() != *std::process::id().to_string()
+                && String::from_utf8_lossy(&line).contains(mark)
         })
     };
     assert!(!alive(&mark));
     // Also where the command is killed, and where the whole session goes.
     let session = lab.open();
-    let null = || fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
-    let standard = Standard { input: null(), output: null(), error: null() };
+    let null = || {
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .unwrap()
+            .into()
+    };
+    let standard = Standard {
+        input: null(),
+        output: null(),
+        error: null(),
+    };
     let line = format!("setsid sh -c 'touch started; sleep 60; : {mark}' & wait");
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
     let (done, ended) = std::sync::mpsc::channel();
     let dir = lab.base.join("copy");
-    let child = session.start(&argv, &[], &dir, Access::Write, standard, move |end| drop(done.send(end))).unwrap();
+    let child = session
+        .start(&argv, &[], &dir, Access::Write, standard, move |end| {
+            drop(done.send(end))
+        })
+        .unwrap();
     wait_until(|| lab.base.join("copy/started").exists());
     assert!(alive(&mark));
     child.kill();
@@ -392,17 +517,27 @@ fn check_nothing_outlives(lab: &Lab) {
 
 #[test]
 fn signals_and_memory_of_other_processes_are_out_of_reach() {
-    Lab::with_both_signals(Net::Off).iter().for_each(check_others_out_of_reach);
+    Lab::with_both_signals(Net::Off)
+        .iter()
+        .for_each(check_others_out_of_reach);
 }
 
 fn check_others_out_of_reach(lab: &Lab) {
-    let mut canary = std::process::Command::new("sleep").arg("60").env("CANARY", "planted").spawn().unwrap();
+    let mut canary = std::process::Command::new("sleep")
+        .arg("60")
+        .env("CANARY", "planted")
+        .spawn()
+        .unwrap();
     let pid = canary.id();
     for line in [
         format!("kill -9 {pid}"),
-        format!("python3 -c \"import os,signal; signal.pidfd_send_signal(os.pidfd_open({pid}), 9)\""),
+        format!(
+            "python3 -c \"import os,signal; signal.pidfd_send_signal(os.pidfd_open({pid}), 9)\""
+        ),
         format!("python3 -c \"import ctypes; assert ctypes.CDLL(None).syscall(200,{pid},9)==0\""),
-        format!("python3 -c \"import ctypes; assert ctypes.CDLL(None).syscall(234,{pid},{pid},9)==0\""),
+        format!(
+            "python3 -c \"import ctypes; assert ctypes.CDLL(None).syscall(234,{pid},{pid},9)==0\""
+        ),
         format!("python3 -c \"import ctypes; assert ctypes.CDLL(None).sigqueue({pid},9,0)==0\""),
         format!(
             "python3 -c \"import os,fcntl; r,w=os.pipe(); fcntl.fcntl(r,8,{pid}); fcntl.fcntl(r,10,9); fcntl.fcntl(r,4,0o20000); os.write(w,b'x'); import time; time.sleep(.2); os.kill({pid},0)\""
@@ -412,8 +547,11 @@ fn check_others_out_of_reach(lab: &Lab) {
         format!("cat /proc/{pid}/root/etc/hostname"),
         format!("prlimit --pid {pid} --nofile=1"),
         format!("renice 19 {pid}"),
-        format!("python3 -c \"import ctypes; l=ctypes.CDLL(None); assert l.ptrace(16,{pid},0,0)==0\""),
-        "python3 -c \"import ctypes; l=ctypes.CDLL(None); assert l.shmget(1,4096,0o1666)>=0\"".to_owned(),
+        format!(
+            "python3 -c \"import ctypes; l=ctypes.CDLL(None); assert l.ptrace(16,{pid},0,0)==0\""
+        ),
+        "python3 -c \"import ctypes; l=ctypes.CDLL(None); assert l.shmget(1,4096,0o1666)>=0\""
+            .to_owned(),
     ] {
         lab.check_refused(&line);
     }
@@ -426,16 +564,35 @@ fn check_others_out_of_reach(lab: &Lab) {
 fn commands_signal_their_own_processes() {
     for lab in Lab::with_both_signals(Net::Off) {
         lab.check("sleep 60 & kill $!; wait $!; echo $?", 0, "143");
-        lab.check("sh -c 'kill -KILL $$' 2>&1 | cat; echo ${PIPESTATUS[0]}", 0, "137");
+        lab.check(
+            "sh -c 'kill -KILL $$' 2>&1 | cat; echo ${PIPESTATUS[0]}",
+            0,
+            "137",
+        );
         lab.check("timeout -s INT 0.1 sleep 60; echo $?", 0, "124");
-        lab.check("kill -0 999999 2>&1 | grep -o 'No such process'", 0, "No such process");
+        lab.check(
+            "kill -0 999999 2>&1 | grep -o 'No such process'",
+            0,
+            "No such process",
+        );
         lab.check("(set -m; (sleep 60 & sleep 61) & kill -TERM -$!; wait $! 2>/dev/null; echo $? >&2) 2>&1 >/dev/null | tail -1", 0, "143");
         // The group of the caller, and everything; this signal does nothing to a process that does not wait for it.
         for target in ["0", "-1"] {
             let line = "import os,signal,time; pid=os.fork()\nif pid: os.waitpid(pid,0)\nelse:\n  signal.signal(signal.SIGWINCH, lambda *_: (print('told', flush=True), os._exit(0)))\n  os.spawnvp(os.P_NOWAIT,'sh',['sh','-c','kill -WINCH TARGET'])\n  time.sleep(60)";
-            lab.check(&format!("python3 -c $'{}'", line.replace("TARGET", target).replace('\'', "\\'")), 0, "told");
+            lab.check(
+                &format!(
+                    "python3 -c $'{}'",
+                    line.replace("TARGET", target).replace('\'', "\\'")
+                ),
+                0,
+                "told",
+            );
         }
-        lab.check("python3 -c \"import os; os.abort()\" 2>/dev/null | cat; echo ${PIPESTATUS[0]}", 0, "134");
+        lab.check(
+            "python3 -c \"import os; os.abort()\" 2>/dev/null | cat; echo ${PIPESTATUS[0]}",
+            0,
+            "134",
+        );
         lab.check(
             "python3 -c \"import signal,threading; signal.signal(10, lambda *_: print('got')); signal.pthread_kill(threading.get_ident(), 10)\"",
             0,
@@ -475,24 +632,45 @@ fn terminals_of_other_programs_are_out_of_reach() {
     let lab = Lab::new(Net::Off);
     let makes = "import os, sys; _, end = os.openpty(); print(os.ttyname(end), flush=True); sys.stdin.read()";
     let mut other = std::process::Command::new("python3");
-    let mut other = other.args(["-c", makes]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut other = other
+        .args(["-c", makes])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut place = String::new();
-    BufReader::new(other.stdout.take().unwrap()).read_line(&mut place).unwrap();
+    BufReader::new(other.stdout.take().unwrap())
+        .read_line(&mut place)
+        .unwrap();
     let place = place.trim();
     assert!(place.starts_with("/dev/pts/"), "{place}");
     lab.check_refused(&format!("echo x > {place}"));
     lab.check_refused(&format!("exec 3< {place}"));
     // Only a handle that made a terminal leads to its other end, and only to be opened as a terminal.
     let asks = |open: &str, flags: &str| {
-        format!("python3 -c \"import fcntl, os; fcntl.ioctl({open}, 0x5441, {flags})\" 2>&1 | tail -n 1")
+        format!(
+            "python3 -c \"import fcntl, os; fcntl.ioctl({open}, 0x5441, {flags})\" 2>&1 | tail -n 1"
+        )
     };
     let not_a_terminal = "OSError: [Errno 25] Inappropriate ioctl for device";
     lab.check(&asks("os.open('README.md', 0)", "2"), 0, not_a_terminal);
     lab.check(&asks("os.open('/dev/null', 2)", "2"), 0, not_a_terminal);
-    lab.check(&asks("99", "2"), 0, "OSError: [Errno 9] Bad file descriptor");
-    lab.check(&asks("os.open('/dev/ptmx', 2)", "os.O_PATH"), 0, "OSError: [Errno 22] Invalid argument");
+    lab.check(
+        &asks("99", "2"),
+        0,
+        "OSError: [Errno 9] Bad file descriptor",
+    );
+    lab.check(
+        &asks("os.open('/dev/ptmx', 2)", "os.O_PATH"),
+        0,
+        "OSError: [Errno 22] Invalid argument",
+    );
     // Nothing unlocked it.
-    lab.check(&asks("os.open('/dev/ptmx', 2)", "2"), 0, "OSError: [Errno 5] Input/output error");
+    lab.check(
+        &asks("os.open('/dev/ptmx', 2)", "2"),
+        0,
+        "OSError: [Errno 5] Input/output error",
+    );
     drop(other.stdin.take());
     other.wait().unwrap();
 }
@@ -500,7 +678,11 @@ fn terminals_of_other_programs_are_out_of_reach() {
 #[test]
 fn limits_hold() {
     let mut lab = Lab::new(Net::Off);
-    lab.spec.limits = Limits { processes: 40, memory: 200 << 20, ..Limits::default() };
+    lab.spec.limits = Limits {
+        processes: 40,
+        memory: 200 << 20,
+        ..Limits::default()
+    };
     let (ended, _) = lab.run("for i in $(seq 100); do sleep 5 & done; wait");
     assert!(ended.limits.processes);
     let line = "python3 -c \"
@@ -517,9 +699,26 @@ t.start(); t.join()\"";
 fn usual_programs_work() {
     let lab = Lab::new(Net::Loopback);
     lab.check("git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l", 0, "1");
-    lab.check("printf 'int main(){return 3;}' > a.c && gcc -o a a.c && ./a; echo $?", 0, "3");
+    lab.check(
+        "printf 'int main(){return 3;}' > a.c && gcc -o a a.c && ./a; echo $?",
+        0,
+        "3",
+    );
     lab.check("cat <(echo sub)", 0, "sub");
-    lab.check("python3 -c \"import socket; print(socket.getaddrinfo('localhost', 80, type=1)[0][4][1])\"", 0, "80");
+    lab.check(
+        "python3 -c \"import socket; print(socket.getaddrinfo('localhost', 80, type=1)[0][4][1])\"",
+        0,
+        "80",
+    );
     lab.check("node -e \"const h=require('http');const s=h.createServer((q,r)=>r.end('ok')).listen(0,()=>h.get({port:s.address().port},r=>{r.pipe(process.stdout);r.on('end',()=>s.close())}))\"", 0, "ok");
-    assert!(lab.base.join("copy/a").metadata().unwrap().permissions().mode() & 0o111 != 0);
+    assert!(
+        lab.base
+            .join("copy/a")
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o111
+            != 0
+    );
 }

@@ -12,7 +12,9 @@ use std::sync::mpsc;
 
 use lab::{helper, run};
 use windlass_needs::{Need, lacks};
-use windlass_sandbox::{Ended, Protected, Protection, SandboxError, Session, Spec, Standard, Tier, Tree};
+use windlass_sandbox::{
+    Ended, Protected, Protection, SandboxError, Session, Spec, Standard, Tier, Tree,
+};
 
 mod lab;
 
@@ -32,22 +34,37 @@ impl Lab {
         for folder in ["ws/src", "ws/.git/hooks", "layers", "journals", "out"] {
             fs::create_dir_all(base.join(folder)).unwrap();
         }
-        for (name, text) in
-            [("README.md", "hello\n"), (".env", "TOKEN=planted\n"), ("src/a.rs", "a\n"), (".git/config", "")]
-        {
+        for (name, text) in [
+            ("README.md", "hello\n"),
+            (".env", "TOKEN=planted\n"),
+            ("src/a.rs", "a\n"),
+            (".git/config", ""),
+        ] {
             fs::write(base.join("ws").join(name), text).unwrap();
         }
         let root = base.join("ws");
-        let frozen = |name: &str| Protected { base: root.clone(), name: name.into(), how: Protection::Frozen };
+        let frozen = |name: &str| Protected {
+            base: root.clone(),
+            name: name.into(),
+            how: Protection::Frozen,
+        };
         let spec = Spec {
             command_layers: Some(base.join("layers")),
             hide: vec![root.join(".env")],
-            protect: vec![frozen(".agent"), frozen(".git/hooks"), frozen(".git/config")],
+            protect: vec![
+                frozen(".agent"),
+                frozen(".git/hooks"),
+                frozen(".git/config"),
+            ],
             write: vec![base.join("out")],
             journal: Some(base.join("journals/list")),
             ..Spec::around(root)
         };
-        Self { _scratch: scratch, base, spec }
+        Self {
+            _scratch: scratch,
+            base,
+            spec,
+        }
     }
 
     fn open(&self) -> Session {
@@ -68,18 +85,39 @@ impl Lab {
 }
 
 /// Starts a line over a layer; gives its standard input, its output, and its end.
-fn start(session: &Session, dir: &Path, layer: &str, line: &str) -> (std::io::PipeWriter, std::io::PipeReader, Ending) {
+fn start(
+    session: &Session,
+    dir: &Path,
+    layer: &str,
+    line: &str,
+) -> (std::io::PipeWriter, std::io::PipeReader, Ending) {
     let (reads, writes) = std::io::pipe().unwrap();
     let (input, gate) = std::io::pipe().unwrap();
-    let standard = Standard { input: input.into(), output: writes.try_clone().unwrap().into(), error: writes.into() };
+    let standard = Standard {
+        input: input.into(),
+        output: writes.try_clone().unwrap().into(),
+        error: writes.into(),
+    };
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
-    let env = [("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()), ("LC_ALL".into(), "C".into())];
+    let env = [
+        ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
+        ("LC_ALL".into(), "C".into()),
+    ];
     let (done, ended) = mpsc::channel();
-    session.start_over(layer, &argv, &env, dir, standard, move |result| drop(done.send(result))).unwrap();
+    session
+        .start_over(layer, &argv, &env, dir, standard, move |result| {
+            drop(done.send(result))
+        })
+        .unwrap();
     (gate, reads, ended)
 }
 
-fn run_over(session: &Session, dir: &Path, layer: &str, line: &str) -> Result<(Ended, String), SandboxError> {
+fn run_over(
+    session: &Session,
+    dir: &Path,
+    layer: &str,
+    line: &str,
+) -> Result<(Ended, String), SandboxError> {
     let (gate, mut reads, ended) = start(session, dir, layer, line);
     drop(gate);
     let mut output = String::new();
@@ -90,7 +128,11 @@ fn run_over(session: &Session, dir: &Path, layer: &str, line: &str) -> Result<(E
 #[track_caller]
 fn check(lab: &Lab, session: &Session, layer: &str, line: &str, expect: &str) {
     let (ended, output) = run_over(session, &lab.spec.root, layer, line).unwrap();
-    assert_eq!((ended.status.code(), output.trim()), (Some(0), expect), "{line}");
+    assert_eq!(
+        (ended.status.code(), output.trim()),
+        (Some(0), expect),
+        "{line}"
+    );
 }
 
 /// Names below a folder, with what is in them; `-` is a name that was taken away.
@@ -100,7 +142,12 @@ fn taken(folder: &Path) -> BTreeMap<String, String> {
     while let Some(at) = folders.pop() {
         for entry in fs::read_dir(at).unwrap().flatten() {
             let kind = entry.file_type().unwrap();
-            let name = entry.path().strip_prefix(folder).unwrap().display().to_string();
+            let name = entry
+                .path()
+                .strip_prefix(folder)
+                .unwrap()
+                .display()
+                .to_string();
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_char_device() {
@@ -115,7 +162,10 @@ fn taken(folder: &Path) -> BTreeMap<String, String> {
 
 #[track_caller]
 fn check_taken(upper: &Path, expect: &[(&str, &str)]) {
-    let expect = expect.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    let expect = expect
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .collect();
     assert_eq!(taken(upper), expect);
 }
 
@@ -127,14 +177,40 @@ fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
     let lab = Lab::new();
     let session = lab.open();
     let (one, two) = (lab.layer("one"), lab.layer("two"));
-    check(&lab, &session, "one", "echo new > README.md; mv src/a.rs src/b.rs; cat README.md src/b.rs", "new\na");
-    check_taken(&one, &[("README.md", "new\n"), ("src/a.rs", "-"), ("src/b.rs", "a\n")]);
+    check(
+        &lab,
+        &session,
+        "one",
+        "echo new > README.md; mv src/a.rs src/b.rs; cat README.md src/b.rs",
+        "new\na",
+    );
+    check_taken(
+        &one,
+        &[
+            ("README.md", "new\n"),
+            ("src/a.rs", "-"),
+            ("src/b.rs", "a\n"),
+        ],
+    );
     // The next one sees nothing of it, and neither does one without a layer.
-    check(&lab, &session, "two", "cat README.md; ls src; echo x > /tmp/x; echo o > ../out/o", "hello\na.rs");
+    check(
+        &lab,
+        &session,
+        "two",
+        "cat README.md; ls src; echo x > /tmp/x; echo o > ../out/o",
+        "hello\na.rs",
+    );
     check_taken(&two, &[]);
-    let (_, output) = run(&session, &lab.spec.root, "cat README.md; ls src; echo plain > plain");
+    let (_, output) = run(
+        &session,
+        &lab.spec.root,
+        "cat README.md; ls src; echo plain > plain",
+    );
     assert_eq!(output, "hello\na.rs\n");
-    assert_eq!((lab.read("plain"), lab.read("README.md")), ("plain\n".into(), "hello\n".into()));
+    assert_eq!(
+        (lab.read("plain"), lab.read("README.md")),
+        ("plain\n".into(), "hello\n".into())
+    );
     assert!(lab.base.join("out/o").exists());
 }
 
@@ -146,9 +222,18 @@ fn destructive_lines_reach_only_the_layer() {
     let lab = Lab::new();
     let session = lab.open();
     let upper = lab.layer("one");
-    check(&lab, &session, "one", "rm -rf ./* .git 2>/dev/null; ls -A", ".env");
+    check(
+        &lab,
+        &session,
+        "one",
+        "rm -rf ./* .git 2>/dev/null; ls -A",
+        ".env",
+    );
     check_taken(&upper, &[(".git", "-"), ("README.md", "-"), ("src", "-")]);
-    assert_eq!((lab.read("README.md"), lab.read("src/a.rs")), ("hello\n".into(), "a\n".into()));
+    assert_eq!(
+        (lab.read("README.md"), lab.read("src/a.rs")),
+        ("hello\n".into(), "a\n".into())
+    );
 }
 
 #[test]
@@ -160,7 +245,13 @@ fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
     let session = lab.open();
     let upper = lab.layer("one");
     let line = "echo h > .git/hooks/x; mkdir .agent; echo c > .git/config; cat .env 2>/dev/null || echo hidden; ls -A";
-    check(&lab, &session, "one", line, "hidden\n.agent\n.env\n.git\nREADME.md\nsrc");
+    check(
+        &lab,
+        &session,
+        "one",
+        line,
+        "hidden\n.agent\n.env\n.git\nREADME.md\nsrc",
+    );
     check_taken(&upper, &[(".git/config", "c\n"), (".git/hooks/x", "h\n")]);
     // No placeholder was made for it, and the covers of others are as they were.
     assert!(!lab.spec.root.join(".agent").exists() && upper.join(".agent").is_dir());
@@ -168,7 +259,13 @@ fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
     assert!(!ended.status.success());
     // One that is hidden by a cover for other commands is hidden over the layer too.
     lab.layer("two");
-    check(&lab, &session, "two", "cat .env 2>/dev/null || echo hidden; ls .git", "hidden\nconfig\nhooks");
+    check(
+        &lab,
+        &session,
+        "two",
+        "cat .env 2>/dev/null || echo hidden; ls .git",
+        "hidden\nconfig\nhooks",
+    );
 }
 
 #[test]
@@ -180,7 +277,11 @@ fn protected_names_outside_of_the_workspace_hold_over_a_layer_too() {
     let out = lab.base.join("out");
     fs::write(out.join("config"), "mine\n").unwrap();
     for name in ["config", "hooks"] {
-        lab.spec.protect.push(Protected { base: out.clone(), name: name.into(), how: Protection::Frozen });
+        lab.spec.protect.push(Protected {
+            base: out.clone(),
+            name: name.into(),
+            how: Protection::Frozen,
+        });
     }
     let session = lab.open();
     lab.layer("one");
@@ -188,7 +289,11 @@ fn protected_names_outside_of_the_workspace_hold_over_a_layer_too() {
     check(&lab, &session, "one", line, "no\nno");
     assert_eq!(fs::read_to_string(out.join("config")).unwrap(), "mine\n");
     drop(session);
-    assert!(!out.join("hooks").exists() && out.join("o").exists() && !lab.spec.root.join(".agent").exists());
+    assert!(
+        !out.join("hooks").exists()
+            && out.join("o").exists()
+            && !lab.spec.root.join(".agent").exists()
+    );
 }
 
 #[test]
@@ -221,8 +326,10 @@ fn two_at_a_time_do_not_see_each_other() {
     let session = lab.open();
     let (one, two) = (lab.layer("one"), lab.layer("two"));
     let line = |word: &str| format!("echo {word} > README.md; echo up; read x; cat README.md");
-    let (mut first, mut first_says, first_ends) = start(&session, &lab.spec.root, "one", &line("first"));
-    let (mut second, mut second_says, second_ends) = start(&session, &lab.spec.root, "two", &line("second"));
+    let (mut first, mut first_says, first_ends) =
+        start(&session, &lab.spec.root, "one", &line("first"));
+    let (mut second, mut second_says, second_ends) =
+        start(&session, &lab.spec.root, "two", &line("second"));
     let mut up = [0; 3];
     first_says.read_exact(&mut up).unwrap();
     second_says.read_exact(&mut up).unwrap();
@@ -273,11 +380,17 @@ fn where_there_are_no_layers_the_caller_hears_so() {
     lab.layer("one");
     lab.spec.command_layers = None;
     let refused = run_over(&lab.open(), &lab.spec.root, "one", "echo x > README.md");
-    assert!(matches!(refused, Err(SandboxError::NoLayers(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SandboxError::NoLayers(_))),
+        "{refused:?}"
+    );
     lab.spec.command_layers = Some(lab.base.join("layers"));
     lab.spec.tier = Tier::Landlock;
     let refused = run_over(&lab.open(), &lab.spec.root, "one", "echo x > README.md");
-    assert!(matches!(refused, Err(SandboxError::NoLayers(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SandboxError::NoLayers(_))),
+        "{refused:?}"
+    );
     assert_eq!(lab.read("README.md"), "hello\n");
 }
 
@@ -288,7 +401,9 @@ fn a_program_that_cannot_start_says_why_also_over_a_layer() {
     }
     let lab = Lab::new();
     lab.layer("one");
-    let err = run_over(&lab.open(), Path::new("/nowhere"), "one", "true").unwrap_err().to_string();
+    let err = run_over(&lab.open(), Path::new("/nowhere"), "one", "true")
+        .unwrap_err()
+        .to_string();
     assert!(err.contains("directory cannot be entered"), "{err}");
 }
 
@@ -301,12 +416,21 @@ fn a_layer_goes_over_a_tree_of_its_own_too() {
     for folder in ["upper", "work"] {
         fs::create_dir(lab.base.join(folder)).unwrap();
     }
-    lab.spec.tree = Tree::Layered { upper: lab.base.join("upper"), work: lab.base.join("work") };
+    lab.spec.tree = Tree::Layered {
+        upper: lab.base.join("upper"),
+        work: lab.base.join("work"),
+    };
     let session = lab.open();
     let upper = lab.layer("one");
     let (ended, _) = run(&session, &lab.spec.root, "echo run > README.md");
     assert!(ended.status.success());
-    check(&lab, &session, "one", "cat README.md; echo one > README.md", "run");
+    check(
+        &lab,
+        &session,
+        "one",
+        "cat README.md; echo one > README.md",
+        "run",
+    );
     check_taken(&upper, &[("README.md", "one\n")]);
     assert_eq!(lab.read("README.md"), "hello\n");
 }

@@ -12,7 +12,9 @@ use std::process::Command;
 
 use lab::{helper, run, wait_until};
 use windlass_needs::{Need, lacks};
-use windlass_sandbox::{Access, Helper, Layer, Opened, Protected, Protection, SandboxError, Session, Spec, Tier, Tree};
+use windlass_sandbox::{
+    Access, Helper, Layer, Opened, Protected, Protection, SandboxError, Session, Spec, Tier, Tree,
+};
 
 mod lab;
 
@@ -47,32 +49,54 @@ impl Lab {
         std::os::unix::fs::symlink("README.md", base.join("ws/link")).unwrap();
         let root = base.join("ws");
         let spec = Spec {
-            tree: Tree::Layered { upper: base.join("layer/upper"), work: base.join("layer/work") },
+            tree: Tree::Layered {
+                upper: base.join("layer/upper"),
+                work: base.join("layer/work"),
+            },
             hide: vec![root.join(".env")],
             ..Spec::around(root)
         };
         let before = listing(&spec.root);
-        Self { _scratch: scratch, base, helper: helper(), spec, before }
+        Self {
+            _scratch: scratch,
+            base,
+            helper: helper(),
+            spec,
+            before,
+        }
     }
 
     /// The same for a user who has no rights; nothing where this one cannot become another.
     fn of_somebody() -> Option<Self> {
         let mut lab = Self::new();
         let become_somebody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-        let can = Command::new("setpriv").args(become_somebody).args(["test", "-x"]).arg(&lab.helper.program).status();
+        let can = Command::new("setpriv")
+            .args(become_somebody)
+            .args(["test", "-x"])
+            .arg(&lab.helper.program)
+            .status();
         if !can.is_ok_and(|status| status.success()) {
             return None;
         }
         for path in [lab.base.clone()].into_iter().chain(tree_of(&lab.base)) {
             std::os::unix::fs::lchown(&path, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
         }
-        let args = become_somebody.iter().map(Into::into).chain([lab.helper.program.clone().into()]).collect();
-        lab.helper = Helper { program: "setpriv".into(), args };
+        let args = become_somebody
+            .iter()
+            .map(Into::into)
+            .chain([lab.helper.program.clone().into()])
+            .collect();
+        lab.helper = Helper {
+            program: "setpriv".into(),
+            args,
+        };
         Some(lab)
     }
 
     fn everybody() -> impl Iterator<Item = Self> {
-        [Some(Self::new()), Self::of_somebody()].into_iter().flatten()
+        [Some(Self::new()), Self::of_somebody()]
+            .into_iter()
+            .flatten()
     }
 
     fn open(&self) -> Opened {
@@ -92,7 +116,11 @@ impl Lab {
     #[track_caller]
     fn check_in(&self, session: &Session, line: &str, expect: &str) {
         let (ended, output) = run(session, &self.spec.root, line);
-        assert_eq!((ended.status.code(), output.trim()), (Some(0), expect), "{line}");
+        assert_eq!(
+            (ended.status.code(), output.trim()),
+            (Some(0), expect),
+            "{line}"
+        );
         assert_eq!(listing(&self.spec.root), self.before, "{line}");
     }
 }
@@ -118,7 +146,13 @@ fn listing(folder: &Path) -> BTreeMap<PathBuf, String> {
             (_, true) => format!("{:?}", fs::read(&path).unwrap()),
             _ => String::new(),
         };
-        let text = format!("{:o} {}.{} {} {content}", seen.mode(), seen.mtime(), seen.mtime_nsec(), seen.ino());
+        let text = format!(
+            "{:o} {}.{} {} {content}",
+            seen.mode(),
+            seen.mtime(),
+            seen.mtime_nsec(),
+            seen.ino()
+        );
         (path, text)
     };
     tree_of(folder).into_iter().map(one).collect()
@@ -135,15 +169,32 @@ fn commands_change_the_layer_and_not_the_workspace() {
         return;
     }
     for lab in Lab::everybody() {
-        lab.check("echo new > README.md && echo n > src/new.rs && cat README.md src/new.rs", "new\nn");
-        lab.check("chmod 750 src/a.rs && stat -c %a src/a.rs && rm link && ls", "750\nREADME.md\nold\nsrc");
+        lab.check(
+            "echo new > README.md && echo n > src/new.rs && cat README.md src/new.rs",
+            "new\nn",
+        );
+        lab.check(
+            "chmod 750 src/a.rs && stat -c %a src/a.rs && rm link && ls",
+            "750\nREADME.md\nold\nsrc",
+        );
         lab.check("rm -r old && mkdir old && echo x > old/x && ls old", "x");
-        lab.check("mv src/deep/b.rs b.rs && cat b.rs && ls src/deep | wc -l", "b\n0");
-        assert!(fs::symlink_metadata(lab.upper("link")).unwrap().file_type().is_char_device());
+        lab.check(
+            "mv src/deep/b.rs b.rs && cat b.rs && ls src/deep | wc -l",
+            "b\n0",
+        );
+        assert!(
+            fs::symlink_metadata(lab.upper("link"))
+                .unwrap()
+                .file_type()
+                .is_char_device()
+        );
         assert_eq!(fs::read_to_string(lab.upper("README.md")).unwrap(), "new\n");
         let mut opaque = [0; 4];
         let old = lab.upper("old");
-        assert_eq!(rustix::fs::getxattr(&old, "user.overlay.opaque", &mut opaque), Ok(1));
+        assert_eq!(
+            rustix::fs::getxattr(&old, "user.overlay.opaque", &mut opaque),
+            Ok(1)
+        );
     }
 }
 
@@ -154,7 +205,8 @@ fn a_folder_is_renamed_by_copying() {
     }
     for lab in Lab::everybody() {
         let session = lab.open().session;
-        let rename = "import os\ntry: os.rename('src', 'moved')\nexcept OSError as err: print(err.errno)";
+        let rename =
+            "import os\ntry: os.rename('src', 'moved')\nexcept OSError as err: print(err.errno)";
         lab.check_in(&session, &format!("python3 -c \"{rename}\""), "18");
         lab.check_in(
             &session,
@@ -172,7 +224,11 @@ fn whole_trees_can_go() {
     let lab = Lab::new();
     let session = lab.open().session;
     lab.check_in(&session, "rm -rf ./* ./.[!.]* 2>/dev/null; ls -A", ".env");
-    lab.check_in(&session, "mkdir -p src/deep && echo again > src/a.rs && cat src/a.rs && ls src/deep", "again");
+    lab.check_in(
+        &session,
+        "mkdir -p src/deep && echo again > src/a.rs && cat src/a.rs && ls src/deep",
+        "again",
+    );
 }
 
 #[test]
@@ -182,9 +238,14 @@ fn git_works_in_it() {
     }
     let mut lab = Lab::new();
     lab.spec.hide.clear();
-    for words in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "first"]] {
+    for words in [
+        &["init", "-q"][..],
+        &["add", "-A"],
+        &["commit", "-qm", "first"],
+    ] {
         let mut git = Command::new("git");
-        git.args(["-c", "user.name=x", "-c", "user.email=x@y"]).args(words);
+        git.args(["-c", "user.name=x", "-c", "user.email=x@y"])
+            .args(words);
         assert!(git.current_dir(&lab.spec.root).status().unwrap().success());
     }
     fs::write(lab.spec.root.join("untracked"), "mine\n").unwrap();
@@ -201,7 +262,11 @@ fn git_works_in_it() {
         "git reset -q --hard HEAD~1; cat README.md; git clean -fdxq; ls",
         "hello\nREADME.md\nlink\nold\nsrc",
     );
-    lab.check_in(&session, "git checkout -qb other && git gc -q && git rm -rq src && git status --short | wc -l", "2");
+    lab.check_in(
+        &session,
+        "git checkout -qb other && git gc -q && git rm -rq src && git status --short | wc -l",
+        "2",
+    );
 }
 
 #[test]
@@ -216,20 +281,34 @@ fn the_engine_and_commands_work_in_one_tree() {
         let tree = tree.unwrap();
         fs::write(beneath(&tree, "src/engine.rs"), "from the engine\n").unwrap();
         fs::write(beneath(&tree, "README.md"), "changed by the engine\n").unwrap();
-        lab.check_in(&session, "cat src/engine.rs README.md", "from the engine\nchanged by the engine");
-        lab.check_in(&session, "echo by a command > src/engine.rs; rm old/c.rs; mkdir fresh; echo f > fresh/f", "");
-        assert_eq!(fs::read_to_string(beneath(&tree, "src/engine.rs")).unwrap(), "by a command\n");
+        lab.check_in(
+            &session,
+            "cat src/engine.rs README.md",
+            "from the engine\nchanged by the engine",
+        );
+        lab.check_in(
+            &session,
+            "echo by a command > src/engine.rs; rm old/c.rs; mkdir fresh; echo f > fresh/f",
+            "",
+        );
+        assert_eq!(
+            fs::read_to_string(beneath(&tree, "src/engine.rs")).unwrap(),
+            "by a command\n"
+        );
         assert!(!beneath(&tree, "old/c.rs").exists());
         fs::rename(beneath(&tree, "fresh/f"), beneath(&tree, "src/f")).unwrap();
         let how = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
         let flags = rustix::fs::OFlags::RDONLY;
-        let open = |name: &str| rustix::fs::openat2(&tree, name, flags, rustix::fs::Mode::empty(), how);
+        let open =
+            |name: &str| rustix::fs::openat2(&tree, name, flags, rustix::fs::Mode::empty(), how);
         assert!(open("src/f").is_ok() && open("../out").is_err() && open("link").is_err());
         let names = rustix::fs::Dir::read_from(open("src").unwrap().as_fd()).unwrap();
         assert_eq!(
             names
                 .flatten()
-                .filter(|one| one.file_name().to_bytes() != b"." && one.file_name().to_bytes() != b"..")
+                .filter(
+                    |one| one.file_name().to_bytes() != b"." && one.file_name().to_bytes() != b".."
+                )
                 .count(),
             4
         );
@@ -249,13 +328,27 @@ fn what_is_hidden_from_commands_is_there_for_the_engine() {
         return;
     }
     let mut lab = Lab::new();
-    let name = |name: &str| Protected { base: lab.spec.root.clone(), name: name.into(), how: Protection::Frozen };
+    let name = |name: &str| Protected {
+        base: lab.spec.root.clone(),
+        name: name.into(),
+        how: Protection::Frozen,
+    };
     lab.spec.protect = vec![name("README.md"), name(".agent")];
     let Opened { session, tree, .. } = lab.open();
     let tree = tree.unwrap();
-    let (ended, output) = run(&session, &lab.spec.root, "cat .env /proc/1/root$PWD/.env; echo x > README.md");
-    assert!(!ended.status.success() && !output.contains("planted"), "{output}");
-    assert_eq!(fs::read_to_string(beneath(&tree, ".env")).unwrap(), "TOKEN=planted\n");
+    let (ended, output) = run(
+        &session,
+        &lab.spec.root,
+        "cat .env /proc/1/root$PWD/.env; echo x > README.md",
+    );
+    assert!(
+        !ended.status.success() && !output.contains("planted"),
+        "{output}"
+    );
+    assert_eq!(
+        fs::read_to_string(beneath(&tree, ".env")).unwrap(),
+        "TOKEN=planted\n"
+    );
     fs::write(beneath(&tree, "README.md"), "by the engine\n").unwrap();
     lab.check_in(&session, "cat README.md", "by the engine");
     drop(session);
@@ -273,7 +366,11 @@ fn no_path_leads_to_the_workspace() {
     lab.spec.read = vec![lab.base.clone()];
     let session = lab.open().session;
     for place in ["/proc/self/cwd", "/proc/$$/root$PWD", "$PWD/old"] {
-        lab.check_in(&session, &format!("touch {place}/new && rm {place}/new && echo y > {place}/c.rs"), "");
+        lab.check_in(
+            &session,
+            &format!("touch {place}/new && rm {place}/new && echo y > {place}/c.rs"),
+            "",
+        );
     }
     let upper = lab.base.join("layer/upper/x");
     for line in [
@@ -283,9 +380,17 @@ fn no_path_leads_to_the_workspace() {
         "mv ../ws ../other".to_owned(),
         "ls -l /proc/self/fd /proc/1/fd | grep layer".to_owned(),
     ] {
-        lab.check_in(&session, &format!("{{ {line}; }} 2>/dev/null || echo no"), "no");
+        lab.check_in(
+            &session,
+            &format!("{{ {line}; }} 2>/dev/null || echo no"),
+            "no",
+        );
     }
-    lab.check_in(&session, "touch ../out/x && ln ../out/x new 2>/dev/null || echo no", "no");
+    lab.check_in(
+        &session,
+        "touch ../out/x && ln ../out/x new 2>/dev/null || echo no",
+        "no",
+    );
     assert!(lab.base.join("out/x").exists() && lab.upper("old/c.rs").exists());
 }
 
@@ -295,8 +400,14 @@ fn a_layer_is_still_there_in_the_next_session() {
         return;
     }
     for lab in Lab::everybody() {
-        lab.check("echo new > README.md; rm link; rm -r old; mkdir old; chmod 700 src", "");
-        lab.check("cat README.md; ls; ls old; stat -c %a src; echo more >> README.md", "new\nREADME.md\nold\nsrc\n700");
+        lab.check(
+            "echo new > README.md; rm link; rm -r old; mkdir old; chmod 700 src",
+            "",
+        );
+        lab.check(
+            "cat README.md; ls; ls old; stat -c %a src; echo more >> README.md",
+            "new\nREADME.md\nold\nsrc\n700",
+        );
         lab.check("cat README.md", "new\nmore");
     }
 }
@@ -309,12 +420,23 @@ fn a_killed_helper_leaves_the_layer() {
     let mut lab = Lab::new();
     let pid = lab.base.join("pid");
     // The number of the helper is known because a shell becomes it.
-    let line = format!("echo $$ > {}; exec {}", pid.display(), lab.helper.program.display());
-    lab.helper = Helper { program: "/bin/sh".into(), args: vec!["-c".into(), line.into()] };
+    let line = format!(
+        "echo $$ > {}; exec {}",
+        pid.display(),
+        lab.helper.program.display()
+    );
+    lab.helper = Helper {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), line.into()],
+    };
     let Opened { session, tree, .. } = lab.open();
     lab.check_in(&session, "echo new > README.md; rm -r old", "");
     let pid = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
     wait_until(|| lab::try_run(&session, &lab.spec.root, &["true"]).is_err());
     drop((session, tree));
     lab.helper = helper();
@@ -332,8 +454,11 @@ fn a_git_directory_outside_has_its_own_layer() {
     }
     let at = lab.base.join("git");
     fs::write(at.join("HEAD"), "ref\n").unwrap();
-    lab.spec.layers =
-        vec![Layer { at: at.clone(), upper: lab.base.join("git-upper"), work: lab.base.join("git-work") }];
+    lab.spec.layers = vec![Layer {
+        at: at.clone(),
+        upper: lab.base.join("git-upper"),
+        work: lab.base.join("git-work"),
+    }];
     lab.spec.write = vec![at.clone()];
     lab.check("echo other > ../git/HEAD && cat ../git/HEAD", "other");
     lab.check("cat ../git/HEAD", "other");
@@ -352,7 +477,11 @@ fn a_copy_stands_in_the_place_of_the_workspace() {
     lab.spec.tree = Tree::Copy { from: from.clone() };
     let Opened { session, tree, .. } = lab.open();
     let tree = tree.unwrap();
-    lab.check_in(&session, "pwd; cat README.md; echo x > new", &format!("{}\ncopied", lab.spec.root.display()));
+    lab.check_in(
+        &session,
+        "pwd; cat README.md; echo x > new",
+        &format!("{}\ncopied", lab.spec.root.display()),
+    );
     assert_eq!(fs::read_to_string(beneath(&tree, "new")).unwrap(), "x\n");
     fs::write(beneath(&tree, "new"), "y\n").unwrap();
     lab.check_in(&session, "cat new", "y");
@@ -389,15 +518,33 @@ fn what_cannot_be_layered_is_told_from_what_is_wrong() {
         return;
     }
     let lab = Lab::new();
-    let with = |upper: PathBuf, work: PathBuf| Spec { tree: Tree::Layered { upper, work }, ..lab.spec.clone() };
+    let with = |upper: PathBuf, work: PathBuf| Spec {
+        tree: Tree::Layered { upper, work },
+        ..lab.spec.clone()
+    };
     let (upper, work) = (lab.base.join("layer/upper"), lab.base.join("layer/work"));
     check_refused(&with(lab.base.join("absent"), work.clone()), true, "absent");
     let within = lab.spec.root.join("src");
-    check_refused(&with(within.join("deep"), work.clone()), true, "must lie outside");
-    check_refused(&Spec { tier: Tier::Landlock, ..lab.spec.clone() }, false, "without namespaces");
+    check_refused(
+        &with(within.join("deep"), work.clone()),
+        true,
+        "must lie outside",
+    );
+    check_refused(
+        &Spec {
+            tier: Tier::Landlock,
+            ..lab.spec.clone()
+        },
+        false,
+        "without namespaces",
+    );
     // One directory in the other: the kernel does not know how to layer that.
     fs::create_dir(upper.join("work")).unwrap();
-    check_refused(&with(upper.clone(), upper.join("work")), false, "cannot be shown: no layer");
+    check_refused(
+        &with(upper.clone(), upper.join("work")),
+        false,
+        "cannot be shown: no layer",
+    );
     assert_eq!(listing(&lab.spec.root), lab.before);
 }
 
@@ -407,7 +554,11 @@ fn modes_are_kept() {
         return;
     }
     let mut lab = Lab::new();
-    fs::set_permissions(lab.spec.root.join("src/a.rs"), fs::Permissions::from_mode(0o751)).unwrap();
+    fs::set_permissions(
+        lab.spec.root.join("src/a.rs"),
+        fs::Permissions::from_mode(0o751),
+    )
+    .unwrap();
     lab.before = listing(&lab.spec.root);
     lab.check("true; echo more >> src/a.rs; stat -c %a src/a.rs", "751");
 }

@@ -21,14 +21,27 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The key, as any of the vendors takes it.
     pub(crate) fn key(&self) -> Option<String> {
-        let bearer = self.header("authorization").map(|value| value.trim_start_matches("Bearer "));
-        let given = self.header("x-api-key").or(self.header("x-goog-api-key")).or(self.header("api-key")).or(bearer);
-        let in_path = || self.path.split(['?', '&']).find_map(|part| part.strip_prefix("key="));
+        let bearer = self
+            .header("authorization")
+            .map(|value| value.trim_start_matches("Bearer "));
+        let given = self
+            .header("x-api-key")
+            .or(self.header("x-goog-api-key"))
+            .or(self.header("api-key"))
+            .or(bearer);
+        let in_path = || {
+            self.path
+                .split(['?', '&'])
+                .find_map(|part| part.strip_prefix("key="))
+        };
         given.or_else(in_path).map(str::to_owned)
     }
 }
@@ -42,7 +55,12 @@ pub(crate) fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     for _ in 0..MAX_LINES {
         let line = line(stream)?;
         if line.is_empty() {
-            let mut request = Request { method, path, headers, body: Vec::new() };
+            let mut request = Request {
+                method,
+                path,
+                headers,
+                body: Vec::new(),
+            };
             request.body = body(stream, &request)?;
             return Some(request);
         }
@@ -64,12 +82,20 @@ fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
 
 fn body(stream: &mut BufReader<TcpStream>, request: &Request) -> Option<Vec<u8>> {
     if request.header("expect").is_some() {
-        stream.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
+        stream
+            .get_mut()
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")
+            .ok()?;
     }
-    if request.header("transfer-encoding").is_some_and(|how| how.contains("chunked")) {
+    if request
+        .header("transfer-encoding")
+        .is_some_and(|how| how.contains("chunked"))
+    {
         return chunks(stream);
     }
-    let length = request.header("content-length").map_or(Some(0), |length| length.parse::<usize>().ok())?;
+    let length = request
+        .header("content-length")
+        .map_or(Some(0), |length| length.parse::<usize>().ok())?;
     exactly(stream, length)
 }
 

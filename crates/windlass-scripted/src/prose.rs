@@ -34,7 +34,10 @@ pub(crate) fn not_taken(asked: &Asked) -> usize {
 
 /// The form that a question asks for; none where it asks for none, or where it offers tools.
 pub(crate) fn form(asked: &Asked) -> Option<Form> {
-    let wanted = FORMS.iter().find(|(words, _)| asked.whole.contains(words)).map(|(_, form)| *form);
+    let wanted = FORMS
+        .iter()
+        .find(|(words, _)| asked.whole.contains(words))
+        .map(|(_, form)| *form);
     wanted.filter(|_| asked.tools.is_empty())
 }
 
@@ -50,18 +53,27 @@ fn block(form: Form, step: &Move) -> Option<String> {
         Move::Edit { path, old, new } => (path, old.as_str(), new.as_str()),
         _ => return None,
     };
-    let lines = |text: &str, sign: &str| text.lines().map(|line| format!("{sign}{line}\n")).collect::<String>();
+    let lines = |text: &str, sign: &str| {
+        text.lines()
+            .map(|line| format!("{sign}{line}\n"))
+            .collect::<String>()
+    };
     match (form, step) {
         (Form::SearchReplace, _) => {
             let (old, new) = (lines(old, ""), lines(new, ""));
-            Some(format!("{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"))
+            Some(format!(
+                "{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
+            ))
         }
-        (Form::Diff, Move::Write { .. }) => {
-            Some(format!("```diff\n--- /dev/null\n+++ {path}\n@@ ... @@\n{}```\n", lines(new, "+")))
-        }
-        (Form::Diff, _) => {
-            Some(format!("```diff\n--- {path}\n+++ {path}\n@@ ... @@\n{}{}```\n", lines(old, "-"), lines(new, "+")))
-        }
+        (Form::Diff, Move::Write { .. }) => Some(format!(
+            "```diff\n--- /dev/null\n+++ {path}\n@@ ... @@\n{}```\n",
+            lines(new, "+")
+        )),
+        (Form::Diff, _) => Some(format!(
+            "```diff\n--- {path}\n+++ {path}\n@@ ... @@\n{}{}```\n",
+            lines(old, "-"),
+            lines(new, "+")
+        )),
         (Form::Whole, Move::Write { .. }) => Some(format!("{path}\n```\n{}```\n", lines(new, ""))),
         // What else stands in the file is not known here.
         (Form::Whole, _) => None,
@@ -74,23 +86,47 @@ mod tests {
 
     #[track_caller]
     fn check_form(question: &str, expect: Option<Form>) {
-        assert_eq!(form(&Asked { whole: question.to_owned(), ..Asked::default() }), expect);
+        assert_eq!(
+            form(&Asked {
+                whole: question.to_owned(),
+                ..Asked::default()
+            }),
+            expect
+        );
     }
 
     #[test]
     fn the_question_says_which_form_it_wants() {
-        check_form("All changes must use this *SEARCH/REPLACE block* format", Some(Form::SearchReplace));
-        check_form("return edits similar to unified diffs that `diff -U0` would produce", Some(Form::Diff));
+        check_form(
+            "All changes must use this *SEARCH/REPLACE block* format",
+            Some(Form::SearchReplace),
+        );
+        check_form(
+            "return edits similar to unified diffs that `diff -U0` would produce",
+            Some(Form::Diff),
+        );
         check_form("You MUST use this *file listing* format", Some(Form::Whole));
         check_form("Answer in one sentence.", None);
     }
 
     #[test]
     fn an_answer_that_was_not_taken_is_wanted_again() {
-        let asked = |text: &str| Asked { whole: format!("*SEARCH/REPLACE block* {text}"), ..Asked::default() };
+        let asked = |text: &str| Asked {
+            whole: format!("*SEARCH/REPLACE block* {text}"),
+            ..Asked::default()
+        };
         assert_eq!(not_taken(&asked("go")), 0);
-        assert_eq!(not_taken(&asked("go. I added these files to the chat: a.txt")), 1);
-        assert_eq!(not_taken(&Asked { whole: "I added these files to the chat: a".into(), ..Asked::default() }), 0);
+        assert_eq!(
+            not_taken(&asked("go. I added these files to the chat: a.txt")),
+            1
+        );
+        assert_eq!(
+            not_taken(&Asked {
+                whole: "I added these files to the chat: a".into(),
+                ..Asked::default()
+            }),
+            0
+        );
     }
 
     #[track_caller]
@@ -101,8 +137,15 @@ mod tests {
 
     #[test]
     fn changes_become_one_answer() {
-        let write = || Move::Write { path: "b c.txt".into(), text: "first\n".into() };
-        let edit = || Move::Edit { path: "a.txt".into(), old: "two".into(), new: "TWO".into() };
+        let write = || Move::Write {
+            path: "b c.txt".into(),
+            text: "first\n".into(),
+        };
+        let edit = || Move::Edit {
+            path: "a.txt".into(),
+            old: "two".into(),
+            new: "TWO".into(),
+        };
         check(
             Form::SearchReplace,
             &[write(), edit()],
@@ -116,7 +159,11 @@ mod tests {
             &[edit()],
             Some("The changes:\n\n```diff\n--- a.txt\n+++ a.txt\n@@ ... @@\n-two\n+TWO\n```\n"),
         );
-        check(Form::Whole, &[write()], Some("The changes:\n\nb c.txt\n```\nfirst\n```\n"));
+        check(
+            Form::Whole,
+            &[write()],
+            Some("The changes:\n\nb c.txt\n```\nfirst\n```\n"),
+        );
         check(Form::Whole, &[write(), edit()], None);
         check(Form::SearchReplace, &[Move::Delete("a".into())], None);
     }

@@ -35,19 +35,30 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn new(body: &Value) -> Self {
         let model = body["model"].as_str().unwrap_or("scripted").to_owned();
-        Self { model, stream: body["stream"] == true, ..Self::default() }
+        Self {
+            model,
+            stream: body["stream"] == true,
+            ..Self::default()
+        }
     }
 
     /// How many answers of the script are in the history, of which these are words.
     pub(crate) fn place(&self, words: &[&str]) -> usize {
-        self.calls + self.said.iter().filter(|said| words.iter().any(|known| known.trim() == said.trim())).count()
+        self.calls
+            + self
+                .said
+                .iter()
+                .filter(|said| words.iter().any(|known| known.trim() == said.trim()))
+                .count()
     }
 }
 
 /// Every word that looks like the name of a host tool.
 pub(crate) fn host_tools(body: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-    let names = body.match_indices("mcp__").map(|(at, _)| body[at..].split(|letter| !is_part(letter)).next());
+    let names = body
+        .match_indices("mcp__")
+        .map(|(at, _)| body[at..].split(|letter| !is_part(letter)).next());
     let mut names: Vec<String> = names.flatten().map(str::to_owned).collect();
     names.sort_unstable();
     names.dedup();
@@ -73,6 +84,8 @@ pub(crate) fn text(value: &Value) -> String {
 pub(crate) fn content(value: &Value) -> String {
     match value.as_str() {
         Some(whole) => whole.to_owned(),
-        None => list(value).filter_map(|part| part["text"].as_str()).collect(),
+        None => list(value)
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
     }
 }

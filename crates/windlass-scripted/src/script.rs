@@ -77,7 +77,11 @@ pub struct Usage {
 
 impl Default for Usage {
     fn default() -> Self {
-        Self { fresh: 200, cached: 1000, output: 30 }
+        Self {
+            fresh: 200,
+            cached: 1000,
+            output: 30,
+        }
     }
 }
 
@@ -98,13 +102,20 @@ pub struct Script {
 impl Script {
     /// A script of these moves in that workspace.
     pub fn new(root: &std::path::Path, moves: impl Into<Vec<Move>>) -> Self {
-        Self { moves: moves.into(), root: root.display().to_string(), ..Self::default() }
+        Self {
+            moves: moves.into(),
+            root: root.display().to_string(),
+            ..Self::default()
+        }
     }
 }
 
 impl Move {
     /// Whether it is an edit, which some agents want in the text of an answer.
     pub(crate) fn changes_a_file(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Edit { .. } | Self::Delete(_))
+        matches!(
+            self,
+            Self::Write { .. } | Self::Edit { .. } | Self::Delete(_)
+        )
     }
 }

@@ -73,7 +73,10 @@ impl Server {
             connections: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
-        let server = Self { url, state: Arc::clone(&state) };
+        let server = Self {
+            url,
+            state: Arc::clone(&state),
+        };
         std::thread::spawn(move || accept(&listener, &state));
         Ok(server)
     }
@@ -126,7 +129,9 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
             let mut stream = BufReader::new(stream);
             while let Some(request) = http::read(&mut stream) {
                 let answered = state.answer(stream.get_mut(), &request).is_ok();
-                let last = request.header("connection").is_some_and(|how| how.eq_ignore_ascii_case("close"));
+                let last = request
+                    .header("connection")
+                    .is_some_and(|how| how.eq_ignore_ascii_case("close"));
                 if !answered || last || state.stop.load(Ordering::Relaxed) {
                     break;
                 }
@@ -143,8 +148,13 @@ fn told_root(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
     request.match_indices(COPIES).find_map(|(at, _)| {
         let (before, after) = (&request[..at], &request[at + COPIES.len()..]);
         let (name, _) = after.split_once("/tree")?;
-        let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        let above = before.rfind(|byte: char| !path(byte)).map_or(before, |at| &before[at + 1..]);
+        let plain = !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let above = before
+            .rfind(|byte: char| !path(byte))
+            .map_or(before, |at| &before[at + 1..]);
         let root = format!("{above}{COPIES}{name}/tree");
         (plain && above.starts_with('/') && is_there(&root)).then_some(root)
     })
@@ -163,7 +173,8 @@ impl State {
             path: request.path.clone(),
             key: request.key(),
             bytes: request.body.len(),
-            body: String::from_utf8_lossy(&request.body[..request.body.len().min(MOST_BODY)]).into_owned(),
+            body: String::from_utf8_lossy(&request.body[..request.body.len().min(MOST_BODY)])
+                .into_owned(),
             tools: Vec::new(),
             work: false,
             status: 200,
@@ -175,10 +186,18 @@ impl State {
             self.keep(seen);
             return whole(out, status, &value);
         };
-        if request.header("content-encoding").is_some_and(|how| how != "identity") || !body.is_object() {
+        if request
+            .header("content-encoding")
+            .is_some_and(|how| how != "identity")
+            || !body.is_object()
+        {
             seen.status = 400;
             self.keep(seen);
-            return whole(out, 400, &json!({ "error": { "message": "the scripted model reads plain JSON" } }));
+            return whole(
+                out,
+                400,
+                &json!({ "error": { "message": "the scripted model reads plain JSON" } }),
+            );
         }
         let mut asked = wire.read(&body);
         asked.named = host_tools(&seen.body);
@@ -212,7 +231,10 @@ impl State {
             return (Played::Item(offer::aside(asked, SIDE)), None);
         }
         let script = match told_root(&asked.whole, |root| std::path::Path::new(root).is_dir()) {
-            Some(root) => &Script { root, ..self.script.clone() },
+            Some(root) => &Script {
+                root,
+                ..self.script.clone()
+            },
             None => &self.script,
         };
         let (all, missing) = played(script, asked);
@@ -222,7 +244,11 @@ impl State {
                 // Who declines once declines again: agents ask a second time.
                 Played::Item(Item::Refusal(_)) => return (played, missing),
                 Played::Item(_) if left > 0 => left -= 1,
-                Played::Fail { number, times: Some(times), .. } if left > 0 || self.failed(number) >= times => {}
+                Played::Fail {
+                    number,
+                    times: Some(times),
+                    ..
+                } if left > 0 || self.failed(number) >= times => {}
                 Played::Fail { number, .. } => {
                     *locked(&self.failures).entry(number).or_default() += 1;
                     return (played, missing);
@@ -232,16 +258,37 @@ impl State {
                 played => return (played, missing),
             }
         }
-        (Played::Item(Item::Text { text: END.to_owned(), pause_ms: 0 }), missing)
+        (
+            Played::Item(Item::Text {
+                text: END.to_owned(),
+                pause_ms: 0,
+            }),
+            missing,
+        )
     }
 
     fn failed(&self, number: usize) -> usize {
-        locked(&self.failures).get(&number).copied().unwrap_or_default()
+        locked(&self.failures)
+            .get(&number)
+            .copied()
+            .unwrap_or_default()
     }
 
-    fn say(&self, out: &mut TcpStream, wire: Wire, asked: &Asked, item: &Item, number: usize) -> io::Result<()> {
+    fn say(
+        &self,
+        out: &mut TcpStream,
+        wire: Wire,
+        asked: &Asked,
+        item: &Item,
+        number: usize,
+    ) -> io::Result<()> {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        let answer = Answer { model: &asked.model, item, usage: self.script.usage, number };
+        let answer = Answer {
+            model: &asked.model,
+            item,
+            usage: self.script.usage,
+            number,
+        };
         if !asked.stream {
             return whole(out, 200, &wire.whole(&answer));
         }
@@ -250,7 +297,10 @@ impl State {
             if frame.pause_ms > 0 {
                 std::thread::sleep(Duration::from_millis(frame.pause_ms));
             }
-            let name = frame.event.map(|event| format!("event: {event}\n")).unwrap_or_default();
+            let name = frame
+                .event
+                .map(|event| format!("event: {event}\n"))
+                .unwrap_or_default();
             http::piece(out, format!("{name}data: {}\n\n", frame.data).as_bytes())?;
         }
         http::end_stream(out)
@@ -263,7 +313,11 @@ impl State {
             match out.peek(&mut [0]) {
                 Ok(0) => break,
                 Ok(_) => std::thread::sleep(TICK),
-                Err(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(err)
+                    if matches!(
+                        err.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) => {}
                 Err(_) => break,
             }
         }
@@ -278,12 +332,16 @@ fn place(all: &[Played], asked: &Asked) -> usize {
         Played::Item(Item::Text { text, .. } | Item::Refusal(text)) => Some(text.as_str()),
         _ => None,
     });
-    let seen = asked.place(&words.collect::<Vec<_>>()).saturating_sub(prose::not_taken(asked));
+    let seen = asked
+        .place(&words.collect::<Vec<_>>())
+        .saturating_sub(prose::not_taken(asked));
     let heard = |played: &Played| matches!(played, Played::Heard(words) if asked.whole.contains(words.as_str()));
-    let before = all
-        .iter()
-        .rposition(heard)
-        .map_or(0, |at| all[..at].iter().filter(|played| matches!(played, Played::Item(_))).count());
+    let before = all.iter().rposition(heard).map_or(0, |at| {
+        all[..at]
+            .iter()
+            .filter(|played| matches!(played, Played::Item(_)))
+            .count()
+    });
     if seen < before { before + seen } else { seen }
 }
 
@@ -292,16 +350,25 @@ fn aside(method: &str, path: &str) -> (u16, Value) {
     match path {
         path if path.contains("count_tokens") => (200, json!({ "input_tokens": 42 })),
         path if path.contains(":countTokens") => (200, json!({ "totalTokens": 42 })),
-        path if path.contains("/models") => {
-            (200, json!({ "object": "list", "data": [], "models": [], "has_more": false }))
-        }
+        path if path.contains("/models") => (
+            200,
+            json!({ "object": "list", "data": [], "models": [], "has_more": false }),
+        ),
         _ if method == "HEAD" => (200, json!({})),
-        _ => (404, json!({ "error": { "type": "not_found_error", "message": "the scripted model has no such path" } })),
+        _ => (
+            404,
+            json!({ "error": { "type": "not_found_error", "message": "the scripted model has no such path" } }),
+        ),
     }
 }
 
 fn whole(out: &mut TcpStream, status: u16, value: &Value) -> io::Result<()> {
-    http::whole(out, status, "application/json", value.to_string().as_bytes())
+    http::whole(
+        out,
+        status,
+        "application/json",
+        value.to_string().as_bytes(),
+    )
 }
 
 #[cfg(test)]
@@ -312,7 +379,10 @@ mod tests {
     fn a_copy_that_an_agent_names_is_where_files_are() {
         let told = |text: &str| told_root(text, |root| !root.contains("gone"));
         let request = r#"{"text":"was /d/w/transactions/gone-1/tree, is /d/w/transactions/a-b-1/tree\nmore"}"#;
-        assert_eq!(told(request).as_deref(), Some("/d/w/transactions/a-b-1/tree"));
+        assert_eq!(
+            told(request).as_deref(),
+            Some("/d/w/transactions/a-b-1/tree")
+        );
         assert_eq!(told("see /transactions/x"), None);
         assert_eq!(told("no copy"), None);
     }

@@ -9,7 +9,12 @@ use serde_json::{Value, json};
 use windlass_scripted::{Move, Script, Server};
 
 fn server(moves: Vec<Move>) -> Server {
-    Server::start(Script { moves, root: "/w".into(), ..Script::default() }).unwrap()
+    Server::start(Script {
+        moves,
+        root: "/w".into(),
+        ..Script::default()
+    })
+    .unwrap()
 }
 
 /// The status and the body of an answer.
@@ -20,7 +25,9 @@ fn post(server: &Server, path: &str, body: &Value) -> (u16, String) {
         "POST {path} HTTP/1.1\r\nhost: x\r\nx-api-key: k1\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n",
         body.len()
     );
-    stream.write_all(format!("{head}{body}\r\n0\r\n\r\n").as_bytes()).unwrap();
+    stream
+        .write_all(format!("{head}{body}\r\n0\r\n\r\n").as_bytes())
+        .unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -28,7 +35,8 @@ fn post(server: &Server, path: &str, body: &Value) -> (u16, String) {
     (status, text.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-const BASH: &str = r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#;
+const BASH: &str =
+    r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#;
 
 /// A question on one of the wires, with so many calls and these words in its history.
 fn question(path: &str, stream: bool, calls: usize, said: &[&str]) -> Value {
@@ -41,24 +49,35 @@ fn question(path: &str, stream: bool, calls: usize, said: &[&str]) -> Value {
             let mut all = vec![user];
             let call = json!({ "type": "tool_use", "id": "t", "name": "Bash", "input": {} });
             all.extend((0..calls).map(|_| json!({ "role": "assistant", "content": [call] })));
-            all.extend(said.iter().map(|text| json!({ "role": "assistant", "content": text })));
+            all.extend(
+                said.iter()
+                    .map(|text| json!({ "role": "assistant", "content": text })),
+            );
             body["messages"] = json!(all);
         }
         "/v1/responses" => {
             body["tools"] = json!([{ "type": "function", "name": "bash", "parameters": schema }]);
             let mut all = vec![user];
-            all.extend((0..calls).map(|_| json!({ "type": "function_call", "name": "bash", "arguments": "{}" })));
-            let part = |text: &&str| json!([{ "type": "output_text", "text": text }]);
             all.extend(
-                said.iter().map(|text| json!({ "role": "assistant", "type": "message", "content": part(text) })),
+                (0..calls)
+                    .map(|_| json!({ "type": "function_call", "name": "bash", "arguments": "{}" })),
             );
+            let part = |text: &&str| json!([{ "type": "output_text", "text": text }]);
+            all.extend(said.iter().map(
+                |text| json!({ "role": "assistant", "type": "message", "content": part(text) }),
+            ));
             body["input"] = json!(all);
         }
         "/v1/chat/completions" => {
             body["tools"] = json!([{ "type": "function", "function": { "name": "bash", "parameters": schema } }]);
             let mut all = vec![user];
-            all.extend((0..calls).map(|_| json!({ "role": "assistant", "tool_calls": [{ "id": "c" }] })));
-            all.extend(said.iter().map(|text| json!({ "role": "assistant", "content": text })));
+            all.extend(
+                (0..calls).map(|_| json!({ "role": "assistant", "tool_calls": [{ "id": "c" }] })),
+            );
+            all.extend(
+                said.iter()
+                    .map(|text| json!({ "role": "assistant", "content": text })),
+            );
             body["messages"] = json!(all);
         }
         _ => {
@@ -67,7 +86,10 @@ fn question(path: &str, stream: bool, calls: usize, said: &[&str]) -> Value {
             let mut all = vec![json!({ "role": "user", "parts": [{ "text": "go" }] })];
             let call = json!({ "functionCall": { "name": "run_shell_command" } });
             all.extend((0..calls).map(|_| json!({ "role": "model", "parts": [call] })));
-            all.extend(said.iter().map(|text| json!({ "role": "model", "parts": [{ "text": text }] })));
+            all.extend(
+                said.iter()
+                    .map(|text| json!({ "role": "model", "parts": [{ "text": text }] })),
+            );
             body["contents"] = json!(all);
         }
     }
@@ -87,7 +109,11 @@ const WIRES: &[&str] = &[
 fn check_all(moves: &[Move], calls: usize, said: &[&str], holds: &str) {
     for path in WIRES {
         for stream in [true, false] {
-            let (status, body) = post(&server(moves.to_vec()), path, &question(path, stream, calls, said));
+            let (status, body) = post(
+                &server(moves.to_vec()),
+                path,
+                &question(path, stream, calls, said),
+            );
             let plain = body.replace(['\\', '\r', '\n'], "");
             assert!(
                 status == 200 && plain.contains(holds),
@@ -99,7 +125,11 @@ fn check_all(moves: &[Move], calls: usize, said: &[&str], holds: &str) {
 
 #[test]
 fn the_place_follows_the_history_on_every_wire() {
-    let moves = [Move::Shell("ls one".into()), Move::Say("half".into()), Move::Shell("ls two".into())];
+    let moves = [
+        Move::Shell("ls one".into()),
+        Move::Say("half".into()),
+        Move::Shell("ls two".into()),
+    ];
     check_all(&moves, 0, &[], "ls");
     check_all(&moves, 1, &[], "ha");
     check_all(&moves, 1, &["half", "words of somebody else"], "ls");
@@ -109,10 +139,22 @@ fn the_place_follows_the_history_on_every_wire() {
 #[test]
 fn usage_is_what_the_script_says_in_each_vendors_words() {
     for (path, words) in [
-        ("/v1/messages", r#""input_tokens":200,"cache_read_input_tokens":1000"#),
-        ("/v1/responses", r#""input_tokens":1200,"input_tokens_details":{"cached_tokens":1000}"#),
-        ("/v1/chat/completions", r#""prompt_tokens":1200,"prompt_tokens_details":{"cached_tokens":1000}"#),
-        ("/v1beta/models/m:generateContent", r#""promptTokenCount":1200,"cachedContentTokenCount":1000"#),
+        (
+            "/v1/messages",
+            r#""input_tokens":200,"cache_read_input_tokens":1000"#,
+        ),
+        (
+            "/v1/responses",
+            r#""input_tokens":1200,"input_tokens_details":{"cached_tokens":1000}"#,
+        ),
+        (
+            "/v1/chat/completions",
+            r#""prompt_tokens":1200,"prompt_tokens_details":{"cached_tokens":1000}"#,
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            r#""promptTokenCount":1200,"cachedContentTokenCount":1000"#,
+        ),
     ] {
         let server = server(Vec::new());
         let (_, body) = post(&server, path, &question(path, true, 0, &[]));
@@ -123,9 +165,19 @@ fn usage_is_what_the_script_says_in_each_vendors_words() {
 
 #[test]
 fn a_side_question_gets_few_words_and_moves_nothing() {
-    let server = server(vec![Move::Fail { status: 500, times: None }]);
-    let (status, body) = post(&server, "/v1/messages", &json!({ "model": "m", "messages": [] }));
-    assert!(status == 200 && body.contains("A short title"), "{status} {body}");
+    let server = server(vec![Move::Fail {
+        status: 500,
+        times: None,
+    }]);
+    let (status, body) = post(
+        &server,
+        "/v1/messages",
+        &json!({ "model": "m", "messages": [] }),
+    );
+    assert!(
+        status == 200 && body.contains("A short title"),
+        "{status} {body}"
+    );
     assert!(!server.seen()[0].work);
 }
 
@@ -133,33 +185,64 @@ fn a_side_question_gets_few_words_and_moves_nothing() {
 fn a_side_question_may_offer_the_form_of_its_answer() {
     let server = server(vec![Move::Shell("ls".into())]);
     let form = json!({ "type": "function", "function": { "name": "respond_in_schema", "parameters": {} } });
-    let (_, body) = post(&server, "/v1/chat/completions", &json!({ "tools": [form], "messages": [] }));
+    let (_, body) = post(
+        &server,
+        "/v1/chat/completions",
+        &json!({ "tools": [form], "messages": [] }),
+    );
     assert!(body.contains("A short title"), "{body}");
     let schema = json!({ "type": "OBJECT", "properties": { "ok": { "type": "BOOLEAN" } }, "required": ["ok"] });
     let asked = json!({ "contents": [], "generationConfig": { "responseSchema": schema } });
     let (_, body) = post(&server, "/v1beta/models/m:generateContent", &asked);
     assert!(body.contains(r#"{\"ok\":false}"#), "{body}");
-    assert!(server.seen().iter().all(|seen| !seen.work && seen.unmapped.is_none()));
+    assert!(
+        server
+            .seen()
+            .iter()
+            .all(|seen| !seen.work && seen.unmapped.is_none())
+    );
 }
 
 #[test]
 fn who_begins_anew_goes_on_behind_the_words_it_heard() {
     let say = |text: &str| Move::Say(text.into());
-    let moves = [Move::Shell("ls one".into()), say("half"), Move::Heard("go".into()), Move::Shell("ls two".into())];
+    let moves = [
+        Move::Shell("ls one".into()),
+        say("half"),
+        Move::Heard("go".into()),
+        Move::Shell("ls two".into()),
+    ];
     // Every question holds the word, so all before it is done, with a history of it or without.
     check_all(&moves, 0, &[], "two");
     check_all(&moves, 1, &["half"], "two");
     check_all(&moves, 1, &[], "Do");
-    let moves =
-        [Move::Shell("ls one".into()), say("half"), Move::Heard("not said".into()), Move::Shell("ls two".into())];
+    let moves = [
+        Move::Shell("ls one".into()),
+        say("half"),
+        Move::Heard("not said".into()),
+        Move::Shell("ls two".into()),
+    ];
     check_all(&moves, 0, &[], "one");
     check_all(&moves, 1, &["half"], "two");
 }
 
 #[test]
 fn a_failure_that_is_counted_gives_way() {
-    let server = server(vec![Move::Fail { status: 529, times: Some(2) }, Move::Say("at last".into())]);
-    let ask = || post(&server, "/v1/messages", &question("/v1/messages", false, 0, &[])).0;
+    let server = server(vec![
+        Move::Fail {
+            status: 529,
+            times: Some(2),
+        },
+        Move::Say("at last".into()),
+    ]);
+    let ask = || {
+        post(
+            &server,
+            "/v1/messages",
+            &question("/v1/messages", false, 0, &[]),
+        )
+        .0
+    };
     assert_eq!([ask(), ask(), ask()], [529, 529, 200]);
     assert_eq!((server.requests(), server.answers()), (3, 1));
 }
@@ -167,16 +250,26 @@ fn a_failure_that_is_counted_gives_way() {
 #[test]
 fn what_was_asked_is_kept_with_its_key() {
     let server = server(Vec::new());
-    post(&server, "/v1/messages?beta=true", &question("/v1/messages", false, 0, &[]));
+    post(
+        &server,
+        "/v1/messages?beta=true",
+        &question("/v1/messages", false, 0, &[]),
+    );
     let seen = server.seen();
-    assert_eq!((seen[0].key.as_deref(), seen[0].tools.join(" ").as_str()), (Some("k1"), "Bash"));
+    assert_eq!(
+        (seen[0].key.as_deref(), seen[0].tools.join(" ").as_str()),
+        (Some("k1"), "Bash")
+    );
     assert!(seen[0].body.contains("\"go\"") && seen[0].work);
 }
 
 #[test]
 fn what_is_no_question_is_not_answered_as_one() {
     let server = server(Vec::new());
-    assert_eq!(post(&server, "/v1/messages/count_tokens", &json!({})).0, 200);
+    assert_eq!(
+        post(&server, "/v1/messages/count_tokens", &json!({})).0,
+        200
+    );
     assert_eq!(post(&server, "/v1/files", &json!({})).0, 404);
     assert_eq!(post(&server, "/v1/messages", &json!([1])).0, 400);
     assert_eq!(server.answers(), 0);
@@ -184,7 +277,11 @@ fn what_is_no_question_is_not_answered_as_one() {
 
 #[test]
 fn a_gemini_tool_has_its_schema_in_any_of_three_fields() {
-    for field in ["parameters", "parametersJsonSchema", "parameters_json_schema"] {
+    for field in [
+        "parameters",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+    ] {
         let server = server(vec![Move::Shell("true".into())]);
         // The name of the argument is not the usual one, so that it has to be looked up.
         let schema = json!({ "type": "object", "properties": { "cmd": { "type": "string" } }, "required": ["cmd"] });

@@ -45,7 +45,11 @@ fn read_at(text: &str, depth: usize) -> Script {
         Ok(found) => found,
         Err(why) => return Script::unclear(why),
     };
-    let mut script = Script { commands: found.commands, unclear: found.unclear, doubt: found.doubt };
+    let mut script = Script {
+        commands: found.commands,
+        unclear: found.unclear,
+        doubt: found.doubt,
+    };
     if script.doubt.is_none() {
         script.doubt = tree::differs(text, &found.starts);
     }

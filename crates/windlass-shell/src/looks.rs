@@ -55,11 +55,17 @@ impl Seen {
 
 /// A device that keeps nothing of what is written to it.
 fn is_nowhere(word: &Word) -> bool {
-    word.known && matches!(word.text.as_str(), "/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/fd/1" | "/dev/fd/2")
+    word.known
+        && matches!(
+            word.text.as_str(),
+            "/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/fd/1" | "/dev/fd/2"
+        )
 }
 
 fn look(simple: &Simple, fed: bool) -> Option<Seen> {
-    let Some(first) = simple.words.first() else { return Seen::nothing() };
+    let Some(first) = simple.words.first() else {
+        return Seen::nothing();
+    };
     if !first.known || first.glob {
         return None;
     }
@@ -73,28 +79,44 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "for" => loop_name(args),
         "case" => Seen::nothing(),
         "echo" | "true" | "false" | ":" => Seen::nothing(),
-        "printf" => args.first().filter(|format| prints(format)).and_then(|_| Seen::nothing()),
+        "printf" => args
+            .first()
+            .filter(|format| prints(format))
+            .and_then(|_| Seen::nothing()),
         "cd" => match args {
-            [dir] if dir.known && !dir.glob && !dir.text.starts_with('-') => {
-                Some(Seen { reads: vec![dir.clone()], walks: false })
-            }
+            [dir] if dir.known && !dir.glob && !dir.text.starts_with('-') => Some(Seen {
+                reads: vec![dir.clone()],
+                walks: false,
+            }),
             _ => None,
         },
         "test" => test(args),
         "[" => test(args.split_last().filter(|(last, _)| last.text == "]")?.1),
         "[[" => double_bracket(args),
-        "read" => {
-            args.iter().all(|word| word.known && (word.text == "-r" || is_own_name(&word.text))).then(Seen::default)
-        }
-        "set" => args.iter().all(|word| word.known && SETTINGS.contains(&word.text.as_str())).then(Seen::default),
+        "read" => args
+            .iter()
+            .all(|word| word.known && (word.text == "-r" || is_own_name(&word.text)))
+            .then(Seen::default),
+        "set" => args
+            .iter()
+            .all(|word| word.known && SETTINGS.contains(&word.text.as_str()))
+            .then(Seen::default),
         "date" => date(args),
         "hostname" | "nproc" => args.is_empty().then(Seen::default),
         "ps" => args
             .iter()
-            .all(|word| word.known && matches!(word.text.as_str(), "aux" | "-ef" | "-e" | "-f" | "-A"))
+            .all(|word| {
+                word.known && matches!(word.text.as_str(), "aux" | "-ef" | "-e" | "-f" | "-A")
+            })
             .then(Seen::default),
         "env" if args.is_empty() => Seen::nothing(),
-        "command" if args.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) => Seen::nothing(),
+        "command"
+            if args
+                .first()
+                .is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) =>
+        {
+            Seen::nothing()
+        }
         "command" | "timeout" | "nice" | "time" | "stdbuf" | "builtin" => started(simple),
         "xargs" => xargs(simple, fed),
         "find" => scripts::find(args),
@@ -103,26 +125,41 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "tar" => tar(args),
         "git" => git::look(args),
         // A program of jq can take in others, from any place.
-        "jq" if args.iter().any(|word| word.text.contains("import") || word.text.contains("include")) => None,
+        "jq" if args
+            .iter()
+            .any(|word| word.text.contains("import") || word.text.contains("include")) =>
+        {
+            None
+        }
         _ => versions(name, args).or_else(|| plain(name, args)),
     }
 }
 
-const SETTINGS: &[&str] = &["-e", "-u", "-x", "-eu", "-ex", "-eux", "-euo", "-euxo", "-o", "pipefail", "-exo", "-eo"];
+const SETTINGS: &[&str] = &[
+    "-e", "-u", "-x", "-eu", "-ex", "-eux", "-euo", "-euxo", "-o", "pipefail", "-exo", "-eo",
+];
 
 /// A format that only prints: `%n` would set a variable.
 fn prints(format: &Word) -> bool {
-    let sets = |part: &str| part.trim_start_matches(|c: char| "#-+ 0123456789.*'hlLjztq$".contains(c)).starts_with('n');
+    let sets = |part: &str| {
+        part.trim_start_matches(|c: char| "#-+ 0123456789.*'hlLjztq$".contains(c))
+            .starts_with('n')
+    };
     format.known && !format.text.starts_with('-') && !format.text.split('%').skip(1).any(sets)
 }
 
 /// A name that no program looks at. Those with a meaning are written in capitals.
 fn is_own_name(name: &str) -> bool {
-    wrap::is_name(name) && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    wrap::is_name(name)
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 fn loop_name(args: &[Word]) -> Option<Seen> {
-    args.first().filter(|name| is_own_name(&name.text)).and_then(|_| Seen::nothing())
+    args.first()
+        .filter(|name| is_own_name(&name.text))
+        .and_then(|_| Seen::nothing())
 }
 
 /// `test` and `[`: one question with a known operator. `-v` would look at a subscript, which can run commands.
@@ -131,19 +168,32 @@ fn test(args: &[Word]) -> Option<Seen> {
         Some((not, rest)) if not.known && not.text == "!" => rest,
         _ => args,
     };
-    let unary = ["-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-h", "-n", "-z", "-t", "-p", "-S", "-O", "-G"];
-    let binary = ["=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
+    let unary = [
+        "-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-h", "-n", "-z", "-t", "-p", "-S", "-O",
+        "-G",
+    ];
+    let binary = [
+        "=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef",
+    ];
     let one = |word: &Word| word.one && !word.glob;
     match args {
         [a] => (a.known || one(a)).then(Seen::default),
         [operator, a] => {
             let fits = operator.known && unary.contains(&operator.text.as_str()) && one(a);
             let names = !matches!(operator.text.as_str(), "-n" | "-z" | "-t");
-            let reads = if names && a.known { vec![a.clone()] } else { Vec::new() };
-            (fits && (!names || a.known)).then_some(Seen { reads, walks: false })
+            let reads = if names && a.known {
+                vec![a.clone()]
+            } else {
+                Vec::new()
+            };
+            (fits && (!names || a.known)).then_some(Seen {
+                reads,
+                walks: false,
+            })
         }
         [a, operator, b] => {
-            (operator.known && binary.contains(&operator.text.as_str()) && one(a) && one(b)).then(Seen::default)
+            (operator.known && binary.contains(&operator.text.as_str()) && one(a) && one(b))
+                .then(Seen::default)
         }
         _ => None,
     }
@@ -151,8 +201,13 @@ fn test(args: &[Word]) -> Option<Seen> {
 
 /// `[[`: numbers are arithmetic there, so only texts and files are asked about.
 fn double_bracket(args: &[Word]) -> Option<Seen> {
-    let operators = ["-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-n", "-z", "=", "==", "!=", "=~", "!", "&", "|"];
-    let free = |word: &Word| !word.known || !word.text.starts_with('-') || operators.contains(&word.text.as_str());
+    let operators = [
+        "-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-n", "-z", "=", "==", "!=", "=~", "!",
+        "&", "|",
+    ];
+    let free = |word: &Word| {
+        !word.known || !word.text.starts_with('-') || operators.contains(&word.text.as_str())
+    };
     args.iter().all(free).then(Seen::default)
 }
 
@@ -165,7 +220,9 @@ fn date(args: &[Word]) -> Option<Seen> {
         }
         let fits = word.known
             && (matches!(text, "-u" | "-I" | "-R" | "--utc" | "-d" | "--date")
-                || ["+", "--date=", "--iso-8601", "--rfc-3339=", "-I"].iter().any(|begin| text.starts_with(begin)));
+                || ["+", "--date=", "--iso-8601", "--rfc-3339=", "-I"]
+                    .iter()
+                    .any(|begin| text.starts_with(begin)));
         if !fits {
             return None;
         }
@@ -177,16 +234,34 @@ fn date(args: &[Word]) -> Option<Seen> {
 /// A program that starts another one, which is judged by itself.
 fn started(simple: &Simple) -> Option<Seen> {
     // Of the options of `time` some name a file that it writes, in more than one spelling.
-    let at = wrap::inner_at(simple).first().copied().unwrap_or(simple.words.len());
+    let at = wrap::inner_at(simple)
+        .first()
+        .copied()
+        .unwrap_or(simple.words.len());
     let options = simple.words.get(1..at).unwrap_or_default();
-    let writes = simple.name() == "time" && options.iter().any(|word| !matches!(word.text.as_str(), "-p" | "-v"));
+    let writes = simple.name() == "time"
+        && options
+            .iter()
+            .any(|word| !matches!(word.text.as_str(), "-p" | "-v"));
     (simple.starts && !writes && wrap::options_are_known(simple)).then(Seen::default)
 }
 
 /// Programs that show nothing of what a file holds and do no harm under any option: a name that is split in two, or
 /// looks like an option, or is a link, does not matter to them.
-const COUNTERS: &[&str] =
-    &["wc", "ls", "stat", "du", "md5sum", "sha1sum", "sha256sum", "sha512sum", "b2sum", "basename", "dirname", "echo"];
+const COUNTERS: &[&str] = &[
+    "wc",
+    "ls",
+    "stat",
+    "du",
+    "md5sum",
+    "sha1sum",
+    "sha256sum",
+    "sha512sum",
+    "b2sum",
+    "basename",
+    "dirname",
+    "echo",
+];
 
 /// `xargs` in front of a program that only counts or names, with names that come from the workspace.
 fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
@@ -200,7 +275,10 @@ fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
     });
     let inner = &simple.words[at];
     let free = inner.known && COUNTERS.contains(&inner.text.as_str());
-    (fed && plain && free).then_some(Seen { reads: Vec::new(), walks: true })
+    (fed && plain && free).then_some(Seen {
+        reads: Vec::new(),
+        walks: true,
+    })
 }
 
 /// Whether what is piped into a command are names of files in the workspace, as far as their lister can tell.
@@ -211,24 +289,33 @@ fn fed_by_a_lister(commands: &[Simple], at: usize) -> bool {
     // Filters keep names as they are or drop them.
     let mut before = commands[..at].iter().rev();
     loop {
-        let Some(simple) = before.next().filter(|simple| simple.looks) else { return false };
+        let Some(simple) = before.next().filter(|simple| simple.looks) else {
+            return false;
+        };
         let args = simple.args();
-        let inside = simple
-            .reads
-            .iter()
-            .all(|word| !word.text.starts_with('/') && !word.text.split('/').any(|part| part == ".."));
+        let inside = simple.reads.iter().all(|word| {
+            !word.text.starts_with('/') && !word.text.split('/').any(|part| part == "..")
+        });
         let has = |flag: &str| args.iter().any(|word| word.text == flag);
         match simple.name() {
-            "git" => return args.first().is_some_and(|word| word.text == "ls-files") || has("--name-only"),
-            "find" | "fd" | "ls" => return inside && simple.dirs.as_ref().is_some_and(Vec::is_empty),
+            "git" => {
+                return args.first().is_some_and(|word| word.text == "ls-files")
+                    || has("--name-only");
+            }
+            "find" | "fd" | "ls" => {
+                return inside && simple.dirs.as_ref().is_some_and(Vec::is_empty);
+            }
             "rg" => return inside && (has("--files") || has("-l") || has("--files-with-matches")),
             "grep" if !simple.piped => {
                 return inside
                     && args.iter().any(|word| {
-                        word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('l')
+                        word.text.starts_with('-')
+                            && !word.text.starts_with("--")
+                            && word.text.contains('l')
                     });
             }
-            "grep" | "head" | "tail" | "sort" | "uniq" if simple.piped && simple.reads.is_empty() => {}
+            "grep" | "head" | "tail" | "sort" | "uniq"
+                if simple.piped && simple.reads.is_empty() => {}
             _ => return false,
         }
     }
@@ -238,10 +325,17 @@ fn fed_by_a_lister(commands: &[Simple], at: usize) -> bool {
 fn tar(args: &[Word]) -> Option<Seen> {
     let (how, rest) = args.split_first()?;
     let letters = how.text.trim_start_matches('-');
-    let lists = letters.contains('t') && letters.ends_with('f') && letters.chars().all(|c| "tvzjJf".contains(c));
-    let plain = rest.iter().all(|word| word.known && !word.glob && !word.text.starts_with('-'));
+    let lists = letters.contains('t')
+        && letters.ends_with('f')
+        && letters.chars().all(|c| "tvzjJf".contains(c));
+    let plain = rest
+        .iter()
+        .all(|word| word.known && !word.glob && !word.text.starts_with('-'));
     let archive = rest.first().filter(|_| how.known && lists && plain)?;
-    (!archive.text.contains(':')).then(|| Seen { reads: vec![archive.clone()], walks: false })
+    (!archive.text.contains(':')).then(|| Seen {
+        reads: vec![archive.clone()],
+        walks: false,
+    })
 }
 
 /// `python3 --version` and the like. Programs that read the version to run from the project are not here.
@@ -249,12 +343,13 @@ fn versions(name: &str, args: &[Word]) -> Option<Seen> {
     let [one] = args else { return None };
     let asks = match name {
         "python" | "python3" | "pip" | "pip3" => matches!(one.text.as_str(), "--version" | "-V"),
-        "node" | "npm" | "php" | "ruby" | "perl" | "bun" => matches!(one.text.as_str(), "--version" | "-v"),
-        "java" => matches!(one.text.as_str(), "--version" | "-version"),
-        "make" | "cmake" | "gcc" | "g++" | "clang" | "docker" | "bash" | "deno" | "uv" | "jq" | "rg" | "curl"
-        | "tar" | "sed" | "awk" | "grep" | "ls" | "gh" | "kubectl" | "terraform" | "ffmpeg" | "sqlite3" | "psql" => {
-            one.text == "--version"
+        "node" | "npm" | "php" | "ruby" | "perl" | "bun" => {
+            matches!(one.text.as_str(), "--version" | "-v")
         }
+        "java" => matches!(one.text.as_str(), "--version" | "-version"),
+        "make" | "cmake" | "gcc" | "g++" | "clang" | "docker" | "bash" | "deno" | "uv" | "jq"
+        | "rg" | "curl" | "tar" | "sed" | "awk" | "grep" | "ls" | "gh" | "kubectl"
+        | "terraform" | "ffmpeg" | "sqlite3" | "psql" => one.text == "--version",
         _ => false,
     };
     (one.known && asks).then(Seen::default)
@@ -277,14 +372,17 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
         Operands::PatternFiles => {
             if !taken.pattern {
                 // A pattern may be anything that stays one word.
-                operands.next().filter(|(word, _)| word.one && !word.glob || word.known)?;
+                operands
+                    .next()
+                    .filter(|(word, _)| word.one && !word.glob || word.known)?;
             }
             operands.collect()
         }
     }
     .into_iter()
     .map(|(word, ended)| {
-        let option_like = word.glob && word.text.starts_with(['*', '?', '[']) && !ended && !program.any;
+        let option_like =
+            word.glob && word.text.starts_with(['*', '?', '[']) && !ended && !program.any;
         ((word.known || is_fed(word)) && !option_like).then(|| word.clone())
     })
     .collect::<Option<_>>()?;
@@ -292,10 +390,17 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
     if matches!(name, "uniq" | "xxd") && (files.len() > 1 || files.iter().any(|word| word.glob)) {
         return None;
     }
-    let files: Vec<Word> = files.into_iter().filter(|word| word.known && word.text != "-").collect();
+    let files: Vec<Word> = files
+        .into_iter()
+        .filter(|word| word.known && word.text != "-")
+        .collect();
     let walks = program.walks || taken.walks;
     let here = walks && files.is_empty();
-    let reads = if here { vec![Word::literal(".")] } else { files };
+    let reads = if here {
+        vec![Word::literal(".")]
+    } else {
+        files
+    };
     Some(Seen { reads, walks })
 }
 
@@ -313,7 +418,11 @@ struct Taken<'a> {
 
 /// The operands, when every option is in the program's list.
 fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
-    let mut taken = Taken { operands: Vec::new(), pattern: false, walks: false };
+    let mut taken = Taken {
+        operands: Vec::new(),
+        pattern: false,
+        walks: false,
+    };
     let mut words = args.iter();
     let text_only = matches!(program.operands, Operands::Text);
     while let Some(word) = words.next() {
@@ -334,7 +443,9 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
             return None;
         }
         if let Some(long) = text.strip_prefix("--") {
-            let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+            let (name, value) = long
+                .split_once('=')
+                .map_or((long, None), |(name, value)| (name, Some(value)));
             let takes = program.long_values.split(' ').any(|known| known == name);
             if !takes && !program.long.split(' ').any(|known| known == name) {
                 return None;
@@ -350,7 +461,8 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
             continue;
         }
         for (at, c) in text.char_indices().skip(1) {
-            taken.walks |= matches!(c, 'r' | 'R') && matches!(program.name, "grep" | "egrep" | "fgrep" | "ls" | "diff");
+            taken.walks |= matches!(c, 'r' | 'R')
+                && matches!(program.name, "grep" | "egrep" | "fgrep" | "ls" | "diff");
             if program.values.contains(c) {
                 taken.pattern |= c == 'e' && matches!(program.operands, Operands::PatternFiles);
                 if at + 1 == text.len() {

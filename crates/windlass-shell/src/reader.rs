@@ -106,7 +106,10 @@ impl<'a> Reader<'a, '_> {
     }
 
     pub(crate) fn until(&mut self, end: char) -> Res<&'a str> {
-        let (text, _) = self.rest().split_once(end).ok_or("its quotes do not close")?;
+        let (text, _) = self
+            .rest()
+            .split_once(end)
+            .ok_or("its quotes do not close")?;
         self.at += text.len() + end.len_utf8();
         Ok(text)
     }
@@ -117,7 +120,11 @@ impl<'a> Reader<'a, '_> {
 
     pub(crate) fn deeper(&mut self) -> Res<()> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH { Err("its commands are too deep inside each other") } else { Ok(()) }
+        if self.depth > MAX_DEPTH {
+            Err("its commands are too deep inside each other")
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn shallower(&mut self) {
@@ -167,7 +174,11 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn room(&self) -> Res<()> {
-        if self.found.commands.len() < MAX_COMMANDS { Ok(()) } else { Err("it holds too many commands") }
+        if self.found.commands.len() < MAX_COMMANDS {
+            Ok(())
+        } else {
+            Err("it holds too many commands")
+        }
     }
 
     /// Spaces, lines that go on, and comments.
@@ -176,7 +187,8 @@ impl<'a> Reader<'a, '_> {
             if self.take(" ") || self.take("\t") || self.take("\\\n") {
                 continue;
             }
-            let fresh = self.at == 0 || self.src[..self.at].ends_with([' ', '\t', '\n', ';', '&', '|', '(', ')', '`']);
+            let fresh = self.at == 0
+                || self.src[..self.at].ends_with([' ', '\t', '\n', ';', '&', '|', '(', ')', '`']);
             if !(fresh && self.peek() == Some('#')) {
                 return;
             }
@@ -189,7 +201,11 @@ impl<'a> Reader<'a, '_> {
             self.blanks();
             let Some(c) = self.peek() else {
                 self.then(false);
-                return if stop == Stop::End { Ok(()) } else { Err("a parenthesis or `case` does not close") };
+                return if stop == Stop::End {
+                    Ok(())
+                } else {
+                    Err("a parenthesis or `case` does not close")
+                };
             };
             match c {
                 '\n' => {
@@ -262,7 +278,11 @@ impl<'a> Reader<'a, '_> {
         if self.take("((") {
             self.arithmetic()?;
             self.odd = false;
-            return self.emit(Simple { words: vec![Word::literal("((")], odd: true, ..Simple::default() });
+            return self.emit(Simple {
+                words: vec![Word::literal("((")],
+                odd: true,
+                ..Simple::default()
+            });
         }
         self.at += 1;
         self.subshell(Stop::Parenthesis)
@@ -270,7 +290,10 @@ impl<'a> Reader<'a, '_> {
 
     /// The raw word that comes next, when it is one the shell keeps for itself.
     fn reserved(&self) -> Option<&'a str> {
-        let end = self.rest().find([' ', '\t', '\n', ';', '&', '|', '<', '>', '(', ')']).unwrap_or(self.rest().len());
+        let end = self
+            .rest()
+            .find([' ', '\t', '\n', ';', '&', '|', '<', '>', '(', ')'])
+            .unwrap_or(self.rest().len());
         let word = &self.rest()[..end];
         RESERVED.contains(&word).then_some(word)
     }
@@ -293,19 +316,29 @@ impl<'a> Reader<'a, '_> {
             match c {
                 '\n' | ';' | '|' | ')' => break,
                 '&' if !self.rest().starts_with("&>") => break,
-                '(' if simple.words.len() == 1 && simple.assigns.is_empty() => return self.function(simple),
+                '(' if simple.words.len() == 1 && simple.assigns.is_empty() => {
+                    return self.function(simple);
+                }
                 '(' => return Err("a parenthesis stands where no command begins"),
-                '&' | '<' | '>' if !(self.rest().starts_with("<(") || self.rest().starts_with(">(")) => {
+                '&' | '<' | '>'
+                    if !(self.rest().starts_with("<(") || self.rest().starts_with(">(")) =>
+                {
                     self.redirect(&mut simple)?;
                 }
                 '0'..='9' if self.descriptor() > 0 => self.at += self.descriptor(),
-                '{' if self.is_named_descriptor() => return Err("a file descriptor is kept in a variable"),
+                '{' if self.is_named_descriptor() => {
+                    return Err("a file descriptor is kept in a variable");
+                }
                 _ => self.next_word(&mut simple)?,
             }
         }
         // The text of its here-documents comes later.
         let command = self.found.commands.len();
-        for body in self.bodies.iter_mut().filter(|body| body.command == usize::MAX) {
+        for body in self
+            .bodies
+            .iter_mut()
+            .filter(|body| body.command == usize::MAX)
+        {
             body.command = command;
         }
         self.emit(simple)
@@ -314,13 +347,21 @@ impl<'a> Reader<'a, '_> {
     /// How many digits name the stream that is redirected.
     fn descriptor(&self) -> usize {
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
-        if self.rest()[digits..].starts_with(['<', '>']) { digits } else { 0 }
+        if self.rest()[digits..].starts_with(['<', '>']) {
+            digits
+        } else {
+            0
+        }
     }
 
     fn is_named_descriptor(&self) -> bool {
-        let Some((name, after)) = self.rest()[1..].split_once('}') else { return false };
+        let Some((name, after)) = self.rest()[1..].split_once('}') else {
+            return false;
+        };
         !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && after.starts_with(['<', '>'])
     }
 
@@ -332,7 +373,10 @@ impl<'a> Reader<'a, '_> {
             self.at += name.len();
             let _ = self.take("+=") || self.take("=");
             let value = self.value()?;
-            simple.assigns.push(Assign { name: name.to_owned(), value });
+            simple.assigns.push(Assign {
+                name: name.to_owned(),
+                value,
+            });
             return Ok(());
         }
         if simple.program() == "time" && self.reserved().is_some() {
@@ -357,7 +401,9 @@ impl<'a> Reader<'a, '_> {
     /// The name, when an assignment comes next. A subscript in it is arithmetic.
     fn assigned(&mut self) -> Option<&'a str> {
         let rest = self.rest();
-        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .unwrap_or(rest.len());
         if end == 0 || rest.starts_with(|c: char| c.is_ascii_digit()) {
             return None;
         }
@@ -376,7 +422,10 @@ impl<'a> Reader<'a, '_> {
     fn value(&mut self) -> Res<Word> {
         if self.peek() == Some('(') {
             self.array()?;
-            return Ok(Word { text: "()".into(), ..Word::default() });
+            return Ok(Word {
+                text: "()".into(),
+                ..Word::default()
+            });
         }
         self.word()
     }
@@ -398,7 +447,11 @@ impl<'a> Reader<'a, '_> {
 
     /// A whole command: it is kept, and what it would start follows it.
     fn emit(&mut self, mut simple: Simple) -> Res<()> {
-        if simple.words.is_empty() && simple.assigns.is_empty() && simple.writes.is_empty() && simple.reads.is_empty() {
+        if simple.words.is_empty()
+            && simple.assigns.is_empty()
+            && simple.writes.is_empty()
+            && simple.reads.is_empty()
+        {
             return Ok(());
         }
         self.room()?;
@@ -420,7 +473,12 @@ impl<'a> Reader<'a, '_> {
                 wrap::Inner::Text(text) => self.text(&text)?,
                 wrap::Inner::Words(words, dirs_known) => {
                     let dirs = if dirs_known { dirs.clone() } else { None };
-                    let simple = Simple { words, piped, dirs, ..Simple::default() };
+                    let simple = Simple {
+                        words,
+                        piped,
+                        dirs,
+                        ..Simple::default()
+                    };
                     self.started(simple)?;
                 }
             }
@@ -449,9 +507,16 @@ impl<'a> Reader<'a, '_> {
         if !CHANGE.contains(&simple.name()) {
             return;
         }
-        let plain = self.compound == 0 && !self.piped && simple.name() == "cd" && simple.assigns.is_empty();
+        let plain =
+            self.compound == 0 && !self.piped && simple.name() == "cd" && simple.assigns.is_empty();
         match simple.args() {
-            [dir] if plain && dir.known && !dir.glob && !dir.text.starts_with('-') && self.dirs.is_some() => {
+            [dir]
+                if plain
+                    && dir.known
+                    && !dir.glob
+                    && !dir.text.starts_with('-')
+                    && self.dirs.is_some() =>
+            {
                 self.changed = Some(dir.clone());
             }
             _ => self.dirs = None,
@@ -460,8 +525,8 @@ impl<'a> Reader<'a, '_> {
 }
 
 const RESERVED: &[&str] = &[
-    "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "for", "select", "case", "esac", "in", "{",
-    "}", "!", "function", "[[", "coproc",
+    "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "for", "select", "case",
+    "esac", "in", "{", "}", "!", "function", "[[", "coproc",
 ];
 /// Builtins whose words may be lists of values.
 const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];

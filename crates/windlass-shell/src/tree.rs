@@ -10,7 +10,9 @@ const MAX_PROGRESS: usize = 10_000;
 
 /// What is different from the places where our own reader saw commands begin.
 pub(crate) fn differs(text: &str, starts: &[usize]) -> Option<String> {
-    let Some(tree) = parse(text) else { return Some("the grammar gave up on it".into()) };
+    let Some(tree) = parse(text) else {
+        return Some("the grammar gave up on it".into());
+    };
     let mut theirs = match commands_of(&tree, text) {
         Ok(starts) => starts,
         Err(why) => return Some(why),
@@ -20,22 +22,42 @@ pub(crate) fn differs(text: &str, starts: &[usize]) -> Option<String> {
     ours.dedup();
     theirs.sort_unstable();
     theirs.dedup();
-    let first = ours.iter().find(|at| !theirs.contains(at)).or(theirs.iter().find(|at| !ours.contains(at)))?;
-    let near: String = text.get(*first..).unwrap_or_default().chars().take(20).collect();
-    Some(format!("two readers differ about where commands begin, near `{near}`"))
+    let first = ours
+        .iter()
+        .find(|at| !theirs.contains(at))
+        .or(theirs.iter().find(|at| !ours.contains(at)))?;
+    let near: String = text
+        .get(*first..)
+        .unwrap_or_default()
+        .chars()
+        .take(20)
+        .collect();
+    Some(format!(
+        "two readers differ about where commands begin, near `{near}`"
+    ))
 }
 
 fn parse(text: &str) -> Option<Tree> {
     let mut parser = Parser::new();
-    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    parser
+        .set_language(&tree_sitter_bash::LANGUAGE.into())
+        .ok()?;
     let mut steps = 0;
     let mut progress = |_: &tree_sitter::ParseState| {
         steps += 1;
-        if steps > MAX_PROGRESS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if steps > MAX_PROGRESS {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let options = ParseOptions::new().progress_callback(&mut progress);
     let bytes = text.as_bytes();
-    parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options))
+    parser.parse_with_options(
+        &mut |at, _| bytes.get(at..).unwrap_or_default(),
+        None,
+        Some(options),
+    )
 }
 
 fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
@@ -51,8 +73,12 @@ fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
             return Err(format!("it holds a {}", kind.replace('_', " ")));
         }
         match kind {
-            "command_name" | "declaration_command" | "unset_command" => starts.push(node.start_byte()),
-            "test_command" if !text[node.start_byte()..].starts_with("((") => starts.push(node.start_byte()),
+            "command_name" | "declaration_command" | "unset_command" => {
+                starts.push(node.start_byte())
+            }
+            "test_command" if !text[node.start_byte()..].starts_with("((") => {
+                starts.push(node.start_byte())
+            }
             _ => {}
         }
         if cursor.goto_first_child() {

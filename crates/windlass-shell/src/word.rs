@@ -24,7 +24,12 @@ impl Building {
 
     fn done(self) -> Word {
         let one = !self.splits && self.brace < 3;
-        Word { known: !self.unknown && one, glob: self.glob, one, text: self.text }
+        Word {
+            known: !self.unknown && one,
+            glob: self.glob,
+            one,
+            text: self.text,
+        }
     }
 }
 
@@ -155,7 +160,9 @@ impl Reader<'_, '_> {
             }
             Some('"') if !quoted => word.unknown = true,
             Some(c) if c.is_ascii_alphabetic() || c == '_' => {
-                let name = self.rest().find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                let name = self
+                    .rest()
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
                 self.at += name.unwrap_or(self.rest().len());
                 word.unknown = true;
                 word.splits |= !quoted;
@@ -176,7 +183,10 @@ impl Reader<'_, '_> {
     fn parameter(&mut self, word: &mut Building, quoted: bool) -> Res<()> {
         word.unknown = true;
         word.splits |= !quoted;
-        let name_end = |rest: &str| rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let name_end = |rest: &str| {
+            rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                .unwrap_or(rest.len())
+        };
         if self.rest().starts_with('#') && !self.rest().starts_with("#}") {
             self.at += 1;
         }
@@ -207,7 +217,9 @@ impl Reader<'_, '_> {
                 '"' => self.double_quoted(&mut Building::default())?,
                 '$' => self.dollar(&mut Building::default(), quoted)?,
                 '`' => self.backtick()?,
-                '<' | '>' if self.rest().starts_with('(') => return Err("a command inside a brace cannot be told"),
+                '<' | '>' if self.rest().starts_with('(') => {
+                    return Err("a command inside a brace cannot be told");
+                }
                 _ => {}
             }
         }
@@ -264,9 +276,16 @@ impl Reader<'_, '_> {
     }
 
     fn number(&mut self, radix: u32, most: usize) -> Option<char> {
-        let digits: String = self.rest().chars().take(most).take_while(|c| c.is_digit(radix)).collect();
+        let digits: String = self
+            .rest()
+            .chars()
+            .take(most)
+            .take_while(|c| c.is_digit(radix))
+            .collect();
         self.at += digits.len();
-        u32::from_str_radix(&digits, radix).ok().and_then(char::from_u32)
+        u32::from_str_radix(&digits, radix)
+            .ok()
+            .and_then(char::from_u32)
     }
 
     /// What follows a backtick, up to the next.
@@ -284,7 +303,9 @@ impl Reader<'_, '_> {
         let inner = &self.src[begin..self.at - 1];
         if inner.contains('\\') {
             self.doubt("escapes inside backticks");
-            let text = ["\\\\", "\\`", "\\$"].iter().fold(inner.to_owned(), |text, two| text.replace(two, &two[1..]));
+            let text = ["\\\\", "\\`", "\\$"]
+                .iter()
+                .fold(inner.to_owned(), |text, two| text.replace(two, &two[1..]));
             return self.text(&text);
         }
         let (after, end) = (self.at, self.end);

@@ -31,28 +31,84 @@ const fn starter(
     plain: &'static [&'static str],
     skip: usize,
 ) -> Starter {
-    Starter { name, short, long, plain, skip }
+    Starter {
+        name,
+        short,
+        long,
+        plain,
+        skip,
+    }
 }
 
 const STARTERS: &[Starter] = &[
-    starter("env", "uC", &["--unset", "--chdir"], &["-i", "-", "-0", "-v", "--ignore-environment", "--null"], 0),
+    starter(
+        "env",
+        "uC",
+        &["--unset", "--chdir"],
+        &["-i", "-", "-0", "-v", "--ignore-environment", "--null"],
+        0,
+    ),
     starter("command", "", &[], &["-p"], 0),
     starter("builtin", "", &[], &[], 0),
     starter("exec", "a", &[], &["-c", "-l"], 0),
     starter("nohup", "", &[], &[], 0),
-    starter("setsid", "", &[], &["-c", "-f", "-w", "--ctty", "--fork", "--wait"], 0),
+    starter(
+        "setsid",
+        "",
+        &[],
+        &["-c", "-f", "-w", "--ctty", "--fork", "--wait"],
+        0,
+    ),
     starter("nice", "n", &["--adjustment"], &[], 0),
-    starter("ionice", "cnp", &["--class", "--classdata"], &["-t", "--ignore"], 0),
-    starter("timeout", "ks", &["--kill-after", "--signal"], &["-v", "--foreground", "--preserve-status"], 1),
+    starter(
+        "ionice",
+        "cnp",
+        &["--class", "--classdata"],
+        &["-t", "--ignore"],
+        0,
+    ),
+    starter(
+        "timeout",
+        "ks",
+        &["--kill-after", "--signal"],
+        &["-v", "--foreground", "--preserve-status"],
+        1,
+    ),
     starter("stdbuf", "ioe", &["--input", "--output", "--error"], &[], 0),
-    starter("time", "fo", &["--format", "--output"], &["-p", "-v", "-a", "--verbose"], 0),
+    starter(
+        "time",
+        "fo",
+        &["--format", "--output"],
+        &["-p", "-v", "-a", "--verbose"],
+        0,
+    ),
     starter("chrt", "TPD", &[], &["-f", "-r", "-o", "-b", "-i"], 1),
     starter("taskset", "", &[], &["-c", "-a"], 1),
     starter(
         "xargs",
         "nPILdEsa",
-        &["--max-args", "--max-procs", "--replace", "--max-lines", "--delimiter", "--eof", "--max-chars", "--arg-file"],
-        &["-0", "-r", "-t", "-p", "-x", "--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit"],
+        &[
+            "--max-args",
+            "--max-procs",
+            "--replace",
+            "--max-lines",
+            "--delimiter",
+            "--eof",
+            "--max-chars",
+            "--arg-file",
+        ],
+        &[
+            "-0",
+            "-r",
+            "-t",
+            "-p",
+            "-x",
+            "--null",
+            "--no-run-if-empty",
+            "--verbose",
+            "--interactive",
+            "--exit",
+        ],
         0,
     ),
     starter(
@@ -65,17 +121,47 @@ const STARTERS: &[Starter] = &[
     starter("doas", "uC", &[], &["-n", "-s"], 0),
     starter("pkexec", "", &["--user"], &[], 0),
     starter("chroot", "", &[], &[], 1),
-    starter("unshare", "SG", &["--root", "--wd"], &["-r", "-m", "-n", "-p", "-f", "-U", "-u", "-i"], 0),
-    starter("strace", "oepsuEaIOPSXb", &["--output", "--trace", "--attach"], &["-f", "-ff", "-c", "-q", "-v", "-t"], 0),
+    starter(
+        "unshare",
+        "SG",
+        &["--root", "--wd"],
+        &["-r", "-m", "-n", "-p", "-f", "-U", "-u", "-i"],
+        0,
+    ),
+    starter(
+        "strace",
+        "oepsuEaIOPSXb",
+        &["--output", "--trace", "--attach"],
+        &["-f", "-ff", "-c", "-q", "-v", "-t"],
+        0,
+    ),
     starter("ltrace", "oepsuna", &["--output"], &["-f", "-c", "-S"], 0),
-    starter("flock", "wEc", &["--wait", "--timeout", "--conflict-exit-code"], &["-n", "-x", "-s", "-u", "-o", "-e"], 1),
+    starter(
+        "flock",
+        "wEc",
+        &["--wait", "--timeout", "--conflict-exit-code"],
+        &["-n", "-x", "-s", "-u", "-o", "-e"],
+        1,
+    ),
     starter("chronic", "", &[], &["-v", "-e"], 0),
     starter("unbuffer", "", &[], &["-p"], 0),
     starter("busybox", "", &[], &[], 0),
     starter("toybox", "", &[], &[], 0),
-    starter("systemd-run", "pEu", &["--unit", "--property"], &["--user", "--scope", "--pty", "-q"], 0),
+    starter(
+        "systemd-run",
+        "pEu",
+        &["--unit", "--property"],
+        &["--user", "--scope", "--pty", "-q"],
+        0,
+    ),
     starter("caffeinate", "tw", &[], &["-d", "-i", "-m", "-s", "-u"], 0),
-    starter("npx", "pc", &["--package"], &["-y", "--yes", "--no-install", "-q"], 0),
+    starter(
+        "npx",
+        "pc",
+        &["--package"],
+        &["-y", "--yes", "--no-install", "-q"],
+        0,
+    ),
     starter("bunx", "", &[], &[], 0),
     starter("uvx", "p", &["--python", "--with", "--from"], &["-q"], 0),
 ];
@@ -98,12 +184,35 @@ const RUNNERS: &[(&str, &str)] = &[
     ("git", "bisect"),
 ];
 
-pub(crate) const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "rbash"];
+pub(crate) const SHELLS: &[&str] = &[
+    "sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "rbash",
+];
 
 /// Options of other programs whose value is a command line.
 const LINES: &[(&str, &[&str])] = &[
-    ("git", &["--upload-pack", "--receive-pack", "--exec", "-x", "-O", "--open-files-in-pager", "--extcmd"]),
-    ("tar", &["--to-command", "--use-compress-program", "-I", "--rsh-command", "--info-script", "-F"]),
+    (
+        "git",
+        &[
+            "--upload-pack",
+            "--receive-pack",
+            "--exec",
+            "-x",
+            "-O",
+            "--open-files-in-pager",
+            "--extcmd",
+        ],
+    ),
+    (
+        "tar",
+        &[
+            "--to-command",
+            "--use-compress-program",
+            "-I",
+            "--rsh-command",
+            "--info-script",
+            "-F",
+        ],
+    ),
     ("rsync", &["-e", "--rsh", "--rsync-path"]),
     ("rg", &["--pre", "--hostname-bin"]),
     ("sort", &["--compress-program"]),
@@ -156,17 +265,31 @@ pub(crate) fn started_by(simple: &mut Simple) -> Vec<Inner> {
     if let Some(at) = starts.first() {
         simple.starts = true;
         for word in args.iter().take(at.saturating_sub(1)) {
-            if let Some((name, value)) = word.text.split_once('=').filter(|(name, _)| is_name(name)) {
-                let value = Word { text: value.to_owned(), ..word.clone() };
-                simple.assigns.push(Assign { name: name.to_owned(), value });
+            if let Some((name, value)) = word.text.split_once('=').filter(|(name, _)| is_name(name))
+            {
+                let value = Word {
+                    text: value.to_owned(),
+                    ..word.clone()
+                };
+                simple.assigns.push(Assign {
+                    name: name.to_owned(),
+                    value,
+                });
             }
         }
     }
-    let same_place = !matches!(name.as_str(), "xargs" | "env" | "sudo" | "chroot" | "doas" | "flock" | "busybox");
+    let same_place = !matches!(
+        name.as_str(),
+        "xargs" | "env" | "sudo" | "chroot" | "doas" | "flock" | "busybox"
+    );
     for at in starts {
         inner.push(Inner::Words(simple.words[at..].to_vec(), same_place));
     }
-    for assign in simple.assigns.iter().filter(|assign| RUN_BY_NAME.contains(&assign.name.as_str())) {
+    for assign in simple
+        .assigns
+        .iter()
+        .filter(|assign| RUN_BY_NAME.contains(&assign.name.as_str()))
+    {
         inner.push(Inner::Text(assign.value.text.clone()));
     }
     handed_on(&name, &args, &mut inner);
@@ -175,7 +298,13 @@ pub(crate) fn started_by(simple: &mut Simple) -> Vec<Inner> {
 
 /// Text and words that a program runs although they do not look like it.
 fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
-    let join = |words: &[Word]| words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+    let join = |words: &[Word]| {
+        words
+            .iter()
+            .map(|word| word.text.as_str())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     match name {
         "eval" if args.iter().all(|word| word.known) => inner.push(Inner::Text(join(args))),
         "trap" | "watch" => inner.extend(plain_words(args, "n").first().map(|at| match name {
@@ -184,8 +313,13 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
         })),
         "mapfile" | "readarray" => {
             let at = args.iter().position(|word| word.text == "-C");
-            inner.extend(at.and_then(|at| args.get(at + 1)).map(|word| Inner::Text(word.text.clone())));
-            let glued = args.iter().filter_map(|word| word.text.strip_prefix("-C").filter(|text| !text.is_empty()));
+            inner.extend(
+                at.and_then(|at| args.get(at + 1))
+                    .map(|word| Inner::Text(word.text.clone())),
+            );
+            let glued = args
+                .iter()
+                .filter_map(|word| word.text.strip_prefix("-C").filter(|text| !text.is_empty()));
             inner.extend(glued.map(|text| Inner::Text(text.to_owned())));
         }
         "alias" => {
@@ -193,33 +327,53 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
             inner.extend(values.map(|(_, value)| Inner::Text(value.to_owned())));
         }
         "parallel" => {
-            let end = args.iter().position(|word| word.text.starts_with(":::")).unwrap_or(args.len());
+            let end = args
+                .iter()
+                .position(|word| word.text.starts_with(":::"))
+                .unwrap_or(args.len());
             let first = plain_words(&args[..end], "jISaNnLlC").first().copied();
             inner.extend(first.map(|at| Inner::Text(join(&args[at..end]))));
         }
         "find" | "gfind" => {
-            let starts = |word: &Word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
+            let starts =
+                |word: &Word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
             for words in args.split(starts).skip(1) {
-                let end = words.iter().position(|word| matches!(word.text.as_str(), ";" | "+")).unwrap_or(words.len());
+                let end = words
+                    .iter()
+                    .position(|word| matches!(word.text.as_str(), ";" | "+"))
+                    .unwrap_or(words.len());
                 inner.push(Inner::Words(words[..end].to_vec(), false));
             }
         }
         "fd" | "fdfind" => {
-            let starts = |word: &Word| matches!(word.text.as_str(), "-x" | "-X" | "--exec" | "--exec-batch");
-            inner.extend(args.split(starts).skip(1).map(|words| Inner::Words(words.to_vec(), false)));
+            let starts =
+                |word: &Word| matches!(word.text.as_str(), "-x" | "-X" | "--exec" | "--exec-batch");
+            inner.extend(
+                args.split(starts)
+                    .skip(1)
+                    .map(|words| Inner::Words(words.to_vec(), false)),
+            );
         }
-        name if SHELLS.contains(&name) => inner.extend(script_of(args).map(|word| Inner::Text(word.text.clone()))),
+        name if SHELLS.contains(&name) => {
+            inner.extend(script_of(args).map(|word| Inner::Text(word.text.clone())))
+        }
         name if is_loader(name) => {
             let first = plain_words(args, "").into_iter().next();
             inner.extend(first.map(|at| Inner::Words(args[at..].to_vec(), true)));
         }
         "git" => git_settings(args, inner),
         "env" => {
-            let long = args.iter().filter_map(|word| word.text.strip_prefix("--split-string="));
+            let long = args
+                .iter()
+                .filter_map(|word| word.text.strip_prefix("--split-string="));
             inner.extend(long.map(|text| Inner::Text(text.to_owned())));
-            let at = args.iter().position(|word| matches!(word.text.as_str(), "-S" | "--split-string"));
+            let at = args
+                .iter()
+                .position(|word| matches!(word.text.as_str(), "-S" | "--split-string"));
             inner.extend(at.map(|at| Inner::Text(join(&args[at + 1..]))));
-            let glued = args.iter().filter_map(|word| word.text.strip_prefix("-S").filter(|text| !text.is_empty()));
+            let glued = args
+                .iter()
+                .filter_map(|word| word.text.strip_prefix("-S").filter(|text| !text.is_empty()));
             inner.extend(glued.map(|text| Inner::Text(text.to_owned())));
         }
         _ => {}
@@ -227,7 +381,10 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
     if let Some((_, options)) = LINES.iter().find(|(program, _)| *program == name) {
         lines_of(args, options, inner);
     }
-    if let Some(word) = args.iter().find(|word| word.text.contains("checkpoint-action=exec=")) {
+    if let Some(word) = args
+        .iter()
+        .find(|word| word.text.contains("checkpoint-action=exec="))
+    {
         let text = word.text.split_once("exec=").map_or("", |(_, text)| text);
         inner.push(Inner::Text(text.to_owned()));
     }
@@ -254,8 +411,13 @@ fn lines_of(args: &[Word], options: &[&str], inner: &mut Vec<Inner>) {
 
 /// `git -c name=value`: values that are run.
 fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
-    for pair in args.windows(2).filter(|pair| matches!(pair[0].text.as_str(), "-c" | "--config")) {
-        let Some((name, value)) = pair[1].text.split_once('=') else { continue };
+    for pair in args
+        .windows(2)
+        .filter(|pair| matches!(pair[0].text.as_str(), "-c" | "--config"))
+    {
+        let Some((name, value)) = pair[1].text.split_once('=') else {
+            continue;
+        };
         let name = name.to_lowercase();
         let runs = [
             "pager",
@@ -272,13 +434,19 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
             "program",
             "proxy",
         ];
-        if name.starts_with("alias.") || name.starts_with("filter.") || runs.iter().any(|end| name.ends_with(end)) {
+        if name.starts_with("alias.")
+            || name.starts_with("filter.")
+            || runs.iter().any(|end| name.ends_with(end))
+        {
             inner.push(Inner::Text(value.trim_start_matches('!').to_owned()));
         }
     }
     if let Some(at) = args.iter().position(|word| word.text == "foreach") {
-        let words: Vec<&str> =
-            args[at + 1..].iter().map(|word| word.text.as_str()).filter(|word| *word != "--recursive").collect();
+        let words: Vec<&str> = args[at + 1..]
+            .iter()
+            .map(|word| word.text.as_str())
+            .filter(|word| *word != "--recursive")
+            .collect();
         inner.push(Inner::Text(words.join(" ")));
     }
 }
@@ -286,19 +454,27 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
 /// Where in its words the command begins that a program starts; two places when an option is not known.
 pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
     let (name, args) = (simple.name(), simple.args());
-    if name == "command" && args.first().is_some_and(|word| word.text.starts_with("-v") || word.text.starts_with("-V"))
+    if name == "command"
+        && args
+            .first()
+            .is_some_and(|word| word.text.starts_with("-v") || word.text.starts_with("-V"))
     {
         return Vec::new();
     }
-    if let Some((_, second)) = RUNNERS
-        .iter()
-        .find(|(program, second)| *program == name && args.first().is_some_and(|word| word.text == *second))
-    {
+    if let Some((_, second)) = RUNNERS.iter().find(|(program, second)| {
+        *program == name && args.first().is_some_and(|word| word.text == *second)
+    }) {
         let from = if *second == "bisect" { 2 } else { 1 };
         let rest = args.get(from..).unwrap_or_default();
-        return plain_words(rest, "").into_iter().take(1).map(|at| at + from + 1).collect();
+        return plain_words(rest, "")
+            .into_iter()
+            .take(1)
+            .map(|at| at + from + 1)
+            .collect();
     }
-    let Some(starter) = STARTERS.iter().find(|starter| starter.name == name) else { return Vec::new() };
+    let Some(starter) = STARTERS.iter().find(|starter| starter.name == name) else {
+        return Vec::new();
+    };
     let mut at = 0;
     let mut maybe = Vec::new();
     while let Some(word) = args.get(at) {
@@ -307,7 +483,9 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
             at += 1;
             break;
         }
-        if matches!(name, "env" | "time") && text.split_once('=').is_some_and(|(name, _)| is_name(name)) {
+        if matches!(name, "env" | "time")
+            && text.split_once('=').is_some_and(|(name, _)| is_name(name))
+        {
             at += 1;
             continue;
         }
@@ -322,13 +500,20 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
     }
     // Assignments may follow the options of `env`.
     while matches!(name, "env" | "time")
-        && args.get(at).is_some_and(|word| word.text.split_once('=').is_some_and(|(name, _)| is_name(name)))
+        && args.get(at).is_some_and(|word| {
+            word.text
+                .split_once('=')
+                .is_some_and(|(name, _)| is_name(name))
+        })
     {
         at += 1;
     }
     let mut all = vec![at + starter.skip];
     all.extend(maybe.into_iter().map(|at| at + starter.skip));
-    all.into_iter().map(|at| at + 1).filter(|at| *at < simple.words.len()).collect()
+    all.into_iter()
+        .map(|at| at + 1)
+        .filter(|at| *at < simple.words.len())
+        .collect()
 }
 
 /// Whether an option of a starter is known, and whether the next word is its value.
@@ -347,18 +532,34 @@ fn option_of(starter: &Starter, text: &str) -> (bool, bool) {
     }
     match cluster.find(|c| starter.short.contains(c)) {
         Some(at) => (true, at + 1 == cluster.len()),
-        None => {
-            (cluster.chars().all(|c| starter.plain.iter().any(|plain| plain.len() == 2 && plain.ends_with(c))), false)
-        }
+        None => (
+            cluster.chars().all(|c| {
+                starter
+                    .plain
+                    .iter()
+                    .any(|plain| plain.len() == 2 && plain.ends_with(c))
+            }),
+            false,
+        ),
     }
 }
 
 /// Whether every option of a starter is one of its known ones.
 pub(crate) fn options_are_known(simple: &Simple) -> bool {
-    let Some(starter) = STARTERS.iter().find(|starter| starter.name == simple.name()) else { return false };
-    let Some(at) = inner_at(simple).first().copied() else { return false };
-    let options = simple.words[1..at].iter().filter(|word| word.text.starts_with('-'));
-    options.clone().all(|word| option_of(starter, &word.text).0) && simple.words[1..at].iter().all(|word| word.known)
+    let Some(starter) = STARTERS
+        .iter()
+        .find(|starter| starter.name == simple.name())
+    else {
+        return false;
+    };
+    let Some(at) = inner_at(simple).first().copied() else {
+        return false;
+    };
+    let options = simple.words[1..at]
+        .iter()
+        .filter(|word| word.text.starts_with('-'));
+    options.clone().all(|word| option_of(starter, &word.text).0)
+        && simple.words[1..at].iter().all(|word| word.known)
 }
 
 /// The places of the words that are no options; `values` are the short options that take a value.
@@ -383,9 +584,13 @@ fn plain_words(args: &[Word], values: &str) -> Vec<usize> {
 
 /// The script that a shell is given with `-c`.
 pub(crate) fn script_of(args: &[Word]) -> Option<&Word> {
-    let flag = |word: &Word| word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('c');
+    let flag = |word: &Word| {
+        word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('c')
+    };
     let at = args.iter().position(flag)?;
-    args[at + 1..].iter().find(|word| !word.text.starts_with(['-', '+']))
+    args[at + 1..]
+        .iter()
+        .find(|word| !word.text.starts_with(['-', '+']))
 }
 
 /// Whether a command runs what it is given as input.
@@ -393,7 +598,9 @@ pub(crate) fn reads_script(simple: &Simple) -> bool {
     let args = simple.args();
     SHELLS.contains(&simple.name())
         && script_of(args).is_none()
-        && args.iter().all(|word| word.text.starts_with(['-', '+']) || word.text == "/dev/stdin")
+        && args
+            .iter()
+            .all(|word| word.text.starts_with(['-', '+']) || word.text == "/dev/stdin")
 }
 
 fn is_loader(name: &str) -> bool {
@@ -406,5 +613,7 @@ fn is_loader(name: &str) -> bool {
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

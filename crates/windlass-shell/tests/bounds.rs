@@ -12,7 +12,11 @@ fn check(line: &str) {
     let script = windlass_shell::read(line);
     let took = begun.elapsed();
     let shown: String = line.chars().take(40).collect();
-    assert!(took < LONGEST, "{shown:?} of {} bytes took {took:?}", line.len());
+    assert!(
+        took < LONGEST,
+        "{shown:?} of {} bytes took {took:?}",
+        line.len()
+    );
     assert!(script.commands.len() <= 2_000, "{shown:?}");
 }
 
@@ -82,7 +86,10 @@ fn the_longest_and_deepest_lines_end() {
     ] {
         for count in [10, 1_000, 70_000 / piece.len()] {
             check(&piece.repeat(count));
-            check(&format!("{}x", piece.repeat(count.min(60_000 / piece.len()))));
+            check(&format!(
+                "{}x",
+                piece.repeat(count.min(60_000 / piece.len()))
+            ));
         }
     }
     check(&("eval ".repeat(3_000) + "x"));

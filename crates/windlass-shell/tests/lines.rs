@@ -14,33 +14,59 @@ fn rows(text: &str) -> impl Iterator<Item = Value> {
 
 /// The lines of a data file, without its own comments.
 fn lines(text: &str) -> Vec<String> {
-    let kept = text.lines().filter(|line| !line.is_empty() && !line.starts_with("## "));
+    let kept = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("## "));
     kept.map(|line| line.replace('␤', "\n")).collect()
 }
 
 fn judge(gate: &PermissionGate, line: &str, place: Place) -> windlass_core::gate::Decision {
     let script = Some(Arc::new(windlass_shell::read(line)));
-    let touches = [Touch::Execute { command: line.to_owned(), script }];
-    gate.judge(&Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place })
+    let touches = [Touch::Execute {
+        command: line.to_owned(),
+        script,
+    }];
+    gate.judge(&Proposal {
+        tool: "bash",
+        effect: Effect::Execute,
+        touches: &touches,
+        place,
+    })
 }
 
 #[track_caller]
 fn check_all(name: &str, text: &str, wrong: impl Fn(&str) -> Option<String>) {
     let all = lines(text);
-    let found: Vec<String> = all.iter().filter_map(|line| Some(format!("{line:?}: {}", wrong(line)?))).collect();
-    assert!(found.is_empty(), "{} of {} {name}:\n{}", found.len(), all.len(), found.join("\n"));
+    let found: Vec<String> = all
+        .iter()
+        .filter_map(|line| Some(format!("{line:?}: {}", wrong(line)?)))
+        .collect();
+    assert!(
+        found.is_empty(),
+        "{} of {} {name}:\n{}",
+        found.len(),
+        all.len(),
+        found.join("\n")
+    );
 }
 
 fn why(line: &str) -> String {
     let script = windlass_shell::read(line);
-    let busy: Vec<&str> = script.commands.iter().filter(|one| !one.looks).map(|one| one.program()).collect();
+    let busy: Vec<&str> = script
+        .commands
+        .iter()
+        .filter(|one| !one.looks)
+        .map(|one| one.program())
+        .collect();
     format!("{:?} {:?} {busy:?}", script.unclear, script.doubt)
 }
 
 #[test]
 fn what_acts_is_never_taken_for_looking() {
     check_all("act", include_str!("data/acts.txt"), |line| {
-        windlass_shell::read(line).only_looks().then(|| "taken for looking".to_owned())
+        windlass_shell::read(line)
+            .only_looks()
+            .then(|| "taken for looking".to_owned())
     });
 }
 
@@ -53,11 +79,21 @@ fn what_only_looks_is_seen_to() {
 
 #[test]
 fn everyday_work_is_read_with_certainty_and_runs_in_a_sandbox() {
-    let auto = PermissionGate { mode: Mode::Auto, ..PermissionGate::default() };
+    let auto = PermissionGate {
+        mode: Mode::Auto,
+        ..PermissionGate::default()
+    };
     for isolation in [Isolation::InPlace, Isolation::Isolated] {
         check_all("work", include_str!("data/works.txt"), |line| {
             let script = windlass_shell::read(line);
-            let decision = judge(&auto, line, Place { isolation, sandboxed: true });
+            let decision = judge(
+                &auto,
+                line,
+                Place {
+                    isolation,
+                    sandboxed: true,
+                },
+            );
             let fits = script.is_certain() && decision.verdict == Verdict::Allow;
             (!fits).then(|| format!("{} {}", decision.rule, why(line)))
         });
@@ -66,10 +102,24 @@ fn everyday_work_is_read_with_certainty_and_runs_in_a_sandbox() {
 
 #[test]
 fn a_forbidden_program_does_not_hide() {
-    let rules = [("bash(rm *)", Verdict::Deny), ("bash(git push *)", Verdict::Deny), ("*", Verdict::Allow)];
+    let rules = [
+        ("bash(rm *)", Verdict::Deny),
+        ("bash(git push *)", Verdict::Deny),
+        ("*", Verdict::Allow),
+    ];
     let rules = rules.map(|(text, verdict)| Rule::parse(text, verdict, Level::User).unwrap());
-    for place in [Place::default(), Place { isolation: Isolation::Isolated, sandboxed: true }] {
-        let gate = PermissionGate { mode: Mode::Auto, rules: rules.to_vec(), ..PermissionGate::default() };
+    for place in [
+        Place::default(),
+        Place {
+            isolation: Isolation::Isolated,
+            sandboxed: true,
+        },
+    ] {
+        let gate = PermissionGate {
+            mode: Mode::Auto,
+            rules: rules.to_vec(),
+            ..PermissionGate::default()
+        };
         check_all("hide", include_str!("data/hides.txt"), |line| {
             let decision = judge(&gate, line, place);
             (decision.verdict < Verdict::Person).then(|| format!("{} {}", decision.rule, why(line)))
@@ -85,10 +135,16 @@ fn the_corpus_is_told_apart() {
         let script = windlass_shell::read(line);
         let free = row["expect"][0] == "allow";
         let should_look = free && row["mode"] == "ask";
-        let fits =
-            if free { script.is_certain() && (!should_look || script.only_looks()) } else { !script.only_looks() };
+        let fits = if free {
+            script.is_certain() && (!should_look || script.only_looks())
+        } else {
+            !script.only_looks()
+        };
         if !fits {
-            wrong.push(format!("{} {line}\n    {:?} {:?}", row["id"], script.unclear, script.doubt));
+            wrong.push(format!(
+                "{} {line}\n    {:?} {:?}",
+                row["id"], script.unclear, script.doubt
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -22,9 +22,16 @@ impl Post for Printer {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let resource = Resource { service: "mine".into(), version: "1".into(), instance: "one".into() };
+    let resource = Resource {
+        service: "mine".into(),
+        version: "1".into(),
+        instance: "one".into(),
+    };
     let exporter = Exporter::start(Arc::new(Printer), resource);
-    let mut spans = Spans::new(Options { content: false, provider: Some("anthropic".into()) });
+    let mut spans = Spans::new(Options {
+        content: false,
+        provider: Some("anthropic".into()),
+    });
     for line in std::io::stdin().lock().lines() {
         let event: Event = serde_json::from_str(&line?)?;
         exporter.give(spans.apply(&event));

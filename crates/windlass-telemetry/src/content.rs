@@ -30,8 +30,12 @@ fn part(part: &Part) -> Json {
     match part {
         Part::Text { text } => json!({ "type": "text", "content": clip(text, MAX_TEXT) }),
         // What a vendor needs back unchanged is of no use to anybody else.
-        Part::Reasoning { text, .. } => json!({ "type": "reasoning", "content": clip(text, MAX_TEXT) }),
-        Part::Image { media_type, data } => json!({ "type": "image", "mime_type": media_type, "bytes": data.len() }),
+        Part::Reasoning { text, .. } => {
+            json!({ "type": "reasoning", "content": clip(text, MAX_TEXT) })
+        }
+        Part::Image { media_type, data } => {
+            json!({ "type": "image", "mime_type": media_type, "bytes": data.len() })
+        }
         Part::Call(call) => {
             json!({ "type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments(&call.args) })
         }
@@ -46,7 +50,11 @@ fn response(result: &ToolResult) -> Json {
 /// Arguments as they are, or their beginning as a text.
 fn arguments(args: &Json) -> Json {
     let text = args.to_string();
-    if text.len() <= MAX_TEXT { args.clone() } else { clip(&text, MAX_TEXT).into() }
+    if text.len() <= MAX_TEXT {
+        args.clone()
+    } else {
+        clip(&text, MAX_TEXT).into()
+    }
 }
 
 /// The arguments of a call as a text.
@@ -80,5 +88,9 @@ fn clip(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    format!("{}… [{} bytes in all]", &text[..text.floor_char_boundary(most)], text.len())
+    format!(
+        "{}… [{} bytes in all]",
+        &text[..text.floor_char_boundary(most)],
+        text.len()
+    )
 }

@@ -112,7 +112,9 @@ impl Exporter {
             let weight = span.weight();
             if queue.spans.len() >= MAX_SPANS || queue.bytes + weight > MAX_BYTES {
                 queue.dropped += 1;
-                queue.trouble.get_or_insert_with(|| "more came than could be sent".to_owned());
+                queue
+                    .trouble
+                    .get_or_insert_with(|| "more came than could be sent".to_owned());
                 continue;
             }
             queue.bytes += weight;
@@ -128,10 +130,16 @@ impl Exporter {
         if self.shared.lock().slow {
             // Who let us wait in vain once does not hold up the end of every run.
             self.shared.wake.notify_one();
-        } else if tokio::time::timeout(limit, self.shared.send_all()).await.is_err() {
+        } else if tokio::time::timeout(limit, self.shared.send_all())
+            .await
+            .is_err()
+        {
             let mut queue = self.shared.lock();
             queue.slow = true;
-            let why = format!("the collector did not answer within {} s", limit.as_secs_f32());
+            let why = format!(
+                "the collector did not answer within {} s",
+                limit.as_secs_f32()
+            );
             queue.trouble.get_or_insert(why);
         }
         let mut queue = self.shared.lock();
@@ -194,7 +202,9 @@ impl Queue {
     fn batch(&mut self) -> Vec<Span> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Some(span) = self.spans.pop_front() else { break };
+            let Some(span) = self.spans.pop_front() else {
+                break;
+            };
             bytes += span.weight();
             batch.push(span);
         }

@@ -59,21 +59,36 @@ impl Spans {
     /// Nothing yet.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, ..Self::default() }
+        Self {
+            options,
+            ..Self::default()
+        }
     }
 
     /// Takes one more event of a log in. Live ones change nothing.
     pub fn apply(&mut self, event: &Event) -> Finished {
         let mut out = Finished::default();
-        let (Some(seq), kind) = (event.order.seq(), &event.kind) else { return out };
+        let (Some(seq), kind) = (event.order.seq(), &event.kind) else {
+            return out;
+        };
         match kind {
-            EventKind::SessionOpened { runtime, model, program, .. } => {
-                self.facts =
-                    Facts { program: Some(program.clone()), runtime: Some(runtime.clone()), model: model.clone() };
+            EventKind::SessionOpened {
+                runtime,
+                model,
+                program,
+                ..
+            } => {
+                self.facts = Facts {
+                    program: Some(program.clone()),
+                    runtime: Some(runtime.clone()),
+                    model: model.clone(),
+                };
                 return out;
             }
             EventKind::ModelSwitched { to, .. } => self.facts.model = Some(to.clone()),
-            EventKind::SessionClosed {} | EventKind::Queued { .. } | EventKind::Forked { .. } => return out,
+            EventKind::SessionClosed {} | EventKind::Queued { .. } | EventKind::Forked { .. } => {
+                return out;
+            }
             _ => {}
         }
         let Some(id) = &event.run else { return out };
@@ -81,7 +96,10 @@ impl Spans {
         if self.ended.as_ref() == Some(id) && !begins {
             return out;
         }
-        let told = Told { options: &self.options, facts: &self.facts };
+        let told = Told {
+            options: &self.options,
+            facts: &self.facts,
+        };
         if begins || self.run.as_ref().is_none_or(|open| open.id != *id) {
             if let Some(open) = self.run.take() {
                 open.interrupt(&told, &mut out);
@@ -90,7 +108,13 @@ impl Spans {
         }
         let Some(run) = &mut self.run else { return out };
         run.apply(seq, event, &told, &mut out);
-        if let EventKind::RunFinished(RunSummary { outcome, totals, ms, .. }) = kind {
+        if let EventKind::RunFinished(RunSummary {
+            outcome,
+            totals,
+            ms,
+            ..
+        }) = kind
+        {
             self.ended = Some(id.clone());
             if let Some(run) = self.run.take() {
                 run.finish(outcome, totals, *ms, &told, &mut out);
@@ -104,7 +128,13 @@ impl Spans {
     pub fn finish(mut self) -> Finished {
         let mut out = Finished::default();
         if let Some(open) = self.run.take() {
-            open.interrupt(&Told { options: &self.options, facts: &self.facts }, &mut out);
+            open.interrupt(
+                &Told {
+                    options: &self.options,
+                    facts: &self.facts,
+                },
+                &mut out,
+            );
         }
         out
     }
@@ -115,14 +145,24 @@ impl Told<'_> {
     fn served(&self, model: Option<&str>) -> Vec<Attribute> {
         let model = model.or(self.facts.model.as_deref());
         // A model call needs the name of somebody.
-        let provider = self.options.provider.as_deref().or(model.map(|_| "unknown"));
-        let provider = provider.map(|provider| ("gen_ai.provider.name", provider_name(provider).into()));
-        provider.into_iter().chain(model.map(|model| ("gen_ai.request.model", model.into()))).collect()
+        let provider = self
+            .options
+            .provider
+            .as_deref()
+            .or(model.map(|_| "unknown"));
+        let provider =
+            provider.map(|provider| ("gen_ai.provider.name", provider_name(provider).into()));
+        provider
+            .into_iter()
+            .chain(model.map(|model| ("gen_ai.request.model", model.into())))
+            .collect()
     }
 
     /// Words that somebody wrote; absent where content is not told.
     fn words(&self, name: &'static str, text: &str) -> Option<Attribute> {
-        self.options.content.then(|| (name, crate::content::text(text).into()))
+        self.options
+            .content
+            .then(|| (name, crate::content::text(text).into()))
     }
 }
 

@@ -21,7 +21,9 @@ const TOKENS: &[f64] = &[
     67_108_864.0,
 ];
 /// Boundaries of times in seconds, as the conventions give them.
-const SECONDS: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const SECONDS: &[f64] = &[
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];
 
 /// Sums that are kept apart; what does not fit is counted as one that has no attributes.
 const MAX_SERIES: usize = 1_000;
@@ -43,7 +45,13 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Tokens, Self::Seconds, Self::Calls, Self::Denials, Self::Cost];
+    pub const ALL: [Self; 5] = [
+        Self::Tokens,
+        Self::Seconds,
+        Self::Calls,
+        Self::Denials,
+        Self::Cost,
+    ];
 
     /// Its name.
     #[must_use]
@@ -124,7 +132,9 @@ pub struct Meter {
 impl Meter {
     /// One more.
     pub fn add(&mut self, mut point: Point) {
-        let same = |one: &Series, point: &Point| one.measure == point.measure && one.attributes == point.attributes;
+        let same = |one: &Series, point: &Point| {
+            one.measure == point.measure && one.attributes == point.attributes
+        };
         let mut at = self.series.iter().position(|one| same(one, &point));
         if at.is_none() && self.series.len() >= MAX_SERIES {
             point.attributes = vec![("otel.metric.overflow", Value::Bool(true))];
@@ -154,7 +164,10 @@ impl Series {
             sum: 0.0,
             min: point.value,
             max: point.value,
-            buckets: point.measure.bounds().map_or_else(Vec::new, |bounds| vec![0; bounds.len() + 1]),
+            buckets: point
+                .measure
+                .bounds()
+                .map_or_else(Vec::new, |bounds| vec![0; bounds.len() + 1]),
         }
     }
 
@@ -167,7 +180,10 @@ impl Series {
         self.max = self.max.max(point.value);
         let bounds = point.measure.bounds().unwrap_or_default();
         // A value on a boundary belongs to the bucket below it.
-        let bucket = bounds.iter().position(|bound| point.value <= *bound).unwrap_or(bounds.len());
+        let bucket = bounds
+            .iter()
+            .position(|bound| point.value <= *bound)
+            .unwrap_or(bounds.len());
         if let Some(count) = self.buckets.get_mut(bucket) {
             *count += 1;
         }
@@ -179,7 +195,12 @@ mod tests {
     use super::*;
 
     fn point(value: f64, model: &str) -> Point {
-        Point { measure: Measure::Tokens, at: 5, value, attributes: vec![("gen_ai.request.model", model.into())] }
+        Point {
+            measure: Measure::Tokens,
+            at: 5,
+            value,
+            attributes: vec![("gen_ai.request.model", model.into())],
+        }
     }
 
     #[test]
@@ -192,7 +213,10 @@ mod tests {
         assert_eq!(series.len(), 1);
         assert_eq!(series[0].buckets[..3], [2, 2, 0]);
         assert_eq!(series[0].buckets.last(), Some(&1));
-        assert_eq!((series[0].count, series[0].min, series[0].max), (5, 0.0, 1e12));
+        assert_eq!(
+            (series[0].count, series[0].min, series[0].max),
+            (5, 0.0, 1e12)
+        );
         assert!(meter.take().is_empty());
     }
 
@@ -204,6 +228,9 @@ mod tests {
         }
         let series = meter.take();
         assert_eq!(series.len(), MAX_SERIES + 1);
-        assert_eq!(series.last().map(|last| last.count), Some(2 * MAX_SERIES as u64));
+        assert_eq!(
+            series.last().map(|last| last.count),
+            Some(2 * MAX_SERIES as u64)
+        );
     }
 }

@@ -29,7 +29,10 @@ pub fn traces(resource: &Resource, spans: &[Span]) -> Json {
 /// Sums as a request of an exporter.
 #[must_use]
 pub fn metrics(resource: &Resource, series: &[Series]) -> Json {
-    let metrics: Vec<Json> = Measure::ALL.into_iter().filter_map(|measure| metric(measure, series)).collect();
+    let metrics: Vec<Json> = Measure::ALL
+        .into_iter()
+        .filter_map(|measure| metric(measure, series))
+        .collect();
     json!({ "resourceMetrics": [{
         "resource": about(resource),
         "scopeMetrics": [{ "scope": scope(resource), "metrics": metrics }],
@@ -45,9 +48,17 @@ pub fn rejected(answer: &[u8]) -> Option<String> {
         Json::String(text) => text.parse::<u64>().ok(),
         other => other.as_u64(),
     };
-    let count = number("rejectedSpans").or_else(|| number("rejectedDataPoints")).filter(|count| *count > 0)?;
-    let why = partial.get("errorMessage").and_then(Json::as_str).unwrap_or("without a reason");
-    Some(format!("it rejected {count}: {}", why.chars().take(200).collect::<String>()))
+    let count = number("rejectedSpans")
+        .or_else(|| number("rejectedDataPoints"))
+        .filter(|count| *count > 0)?;
+    let why = partial
+        .get("errorMessage")
+        .and_then(Json::as_str)
+        .unwrap_or("without a reason");
+    Some(format!(
+        "it rejected {count}: {}",
+        why.chars().take(200).collect::<String>()
+    ))
 }
 
 fn about(resource: &Resource) -> Json {
@@ -99,7 +110,10 @@ fn span(span: &Span) -> Json {
 }
 
 fn metric(measure: Measure, series: &[Series]) -> Option<Json> {
-    let of: Vec<&Series> = series.iter().filter(|series| series.measure == measure).collect();
+    let of: Vec<&Series> = series
+        .iter()
+        .filter(|series| series.measure == measure)
+        .collect();
     if of.is_empty() {
         return None;
     }
@@ -142,7 +156,9 @@ fn metric(measure: Measure, series: &[Series]) -> Option<Json> {
 const DELTA: u8 = 1;
 
 fn attributes(all: &[Attribute]) -> Json {
-    all.iter().map(|(name, value)| json!({ "key": name, "value": any(value) })).collect()
+    all.iter()
+        .map(|(name, value)| json!({ "key": name, "value": any(value) }))
+        .collect()
 }
 
 fn any(value: &Value) -> Json {
@@ -151,7 +167,10 @@ fn any(value: &Value) -> Json {
         Value::Int(number) => json!({ "intValue": number.to_string() }),
         Value::Bool(yes) => json!({ "boolValue": yes }),
         Value::Texts(texts) => {
-            let values: Vec<Json> = texts.iter().map(|text| json!({ "stringValue": text })).collect();
+            let values: Vec<Json> = texts
+                .iter()
+                .map(|text| json!({ "stringValue": text }))
+                .collect();
             json!({ "arrayValue": { "values": values } })
         }
     }
@@ -177,7 +196,13 @@ mod tests {
         check("{}", None);
         check(r#"{"partialSuccess":{}}"#, None);
         check(r#"{"partialSuccess":{"rejectedSpans":"0"}}"#, None);
-        check(r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#, Some("it rejected 3: too old"));
-        check(r#"{"partialSuccess":{"rejectedDataPoints":2}}"#, Some("it rejected 2: without a reason"));
+        check(
+            r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#,
+            Some("it rejected 3: too old"),
+        );
+        check(
+            r#"{"partialSuccess":{"rejectedDataPoints":2}}"#,
+            Some("it rejected 2: without a reason"),
+        );
     }
 }

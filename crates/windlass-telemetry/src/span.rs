@@ -71,7 +71,10 @@ impl SpanId {
     #[must_use]
     pub fn of(session: &SessionId, run: &RunId, seq: u64) -> Self {
         let mut hash = blake3::Hasher::new();
-        hash.update(session.as_str().as_bytes()).update(b"\n").update(run.as_str().as_bytes()).update(b"\n");
+        hash.update(session.as_str().as_bytes())
+            .update(b"\n")
+            .update(run.as_str().as_bytes())
+            .update(b"\n");
         hash.update(&seq.to_le_bytes());
         let mut id = [0; 8];
         id.copy_from_slice(&hash.finalize().as_bytes()[..8]);
@@ -91,7 +94,9 @@ impl fmt::Display for SpanId {
 #[must_use]
 pub fn trace_id(trace: &TraceId) -> String {
     let text = trace.as_str();
-    let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hex = text
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if text.len() == 32 && is_hex && text.bytes().any(|byte| byte != b'0') {
         return text.to_owned();
     }
@@ -159,9 +164,17 @@ impl Span {
     /// About how many bytes it has when it is sent.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let of =
-            |attributes: &[Attribute]| attributes.iter().map(|(name, value)| name.len() + value.weight() + 32).sum();
-        let events: usize = self.events.iter().map(|event| event.name.len() + of(&event.attributes) + 64).sum();
+        let of = |attributes: &[Attribute]| {
+            attributes
+                .iter()
+                .map(|(name, value)| name.len() + value.weight() + 32)
+                .sum()
+        };
+        let events: usize = self
+            .events
+            .iter()
+            .map(|event| event.name.len() + of(&event.attributes) + 64)
+            .sum();
         let own: usize = of(&self.attributes);
         256 + self.name.len() + own + events + self.detail.as_ref().map_or(0, String::len)
     }

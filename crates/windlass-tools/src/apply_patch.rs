@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_edit::matching::EditError;
 use windlass_edit::patch::{Change, Found, HunkProblem, Patch, PatchError, Plan};
@@ -33,7 +35,11 @@ pub(crate) struct ApplyPatch {
 
 impl ApplyPatch {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("apply_patch", include_str!("descriptions/apply_patch.md"), Effect::Write);
+        let mut spec = spec::<Args>(
+            "apply_patch",
+            include_str!("descriptions/apply_patch.md"),
+            Effect::Write,
+        );
         spec.interrupt = Interrupt::Finish;
         Self { spec, seen }
     }
@@ -47,16 +53,26 @@ impl Tool for ApplyPatch {
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         let args: Args = parse(args.clone())?;
         let patch = Patch::parse(&args.patch).map_err(|err| refusal(&err))?;
-        let touches = patch.paths().into_iter().map(|path| writes(ctx, path)).collect::<Result<Vec<_>, _>>()?;
+        let touches = patch
+            .paths()
+            .into_iter()
+            .map(|path| writes(ctx, path))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(touches.concat())
     }
 
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
-        Some(change::preview(&plan(ctx.files.as_ref(), &args).ok()?.changes))
+        Some(change::preview(
+            &plan(ctx.files.as_ref(), &args).ok()?.changes,
+        ))
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seen = self.seen.clone();
@@ -66,12 +82,17 @@ impl Tool for ApplyPatch {
                 for change in &plan.changes {
                     if let Change::Modify { path, before, .. }
                     | Change::Delete { path, before }
-                    | Change::Move { from: path, before, .. } = change
+                    | Change::Move {
+                        from: path, before, ..
+                    } = change
                     {
                         seen.check(files.as_ref(), path, before)?;
                     }
                 }
-                Ok(change::output(change::write_all(files.as_ref(), &plan.changes, &seen)?, &plan.notes))
+                Ok(change::output(
+                    change::write_all(files.as_ref(), &plan.changes, &seen)?,
+                    &plan.notes,
+                ))
             })
             .await
         })
@@ -90,7 +111,9 @@ fn plan(files: &dyn Files, args: &Args) -> Result<Plan, ToolFailure> {
 
 fn refusal(err: &PatchError) -> ToolFailure {
     let category = match err {
-        PatchError::Syntax { .. } | PatchError::Nothing | PatchError::Exists { .. } => ErrorCategory::InvalidArguments,
+        PatchError::Syntax { .. } | PatchError::Nothing | PatchError::Exists { .. } => {
+            ErrorCategory::InvalidArguments
+        }
         PatchError::Forbidden { .. } => ErrorCategory::Blocked,
         PatchError::NotFound { .. } => ErrorCategory::NotFound,
         PatchError::Unusable { .. } => ErrorCategory::Exception,
@@ -100,13 +123,13 @@ fn refusal(err: &PatchError) -> ToolFailure {
             _ => ErrorCategory::InvalidArguments,
         },
         PatchError::Hunk { problem, .. } => match **problem {
-            HunkProblem::Missing { .. } | HunkProblem::HeaderMissing { .. } | HunkProblem::LeavesLines => {
-                ErrorCategory::Stale
-            }
+            HunkProblem::Missing { .. }
+            | HunkProblem::HeaderMissing { .. }
+            | HunkProblem::LeavesLines => ErrorCategory::Stale,
             HunkProblem::Ambiguous { .. } => ErrorCategory::Ambiguous,
-            HunkProblem::OutOfOrder { .. } | HunkProblem::NoContext | HunkProblem::OldLinesInNewFile => {
-                ErrorCategory::InvalidArguments
-            }
+            HunkProblem::OutOfOrder { .. }
+            | HunkProblem::NoContext
+            | HunkProblem::OldLinesInNewFile => ErrorCategory::InvalidArguments,
         },
     };
     ToolFailure::new(category, format!("{err}\nnothing was written"))

@@ -21,13 +21,17 @@ pub(crate) fn schema<A: JsonSchema>() -> Value {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut value = settings.into_generator().into_root_schema_for::<A>().to_value();
+    let mut value = settings
+        .into_generator()
+        .into_root_schema_for::<A>()
+        .to_value();
     compact(&mut value);
     if let Value::Object(root) = &mut value {
         // The struct's own comment is for readers of the code; the tool has its description.
         root.shift_remove("description");
         // Some vendors refuse an object schema that does not list its properties, even when there are none.
-        root.entry("properties").or_insert_with(|| Map::new().into());
+        root.entry("properties")
+            .or_insert_with(|| Map::new().into());
     }
     value
 }
@@ -60,7 +64,10 @@ fn compact_object(map: &mut Map<String, Value>) {
             map.shift_remove(noise);
         }
     }
-    if map.get("default").is_some_and(|default| default.is_null() || *default == Value::Bool(false)) {
+    if map
+        .get("default")
+        .is_some_and(|default| default.is_null() || *default == Value::Bool(false))
+    {
         map.shift_remove("default");
     }
     if map.get("minimum").and_then(Value::as_u64) == Some(0) {

@@ -29,7 +29,13 @@ pub(crate) struct AskUser {
 
 impl AskUser {
     pub(crate) fn new() -> Self {
-        Self { spec: spec::<Args>("ask_user", include_str!("descriptions/ask_user.md"), Effect::Read) }
+        Self {
+            spec: spec::<Args>(
+                "ask_user",
+                include_str!("descriptions/ask_user.md"),
+                Effect::Read,
+            ),
+        }
     }
 }
 
@@ -42,13 +48,24 @@ impl Tool for AskUser {
         Ok(Vec::new())
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             if args.question.trim().is_empty() {
                 return Err(invalid("`question` is empty"));
             }
-            told(ctx.voice.ask(Question { text: args.question, options: args.options }).await)
+            told(
+                ctx.voice
+                    .ask(Question {
+                        text: args.question,
+                        options: args.options,
+                    })
+                    .await,
+            )
         })
     }
 }
@@ -58,13 +75,20 @@ fn told(answer: Answer) -> Result<ToolOutput, ToolFailure> {
     match answer {
         Answer::Text { text } => Ok(ToolOutput::text(text)),
         Answer::Once | Answer::Always => Ok(ToolOutput::text("yes")),
-        Answer::No { note } => Ok(ToolOutput::text(note.map_or_else(|| "no".to_owned(), |note| format!("no: {note}")))),
-        Answer::Expired => Err(ToolFailure::new(ErrorCategory::Timeout, format!("nobody answered in time; {GO_ON}"))),
-        Answer::Nobody => {
-            Err(ToolFailure::new(ErrorCategory::Exception, format!("there is nobody to ask in this run; {GO_ON}")))
-        }
-        Answer::Abandoned => {
-            Err(ToolFailure::new(ErrorCategory::Interrupted, "the question was dropped before it was answered"))
-        }
+        Answer::No { note } => Ok(ToolOutput::text(
+            note.map_or_else(|| "no".to_owned(), |note| format!("no: {note}")),
+        )),
+        Answer::Expired => Err(ToolFailure::new(
+            ErrorCategory::Timeout,
+            format!("nobody answered in time; {GO_ON}"),
+        )),
+        Answer::Nobody => Err(ToolFailure::new(
+            ErrorCategory::Exception,
+            format!("there is nobody to ask in this run; {GO_ON}"),
+        )),
+        Answer::Abandoned => Err(ToolFailure::new(
+            ErrorCategory::Interrupted,
+            "the question was dropped before it was answered",
+        )),
     }
 }

@@ -62,7 +62,9 @@ enum Wish {
 impl Args {
     fn wish(self) -> Result<Wish, ToolFailure> {
         match (self.command, self.poll, self.stop) {
-            (Some(line), None, None) if line.trim().is_empty() => Err(invalid("`command` is empty")),
+            (Some(line), None, None) if line.trim().is_empty() => {
+                Err(invalid("`command` is empty"))
+            }
             (Some(line), None, None) => {
                 let seconds = self.timeout_s.unwrap_or(DEFAULT_TIMEOUT);
                 if !(1..=MAX_TIMEOUT).contains(&seconds) {
@@ -79,7 +81,11 @@ impl Args {
                     input: None,
                     looks: false,
                 };
-                Ok(if self.background { Wish::Start(command) } else { Wish::Run(command) })
+                Ok(if self.background {
+                    Wish::Start(command)
+                } else {
+                    Wish::Run(command)
+                })
             }
             (None, Some(job), None) => Ok(Wish::Poll(JobId(job), self.offset.unwrap_or(0))),
             (None, None, Some(job)) => Ok(Wish::Stop(JobId(job))),
@@ -95,7 +101,13 @@ pub(crate) struct Bash {
 
 impl Bash {
     pub(crate) fn new() -> Self {
-        Self { spec: spec::<Args>("bash", include_str!("descriptions/bash.md"), Effect::Execute) }
+        Self {
+            spec: spec::<Args>(
+                "bash",
+                include_str!("descriptions/bash.md"),
+                Effect::Execute,
+            ),
+        }
     }
 }
 
@@ -117,13 +129,20 @@ impl Tool for Bash {
         }
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             match parse::<Args>(args)?.wish()? {
                 Wish::Run(command) => {
                     // The same reading that it was judged by.
                     let touches = line::touches(&ctx, &command.line, &command.workdir);
-                    let looks = touches.iter().filter_map(Touch::script).all(Script::only_looks);
+                    let looks = touches
+                        .iter()
+                        .filter_map(Touch::script)
+                        .all(Script::only_looks);
                     run(Command { looks, ..command }, &ctx).await
                 }
                 Wish::Start(command) => {
@@ -150,7 +169,10 @@ fn refuse_outside(ctx: &ToolCtx<'_>, workdir: &str) -> Result<(), ToolFailure> {
     if resolved.inside {
         return Ok(());
     }
-    let text = format!("workdir {} is outside the workspace; use a directory inside it", resolved.path);
+    let text = format!(
+        "workdir {} is outside the workspace; use a directory inside it",
+        resolved.path
+    );
     Err(ToolFailure::new(ErrorCategory::Blocked, text))
 }
 
@@ -168,8 +190,15 @@ fn poll(job: &JobId, offset: u64, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolF
         Some(ProcessEnd::TimedOut) => "ended: its time was up".to_owned(),
         Some(ProcessEnd::Cancelled) => "stopped".to_owned(),
     };
-    let said = if found.text.is_empty() { "[no new output]" } else { found.text.as_str() };
-    Ok(ToolOutput::text(format!("{said}\n[job {} {state}; next offset={}]", job.0, found.next_offset)))
+    let said = if found.text.is_empty() {
+        "[no new output]"
+    } else {
+        found.text.as_str()
+    };
+    Ok(ToolOutput::text(format!(
+        "{said}\n[job {} {state}; next offset={}]",
+        job.0, found.next_offset
+    )))
 }
 
 fn failed(err: ProcessError) -> ToolFailure {

@@ -26,7 +26,11 @@ pub(crate) struct Calculator {
 
 impl Calculator {
     pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>("calculator", include_str!("descriptions/calculator.md"), Effect::Read);
+        let mut spec = spec::<Args>(
+            "calculator",
+            include_str!("descriptions/calculator.md"),
+            Effect::Read,
+        );
         spec.parallel = true;
         Self { spec }
     }
@@ -41,7 +45,11 @@ impl Tool for Calculator {
         Ok(Vec::new())
     }
 
-    fn run<'a>(&'a self, args: Value, _ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        _ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let value = expression::evaluate(&args.expression).map_err(invalid)?;

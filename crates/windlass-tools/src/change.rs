@@ -17,10 +17,16 @@ const MAX_DIFF: usize = 20_000;
 /// a link means another file in another place.
 pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), ToolFailure> {
     for change in changes {
-        let (Change::Delete { path, .. } | Change::Move { from: path, .. }) = change else { continue };
+        let (Change::Delete { path, .. } | Change::Move { from: path, .. }) = change else {
+            continue;
+        };
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         let (parent, target) = (files.resolve(parent)?, files.resolve(path)?);
-        let own = if parent.path == "." { name.to_owned() } else { format!("{}/{name}", parent.path) };
+        let own = if parent.path == "." {
+            name.to_owned()
+        } else {
+            format!("{}/{name}", parent.path)
+        };
         if target.path != own {
             let text = format!(
                 "is a link to {}; patch that file by its own path, or use move_file or delete_file on the link",
@@ -33,7 +39,11 @@ pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), 
 }
 
 /// Makes the changes in order, deletions last. When one fails, those before it are taken back.
-pub(crate) fn write_all(files: &dyn Files, changes: &[Change], seen: &Seen) -> Result<Vec<FileChange>, ToolFailure> {
+pub(crate) fn write_all(
+    files: &dyn Files,
+    changes: &[Change],
+    seen: &Seen,
+) -> Result<Vec<FileChange>, ToolFailure> {
     let mut order: Vec<&Change> = changes.iter().collect();
     // A deletion cannot fail half way through a plan if nothing comes after it.
     order.sort_by_key(|change| matches!(change, Change::Delete { .. }));
@@ -58,7 +68,11 @@ pub(crate) fn write_all(files: &dyn Files, changes: &[Change], seen: &Seen) -> R
 pub(crate) fn output(changes: Vec<FileChange>, notes: &[String]) -> ToolOutput {
     let mut text: Vec<String> = changes.iter().map(sentence).collect();
     text.extend(notes.iter().cloned());
-    ToolOutput { text: text.join("\n"), changes, ..ToolOutput::default() }
+    ToolOutput {
+        text: text.join("\n"),
+        changes,
+        ..ToolOutput::default()
+    }
 }
 
 /// The diffs of a plan, for an approval.
@@ -75,9 +89,16 @@ pub(crate) fn preview(changes: &[Change]) -> String {
 
 fn make(files: &dyn Files, change: &Change) -> Result<(), windlass_core::workspace::FileError> {
     match change {
-        Change::Create { path, after } | Change::Modify { path, after, .. } => files.write(path, after),
+        Change::Create { path, after } | Change::Modify { path, after, .. } => {
+            files.write(path, after)
+        }
         Change::Delete { path, .. } => files.remove(path),
-        Change::Move { from, to, before, after } => {
+        Change::Move {
+            from,
+            to,
+            before,
+            after,
+        } => {
             files.rename(from, to, false)?;
             if before == after {
                 return Ok(());
@@ -95,9 +116,20 @@ fn take_back(files: &dyn Files, done: &[&Change]) -> String {
     for change in done.iter().rev() {
         let (path, result) = match change {
             Change::Create { path, .. } => (path, files.remove(path)),
-            Change::Modify { path, before, .. } | Change::Delete { path, before } => (path, files.write(path, before)),
-            Change::Move { from, to, before, after } => {
-                let back = if before == after { Ok(()) } else { files.write(to, before) };
+            Change::Modify { path, before, .. } | Change::Delete { path, before } => {
+                (path, files.write(path, before))
+            }
+            Change::Move {
+                from,
+                to,
+                before,
+                after,
+            } => {
+                let back = if before == after {
+                    Ok(())
+                } else {
+                    files.write(to, before)
+                };
                 (to, back.and_then(|()| files.rename(to, from, false)))
             }
         };
@@ -114,9 +146,13 @@ fn take_back(files: &dyn Files, done: &[&Change]) -> String {
 
 fn remember(files: &dyn Files, change: &Change, seen: &Seen) {
     match change {
-        Change::Create { path, after } | Change::Modify { path, after, .. } => seen.note(files, path, after),
+        Change::Create { path, after } | Change::Modify { path, after, .. } => {
+            seen.note(files, path, after)
+        }
         Change::Delete { path, .. } => seen.forget(files, path),
-        Change::Move { from, to, after, .. } => {
+        Change::Move {
+            from, to, after, ..
+        } => {
             seen.forget(files, from);
             seen.note(files, to, after);
         }
@@ -137,7 +173,9 @@ fn report(change: &Change) -> FileChange {
         change: happened,
         added: diff.as_ref().map_or(0, |diff| count(diff.added)),
         removed: diff.as_ref().map_or(0, |diff| count(diff.removed)),
-        diff: diff.filter(|diff| !diff.cut && !diff.text.is_empty()).map(|diff| diff.text),
+        diff: diff
+            .filter(|diff| !diff.cut && !diff.text.is_empty())
+            .map(|diff| diff.text),
     }
 }
 
@@ -145,14 +183,39 @@ fn diff(change: &Change) -> Option<Diff> {
     let text = |bytes: &[u8]| Text::decode(bytes).ok().map(|text| text.content);
     const NONE: &str = "/dev/null";
     let (old, new, before, after) = match change {
-        Change::Create { path, after } => (NONE.to_owned(), format!("b/{path}"), String::new(), text(after)?),
-        Change::Modify { path, before, after } => {
-            (format!("a/{path}"), format!("b/{path}"), text(before)?, text(after)?)
-        }
-        Change::Delete { path, before } => (format!("a/{path}"), NONE.to_owned(), text(before)?, String::new()),
-        Change::Move { from, to, before, after } => {
-            (format!("a/{from}"), format!("b/{to}"), text(before)?, text(after)?)
-        }
+        Change::Create { path, after } => (
+            NONE.to_owned(),
+            format!("b/{path}"),
+            String::new(),
+            text(after)?,
+        ),
+        Change::Modify {
+            path,
+            before,
+            after,
+        } => (
+            format!("a/{path}"),
+            format!("b/{path}"),
+            text(before)?,
+            text(after)?,
+        ),
+        Change::Delete { path, before } => (
+            format!("a/{path}"),
+            NONE.to_owned(),
+            text(before)?,
+            String::new(),
+        ),
+        Change::Move {
+            from,
+            to,
+            before,
+            after,
+        } => (
+            format!("a/{from}"),
+            format!("b/{to}"),
+            text(before)?,
+            text(after)?,
+        ),
     };
     Some(unified(&old, &new, &before, &after, MAX_DIFF))
 }
@@ -163,12 +226,18 @@ fn sentence(change: &FileChange) -> String {
         Happened::Created => format!("created {} {counts}", change.path),
         Happened::Modified => format!("edited {} {counts}", change.path),
         Happened::Deleted => format!("deleted {}", change.path),
-        Happened::MovedFrom(from) if change.added + change.removed == 0 => format!("moved {from} to {}", change.path),
+        Happened::MovedFrom(from) if change.added + change.removed == 0 => {
+            format!("moved {from} to {}", change.path)
+        }
         Happened::MovedFrom(from) => format!("moved {from} to {} {counts}", change.path),
     }
 }
 
 /// A failure that names the file it is about.
-pub(crate) fn about(path: &str, category: ErrorCategory, text: impl std::fmt::Display) -> ToolFailure {
+pub(crate) fn about(
+    path: &str,
+    category: ErrorCategory,
+    text: impl std::fmt::Display,
+) -> ToolFailure {
     ToolFailure::new(category, format!("{path}: {text}"))
 }

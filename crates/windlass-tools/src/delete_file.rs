@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 use windlass_edit::patch::Change;
 
@@ -31,7 +33,11 @@ pub(crate) struct DeleteFile {
 
 impl DeleteFile {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("delete_file", include_str!("descriptions/delete_file.md"), Effect::Write);
+        let mut spec = spec::<Args>(
+            "delete_file",
+            include_str!("descriptions/delete_file.md"),
+            Effect::Write,
+        );
         spec.interrupt = Interrupt::Finish;
         Self { spec, seen }
     }
@@ -48,14 +54,18 @@ impl Tool for DeleteFile {
 
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
-        Some(change::preview(&[plan(ctx.files.as_ref(), &args.path).ok()?]))
+        Some(change::preview(&[
+            plan(ctx.files.as_ref(), &args.path).ok()?
+        ]))
     }
 
     fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let args: Args = parse(args.clone()).ok()?;
         let gone = match ctx.files.stat(&args.path) {
             Ok(_) => false,
-            Err(err) if err.kind == FileErrorKind::NotFound => !is_link(ctx.files.as_ref(), &args.path),
+            Err(err) if err.kind == FileErrorKind::NotFound => {
+                !is_link(ctx.files.as_ref(), &args.path)
+            }
             // What cannot be looked at proves nothing.
             Err(_) => return None,
         };
@@ -65,7 +75,11 @@ impl Tool for DeleteFile {
         })
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seen = self.seen.clone();
@@ -74,7 +88,10 @@ impl Tool for DeleteFile {
                 if let Change::Delete { path, before } = &change {
                     seen.check(files.as_ref(), path, before)?;
                 }
-                Ok(change::output(change::write_all(files.as_ref(), &[change], &seen)?, &[]))
+                Ok(change::output(
+                    change::write_all(files.as_ref(), &[change], &seen)?,
+                    &[],
+                ))
             })
             .await
         })
@@ -90,11 +107,19 @@ fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
         Err(err) if err.kind == FileErrorKind::NotFound && is_link(files, path) => Vec::new(),
         Err(err) => return Err(failure(files, path, err)),
     };
-    Ok(Change::Delete { path: tidy(files, path), before })
+    Ok(Change::Delete {
+        path: tidy(files, path),
+        before,
+    })
 }
 
 fn is_link(files: &dyn Files, path: &str) -> bool {
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     let listing = files.list(parent, usize::MAX);
-    listing.is_ok_and(|found| found.entries.iter().any(|(entry, kind, _)| entry == name && *kind == FileKind::Link))
+    listing.is_ok_and(|found| {
+        found
+            .entries
+            .iter()
+            .any(|(entry, kind, _)| entry == name && *kind == FileKind::Link)
+    })
 }

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::Files;
 use windlass_edit::matching::{Applied, Edit, EditError, How, apply_all};
 use windlass_edit::patch::Change;
@@ -61,7 +63,11 @@ pub(crate) struct EditFile {
 
 impl EditFile {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("edit_file", include_str!("descriptions/edit_file.md"), Effect::Write);
+        let mut spec = spec::<Args>(
+            "edit_file",
+            include_str!("descriptions/edit_file.md"),
+            Effect::Write,
+        );
         spec.interrupt = Interrupt::Finish;
         Self { spec, seen }
     }
@@ -79,7 +85,9 @@ impl Tool for EditFile {
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before).ok()?.0]))
+        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before)
+            .ok()?
+            .0]))
     }
 
     fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
@@ -88,25 +96,41 @@ impl Tool for EditFile {
         let text = Text::decode(&bytes).ok()?;
         let edits = edits(&args).ok()?;
         // Texts that hold each other, or nothing at all, look the same before and after.
-        let apart =
-            |edit: &Edit<'_>| !edit.new.is_empty() && !edit.new.contains(edit.old) && !edit.old.contains(edit.new);
+        let apart = |edit: &Edit<'_>| {
+            !edit.new.is_empty() && !edit.new.contains(edit.old) && !edit.old.contains(edit.new)
+        };
         if !edits.iter().all(apart) {
             return None;
         }
-        let (old, new) =
-            (|edit: &Edit<'_>| text.content.contains(edit.old), |edit: &Edit<'_>| text.content.contains(edit.new));
+        let (old, new) = (
+            |edit: &Edit<'_>| text.content.contains(edit.old),
+            |edit: &Edit<'_>| text.content.contains(edit.new),
+        );
         // What would still be found apart from blanks and line ends was not replaced.
         let gone = |edit: &Edit<'_>| {
-            matches!(apply_all(&text.content, std::slice::from_ref(edit)), Err((_, EditError::Missing { .. })))
+            matches!(
+                apply_all(&text.content, std::slice::from_ref(edit)),
+                Err((_, EditError::Missing { .. }))
+            )
         };
-        if edits.iter().all(|edit| new(edit) && !old(edit) && gone(edit)) {
-            return Some(Happened::Yes(format!("{} holds the new text in place of the old", args.path)));
+        if edits
+            .iter()
+            .all(|edit| new(edit) && !old(edit) && gone(edit))
+        {
+            return Some(Happened::Yes(format!(
+                "{} holds the new text in place of the old",
+                args.path
+            )));
         }
         let untouched = edits.iter().all(|edit| old(edit) && !new(edit));
         untouched.then(|| Happened::No(format!("{} still holds the old text", args.path)))
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seen = self.seen.clone();
@@ -120,9 +144,17 @@ fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolF
     seen.check(files, &args.path, &before)?;
     let (change, applied) = plan(files, args, before)?;
     let done = change::write_all(files, &[change], seen)?;
-    let mut notes: Vec<String> =
-        applied.iter().filter(|one| one.count > 1).map(|one| format!("replaced {} places", one.count)).collect();
-    if let Some(how) = applied.iter().map(|one| one.how).max().filter(|how| *how > How::LineEndings) {
+    let mut notes: Vec<String> = applied
+        .iter()
+        .filter(|one| one.count > 1)
+        .map(|one| format!("replaced {} places", one.count))
+        .collect();
+    if let Some(how) = applied
+        .iter()
+        .map(|one| one.how)
+        .max()
+        .filter(|how| *how > How::LineEndings)
+    {
         let what = match how {
             How::Indentation => "indentation; the new text was re-indented",
             How::Punctuation => "how its quotes and dashes are written",
@@ -134,25 +166,51 @@ fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolF
     Ok(change::output(done, &notes))
 }
 
-fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<(Change, Vec<Applied>), ToolFailure> {
+fn plan(
+    files: &dyn Files,
+    args: &Args,
+    before: Vec<u8>,
+) -> Result<(Change, Vec<Applied>), ToolFailure> {
     let edits = edits(args)?;
-    let text = Text::decode(&before).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
-    let applied = apply_all(&text.content, &edits).map_err(|(index, err)| refusal(args, &edits, index, &err))?;
+    let text =
+        Text::decode(&before).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
+    let applied = apply_all(&text.content, &edits)
+        .map_err(|(index, err)| refusal(args, &edits, index, &err))?;
     let after = applied.last().map_or("", |last| last.content.as_str());
-    let after = text.encode(after).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
+    let after = text
+        .encode(after)
+        .map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
     if after == before {
-        return Err(invalid(format!("{}: together the edits change nothing", args.path)));
+        return Err(invalid(format!(
+            "{}: together the edits change nothing",
+            args.path
+        )));
     }
-    Ok((Change::Modify { path: tidy(files, &args.path), before, after }, applied))
+    Ok((
+        Change::Modify {
+            path: tidy(files, &args.path),
+            before,
+            after,
+        },
+        applied,
+    ))
 }
 
 fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {
     match (&args.old, &args.new, args.edits.is_empty()) {
-        (Some(old), Some(new), true) => Ok(vec![Edit { old, new, replace_all: args.replace_all }]),
+        (Some(old), Some(new), true) => Ok(vec![Edit {
+            old,
+            new,
+            replace_all: args.replace_all,
+        }]),
         (None, None, false) => Ok(args
             .edits
             .iter()
-            .map(|one| Edit { old: &one.old, new: &one.new, replace_all: one.replace_all || args.replace_all })
+            .map(|one| Edit {
+                old: &one.old,
+                new: &one.new,
+                replace_all: one.replace_all || args.replace_all,
+            })
             .collect()),
         _ => Err(invalid("give either `old` and `new`, or `edits`")),
     }
@@ -168,13 +226,21 @@ fn refusal(args: &Args, edits: &[Edit<'_>], index: usize, err: &EditError) -> To
         | EditError::Repeated { .. }
         | EditError::Elided => ErrorCategory::InvalidArguments,
     };
-    let which = if edits.len() > 1 { format!("edit {} of {}: ", index + 1, edits.len()) } else { String::new() };
+    let which = if edits.len() > 1 {
+        format!("edit {} of {}: ", index + 1, edits.len())
+    } else {
+        String::new()
+    };
     let hint = if category == ErrorCategory::NotFound && numbered(edits[index].old) {
         "\n`old` has the line numbers of read_file in it; leave them out"
     } else {
         ""
     };
-    let none = if edits.len() > 1 { "\nnone of the edits was made" } else { "" };
+    let none = if edits.len() > 1 {
+        "\nnone of the edits was made"
+    } else {
+        ""
+    };
     about(&args.path, category, format!("{which}{err}{hint}{none}"))
 }
 

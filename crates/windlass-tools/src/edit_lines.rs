@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::Files;
 use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
 use windlass_edit::patch::Change;
@@ -61,7 +63,11 @@ pub(crate) struct EditLines {
 
 impl EditLines {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("edit_lines", include_str!("descriptions/edit_lines.md"), Effect::Write);
+        let mut spec = spec::<Args>(
+            "edit_lines",
+            include_str!("descriptions/edit_lines.md"),
+            Effect::Write,
+        );
         spec.interrupt = Interrupt::Finish;
         Self { spec, seen }
     }
@@ -79,17 +85,26 @@ impl Tool for EditLines {
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before).ok()?]))
+        Some(change::preview(&[
+            plan(ctx.files.as_ref(), &args, before).ok()?
+        ]))
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seen = self.seen.clone();
             blocking(ctx.files, move |files| {
                 let before = read_whole(files.as_ref(), &args.path)?;
                 let change = plan(files.as_ref(), &args, before)?;
-                Ok(change::output(change::write_all(files.as_ref(), &[change], &seen)?, &[]))
+                Ok(change::output(
+                    change::write_all(files.as_ref(), &[change], &seen)?,
+                    &[],
+                ))
             })
             .await
         })
@@ -97,7 +112,11 @@ impl Tool for EditLines {
 }
 
 fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<Change, ToolFailure> {
-    let edits = args.edits.iter().map(line_edit).collect::<Result<Vec<_>, _>>()?;
+    let edits = args
+        .edits
+        .iter()
+        .map(line_edit)
+        .collect::<Result<Vec<_>, _>>()?;
     let exception = |err| about(&args.path, ErrorCategory::Exception, err);
     let text = Text::decode(&before).map_err(exception)?;
     let after = apply(&text.content, &edits).map_err(|err| {
@@ -108,25 +127,47 @@ fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<Change, ToolF
         about(&args.path, category, err)
     })?;
     let after = text.encode(&after).map_err(exception)?;
-    Ok(Change::Modify { path: tidy(files, &args.path), before, after })
+    Ok(Change::Modify {
+        path: tidy(files, &args.path),
+        before,
+        after,
+    })
 }
 
 fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {
     let anchor = |text: &str| {
         Anchor::parse(text).ok_or_else(|| {
-            invalid(format!("{text:?} is not an anchor; copy one such as `12:k3f9` from read_file with anchors"))
+            invalid(format!(
+                "{text:?} is not an anchor; copy one such as `12:k3f9` from read_file with anchors"
+            ))
         })
     };
     let start = anchor(&one.start)?;
-    let end = one.end.as_deref().map_or_else(|| Ok(start.clone()), anchor)?;
-    let text = |what: &str| one.text.clone().ok_or_else(|| invalid(format!("{what} needs `text`")));
+    let end = one
+        .end
+        .as_deref()
+        .map_or_else(|| Ok(start.clone()), anchor)?;
+    let text = |what: &str| {
+        one.text
+            .clone()
+            .ok_or_else(|| invalid(format!("{what} needs `text`")))
+    };
     match one.op {
-        Op::Replace => Ok(LineEdit::Replace { start, end, text: text("replace")? }),
-        Op::InsertAfter if end != start => Err(invalid("insert_after takes one anchor, in `start`")),
-        Op::InsertAfter => Ok(LineEdit::InsertAfter { after: start, text: text("insert_after")? }),
-        Op::Delete if one.text.as_ref().is_some_and(|text| !text.is_empty()) => {
-            Err(invalid("delete takes no `text`; use replace to put lines there"))
+        Op::Replace => Ok(LineEdit::Replace {
+            start,
+            end,
+            text: text("replace")?,
+        }),
+        Op::InsertAfter if end != start => {
+            Err(invalid("insert_after takes one anchor, in `start`"))
         }
+        Op::InsertAfter => Ok(LineEdit::InsertAfter {
+            after: start,
+            text: text("insert_after")?,
+        }),
+        Op::Delete if one.text.as_ref().is_some_and(|text| !text.is_empty()) => Err(invalid(
+            "delete takes no `text`; use replace to put lines there",
+        )),
         Op::Delete => Ok(LineEdit::Delete { start, end }),
     }
 }

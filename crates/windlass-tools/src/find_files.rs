@@ -36,7 +36,11 @@ pub(crate) struct FindFiles {
 
 impl FindFiles {
     pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>("find_files", include_str!("descriptions/find_files.md"), Effect::Read);
+        let mut spec = spec::<Args>(
+            "find_files",
+            include_str!("descriptions/find_files.md"),
+            Effect::Read,
+        );
         spec.parallel = true;
         Self { spec }
     }
@@ -48,10 +52,17 @@ impl Tool for FindFiles {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![reads(ctx, or_root(&parse::<Args>(args.clone())?.path))?])
+        Ok(vec![reads(
+            ctx,
+            or_root(&parse::<Args>(args.clone())?.path),
+        )?])
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             if args.pattern.is_empty() {
@@ -61,15 +72,24 @@ impl Tool for FindFiles {
             let cancel = ctx.cancel.clone();
             let found = blocking(ctx.files, move |files| {
                 let path = or_root(&args.path);
-                let query = FindQuery { under: path.to_owned(), glob: args.pattern.clone(), max };
-                files.find(&query, &cancel).map_err(|err| failure(files.as_ref(), path, err))
+                let query = FindQuery {
+                    under: path.to_owned(),
+                    glob: args.pattern.clone(),
+                    max,
+                };
+                files
+                    .find(&query, &cancel)
+                    .map_err(|err| failure(files.as_ref(), path, err))
             })
             .await?;
             let mut lines = found.paths;
             if lines.is_empty() {
                 lines.push("[no file matches; ignored files are not looked at]".into());
             } else if found.more {
-                lines.push(format!("[more than {} files; a narrower pattern shows the rest]", lines.len()));
+                lines.push(format!(
+                    "[more than {} files; a narrower pattern shows the rest]",
+                    lines.len()
+                ));
             }
             Ok(ToolOutput::text(lines.join("\n")))
         })

@@ -38,7 +38,11 @@ pub(crate) struct GitDiff {
 
 impl GitDiff {
     pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>("git_diff", include_str!("descriptions/git_diff.md"), Effect::Read);
+        let mut spec = spec::<Args>(
+            "git_diff",
+            include_str!("descriptions/git_diff.md"),
+            Effect::Read,
+        );
         spec.parallel = true;
         Self { spec }
     }
@@ -57,7 +61,11 @@ impl Tool for GitDiff {
         args.paths.iter().map(|path| reads(ctx, path)).collect()
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let mut of = DiffOf {
@@ -67,18 +75,38 @@ impl Tool for GitDiff {
                 stat: args.stat,
                 ..DiffOf::default()
             };
-            let names = changed(ctx.processes.as_ref(), &of, &ctx.cancel).await.map_err(refused)?;
-            let kept_back = |name: &str| ctx.files.hidden().iter().any(|pattern| keeps_back(pattern, name));
-            of.without = names.into_iter().filter(|name| is_credential(name) || kept_back(name)).collect();
+            let names = changed(ctx.processes.as_ref(), &of, &ctx.cancel)
+                .await
+                .map_err(refused)?;
+            let kept_back = |name: &str| {
+                ctx.files
+                    .hidden()
+                    .iter()
+                    .any(|pattern| keeps_back(pattern, name))
+            };
+            of.without = names
+                .into_iter()
+                .filter(|name| is_credential(name) || kept_back(name))
+                .collect();
             // What a rule keeps back is not even named.
-            let hidden: Vec<String> = of.without.iter().filter(|name| !kept_back(name)).cloned().collect();
-            let shown = diff(ctx.processes.as_ref(), &of, SHOWN, &ctx.cancel).await.map_err(refused)?;
+            let hidden: Vec<String> = of
+                .without
+                .iter()
+                .filter(|name| !kept_back(name))
+                .cloned()
+                .collect();
+            let shown = diff(ctx.processes.as_ref(), &of, SHOWN, &ctx.cancel)
+                .await
+                .map_err(refused)?;
             let mut text = shown.output.trim_end().to_owned();
             if text.is_empty() {
                 text = "[no difference]".into();
             }
             if !hidden.is_empty() {
-                text = format!("{text}\n[changes of {} not shown: such files hold credentials]", hidden.join(", "));
+                text = format!(
+                    "{text}\n[changes of {} not shown: such files hold credentials]",
+                    hidden.join(", ")
+                );
             }
             Ok(ToolOutput::text(text))
         })

@@ -22,7 +22,11 @@ pub(crate) struct GitStatus {
 
 impl GitStatus {
     pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>("git_status", include_str!("descriptions/git_status.md"), Effect::Read);
+        let mut spec = spec::<Args>(
+            "git_status",
+            include_str!("descriptions/git_status.md"),
+            Effect::Read,
+        );
         spec.parallel = true;
         Self { spec }
     }
@@ -37,15 +41,24 @@ impl Tool for GitStatus {
         Ok(vec![reads(ctx, ".")?])
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let Args {} = parse(args)?;
-            let status =
-                windlass_host::git::status(ctx.processes.as_ref(), SHOWN, &ctx.cancel).await.map_err(refused)?;
+            let status = windlass_host::git::status(ctx.processes.as_ref(), SHOWN, &ctx.cancel)
+                .await
+                .map_err(refused)?;
             let status = status.output;
             let clean = status.lines().all(|line| line.starts_with("##"));
             let status = status.trim_end();
-            Ok(ToolOutput::text(if clean { format!("{status}\n[nothing changed]") } else { status.to_owned() }))
+            Ok(ToolOutput::text(if clean {
+                format!("{status}\n[nothing changed]")
+            } else {
+                status.to_owned()
+            }))
         })
     }
 }

@@ -64,10 +64,17 @@ impl Tool for Grep {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![reads(ctx, or_root(&parse::<Args>(args.clone())?.path))?])
+        Ok(vec![reads(
+            ctx,
+            or_root(&parse::<Args>(args.clone())?.path),
+        )?])
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             if args.pattern.is_empty() {
@@ -85,7 +92,9 @@ impl Tool for Grep {
                     context: args.context.unwrap_or(0).min(MAX_CONTEXT),
                     max: args.max.unwrap_or(DEFAULT_MAX).clamp(1, MAX),
                 };
-                files.grep(&query, &cancel).map_err(|err| failure(files.as_ref(), path, err))
+                files
+                    .grep(&query, &cancel)
+                    .map_err(|err| failure(files.as_ref(), path, err))
             })
             .await?;
             Ok(ToolOutput::text(show(&found)))
@@ -115,17 +124,28 @@ fn show(found: &Grepped) -> String {
             Some(_) => out.extend([String::new(), line.path.clone()]),
             None => out.push(line.path.clone()),
         }
-        out.push(format!("{}{}{}", line.line, if line.hit { ':' } else { '-' }, line.text));
+        out.push(format!(
+            "{}{}{}",
+            line.line,
+            if line.hit { ':' } else { '-' },
+            line.text
+        ));
         last = Some((&line.path, line.line));
     }
     if out.is_empty() {
         out.push("[no line matches; ignored and binary files are not looked at]".into());
     }
     if !hidden.is_empty() {
-        out.push(format!("[matches in {} not shown: such files hold credentials]", hidden.join(", ")));
+        out.push(format!(
+            "[matches in {} not shown: such files hold credentials]",
+            hidden.join(", ")
+        ));
     }
     if found.more {
-        out.push(format!("[{} matching lines shown; there are more, or some files could not be read]", found.matches));
+        out.push(format!(
+            "[{} matching lines shown; there are more, or some files could not be read]",
+            found.matches
+        ));
     }
     out.join("\n")
 }

@@ -3,10 +3,24 @@
 use windlass_core::shell::Simple;
 
 /// Programs that fetch what their words name.
-const FETCHERS: &[&str] = &["curl", "wget", "aria2c", "http", "https", "xh", "lynx", "w3m", "axel"];
+const FETCHERS: &[&str] = &[
+    "curl", "wget", "aria2c", "http", "https", "xh", "lynx", "w3m", "axel",
+];
 /// Programs whose first word that is no option is a host.
-const CALLERS: &[&str] =
-    &["nc", "ncat", "netcat", "telnet", "ssh", "ping", "ping6", "dig", "host", "nslookup", "traceroute", "ftp"];
+const CALLERS: &[&str] = &[
+    "nc",
+    "ncat",
+    "netcat",
+    "telnet",
+    "ssh",
+    "ping",
+    "ping6",
+    "dig",
+    "host",
+    "nslookup",
+    "traceroute",
+    "ftp",
+];
 /// Programs that take `user@host:path`.
 const COPIERS: &[&str] = &["scp", "sftp", "rsync"];
 /// What git does with a place elsewhere.
@@ -15,9 +29,18 @@ const GIT_REMOTE: &[&str] = &["clone", "fetch", "pull", "push", "ls-remote"];
 /// The hosts a command names, each once.
 pub(crate) fn hosts(simple: &Simple) -> Vec<String> {
     let name = simple.name();
-    let words: Vec<&str> = simple.args().iter().filter(|word| word.known).map(|word| word.text.as_str()).collect();
+    let words: Vec<&str> = simple
+        .args()
+        .iter()
+        .filter(|word| word.known)
+        .map(|word| word.text.as_str())
+        .collect();
     let git = name == "git" && words.iter().any(|word| GIT_REMOTE.contains(word));
-    let (fetches, calls, copies) = (FETCHERS.contains(&name), CALLERS.contains(&name), COPIERS.contains(&name));
+    let (fetches, calls, copies) = (
+        FETCHERS.contains(&name),
+        CALLERS.contains(&name),
+        COPIERS.contains(&name),
+    );
     if !(git || fetches || calls || copies) {
         return Vec::new();
     }
@@ -36,7 +59,11 @@ pub(crate) fn hosts(simple: &Simple) -> Vec<String> {
 /// The host of `scheme://user@host:port/path`.
 fn of_address(word: &str) -> Option<String> {
     let (scheme, rest) = word.split_once("://")?;
-    if scheme == "file" || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')) {
+    if scheme == "file"
+        || !scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    {
         return None;
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -45,7 +72,9 @@ fn of_address(word: &str) -> Option<String> {
 
 /// The host of `user@host:path`.
 fn of_remote(word: &str) -> Option<String> {
-    let (host, _) = word.split_once(':').filter(|(host, path)| !host.contains('/') && !path.starts_with("//"))?;
+    let (host, _) = word
+        .split_once(':')
+        .filter(|(host, path)| !host.contains('/') && !path.starts_with("//"))?;
     let host = host.rsplit('@').next().unwrap_or_default();
     // `HEAD:refs/x` names a branch, and `C:x` a drive.
     (word.contains('@') || host.contains('.')).then(|| plain_host(host))?
@@ -87,10 +116,16 @@ mod tests {
     #[test]
     fn hosts_are_found_where_a_command_would_connect() {
         check("curl http://127.0.0.1:8080/x", &["127.0.0.1"]);
-        check("curl -sS -o out.txt https://u:p@Example.com/a?b", &["example.com"]);
+        check(
+            "curl -sS -o out.txt https://u:p@Example.com/a?b",
+            &["example.com"],
+        );
         check("curl example.com/path", &["example.com"]);
         check("wget -q http://[::1]:80/", &["::1"]);
-        check("git clone https://github.example/x/y.git", &["github.example"]);
+        check(
+            "git clone https://github.example/x/y.git",
+            &["github.example"],
+        );
         check("git clone git@github.example:x/y", &["github.example"]);
         check("git push origin HEAD:refs/heads/x", &[]);
         check("git log --grep http://x", &[]);
@@ -99,6 +134,9 @@ mod tests {
         check("rsync -a src me@host.example:dst", &["host.example"]);
         check("echo http://x.example", &[]);
         check("cargo test", &[]);
-        check("env A=1 timeout 5 curl http://a.example | sh", &["a.example"]);
+        check(
+            "env A=1 timeout 5 curl http://a.example | sh",
+            &["a.example"],
+        );
     }
 }

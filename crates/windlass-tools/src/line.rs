@@ -17,8 +17,16 @@ const MAX_HOSTS: usize = 20;
 /// The most entries of a directory that a pattern is held against.
 const MAX_ENTRIES: usize = 500;
 /// Names that are no files.
-const NO_FILES: &[&str] =
-    &["/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2", "/dev/tty"];
+const NO_FILES: &[&str] = &[
+    "/dev/null",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/fd/0",
+    "/dev/fd/1",
+    "/dev/fd/2",
+    "/dev/tty",
+];
 
 /// Everything that a line would touch when it starts in `workdir`.
 pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch> {
@@ -27,7 +35,9 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
     for simple in &mut script.commands {
         let bases = bases(ctx, workdir, simple.dirs.as_deref());
         // Outside there may be another repository, whose settings nobody has looked at.
-        let inside = bases.as_deref().is_some_and(|bases| bases.iter().all(|base| !base.starts_with('/')));
+        let inside = bases
+            .as_deref()
+            .is_some_and(|bases| bases.iter().all(|base| !base.starts_with('/')));
         if simple.name() == "git" && !inside {
             simple.looks = false;
         }
@@ -37,14 +47,22 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
             Some(seen) if found.len() + seen.len() <= MAX_FILES => found.extend(seen),
             _ => simple.looks = false,
         }
-        found.extend(hosts(simple).into_iter().take(MAX_HOSTS).map(|host| Touch::Connect { host }));
+        found.extend(
+            hosts(simple)
+                .into_iter()
+                .take(MAX_HOSTS)
+                .map(|host| Touch::Connect { host }),
+        );
         for target in &mut simple.writes {
             if found.len() < MAX_FILES {
                 found.extend(written(ctx, target, bases.as_deref()));
             }
         }
     }
-    let mut touches = vec![Touch::Execute { command: line.to_owned(), script: Some(Arc::new(script)) }];
+    let mut touches = vec![Touch::Execute {
+        command: line.to_owned(),
+        script: Some(Arc::new(script)),
+    }];
     for touch in found {
         if !touches.contains(&touch) {
             touches.push(touch);
@@ -55,7 +73,10 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
 
 /// Where a command may run. A change of directory that may have failed leaves both places.
 fn bases(ctx: &ToolCtx<'_>, workdir: &str, dirs: Option<&[Dir]>) -> Option<Vec<String>> {
-    let start = ctx.files.resolve(if workdir.is_empty() { "." } else { workdir }).ok()?;
+    let start = ctx
+        .files
+        .resolve(if workdir.is_empty() { "." } else { workdir })
+        .ok()?;
     let mut bases = vec![start.path];
     for dir in dirs? {
         let mut next = if dir.sure { Vec::new() } else { bases.clone() };
@@ -74,13 +95,21 @@ fn bases(ctx: &ToolCtx<'_>, workdir: &str, dirs: Option<&[Dir]>) -> Option<Vec<S
 }
 
 fn join(base: &str, path: &str) -> String {
-    if path.starts_with('/') || base == "." { path.to_owned() } else { format!("{base}/{path}") }
+    if path.starts_with('/') || base == "." {
+        path.to_owned()
+    } else {
+        format!("{base}/{path}")
+    }
 }
 
 /// What a command reads, where all of it can be told.
 fn read_by(ctx: &ToolCtx<'_>, simple: &Simple, bases: Option<&[String]>) -> Option<Vec<Touch>> {
     let mut found = Vec::new();
-    for word in simple.reads.iter().filter(|word| !NO_FILES.contains(&word.text.as_str())) {
+    for word in simple
+        .reads
+        .iter()
+        .filter(|word| !NO_FILES.contains(&word.text.as_str()))
+    {
         let places = match bases {
             Some(bases) => bases,
             None if word.text.starts_with('/') => &[],
@@ -104,7 +133,11 @@ fn read_by(ctx: &ToolCtx<'_>, simple: &Simple, bases: Option<&[String]>) -> Opti
 
 /// A temporary file that is not there on this machine: an earlier command made it in the sandbox's own folder, or nobody.
 fn is_own_temporary(ctx: &ToolCtx<'_>, path: &str) -> bool {
-    let temporary = |path: &str| ["/tmp/", "/var/tmp/", "/dev/shm/"].iter().any(|folder| path.starts_with(folder));
+    let temporary = |path: &str| {
+        ["/tmp/", "/var/tmp/", "/dev/shm/"]
+            .iter()
+            .any(|folder| path.starts_with(folder))
+    };
     let found = ctx.files.resolve(path);
     found.is_ok_and(|found| !found.inside && found.kind.is_none() && temporary(&found.path))
 }
@@ -114,11 +147,19 @@ fn named_in_history(ctx: &ToolCtx<'_>, simple: &Simple) -> Vec<Touch> {
     if simple.name() != "git" {
         return Vec::new();
     }
-    let paths = simple.args().iter().filter(|word| word.known).filter_map(|word| {
-        let (commit, path) = word.text.split_once(':')?;
-        (!commit.contains(['/', '@', ' ']) && !path.is_empty() && !path.starts_with('/')).then_some(path)
-    });
-    paths.take(20).filter_map(|path| reads(ctx, path).ok()).collect()
+    let paths = simple
+        .args()
+        .iter()
+        .filter(|word| word.known)
+        .filter_map(|word| {
+            let (commit, path) = word.text.split_once(':')?;
+            (!commit.contains(['/', '@', ' ']) && !path.is_empty() && !path.starts_with('/'))
+                .then_some(path)
+        });
+    paths
+        .take(20)
+        .filter_map(|path| reads(ctx, path).ok())
+        .collect()
 }
 
 /// The files that a pattern of the shell stands for. Only its last part may be a pattern.
@@ -131,19 +172,25 @@ fn expanded(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
     if !matches!(place, Touch::Read { inside: true, .. }) {
         return Some(vec![place]);
     }
-    let Ok(listing) = ctx.files.list(folder, MAX_ENTRIES) else { return Some(vec![place]) };
+    let Ok(listing) = ctx.files.list(folder, MAX_ENTRIES) else {
+        return Some(vec![place]);
+    };
     if listing.more {
         return None;
     }
     let names = listing.entries.iter().map(|(entry, ..)| entry);
     let names = names.filter(|entry| !entry.starts_with('.') || name.starts_with('.'));
     let names = names.filter(|entry| glob_match(name, entry));
-    names.map(|entry| reads(ctx, &format!("{folder}/{entry}")).ok()).collect()
+    names
+        .map(|entry| reads(ctx, &format!("{folder}/{entry}")).ok())
+        .collect()
 }
 
 /// Where a target leads, when that is known; the strictest place when there are several.
 fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> Vec<Touch> {
-    let Word { text, known, glob, .. } = &target.word;
+    let Word {
+        text, known, glob, ..
+    } = &target.word;
     if !known || NO_FILES.contains(&text.as_str()) {
         return Vec::new();
     }
@@ -156,13 +203,20 @@ fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> 
     let mut found = Vec::new();
     for base in bases {
         let path = join(base, text);
-        let Some(touches) = (if *glob { pattern_target(ctx, &path) } else { writes(ctx, &path).ok() }) else {
+        let Some(touches) = (if *glob {
+            pattern_target(ctx, &path)
+        } else {
+            writes(ctx, &path).ok()
+        }) else {
             return Vec::new();
         };
         found.extend(touches);
     }
     let places = found.iter().filter_map(|touch| match touch {
-        Touch::Write { path, inside } => Some(At { path: path.clone(), inside: *inside }),
+        Touch::Write { path, inside } => Some(At {
+            path: path.clone(),
+            inside: *inside,
+        }),
         _ => None,
     });
     let at = places.min_by_key(|at| at.inside);
@@ -174,7 +228,17 @@ fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> 
 fn pattern_target(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
     let end = path.find(['*', '?', '['])?;
     let (folder, name) = path.split_at(path[..end].rfind('/').map_or(0, |at| at + 1));
-    let place = ctx.files.resolve(if folder.is_empty() { "." } else { folder }).ok()?;
-    let path = if place.path == "." { name.to_owned() } else { format!("{}/{name}", place.path) };
-    Some(vec![Touch::Write { path, inside: place.inside }])
+    let place = ctx
+        .files
+        .resolve(if folder.is_empty() { "." } else { folder })
+        .ok()?;
+    let path = if place.path == "." {
+        name.to_owned()
+    } else {
+        format!("{}/{name}", place.path)
+    };
+    Some(vec![Touch::Write {
+        path,
+        inside: place.inside,
+    }])
 }

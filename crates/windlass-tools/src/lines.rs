@@ -41,7 +41,13 @@ pub(crate) fn find(
     window: Window,
     mut read: impl FnMut(u64, u64) -> Result<Vec<u8>, ToolFailure>,
 ) -> Result<Found, ToolFailure> {
-    let mut scan = Scan { window, number: 1, line: Vec::new(), dropped: 0, found: Found::default() };
+    let mut scan = Scan {
+        window,
+        number: 1,
+        line: Vec::new(),
+        dropped: 0,
+        found: Found::default(),
+    };
     let mut at = 0;
     while at < MAX_SCAN && !scan.is_full() {
         let chunk = read(at, CHUNK)?;
@@ -94,7 +100,11 @@ impl Scan {
         while self.window.broken && self.line.len() + text.len() > BROKEN && !self.is_full() {
             let mut cut = BROKEN.saturating_sub(self.line.len());
             // Not inside a character.
-            cut += text[cut..].iter().take(3).take_while(|&&byte| byte & 0xC0 == 0x80).count();
+            cut += text[cut..]
+                .iter()
+                .take(3)
+                .take_while(|&&byte| byte & 0xC0 == 0x80)
+                .count();
             self.line.extend_from_slice(&text[..cut]);
             self.end_line();
             text = &text[cut..];
@@ -105,7 +115,11 @@ impl Scan {
     fn end_line(&mut self) {
         if self.number >= self.window.first && !self.is_full() {
             let text = String::from_utf8_lossy(&self.line);
-            push_cut(&mut self.found.text, &format!("{}|{}", self.number, text.trim_end_matches('\r')), self.dropped);
+            push_cut(
+                &mut self.found.text,
+                &format!("{}|{}", self.number, text.trim_end_matches('\r')),
+                self.dropped,
+            );
             self.found.shown += 1;
         }
         self.number += 1;
@@ -139,12 +153,20 @@ mod tests {
         find(window, read).unwrap_or_default()
     }
 
-    const WHOLE: Window = Window { first: 1, limit: usize::MAX, max: usize::MAX, broken: false };
+    const WHOLE: Window = Window {
+        first: 1,
+        limit: usize::MAX,
+        max: usize::MAX,
+        broken: false,
+    };
 
     #[test]
     fn a_last_line_without_its_end_is_a_line() {
         let found = all(b"a\r\n\nb", WHOLE, 2);
-        assert_eq!((found.text.as_str(), found.shown, found.total), ("1|a\n2|\n3|b\n", 3, Some(3)));
+        assert_eq!(
+            (found.text.as_str(), found.shown, found.total),
+            ("1|a\n2|\n3|b\n", 3, Some(3))
+        );
         assert_eq!(all(b"", WHOLE, 2).total, Some(0));
     }
 
@@ -152,9 +174,24 @@ mod tests {
     fn a_long_line_is_cut_or_broken() {
         let long = "é".repeat(3_000);
         let found = all(long.as_bytes(), WHOLE, 1_000);
-        assert!(found.text.ends_with("… [4002 more bytes on this line]\n"), "{}", found.text.len());
-        let broken = all(long.as_bytes(), Window { broken: true, ..WHOLE }, 1_001);
-        let joined: String = broken.text.lines().filter_map(|line| Some(line.split_once('|')?.1)).collect();
+        assert!(
+            found.text.ends_with("… [4002 more bytes on this line]\n"),
+            "{}",
+            found.text.len()
+        );
+        let broken = all(
+            long.as_bytes(),
+            Window {
+                broken: true,
+                ..WHOLE
+            },
+            1_001,
+        );
+        let joined: String = broken
+            .text
+            .lines()
+            .filter_map(|line| Some(line.split_once('|')?.1))
+            .collect();
         assert_eq!(joined, long);
         assert_eq!(broken.total, Some(4));
     }

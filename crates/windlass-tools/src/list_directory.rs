@@ -29,7 +29,11 @@ pub(crate) struct ListDirectory {
 
 impl ListDirectory {
     pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>("list_directory", include_str!("descriptions/list_directory.md"), Effect::Read);
+        let mut spec = spec::<Args>(
+            "list_directory",
+            include_str!("descriptions/list_directory.md"),
+            Effect::Read,
+        );
         spec.parallel = true;
         Self { spec }
     }
@@ -41,15 +45,24 @@ impl Tool for ListDirectory {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![reads(ctx, or_root(&parse::<Args>(args.clone())?.path))?])
+        Ok(vec![reads(
+            ctx,
+            or_root(&parse::<Args>(args.clone())?.path),
+        )?])
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let listing = blocking(ctx.files, move |files| {
                 let path = or_root(&args.path);
-                files.list(path, MAX_ENTRIES).map_err(|err| failure(files.as_ref(), path, err))
+                files
+                    .list(path, MAX_ENTRIES)
+                    .map_err(|err| failure(files.as_ref(), path, err))
             })
             .await?;
             Ok(ToolOutput::text(show(&listing)))
@@ -69,7 +82,9 @@ fn show(listing: &Listing) -> String {
     };
     let mut lines: Vec<String> = listing.entries.iter().map(line).collect();
     if listing.more {
-        lines.push(format!("[more than {MAX_ENTRIES} entries; find_files with a pattern narrows it down]"));
+        lines.push(format!(
+            "[more than {MAX_ENTRIES} entries; find_files with a pattern narrows it down]"
+        ));
     }
     if listing.kept_back {
         lines.push("[a rule keeps entries of this directory back; work without them]".into());
@@ -83,8 +98,18 @@ mod tests {
 
     #[track_caller]
     fn check(names: &[&str], kept_back: bool, expect: &str) {
-        let entries = names.iter().map(|&name| (name.to_owned(), FileKind::File, 1)).collect();
-        assert_eq!(show(&Listing { entries, more: false, kept_back }), expect);
+        let entries = names
+            .iter()
+            .map(|&name| (name.to_owned(), FileKind::File, 1))
+            .collect();
+        assert_eq!(
+            show(&Listing {
+                entries,
+                more: false,
+                kept_back
+            }),
+            expect
+        );
     }
 
     #[test]

@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, Files};
 
 use crate::args::{invalid, parse, spec};
@@ -36,7 +38,11 @@ pub(crate) struct MoveFile {
 
 impl MoveFile {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("move_file", include_str!("descriptions/move_file.md"), Effect::Write);
+        let mut spec = spec::<Args>(
+            "move_file",
+            include_str!("descriptions/move_file.md"),
+            Effect::Write,
+        );
         spec.interrupt = Interrupt::Finish;
         Self { spec, seen }
     }
@@ -61,13 +67,23 @@ impl Tool for MoveFile {
             Err(err) => (err.kind == FileErrorKind::NotFound).then_some(false),
         };
         match (there(&args.from)?, there(&args.to)?) {
-            (false, true) => Some(Happened::Yes(format!("{} is there, and {} is not", args.to, args.from))),
-            (true, false) => Some(Happened::No(format!("{} is still there, and {} is not", args.from, args.to))),
+            (false, true) => Some(Happened::Yes(format!(
+                "{} is there, and {} is not",
+                args.to, args.from
+            ))),
+            (true, false) => Some(Happened::No(format!(
+                "{} is still there, and {} is not",
+                args.from, args.to
+            ))),
             _ => None,
         }
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seen = self.seen.clone();
@@ -77,11 +93,19 @@ impl Tool for MoveFile {
 }
 
 fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
-    let stat = files.stat(&args.from).map_err(|err| failure(files, &args.from, err))?;
+    let stat = files
+        .stat(&args.from)
+        .map_err(|err| failure(files, &args.from, err))?;
     if stat.kind == FileKind::Directory {
-        return Err(invalid(format!("{} is a directory; move its files one by one, or use bash", args.from)));
+        return Err(invalid(format!(
+            "{} is a directory; move its files one by one, or use bash",
+            args.from
+        )));
     }
-    if files.stat(&args.to).is_ok_and(|stat| stat.kind == FileKind::Directory) {
+    if files
+        .stat(&args.to)
+        .is_ok_and(|stat| stat.kind == FileKind::Directory)
+    {
         let name = args.from.rsplit('/').next().unwrap_or(&args.from);
         return Err(invalid(format!(
             "{} is a directory; name the file, as in {}/{name}",
@@ -89,13 +113,18 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
             args.to.trim_end_matches('/')
         )));
     }
-    files.rename(&args.from, &args.to, args.overwrite).map_err(|err| match err.kind {
-        FileErrorKind::Exists => ToolFailure::new(
-            ErrorCategory::InvalidArguments,
-            format!("{} exists already; choose another name or set overwrite", args.to),
-        ),
-        _ => failure(files, &args.from, err),
-    })?;
+    files
+        .rename(&args.from, &args.to, args.overwrite)
+        .map_err(|err| match err.kind {
+            FileErrorKind::Exists => ToolFailure::new(
+                ErrorCategory::InvalidArguments,
+                format!(
+                    "{} exists already; choose another name or set overwrite",
+                    args.to
+                ),
+            ),
+            _ => failure(files, &args.from, err),
+        })?;
     seen.forget(files, &args.from);
     if let Ok(bytes) = files.read(&args.to, MAX_FILE) {
         seen.note(files, &args.to, &bytes);

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 
 use crate::args::{invalid, parse, spec};
 
@@ -52,7 +54,11 @@ impl Tool for Notes {
         Ok(Vec::new())
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let now = ctx.voice.notes();
@@ -63,7 +69,11 @@ impl Tool for Notes {
                 }
                 (Action::Add, _) => return Err(invalid("add needs `text`")),
                 (Action::Replace, Some(text)) => text,
-                (Action::Replace, None) => return Err(invalid("replace needs `text`; an empty one clears the notes")),
+                (Action::Replace, None) => {
+                    return Err(invalid(
+                        "replace needs `text`; an empty one clears the notes",
+                    ));
+                }
             };
             if text.len() > MAX_NOTES {
                 return Err(invalid(format!(
@@ -78,9 +88,17 @@ impl Tool for Notes {
 }
 
 fn gap(now: &str) -> &'static str {
-    if now.is_empty() || now.ends_with('\n') { "" } else { "\n" }
+    if now.is_empty() || now.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    }
 }
 
 fn shown(notes: &str) -> String {
-    if notes.trim().is_empty() { "[no notes]".to_owned() } else { notes.trim_end().to_owned() }
+    if notes.trim().is_empty() {
+        "[no notes]".to_owned()
+    } else {
+        notes.trim_end().to_owned()
+    }
 }

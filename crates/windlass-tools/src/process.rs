@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Exposure, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Exposure, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::Command;
 
 use crate::args::invalid;
@@ -45,12 +47,22 @@ impl ProcessTool {
     pub fn build(self) -> Result<Arc<dyn Tool>, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(plain) {
-            return Err(format!("a name has letters, digits, `_` and `-`, at most {MAX_NAME}"));
+            return Err(format!(
+                "a name has letters, digits, `_` and `-`, at most {MAX_NAME}"
+            ));
         }
-        if self.name.starts_with("mcp__") || crate::all().iter().any(|tool| tool.spec().name == self.name) {
+        if self.name.starts_with("mcp__")
+            || crate::all()
+                .iter()
+                .any(|tool| tool.spec().name == self.name)
+        {
             return Err("a built-in tool has that name; choose another".to_owned());
         }
-        if self.command.first().is_none_or(|program| program.trim().is_empty()) {
+        if self
+            .command
+            .first()
+            .is_none_or(|program| program.trim().is_empty())
+        {
             return Err("`command` is empty; name the program, then its arguments".to_owned());
         }
         if self.command.iter().any(|word| word.contains('\0')) {
@@ -60,14 +72,26 @@ impl ProcessTool {
             return Err("`description` is empty; say what the tool does, for the model".to_owned());
         }
         if self.schema.get("type").and_then(Value::as_str) != Some("object") {
-            return Err("`schema` must describe an object, as in {\"type\":\"object\",\"properties\":{}}".to_owned());
+            return Err(
+                "`schema` must describe an object, as in {\"type\":\"object\",\"properties\":{}}"
+                    .to_owned(),
+            );
         }
-        let line = self.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let line = self
+            .command
+            .iter()
+            .map(|word| quoted(word))
+            .collect::<Vec<_>>()
+            .join(" ");
         // Serial, and asked for like any command, whatever it says of itself.
         let mut spec = ToolSpec::new(&self.name, &self.description, self.schema, self.effect);
         // A person added it, so that whoever works is to have it.
         spec.exposure = Exposure::Function;
-        Ok(Arc::new(Program { spec, line, timeout: self.timeout }))
+        Ok(Arc::new(Program {
+            spec,
+            line,
+            timeout: self.timeout,
+        }))
     }
 }
 
@@ -90,15 +114,28 @@ impl Tool for Program {
         Some(format!("{args:#}"))
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let input = format!("{args}\n");
             if input.len() > MAX_INPUT {
-                return Err(invalid(format!("the arguments are longer than {MAX_INPUT} bytes; pass a file instead")));
+                return Err(invalid(format!(
+                    "the arguments are longer than {MAX_INPUT} bytes; pass a file instead"
+                )));
             }
-            let command = Command { input: Some(input.into_bytes()), ..command(self.line.clone(), self.timeout) };
+            let command = Command {
+                input: Some(input.into_bytes()),
+                ..command(self.line.clone(), self.timeout)
+            };
             let output = ran::run(command, LATE, &ctx).await?;
-            Ok(if output.failed.is_none() { answer(output) } else { output })
+            Ok(if output.failed.is_none() {
+                answer(output)
+            } else {
+                output
+            })
         })
     }
 }
@@ -106,11 +143,22 @@ impl Tool for Program {
 /// A program may answer with one JSON object on its last line, `{"text": …}` or `{"error": …}`; otherwise everything
 /// it printed is the answer.
 fn answer(output: ToolOutput) -> ToolOutput {
-    let last = output.text.trim_end().rsplit('\n').next().unwrap_or_default();
-    let Ok(Value::Object(said)) = serde_json::from_str(last) else { return output };
+    let last = output
+        .text
+        .trim_end()
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default();
+    let Ok(Value::Object(said)) = serde_json::from_str(last) else {
+        return output;
+    };
     let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_owned);
     match (text("error"), text("text")) {
-        (Some(error), _) => ToolOutput { text: error, failed: Some(ErrorCategory::Exception), ..output },
+        (Some(error), _) => ToolOutput {
+            text: error,
+            failed: Some(ErrorCategory::Exception),
+            ..output
+        },
         (None, Some(text)) => ToolOutput { text, ..output },
         (None, None) => output,
     }
@@ -120,18 +168,34 @@ fn answer(output: ToolOutput) -> ToolOutput {
 pub(crate) fn execute(line: String) -> Touch {
     let mut script = windlass_shell::read(&line);
     // What it does with its arguments its words do not say.
-    script.commands.iter_mut().for_each(|simple| simple.looks = false);
-    Touch::Execute { command: line, script: Some(Arc::new(script)) }
+    script
+        .commands
+        .iter_mut()
+        .for_each(|simple| simple.looks = false);
+    Touch::Execute {
+        command: line,
+        script: Some(Arc::new(script)),
+    }
 }
 
 /// A line in the workspace itself.
 pub(crate) fn command(line: String, timeout: Duration) -> Command {
-    Command { line, workdir: String::new(), timeout, keep: KEEP, input: None, looks: false }
+    Command {
+        line,
+        workdir: String::new(),
+        timeout,
+        keep: KEEP,
+        input: None,
+        looks: false,
+    }
 }
 
 /// A text as one word for the shell; a word of plain characters as it is.
 pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '=' | ',' | '+' | '@' | ':');
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric()
+            || matches!(c, '_' | '-' | '.' | '/' | '=' | ',' | '+' | '@' | ':')
+    };
     if !text.is_empty() && text.chars().all(plain) && !text.contains("=") {
         return text.to_owned();
     }

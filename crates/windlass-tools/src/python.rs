@@ -41,8 +41,9 @@ impl Args {
             return Err(invalid("`code` is empty"));
         }
         if self.code.len() > MAX_CODE || self.code.contains('\0') {
-            let text =
-                format!("`code` is longer than {MAX_CODE} bytes or holds a NUL; write it to a file and run that");
+            let text = format!(
+                "`code` is longer than {MAX_CODE} bytes or holds a NUL; write it to a file and run that"
+            );
             return Err(invalid(text));
         }
         Ok(format!("python3 -I -c {}", quoted(&self.code)))
@@ -56,7 +57,13 @@ pub(crate) struct Python {
 
 impl Python {
     pub(crate) fn new() -> Self {
-        Self { spec: spec::<Args>("python", include_str!("descriptions/python.md"), Effect::Execute) }
+        Self {
+            spec: spec::<Args>(
+                "python",
+                include_str!("descriptions/python.md"),
+                Effect::Execute,
+            ),
+        }
     }
 }
 
@@ -73,12 +80,24 @@ impl Tool for Python {
         parse::<Args>(args.clone()).ok().map(|args| args.code)
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
-            let seconds = args.timeout_s.unwrap_or(DEFAULT_TIMEOUT).clamp(1, MAX_TIMEOUT);
+            let seconds = args
+                .timeout_s
+                .unwrap_or(DEFAULT_TIMEOUT)
+                .clamp(1, MAX_TIMEOUT);
             let late = format!("raise timeout_s (at most {MAX_TIMEOUT})");
-            let output = ran::run(command(args.line()?, Duration::from_secs(seconds)), &late, &ctx).await?;
+            let output = ran::run(
+                command(args.line()?, Duration::from_secs(seconds)),
+                &late,
+                &ctx,
+            )
+            .await?;
             let ended = output.command.as_ref().map(|command| command.end);
             if ended == Some(ProcessEnd::Exited { code: 127 }) && output.text.contains("python3") {
                 let text = "there is no python3 here; use bash or the calculator, or ask the person to install it";

@@ -5,10 +5,18 @@ use windlass_core::tool::{RanCommand, ToolCtx, ToolFailure, ToolOutput};
 use windlass_core::workspace::{Command, Finished, ProcessEnd, Watch};
 
 /// Runs a command; `late` is what to do when its time was up.
-pub(crate) async fn run(command: Command, late: &str, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+pub(crate) async fn run(
+    command: Command,
+    late: &str,
+    ctx: &ToolCtx<'_>,
+) -> Result<ToolOutput, ToolFailure> {
     let limit = command.timeout.as_secs();
     let progress = |text: &str| ctx.voice.progress(text);
-    let watch = Watch { progress: &progress, cancel: ctx.cancel.clone(), artifacts: Some(ctx.artifacts.as_ref()) };
+    let watch = Watch {
+        progress: &progress,
+        cancel: ctx.cancel.clone(),
+        artifacts: Some(ctx.artifacts.as_ref()),
+    };
     let finished = ctx.processes.run(command, watch).await;
     let finished = finished.map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.0))?;
     Ok(output(finished, limit, late))
@@ -16,13 +24,21 @@ pub(crate) async fn run(command: Command, late: &str, ctx: &ToolCtx<'_>) -> Resu
 
 fn output(finished: Finished, limit: u64, late: &str) -> ToolOutput {
     let command = Some(RanCommand::from(&finished));
-    let said = if finished.output.trim().is_empty() { "[no output]".to_owned() } else { finished.output };
+    let said = if finished.output.trim().is_empty() {
+        "[no output]".to_owned()
+    } else {
+        finished.output
+    };
     let (failed, text) = match finished.end {
         ProcessEnd::Exited { code: 0 } => (None, said),
-        ProcessEnd::Exited { code } => (Some(ErrorCategory::Exception), format!("exit code {code}\n{said}")),
-        ProcessEnd::Signalled { signal } => {
-            (Some(ErrorCategory::Exception), format!("ended by signal {signal}\n{said}"))
-        }
+        ProcessEnd::Exited { code } => (
+            Some(ErrorCategory::Exception),
+            format!("exit code {code}\n{said}"),
+        ),
+        ProcessEnd::Signalled { signal } => (
+            Some(ErrorCategory::Exception),
+            format!("ended by signal {signal}\n{said}"),
+        ),
         ProcessEnd::TimedOut => {
             let text = format!(
                 "timed out after {limit} s and was ended with everything it started; {late}. Output until then:\n{said}"
@@ -38,12 +54,22 @@ fn output(finished: Finished, limit: u64, late: &str) -> ToolOutput {
         Some(stored) => format!("{text}\n{}", all_of_it(stored, finished.total_bytes)),
         None => text,
     };
-    ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
+    ToolOutput {
+        text,
+        failed,
+        artifact: finished.artifact,
+        command,
+        ..ToolOutput::default()
+    }
 }
 
 /// Where the output is that does not fit in an answer.
 fn all_of_it(stored: &ArtifactRef, total: u64) -> String {
     let (id, bytes) = (&stored.id, stored.bytes);
-    let what = if bytes < total { format!("the first {bytes} of {total} bytes") } else { format!("all {bytes} bytes") };
+    let what = if bytes < total {
+        format!("the first {bytes} of {total} bytes")
+    } else {
+        format!("all {bytes} bytes")
+    };
     format!("[{what} are stored; read_file with path \"artifact:{id}\" reads them by range]")
 }

@@ -55,12 +55,20 @@ struct Args {
 
 impl Args {
     fn all_paths(&self) -> Result<Vec<String>, ToolFailure> {
-        let paths: Vec<String> = self.path.iter().chain(self.paths.iter().flatten()).cloned().collect();
+        let paths: Vec<String> = self
+            .path
+            .iter()
+            .chain(self.paths.iter().flatten())
+            .cloned()
+            .collect();
         if paths.is_empty() {
             return Err(invalid("name the file in `path`, or several in `paths`"));
         }
         if paths.len() > MAX_PATHS {
-            return Err(invalid(format!("{} files are too many for one call; the most is {MAX_PATHS}", paths.len())));
+            return Err(invalid(format!(
+                "{} files are too many for one call; the most is {MAX_PATHS}",
+                paths.len()
+            )));
         }
         Ok(paths)
     }
@@ -74,7 +82,11 @@ pub(crate) struct ReadFile {
 
 impl ReadFile {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("read_file", include_str!("descriptions/read_file.md"), Effect::Read);
+        let mut spec = spec::<Args>(
+            "read_file",
+            include_str!("descriptions/read_file.md"),
+            Effect::Read,
+        );
         spec.parallel = true;
         Self { spec, seen }
     }
@@ -88,16 +100,28 @@ impl Tool for ReadFile {
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         // A stored result is the session's own: it was judged when it was made.
         let paths = parse::<Args>(args.clone())?.all_paths()?;
-        paths.iter().filter(|path| !path.starts_with(ARTIFACT)).map(|path| reads(ctx, path)).collect()
+        paths
+            .iter()
+            .filter(|path| !path.starts_with(ARTIFACT))
+            .map(|path| reads(ctx, path))
+            .collect()
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let paths = args.all_paths()?;
             let (seen, artifacts) = (self.seen.clone(), ctx.artifacts.clone());
             blocking(ctx.files, move |files| {
-                let sources = Sources { files: files.as_ref(), artifacts: artifacts.as_ref(), seen: &seen };
+                let sources = Sources {
+                    files: files.as_ref(),
+                    artifacts: artifacts.as_ref(),
+                    seen: &seen,
+                };
                 read_all(&sources, &args, &paths)
             })
             .await
@@ -130,19 +154,39 @@ fn read_all(sources: &Sources<'_>, args: &Args, paths: &[String]) -> Result<Stri
     }
     let section = |(path, result): (&String, &Result<String, ToolFailure>)| match result {
         Ok(text) => format!("==> {path}\n{text}"),
-        Err(failure) => format!("==> {path}\nError [{}]: {}", failure.category.word(), failure.text),
+        Err(failure) => format!(
+            "==> {path}\nError [{}]: {}",
+            failure.category.word(),
+            failure.text
+        ),
     };
-    Ok(paths.iter().zip(&results).map(section).collect::<Vec<_>>().join("\n\n"))
+    Ok(paths
+        .iter()
+        .zip(&results)
+        .map(section)
+        .collect::<Vec<_>>()
+        .join("\n\n"))
 }
 
-fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize) -> Result<String, ToolFailure> {
+fn read_one(
+    files: &dyn Files,
+    args: &Args,
+    path: &str,
+    seen: &Seen,
+    max: usize,
+) -> Result<String, ToolFailure> {
     let stat = files.stat(path).map_err(|err| failure(files, path, err))?;
     let first = args.offset.unwrap_or(1).max(1);
     let limit = args.limit.unwrap_or(PREVIEW_LINES);
     let bytes = match read_bounded(files, path) {
         Ok(bytes) => bytes,
         Err(err) if err.kind == FileErrorKind::TooLarge => {
-            let window = Window { first, limit, max, broken: false };
+            let window = Window {
+                first,
+                limit,
+                max,
+                broken: false,
+            };
             let mut text = read_large(files, path, stat.size, window)?;
             if args.anchors {
                 text.push_str("\n[no anchors: the file is too large for edit_lines]");
@@ -161,14 +205,21 @@ fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize)
         return Ok("[the file is empty]".into());
     }
     if first > all.len() {
-        return Err(invalid(format!("{path} has {} lines; offset {first} is past its end", all.len())));
+        return Err(invalid(format!(
+            "{path} has {} lines; offset {first} is past its end",
+            all.len()
+        )));
     }
     let wanted = &all[first - 1..(first - 1 + limit.min(all.len())).min(all.len())];
     let mut out = String::new();
     let mut shown = 0;
     for (index, line) in wanted.iter().enumerate() {
         let number = first + index;
-        let entry = if args.anchors { render_line(number, line.text) } else { format!("{number}|{}", line.text) };
+        let entry = if args.anchors {
+            render_line(number, line.text)
+        } else {
+            format!("{number}|{}", line.text)
+        };
         // At least one line is always shown, so that reading on makes progress.
         if shown > 0 && out.len() + entry.len().min(MAX_LINE) > max {
             break;
@@ -193,22 +244,48 @@ fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize)
 }
 
 /// Lines of a file too large to hold: read piece by piece, only so far, and not to be edited here.
-fn read_large(files: &dyn Files, path: &str, size: u64, window: Window) -> Result<String, ToolFailure> {
-    let start = files.read_range(path, 0, 1 << 20).map_err(|err| failure(files, path, err))?;
+fn read_large(
+    files: &dyn Files,
+    path: &str,
+    size: u64,
+    window: Window,
+) -> Result<String, ToolFailure> {
+    let start = files
+        .read_range(path, 0, 1 << 20)
+        .map_err(|err| failure(files, path, err))?;
     if start.contains(&0) {
         return Ok(not_text(&start, size, &TextError::Binary { at: 0 }));
     }
-    let found = find(window, |at, len| files.read_range(path, at, len).map_err(|err| failure(files, path, err)))?;
+    let found = find(window, |at, len| {
+        files
+            .read_range(path, at, len)
+            .map_err(|err| failure(files, path, err))
+    })?;
     shown(&found, window, path, &format!(" of a file of {size} bytes"))
 }
 
 /// Lines of a stored result. Long ones are broken, so that every byte can be reached.
-fn read_artifact(artifacts: &dyn Artifacts, args: &Args, id: &str, max: usize) -> Result<String, ToolFailure> {
+fn read_artifact(
+    artifacts: &dyn Artifacts,
+    args: &Args,
+    id: &str,
+    max: usize,
+) -> Result<String, ToolFailure> {
     let id: ArtifactId = id.parse().map_err(|err| invalid(format!("{err}")))?;
-    let (first, limit) = (args.offset.unwrap_or(1).max(1), args.limit.unwrap_or(PREVIEW_LINES));
-    let window = Window { first, limit, max, broken: true };
+    let (first, limit) = (
+        args.offset.unwrap_or(1).max(1),
+        args.limit.unwrap_or(PREVIEW_LINES),
+    );
+    let window = Window {
+        first,
+        limit,
+        max,
+        broken: true,
+    };
     let not_found = |err: ArtifactError| ToolFailure::new(ErrorCategory::NotFound, err.0);
-    let found = find(window, |at, len| artifacts.read(&id, at, len).map_err(not_found))?;
+    let found = find(window, |at, len| {
+        artifacts.read(&id, at, len).map_err(not_found)
+    })?;
     if found.total == Some(0) {
         return Ok("[the stored result is empty]".into());
     }
@@ -220,10 +297,14 @@ fn shown(found: &Found, window: Window, path: &str, of: &str) -> Result<String, 
     let first = window.first;
     if found.shown == 0 {
         return Err(match found.total {
-            Some(total) => invalid(format!("{path} has {total} lines; offset {first} is past its end")),
+            Some(total) => invalid(format!(
+                "{path} has {total} lines; offset {first} is past its end"
+            )),
             None => ToolFailure::new(
                 ErrorCategory::Exception,
-                format!("{path}: line {first} is too far in to be shown; use grep, or bash with sed -n"),
+                format!(
+                    "{path}: line {first} is too far in to be shown; use grep, or bash with sed -n"
+                ),
             ),
         });
     }
@@ -243,9 +324,9 @@ fn not_text(bytes: &[u8], size: u64, err: &TextError) -> String {
         (b"BM", "image/bmp"),
         (b"RIFF", "image/webp"),
     ];
-    let kind = IMAGES
-        .iter()
-        .find(|(magic, kind)| bytes.starts_with(magic) && (*kind != "image/webp" || bytes.get(8..12) == Some(b"WEBP")));
+    let kind = IMAGES.iter().find(|(magic, kind)| {
+        bytes.starts_with(magic) && (*kind != "image/webp" || bytes.get(8..12) == Some(b"WEBP"))
+    });
     match kind {
         Some((_, kind)) => format!("[{kind}, {size} bytes; an image is not shown as text]"),
         None => format!("[not text, {size} bytes: {err}; bash can look at it with file or xxd]"),

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::outcome::RefusalCategory;
-use windlass_core::tool::{Effect, REFUSE, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, REFUSE, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 
 use crate::args::{parse, spec};
 
@@ -28,7 +30,9 @@ pub(crate) struct Refuse {
 
 impl Refuse {
     pub(crate) fn new() -> Self {
-        Self { spec: spec::<Args>(REFUSE, include_str!("descriptions/refuse.md"), Effect::Read) }
+        Self {
+            spec: spec::<Args>(REFUSE, include_str!("descriptions/refuse.md"), Effect::Read),
+        }
     }
 }
 
@@ -42,10 +46,16 @@ impl Tool for Refuse {
     }
 
     /// Only reached in a loop that does not end with it.
-    fn run<'a>(&'a self, args: Value, _ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        _ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let _: Args = parse(args)?;
-            Ok(ToolOutput::text("noted; say it to the person in words and end here"))
+            Ok(ToolOutput::text(
+                "noted; say it to the person in words and end here",
+            ))
         })
     }
 }

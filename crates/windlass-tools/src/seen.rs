@@ -39,13 +39,21 @@ impl Seen {
 
     /// Refuses when the model saw other bytes than these. The refusal shows the current text, which then counts
     /// as seen.
-    pub(crate) fn check(&self, files: &dyn Files, path: &str, bytes: &[u8]) -> Result<(), ToolFailure> {
+    pub(crate) fn check(
+        &self,
+        files: &dyn Files,
+        path: &str,
+        bytes: &[u8],
+    ) -> Result<(), ToolFailure> {
         let known = self.map().get(&key(files, path)).copied();
         if known.is_none_or(|known| known == hash(bytes)) {
             return Ok(());
         }
         self.note(files, path, bytes);
-        let text = format!("{path} changed on disk since it was last read; nothing was written. {}", offer(bytes));
+        let text = format!(
+            "{path} changed on disk since it was last read; nothing was written. {}",
+            offer(bytes)
+        );
         Err(ToolFailure::new(ErrorCategory::Stale, text))
     }
 
@@ -56,7 +64,9 @@ impl Seen {
 }
 
 fn key(files: &dyn Files, path: &str) -> (PathBuf, String) {
-    let resolved = files.resolve(path).map_or_else(|_| path.to_owned(), |resolved| resolved.path);
+    let resolved = files
+        .resolve(path)
+        .map_or_else(|_| path.to_owned(), |resolved| resolved.path);
     (files.root().to_owned(), resolved)
 }
 

@@ -64,7 +64,9 @@ impl Bench {
     fn new(before: &[(&str, &str)]) -> Self {
         let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = Arc::new(Root::open(dir.path()).unwrap());
-        let env = ["PATH", "HOME"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        let env = ["PATH", "HOME"]
+            .into_iter()
+            .filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
         let bench = Self {
             files: root.clone(),
             processes: Arc::new(HostProcesses::new(root, child_env(env, &[]))),
@@ -75,7 +77,9 @@ impl Bench {
             _store: store,
             dir,
         };
-        before.iter().for_each(|(path, text)| bench.put(path, text.as_bytes()));
+        before
+            .iter()
+            .for_each(|(path, text)| bench.put(path, text.as_bytes()));
         bench
     }
 
@@ -83,7 +87,10 @@ impl Bench {
     fn with_path(path: &str) -> Self {
         let bench = Self::new(&[]);
         let root = Arc::new(Root::open(bench.path()).unwrap());
-        let processes = Arc::new(HostProcesses::new(root, child_env([("PATH".into(), path.into())], &[])));
+        let processes = Arc::new(HostProcesses::new(
+            root,
+            child_env([("PATH".into(), path.into())], &[]),
+        ));
         Self { processes, ..bench }
     }
 
@@ -125,15 +132,24 @@ impl Bench {
         let ctx = self.ctx();
         let tool = self.tools.get(tool).unwrap();
         tool.touches(&args, &ctx)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(tool.run(args, ctx))
     }
 
     /// What the model would read.
     fn call(&self, tool: &str, args: Value) -> String {
         match self.output(tool, args) {
-            Ok(ToolOutput { text, failed: None, .. }) => text,
-            Ok(ToolOutput { text, failed: Some(category), .. }) => format!("Error [{}]: {text}", category.word()),
+            Ok(ToolOutput {
+                text, failed: None, ..
+            }) => text,
+            Ok(ToolOutput {
+                text,
+                failed: Some(category),
+                ..
+            }) => format!("Error [{}]: {text}", category.word()),
             Err(failure) => format!("Error [{}]: {}", failure.category.word(), failure.text),
         }
     }
@@ -185,15 +201,29 @@ fn schemas_are_compact_and_every_field_is_described() {
         assert!(!spec.description.is_empty());
         assert_eq!(spec.schema["type"], "object", "{}", spec.name);
         assert_eq!(spec.schema["additionalProperties"], false, "{}", spec.name);
-        for noise in ["$ref", "$defs", "$schema", "\"title\"", "\"format\"", "null"] {
+        for noise in [
+            "$ref",
+            "$defs",
+            "$schema",
+            "\"title\"",
+            "\"format\"",
+            "null",
+        ] {
             assert!(!schema.contains(noise), "{}: {schema}", spec.name);
         }
         let described = |(name, property): (&String, &Value)| {
             assert!(property["description"].is_string(), "{} {name}", spec.name);
         };
-        spec.schema["properties"].as_object().into_iter().flatten().for_each(described);
+        spec.schema["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .for_each(described);
         size += schema.len() + spec.description.len();
     }
     // On average: a tool that needs more room must be worth it.
-    assert!(size < 640 * crate::all().len(), "{size} bytes go along with every request");
+    assert!(
+        size < 640 * crate::all().len(),
+        "{size} bytes go along with every request"
+    );
 }

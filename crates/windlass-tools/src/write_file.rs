@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
 use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_edit::patch::Change;
 
@@ -33,7 +35,11 @@ pub(crate) struct WriteFile {
 
 impl WriteFile {
     pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>("write_file", include_str!("descriptions/write_file.md"), Effect::Write);
+        let mut spec = spec::<Args>(
+            "write_file",
+            include_str!("descriptions/write_file.md"),
+            Effect::Write,
+        );
         spec.interrupt = Interrupt::Finish;
         Self { spec, seen }
     }
@@ -57,10 +63,15 @@ impl Tool for WriteFile {
         let args: Args = parse(args.clone()).ok()?;
         let there = read_bounded(ctx.files.as_ref(), &args.path).ok()?;
         // Other content proves nothing: it may have been written and changed since.
-        (there == args.content.as_bytes()).then(|| Happened::Yes(format!("{} has exactly this content", args.path)))
+        (there == args.content.as_bytes())
+            .then(|| Happened::Yes(format!("{} has exactly this content", args.path)))
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seen = self.seen.clone();
@@ -69,7 +80,10 @@ impl Tool for WriteFile {
                 if let Change::Modify { path, before, .. } = &change {
                     seen.check(files.as_ref(), path, before)?;
                 }
-                Ok(change::output(change::write_all(files.as_ref(), &[change], &seen)?, &[]))
+                Ok(change::output(
+                    change::write_all(files.as_ref(), &[change], &seen)?,
+                    &[],
+                ))
             })
             .await
         })
@@ -79,8 +93,14 @@ impl Tool for WriteFile {
 fn plan(files: &dyn Files, args: Args) -> Result<Change, ToolFailure> {
     let (path, after) = (tidy(files, &args.path), args.content.into_bytes());
     match read_bounded(files, &path) {
-        Ok(before) if before == after => Err(invalid(format!("{path} has exactly this content already"))),
-        Ok(before) => Ok(Change::Modify { path, before, after }),
+        Ok(before) if before == after => {
+            Err(invalid(format!("{path} has exactly this content already")))
+        }
+        Ok(before) => Ok(Change::Modify {
+            path,
+            before,
+            after,
+        }),
         Err(err) if err.kind == FileErrorKind::NotFound => Ok(Change::Create { path, after }),
         Err(err) => Err(failure(files, &path, err)),
     }

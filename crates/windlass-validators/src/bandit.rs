@@ -55,7 +55,11 @@ pub fn bandit_install(folder: &str) -> InstallPlan {
         quoted(folder),
         quoted(&format!("{folder}/bin/pip")),
     );
-    InstallPlan { version: BANDIT_VERSION, line, program: format!("{folder}/bin/bandit") }
+    InstallPlan {
+        version: BANDIT_VERSION,
+        line,
+        program: format!("{folder}/bin/bandit"),
+    }
 }
 
 impl Validator for Bandit {
@@ -78,7 +82,8 @@ impl Validator for Bandit {
     fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
         Box::pin(async move {
             let python = |change: &&FileChange| {
-                change.change != Change::Deleted && Language::of(&change.path, b"") == Some(Language::Python)
+                change.change != Change::Deleted
+                    && Language::of(&change.path, b"") == Some(Language::Python)
             };
             let changes: Vec<&FileChange> = ctx.changes.iter().filter(python).collect();
             if changes.is_empty() {
@@ -88,12 +93,18 @@ impl Validator for Bandit {
             let time = self.timeout.min(ctx.deadline);
             let ended = match run(ctx, &line, None, time).await {
                 Ok(ended) => ended,
-                Err(err) => return Ok(Report::unverifiable(format!("bandit could not be started: {err}"))),
+                Err(err) => {
+                    return Ok(Report::unverifiable(format!(
+                        "bandit could not be started: {err}"
+                    )));
+                }
             };
             let mut report = judge(&ended, &changes, time);
             if changes.len() > MAX_FILES && report.judgement == Judgement::Pass {
                 let left = changes.len() - MAX_FILES;
-                report = Report::unverifiable(format!("{left} of the changed Python files were not looked at"));
+                report = Report::unverifiable(format!(
+                    "{left} of the changed Python files were not looked at"
+                ));
             }
             report.proof = proof(&line, &ended);
             if self.program.is_some() {
@@ -157,11 +168,28 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
     let gone = matches!(ended.end, ProcessEnd::Exited { code: 126 | 127 });
     if gone || ended.output.contains("No module named bandit") {
         let install = bandit_install("DIR").line;
-        return Report::unverifiable(format!("bandit is not installed; install it with `{install}`"));
+        return Report::unverifiable(format!(
+            "bandit is not installed; install it with `{install}`"
+        ));
     }
-    let text = ended.output.find('{').map(|at| &ended.output[at..]).unwrap_or_default();
-    let Some(Ok(said)) = serde_json::Deserializer::from_str(text).into_iter::<Said>().next() else {
-        let tail: String = ended.output.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
+    let text = ended
+        .output
+        .find('{')
+        .map(|at| &ended.output[at..])
+        .unwrap_or_default();
+    let Some(Ok(said)) = serde_json::Deserializer::from_str(text)
+        .into_iter::<Said>()
+        .next()
+    else {
+        let tail: String = ended
+            .output
+            .chars()
+            .rev()
+            .take(300)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect();
         return Report::unverifiable(format!(
             "bandit gave no report that can be read: {}",
             crate::syntax::one_line(&tail)
@@ -171,13 +199,26 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
     let mut findings = Vec::new();
     for issue in said.results {
         let path = clean(&issue.filename);
-        let added = changes.iter().find(|change| change.path == path).and_then(|change| added_lines(change));
+        let added = changes
+            .iter()
+            .find(|change| change.path == path)
+            .and_then(|change| added_lines(change));
         if added.is_some_and(|lines| !lines.contains(&issue.line_number)) {
             continue;
         }
         let column = u32::try_from(issue.col_offset.saturating_add(1)).unwrap_or_default();
-        let message = format!("{} ({}, {})", issue.issue_text, issue.test_id, issue.issue_severity.to_lowercase());
-        findings.push(Finding { path, line: issue.line_number, column, message: crate::syntax::one_line(&message) });
+        let message = format!(
+            "{} ({}, {})",
+            issue.issue_text,
+            issue.test_id,
+            issue.issue_severity.to_lowercase()
+        );
+        findings.push(Finding {
+            path,
+            line: issue.line_number,
+            column,
+            message: crate::syntax::one_line(&message),
+        });
     }
     let judgement = match (findings.is_empty(), said.errors.is_empty()) {
         (false, _) => Judgement::Fail,
@@ -188,7 +229,10 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
         path: clean(&unread.filename),
         line: 0,
         column: 0,
-        message: format!("bandit could not read it: {}", crate::syntax::one_line(&unread.reason)),
+        message: format!(
+            "bandit could not read it: {}",
+            crate::syntax::one_line(&unread.reason)
+        ),
     }));
     findings.truncate(MAX_FINDINGS);
     Report::new(judgement, findings)

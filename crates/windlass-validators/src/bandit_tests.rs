@@ -22,13 +22,20 @@ const REPORT: &str = r#"{
 #[test]
 fn issues_are_findings_and_a_missing_scanner_is_no_verdict() {
     let check = |code: i32, output: &str, expect: &str| {
-        let world =
-            World::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[])).ending(ProcessEnd::Exited { code }, output);
+        let world = World::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[]))
+            .ending(ProcessEnd::Exited { code }, output);
         let said = text(&world.look(&bandit(None)));
         assert!(said.starts_with(expect), "{output}: {said}");
-        assert_eq!(world.ran()[0].line, "bandit -q -f json -ll --ignore-nosec ./a.py");
+        assert_eq!(
+            world.ran()[0].line,
+            "bandit -q -f json -ll --ignore-nosec ./a.py"
+        );
     };
-    check(1, REPORT, "fail\na.py:3:5: subprocess call with shell=True (B602, high)");
+    check(
+        1,
+        REPORT,
+        "fail\na.py:3:5: subprocess call with shell=True (B602, high)",
+    );
     check(0, "{\"errors\":[],\"results\":[]}", "pass");
     check(0, "[main] INFO x\n{\"errors\":[],\"results\":[]}\n", "pass");
     check(
@@ -41,8 +48,16 @@ fn issues_are_findings_and_a_missing_scanner_is_no_verdict() {
         "bandit: command not found",
         "unverifiable\nbandit is not installed; install it with `python3 -m venv DIR && DIR/bin/pip install",
     );
-    check(2, "Traceback\n", "unverifiable\nbandit gave no report that can be read: Traceback");
-    check(0, "{\"errors\":[", "unverifiable\nbandit gave no report that can be read");
+    check(
+        2,
+        "Traceback\n",
+        "unverifiable\nbandit gave no report that can be read: Traceback",
+    );
+    check(
+        0,
+        "{\"errors\":[",
+        "unverifiable\nbandit gave no report that can be read",
+    );
 }
 
 #[test]
@@ -55,9 +70,13 @@ fn a_change_without_python_runs_nothing() {
 #[test]
 fn only_lines_that_the_change_added_count() {
     let check = |diff: &str, expect: &str| {
-        let mut world = World::new(&[("a.py", b"x")], Some(&[])).ending(ProcessEnd::Exited { code: 1 }, REPORT);
+        let mut world =
+            World::new(&[("a.py", b"x")], Some(&[])).ending(ProcessEnd::Exited { code: 1 }, REPORT);
         world.changes[0].diff = Some(diff.into());
-        assert!(text(&world.look(&bandit(Some("/own env/bin/bandit")))).starts_with(expect), "{diff}");
+        assert!(
+            text(&world.look(&bandit(Some("/own env/bin/bandit")))).starts_with(expect),
+            "{diff}"
+        );
         assert!(world.ran()[0].line.starts_with("'/own env/bin/bandit' -q"));
     };
     check("--- a\n+++ b\n@@ -1,2 +1,3 @@\n x\n y\n+z\n", "fail");
@@ -66,11 +85,21 @@ fn only_lines_that_the_change_added_count() {
 
 #[test]
 fn names_are_quoted_and_the_install_is_pinned() {
-    let change = FileChange { path: "-a 'b.py".into(), change: Change::Created, added: 0, removed: 0, diff: None };
-    assert_eq!(line("bandit", &[&change]), r"bandit -q -f json -ll --ignore-nosec './-a '\''b.py'");
+    let change = FileChange {
+        path: "-a 'b.py".into(),
+        change: Change::Created,
+        added: 0,
+        removed: 0,
+        diff: None,
+    };
+    assert_eq!(
+        line("bandit", &[&change]),
+        r"bandit -q -f json -ll --ignore-nosec './-a '\''b.py'"
+    );
     let plan = bandit_install("/home/me/tools/bandit/");
     assert_eq!(plan.program, "/home/me/tools/bandit/bin/bandit");
     assert!(
-        plan.line.contains(&format!("bandit=={BANDIT_VERSION}")) && plan.line.starts_with("python3 -m venv /home/me")
+        plan.line.contains(&format!("bandit=={BANDIT_VERSION}"))
+            && plan.line.starts_with("python3 -m venv /home/me")
     );
 }

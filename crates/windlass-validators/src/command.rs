@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use windlass_core::BoxFuture;
-use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
+use windlass_core::validator::{
+    CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
+};
 use windlass_core::workspace::{Command, Finished, ProcessEnd, ProcessError, Watch};
 
 use crate::judges::Judges;
@@ -55,7 +57,12 @@ impl Validator for CommandCheck {
         Box::pin(async move {
             let time = self.timeout.min(ctx.deadline);
             let ended = run(ctx, &self.line, None, time).await;
-            Ok(judge(&self.line, ended, time, &ctx.files.root().to_string_lossy()))
+            Ok(judge(
+                &self.line,
+                ended,
+                time,
+                &ctx.files.root().to_string_lossy(),
+            ))
         })
     }
 }
@@ -67,8 +74,19 @@ pub(crate) async fn run(
     input: Option<Vec<u8>>,
     timeout: Duration,
 ) -> Result<Finished, ProcessError> {
-    let command = Command { line: line.to_owned(), workdir: String::new(), timeout, keep: KEEP, input, looks: false };
-    let watch = Watch { progress: &|_| {}, cancel: ctx.cancel.clone(), artifacts: None };
+    let command = Command {
+        line: line.to_owned(),
+        workdir: String::new(),
+        timeout,
+        keep: KEEP,
+        input,
+        looks: false,
+    };
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: ctx.cancel.clone(),
+        artifacts: None,
+    };
     ctx.processes.run(command, watch).await
 }
 
@@ -79,13 +97,21 @@ pub(crate) fn proof(line: &str, ended: &Finished) -> Proof {
         _ => None,
     };
     let digest = blake3::hash(ended.output.as_bytes()).to_hex().to_string();
-    Proof { version: None, command: Some(line.to_owned()), exit, digest: Some(digest) }
+    Proof {
+        version: None,
+        command: Some(line.to_owned()),
+        exit,
+        digest: Some(digest),
+    }
 }
 
 /// Why a line that was ended said nothing; `None` when it came to its own end.
 pub(crate) fn cut_short(line: &str, end: ProcessEnd, time: Duration) -> Option<String> {
     match end {
-        ProcessEnd::TimedOut => Some(format!("`{line}` took longer than {} s and was ended", time.as_secs())),
+        ProcessEnd::TimedOut => Some(format!(
+            "`{line}` took longer than {} s and was ended",
+            time.as_secs()
+        )),
         ProcessEnd::Cancelled => Some(format!("`{line}` was stopped before it ended")),
         ProcessEnd::Exited { .. } | ProcessEnd::Signalled { .. } => None,
     }
@@ -107,17 +133,41 @@ fn judge(line: &str, ended: Result<Finished, ProcessError>, time: Duration, root
         }
         ProcessEnd::Exited { code } => match missing(line, code, &ended.output) {
             Some(why) => (Judgement::Unverifiable, vec![Finding::whole(why)]),
-            None => (Judgement::Fail, failed(format!("`{line}` failed with exit code {code}"), &ended.output, root)),
+            None => (
+                Judgement::Fail,
+                failed(
+                    format!("`{line}` failed with exit code {code}"),
+                    &ended.output,
+                    root,
+                ),
+            ),
         },
-        ProcessEnd::Signalled { signal } => {
-            (Judgement::Fail, failed(format!("`{line}` was ended by signal {signal}"), &ended.output, root))
-        }
+        ProcessEnd::Signalled { signal } => (
+            Judgement::Fail,
+            failed(
+                format!("`{line}` was ended by signal {signal}"),
+                &ended.output,
+                root,
+            ),
+        ),
     };
     if judgement != Judgement::Pass && !ended.refused.is_empty() {
-        let hosts = ended.refused.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-        findings.push(Finding::whole(format!("it was not allowed to reach {hosts}")));
+        let hosts = ended
+            .refused
+            .iter()
+            .take(5)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        findings.push(Finding::whole(format!(
+            "it was not allowed to reach {hosts}"
+        )));
     }
-    Report { judgement, findings, proof }
+    Report {
+        judgement,
+        findings,
+        proof,
+    }
 }
 
 /// The findings, and last what the command itself did.
@@ -132,9 +182,17 @@ fn failed(what: String, text: &str, root: &str) -> Vec<Finding> {
 fn missing(line: &str, code: i32, text: &str) -> Option<String> {
     let last = |what: &str| text.lines().rev().take(40).any(|line| line.contains(what));
     if matches!(code, 126 | 127) {
-        let said = text.lines().rev().find(|line| line.contains("not found") || line.contains("denied"));
-        let said = said.map(|said| format!(" ({})", crate::syntax::one_line(said))).unwrap_or_default();
-        return Some(format!("`{line}` could not be run{said}: {}", install(line)));
+        let said = text
+            .lines()
+            .rev()
+            .find(|line| line.contains("not found") || line.contains("denied"));
+        let said = said
+            .map(|said| format!(" ({})", crate::syntax::one_line(said)))
+            .unwrap_or_default();
+        return Some(format!(
+            "`{line}` could not be run{said}: {}",
+            install(line)
+        ));
     }
     if let Some(module) = text.lines().rev().take(40).find_map(no_module) {
         // Only what the line itself asks for; a module that the project lacks is a failure of the project.
@@ -149,7 +207,9 @@ fn missing(line: &str, code: i32, text: &str) -> Option<String> {
         return Some(format!("`{line}` found no tests to run"));
     }
     if line.starts_with("cargo ") && last("error: no such command") {
-        return Some(format!("`{line}` needs a command of cargo that is not installed"));
+        return Some(format!(
+            "`{line}` needs a command of cargo that is not installed"
+        ));
     }
     None
 }
@@ -157,7 +217,10 @@ fn missing(line: &str, code: i32, text: &str) -> Option<String> {
 /// `No module named pytest`, as the interpreter says it of `-m`.
 fn no_module(line: &str) -> Option<&str> {
     let (before, name) = line.rsplit_once("No module named ")?;
-    before.trim_end().ends_with(':').then(|| name.trim().trim_matches('\''))
+    before
+        .trim_end()
+        .ends_with(':')
+        .then(|| name.trim().trim_matches('\''))
 }
 
 /// How the program of a line comes onto a machine.
@@ -169,10 +232,22 @@ fn install(line: &str) -> String {
         ("ruff", "install it with `python3 -m pip install ruff`"),
         ("mypy", "install it with `python3 -m pip install mypy`"),
         ("cargo", "install Rust from https://rustup.rs"),
-        ("npm", "install Node.js, then run `npm install` in the project"),
-        ("npx", "install Node.js, then run `npm install` in the project"),
-        ("pnpm", "install pnpm, then run `pnpm install` in the project"),
-        ("yarn", "install yarn, then run `yarn install` in the project"),
+        (
+            "npm",
+            "install Node.js, then run `npm install` in the project",
+        ),
+        (
+            "npx",
+            "install Node.js, then run `npm install` in the project",
+        ),
+        (
+            "pnpm",
+            "install pnpm, then run `pnpm install` in the project",
+        ),
+        (
+            "yarn",
+            "install yarn, then run `yarn install` in the project",
+        ),
         ("bun", "install bun, then run `bun install` in the project"),
         ("deno", "install Deno"),
         ("go", "install Go"),
@@ -180,15 +255,25 @@ fn install(line: &str) -> String {
         ("gradle", "install Gradle and a JDK"),
         ("dotnet", "install the .NET SDK"),
         ("mix", "install Elixir"),
-        ("bundle", "install Ruby and Bundler, then run `bundle install`"),
+        (
+            "bundle",
+            "install Ruby and Bundler, then run `bundle install`",
+        ),
         ("rake", "install Ruby and rake"),
         ("composer", "install PHP and Composer"),
         ("just", "install just"),
         ("make", "install make"),
     ];
-    let words: Vec<_> = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').collect();
-    let hint = known.iter().find(|(program, _)| words.contains(program)).map(|(_, hint)| (*hint).to_owned());
-    hint.unwrap_or_else(|| "install what it runs, or change the command of this validator".to_owned())
+    let words: Vec<_> = line
+        .split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-')
+        .collect();
+    let hint = known
+        .iter()
+        .find(|(program, _)| words.contains(program))
+        .map(|(_, hint)| (*hint).to_owned());
+    hint.unwrap_or_else(|| {
+        "install what it runs, or change the command of this validator".to_owned()
+    })
 }
 
 #[cfg(test)]

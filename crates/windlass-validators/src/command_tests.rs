@@ -31,10 +31,30 @@ fn the_end_of_a_command_is_its_verdict() {
         "a.c:1:2: error: bad\n",
         "fail\na.c:1:2: bad\n`make t` failed with exit code 2",
     );
-    check("make t", Exited { code: 1 }, "", "fail\n`make t` failed with exit code 1");
-    check("make t", Signalled { signal: 11 }, "", "fail\n`make t` was ended by signal 11");
-    check("make t", TimedOut, "half\n", "unverifiable\n`make t` took longer than 60 s and was ended\nhalf");
-    check("make t", Cancelled, "", "unverifiable\n`make t` was stopped before it ended");
+    check(
+        "make t",
+        Exited { code: 1 },
+        "",
+        "fail\n`make t` failed with exit code 1",
+    );
+    check(
+        "make t",
+        Signalled { signal: 11 },
+        "",
+        "fail\n`make t` was ended by signal 11",
+    );
+    check(
+        "make t",
+        TimedOut,
+        "half\n",
+        "unverifiable\n`make t` took longer than 60 s and was ended\nhalf",
+    );
+    check(
+        "make t",
+        Cancelled,
+        "",
+        "unverifiable\n`make t` was stopped before it ended",
+    );
 }
 
 #[test]
@@ -58,7 +78,12 @@ fn what_is_missing_is_no_verdict_and_says_what_to_install() {
         "unverifiable\n`python3 -m pytest -q` needs the Python module `pytest`, which is not installed: install it with \
          `python3 -m pip install pytest`",
     );
-    check("python3 -m pytest -q", Exited { code: 5 }, "", "unverifiable\n`python3 -m pytest -q` found no tests to run");
+    check(
+        "python3 -m pytest -q",
+        Exited { code: 5 },
+        "",
+        "unverifiable\n`python3 -m pytest -q` found no tests to run",
+    );
     // A module that the project lacks is the project's failure.
     check(
         "python3 -m pytest -q",
@@ -67,7 +92,10 @@ fn what_is_missing_is_no_verdict_and_says_what_to_install() {
         "fail\nE   ModuleNotFoundError: No module named 'thing'\n`python3 -m pytest -q` failed with exit code 2",
     );
     let nothing = World::new(&[], None);
-    assert_eq!(text(&nothing.look(&command("x"))), "unverifiable\n`x` could not be started: nothing runs here");
+    assert_eq!(
+        text(&nothing.look(&command("x"))),
+        "unverifiable\n`x` could not be started: nothing runs here"
+    );
 }
 
 #[test]
@@ -75,9 +103,18 @@ fn it_runs_in_the_workspace_with_bounds_and_leaves_proof() {
     let world = World::new(&[], None).ending(Exited { code: 0 }, "fine\n");
     let report = world.look(&command("make t"));
     let ran = world.ran();
-    assert_eq!((ran.len(), ran[0].line.as_str(), ran[0].workdir.as_str()), (1, "make t", ""));
-    assert_eq!((ran[0].timeout, ran[0].keep, ran[0].looks), (Duration::from_secs(60), KEEP, false));
+    assert_eq!(
+        (ran.len(), ran[0].line.as_str(), ran[0].workdir.as_str()),
+        (1, "make t", "")
+    );
+    assert_eq!(
+        (ran[0].timeout, ran[0].keep, ran[0].looks),
+        (Duration::from_secs(60), KEEP, false)
+    );
     assert_eq!(report.proof.command.as_deref(), Some("make t"));
     assert_eq!(report.proof.exit, Some(0));
-    assert_eq!(report.proof.digest, Some(blake3::hash(b"fine\n").to_hex().to_string()));
+    assert_eq!(
+        report.proof.digest,
+        Some(blake3::hash(b"fine\n").to_hex().to_string())
+    );
 }

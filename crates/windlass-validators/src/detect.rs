@@ -35,11 +35,18 @@ impl Look for LookAt<'_> {
     }
 
     fn read(&self, path: &str) -> Option<String> {
-        self.0.read(path, MAX_SETTINGS).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        self.0
+            .read(path, MAX_SETTINGS)
+            .ok()
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn top(&self) -> Vec<String> {
-        let listed = self.0.list("", 1_000).map(|listing| listing.entries).unwrap_or_default();
+        let listed = self
+            .0
+            .list("", 1_000)
+            .map(|listing| listing.entries)
+            .unwrap_or_default();
         listed.into_iter().map(|(name, _, _)| name).collect()
     }
 }
@@ -47,7 +54,10 @@ impl Look for LookAt<'_> {
 /// The commands of a project, those that build first, those that lint last. Builds and tests block, lints advise.
 #[must_use]
 pub fn detect(look: &dyn Look) -> Vec<ValidatorPlan> {
-    let mut found = Found { look, commands: Vec::new() };
+    let mut found = Found {
+        look,
+        commands: Vec::new(),
+    };
     found.cargo();
     found.node();
     found.deno();
@@ -113,13 +123,31 @@ impl Found<'_> {
             return;
         }
         let manifest = self.toml("Cargo.toml");
-        let all = if manifest.contains_key("workspace") { " --workspace" } else { "" };
-        self.add("cargo-check", Purpose::Build, format!("cargo check{all} --all-targets"));
+        let all = if manifest.contains_key("workspace") {
+            " --workspace"
+        } else {
+            ""
+        };
+        self.add(
+            "cargo-check",
+            Purpose::Build,
+            format!("cargo check{all} --all-targets"),
+        );
         self.add("cargo-test", Purpose::Test, format!("cargo test{all}"));
-        let lints = |table: Option<&toml::Value>| table.and_then(|table| table.get("clippy")).is_some();
-        let workspace = manifest.get("workspace").and_then(|table| table.get("lints"));
-        if self.any(&["clippy.toml", ".clippy.toml"]) || lints(manifest.get("lints")) || lints(workspace) {
-            self.add("cargo-clippy", Purpose::Lint, format!("cargo clippy{all} --all-targets -- -D warnings"));
+        let lints =
+            |table: Option<&toml::Value>| table.and_then(|table| table.get("clippy")).is_some();
+        let workspace = manifest
+            .get("workspace")
+            .and_then(|table| table.get("lints"));
+        if self.any(&["clippy.toml", ".clippy.toml"])
+            || lints(manifest.get("lints"))
+            || lints(workspace)
+        {
+            self.add(
+                "cargo-clippy",
+                Purpose::Lint,
+                format!("cargo clippy{all} --all-targets -- -D warnings"),
+            );
         }
     }
 
@@ -130,21 +158,40 @@ impl Found<'_> {
         let package = self.json("package.json");
         let manager = scripts::manager(&package, |path| self.look.exists(path));
         for (script, purpose) in scripts::WANTED {
-            let Some(text) = package["scripts"][*script].as_str().map(str::trim) else { continue };
+            let Some(text) = package["scripts"][*script].as_str().map(str::trim) else {
+                continue;
+            };
             if text.is_empty() || text.contains("no test specified") {
                 continue;
             }
             // Runners that watch files end after one round there.
-            let once = if *purpose == Purpose::Test { "CI=true " } else { "" };
-            self.add(&format!("{manager}-{script}"), *purpose, format!("{once}{manager} run {script}"));
+            let once = if *purpose == Purpose::Test {
+                "CI=true "
+            } else {
+                ""
+            };
+            self.add(
+                &format!("{manager}-{script}"),
+                *purpose,
+                format!("{once}{manager} run {script}"),
+            );
         }
     }
 
     fn deno(&mut self) {
-        let Some(path) = ["deno.json", "deno.jsonc"].into_iter().find(|path| self.look.exists(path)) else { return };
+        let Some(path) = ["deno.json", "deno.jsonc"]
+            .into_iter()
+            .find(|path| self.look.exists(path))
+        else {
+            return;
+        };
         // Comments do not matter for one name.
         let own = self.text(path).contains("\"test\":");
-        let test = if own && self.json(path)["tasks"]["test"].is_string() { "deno task test" } else { "deno test" };
+        let test = if own && self.json(path)["tasks"]["test"].is_string() {
+            "deno task test"
+        } else {
+            "deno test"
+        };
         self.add("deno-check", Purpose::Build, "deno check .");
         self.add("deno-test", Purpose::Test, test);
         self.add("deno-lint", Purpose::Lint, "deno lint");
@@ -161,25 +208,55 @@ impl Found<'_> {
             "Pipfile",
             "noxfile.py",
         ];
-        if !self.any(&project) && !self.any(&["conftest.py", "tests/__init__.py", "tests/conftest.py"]) {
+        if !self.any(&project)
+            && !self.any(&["conftest.py", "tests/__init__.py", "tests/conftest.py"])
+        {
             return;
         }
-        let python = if self.look.exists(".venv/bin/python") { ".venv/bin/python" } else { "python3" };
+        let python = if self.look.exists(".venv/bin/python") {
+            ".venv/bin/python"
+        } else {
+            "python3"
+        };
         let pyproject = self.toml("pyproject.toml");
-        let tool = |name: &str| pyproject.get("tool").and_then(|tool| tool.get(name)).is_some();
+        let tool = |name: &str| {
+            pyproject
+                .get("tool")
+                .and_then(|tool| tool.get(name))
+                .is_some()
+        };
         let (tox, setup) = (self.text("tox.ini"), self.text("setup.cfg"));
         let configured = tool("pytest")
-            || self.any(&["pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"])
+            || self.any(&[
+                "pytest.ini",
+                ".pytest.ini",
+                "conftest.py",
+                "tests/conftest.py",
+            ])
             || tox.contains("[pytest]")
             || setup.contains("[tool:pytest]");
         let folder = self.any(&["tests", "test"]);
-        let says = [tox.as_str(), &setup, &self.text("Makefile"), &self.text("pyproject.toml")].join("\n");
+        let says = [
+            tox.as_str(),
+            &setup,
+            &self.text("Makefile"),
+            &self.text("pyproject.toml"),
+        ]
+        .join("\n");
         if configured || (folder && (says.contains("pytest") || !says.contains("unittest"))) {
             self.add("pytest", Purpose::Test, format!("{python} -m pytest -q"));
         } else if self.look.exists("manage.py") {
-            self.add("django-test", Purpose::Test, format!("{python} manage.py test"));
+            self.add(
+                "django-test",
+                Purpose::Test,
+                format!("{python} manage.py test"),
+            );
         } else if folder {
-            self.add("unittest", Purpose::Test, format!("{python} -m unittest discover"));
+            self.add(
+                "unittest",
+                Purpose::Test,
+                format!("{python} -m unittest discover"),
+            );
         } else if self.look.exists("tox.ini") {
             self.add("tox", Purpose::Test, "tox -q");
         } else if self.look.exists("noxfile.py") {
@@ -207,20 +284,50 @@ impl Found<'_> {
     fn jvm(&mut self) {
         if self.look.exists("pom.xml") {
             // The wrapper may have lost its mode on the way.
-            let maven = if self.look.exists("mvnw") { "sh ./mvnw" } else { "mvn" };
-            self.add("maven-compile", Purpose::Build, format!("{maven} -q -B test-compile"));
+            let maven = if self.look.exists("mvnw") {
+                "sh ./mvnw"
+            } else {
+                "mvn"
+            };
+            self.add(
+                "maven-compile",
+                Purpose::Build,
+                format!("{maven} -q -B test-compile"),
+            );
             self.add("maven-test", Purpose::Test, format!("{maven} -q -B test"));
         }
-        if self.any(&["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"]) {
-            let gradle = if self.look.exists("gradlew") { "sh ./gradlew" } else { "gradle" };
-            self.add("gradle-build", Purpose::Build, format!("{gradle} --console=plain testClasses"));
-            self.add("gradle-test", Purpose::Test, format!("{gradle} --console=plain test"));
+        if self.any(&[
+            "build.gradle",
+            "build.gradle.kts",
+            "settings.gradle",
+            "settings.gradle.kts",
+        ]) {
+            let gradle = if self.look.exists("gradlew") {
+                "sh ./gradlew"
+            } else {
+                "gradle"
+            };
+            self.add(
+                "gradle-build",
+                Purpose::Build,
+                format!("{gradle} --console=plain testClasses"),
+            );
+            self.add(
+                "gradle-test",
+                Purpose::Test,
+                format!("{gradle} --console=plain test"),
+            );
         }
     }
 
     fn dotnet(&mut self) {
         let ends = [".sln", ".slnx", ".csproj", ".fsproj", ".vbproj"];
-        if self.look.top().iter().any(|name| ends.iter().any(|end| name.ends_with(end))) {
+        if self
+            .look
+            .top()
+            .iter()
+            .any(|name| ends.iter().any(|end| name.ends_with(end)))
+        {
             self.add("dotnet-build", Purpose::Build, "dotnet build --nologo");
             self.add("dotnet-test", Purpose::Test, "dotnet test --nologo");
         }
@@ -240,11 +347,18 @@ impl Found<'_> {
         if !self.any(&["Gemfile", "Rakefile", ".rspec"]) {
             return;
         }
-        let bundle = if self.look.exists("Gemfile") { "bundle exec " } else { "" };
+        let bundle = if self.look.exists("Gemfile") {
+            "bundle exec "
+        } else {
+            ""
+        };
         let rakefile = self.text("Rakefile");
         if self.any(&[".rspec", "spec/spec_helper.rb"]) {
             self.add("rspec", Purpose::Test, format!("{bundle}rspec"));
-        } else if rakefile.contains("TestTask") || rakefile.contains("task :test") || rakefile.contains("task test") {
+        } else if rakefile.contains("TestTask")
+            || rakefile.contains("task :test")
+            || rakefile.contains("task test")
+        {
             self.add("rake-test", Purpose::Test, format!("{bundle}rake test"));
         }
         if self.look.exists(".rubocop.yml") {
@@ -260,20 +374,28 @@ impl Found<'_> {
             self.add("phpunit", Purpose::Test, "vendor/bin/phpunit");
         }
         if self.any(&["phpstan.neon", "phpstan.neon.dist"]) {
-            self.add("phpstan", Purpose::Lint, "vendor/bin/phpstan analyse --no-progress");
+            self.add(
+                "phpstan",
+                Purpose::Lint,
+                "vendor/bin/phpstan analyse --no-progress",
+            );
         }
     }
 
     fn make(&mut self) {
         let files = ["GNUmakefile", "makefile", "Makefile"];
-        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else { return };
+        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else {
+            return;
+        };
         let targets = scripts::targets(&self.text(path));
         self.recipes("make", &targets);
     }
 
     fn just(&mut self) {
         let files = ["justfile", "Justfile", ".justfile"];
-        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else { return };
+        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else {
+            return;
+        };
         let recipes = scripts::targets(&self.text(path));
         self.recipes("just", &recipes);
     }
@@ -282,10 +404,18 @@ impl Found<'_> {
         let has = |name: &str| names.iter().any(|known| known == name);
         let test = ["test", "check"].into_iter().find(|name| has(name));
         if let Some(test) = test.filter(|_| !self.has(Purpose::Test)) {
-            self.add(&format!("{program}-{test}"), Purpose::Test, format!("{program} {test}"));
+            self.add(
+                &format!("{program}-{test}"),
+                Purpose::Test,
+                format!("{program} {test}"),
+            );
         }
         if has("lint") && !self.has(Purpose::Lint) {
-            self.add(&format!("{program}-lint"), Purpose::Lint, format!("{program} lint"));
+            self.add(
+                &format!("{program}-lint"),
+                Purpose::Lint,
+                format!("{program} lint"),
+            );
         }
     }
 }

@@ -54,7 +54,10 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (
-        &["npm", "npx", "pnpm", "yarn", "bun", "node", "jest", "vitest", "mocha", "eslint", "tsc", "biome"],
+        &[
+            "npm", "npx", "pnpm", "yarn", "bun", "node", "jest", "vitest", "mocha", "eslint",
+            "tsc", "biome",
+        ],
         &[
             "**/package.json",
             "package-lock.json",
@@ -86,7 +89,10 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (
-        &["pytest", "python", "python3", "tox", "nox", "unittest", "ruff", "mypy", "flake8", "pylint", "uv", "poetry"],
+        &[
+            "pytest", "python", "python3", "tox", "nox", "unittest", "ruff", "mypy", "flake8",
+            "pylint", "uv", "poetry",
+        ],
         &[
             "**/pytest.ini",
             "pyproject.toml",
@@ -106,8 +112,20 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
             "requirements*.txt",
         ],
     ),
-    (&["go", "golangci-lint"], &["go.mod", "go.sum", "go.work", "vendor/modules.txt", ".golangci.*"]),
-    (&["mvn", "mvnw"], &["**/pom.xml", ".mvn/**", "mvnw", "mvnw.cmd"]),
+    (
+        &["go", "golangci-lint"],
+        &[
+            "go.mod",
+            "go.sum",
+            "go.work",
+            "vendor/modules.txt",
+            ".golangci.*",
+        ],
+    ),
+    (
+        &["mvn", "mvnw"],
+        &["**/pom.xml", ".mvn/**", "mvnw", "mvnw.cmd"],
+    ),
     (
         &["gradle", "gradlew"],
         &[
@@ -120,21 +138,61 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
             "buildSrc/**",
         ],
     ),
-    (&["make", "gmake"], &["**/Makefile", "**/makefile", "**/GNUmakefile", "**/*.mk"]),
+    (
+        &["make", "gmake"],
+        &["**/Makefile", "**/makefile", "**/GNUmakefile", "**/*.mk"],
+    ),
     (
         &["cmake", "ctest", "ninja", "meson"],
-        &["**/CMakeLists.txt", "**/*.cmake", "CMakePresets.json", "**/meson.build"],
+        &[
+            "**/CMakeLists.txt",
+            "**/*.cmake",
+            "CMakePresets.json",
+            "**/meson.build",
+        ],
     ),
     (
         &["dotnet"],
-        &["**/*.csproj", "**/*.fsproj", "**/*.sln", "**/*.slnx", "**/Directory.*.props", "global.json", "nuget.config"],
+        &[
+            "**/*.csproj",
+            "**/*.fsproj",
+            "**/*.sln",
+            "**/*.slnx",
+            "**/Directory.*.props",
+            "global.json",
+            "nuget.config",
+        ],
     ),
-    (&["mix"], &["mix.exs", "mix.lock", "config/**", ".formatter.exs", ".credo.exs"]),
+    (
+        &["mix"],
+        &[
+            "mix.exs",
+            "mix.lock",
+            "config/**",
+            ".formatter.exs",
+            ".credo.exs",
+        ],
+    ),
     (
         &["rake", "rspec", "bundle", "rubocop", "ruby"],
-        &["Rakefile", "Gemfile", "Gemfile.lock", ".rspec", "**/*.rake", ".rubocop.yml"],
+        &[
+            "Rakefile",
+            "Gemfile",
+            "Gemfile.lock",
+            ".rspec",
+            "**/*.rake",
+            ".rubocop.yml",
+        ],
     ),
-    (&["composer", "phpunit", "pest"], &["composer.json", "composer.lock", "phpunit.xml*", "phpstan.neon*"]),
+    (
+        &["composer", "phpunit", "pest"],
+        &[
+            "composer.json",
+            "composer.lock",
+            "phpunit.xml*",
+            "phpstan.neon*",
+        ],
+    ),
     (&["deno"], &["deno.json*", "deno.lock"]),
     (&["just"], &["justfile", "Justfile", ".justfile"]),
 ];
@@ -151,22 +209,40 @@ impl Judges {
     pub fn of(line: &str, more: &[String]) -> Self {
         let words = words(line);
         let mut globs: Vec<String> = TESTS.iter().map(|glob| (*glob).to_owned()).collect();
-        let speaks =
-            |programs: &[&str]| words.iter().any(|word| programs.contains(&word.rsplit('/').next().unwrap_or(word)));
-        let known: Vec<_> = SETTINGS.iter().filter(|(programs, _)| speaks(programs)).collect();
+        let speaks = |programs: &[&str]| {
+            words
+                .iter()
+                .any(|word| programs.contains(&word.rsplit('/').next().unwrap_or(word)))
+        };
+        let known: Vec<_> = SETTINGS
+            .iter()
+            .filter(|(programs, _)| speaks(programs))
+            .collect();
         // A target of `make`, or a script, can run anything.
-        let anything = known.is_empty() || speaks(&["make", "just", "sh", "bash", "tox", "nox", "rake"]);
-        for (_, paths) in SETTINGS.iter().filter(|row| anything || known.contains(row)) {
+        let anything =
+            known.is_empty() || speaks(&["make", "just", "sh", "bash", "tox", "nox", "rake"]);
+        for (_, paths) in SETTINGS
+            .iter()
+            .filter(|row| anything || known.contains(row))
+        {
             globs.extend(paths.iter().map(|glob| (*glob).to_owned()));
         }
-        globs.extend(words.iter().map(|word| globset::escape(word.trim_start_matches("./"))));
+        globs.extend(
+            words
+                .iter()
+                .map(|word| globset::escape(word.trim_start_matches("./"))),
+        );
         globs.extend(more.iter().cloned());
         Self { paths: set(&globs) }
     }
 
     /// These globs and nothing else.
     pub(crate) fn only(globs: &[&str], more: &[String]) -> Self {
-        let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).chain(more.iter().cloned()).collect();
+        let globs: Vec<String> = globs
+            .iter()
+            .map(|glob| (*glob).to_owned())
+            .chain(more.iter().cloned())
+            .collect();
         Self { paths: set(&globs) }
     }
 
@@ -180,7 +256,9 @@ impl Judges {
 /// The words of a line as far as they can name a program or a path.
 fn words(line: &str) -> Vec<&str> {
     let cut = |c: char| c.is_whitespace() || "\"'`;|&()<>=$".contains(c);
-    line.split(cut).filter(|word| !word.is_empty() && !word.starts_with('-')).collect()
+    line.split(cut)
+        .filter(|word| !word.is_empty() && !word.starts_with('-'))
+        .collect()
 }
 
 /// A glob that cannot be read is left out here; whoever takes globs from a person says so.
@@ -200,7 +278,11 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, path: &str, expect: bool) {
-        assert_eq!(Judges::of(line, &["docs/**".into()]).holds(path), expect, "{line}: {path}");
+        assert_eq!(
+            Judges::of(line, &["docs/**".into()]).holds(path),
+            expect,
+            "{line}: {path}"
+        );
     }
 
     #[test]

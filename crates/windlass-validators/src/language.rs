@@ -58,17 +58,32 @@ pub enum Certainty {
 }
 
 /// Name, other names, endings of file names.
-type Row = (Language, &'static str, &'static [&'static str], &'static [&'static str]);
+type Row = (
+    Language,
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
 
 const TABLE: &[Row] = &[
-    (Language::Python, "python", &["py", "python3", "pyi"], &["py", "pyi", "pyw"]),
+    (
+        Language::Python,
+        "python",
+        &["py", "python3", "pyi"],
+        &["py", "pyi", "pyw"],
+    ),
     (
         Language::JavaScript,
         "javascript",
         &["js", "jsx", "mjs", "cjs", "node", "ecmascript"],
         &["js", "mjs", "cjs", "jsx"],
     ),
-    (Language::TypeScript, "typescript", &["ts", "mts", "cts"], &["ts", "mts", "cts"]),
+    (
+        Language::TypeScript,
+        "typescript",
+        &["ts", "mts", "cts"],
+        &["ts", "mts", "cts"],
+    ),
     (Language::Tsx, "tsx", &["typescriptreact"], &["tsx"]),
     (Language::Rust, "rust", &["rs"], &["rs"]),
     (Language::Go, "go", &["golang"], &["go"]),
@@ -78,15 +93,52 @@ const TABLE: &[Row] = &[
         Language::Cpp,
         "cpp",
         &["c++", "cxx", "cc", "hpp"],
-        &["cpp", "cc", "cxx", "c++", "hpp", "hh", "hxx", "h++", "ipp", "inl", "tpp"],
+        &[
+            "cpp", "cc", "cxx", "c++", "hpp", "hh", "hxx", "h++", "ipp", "inl", "tpp",
+        ],
     ),
-    (Language::CSharp, "csharp", &["c#", "cs", "c-sharp", "c_sharp"], &["cs", "csx"]),
-    (Language::Ruby, "ruby", &["rb"], &["rb", "rake", "gemspec", "ru"]),
-    (Language::Php, "php", &[], &["php", "phtml", "php5", "php7", "php8"]),
-    (Language::Bash, "bash", &["sh", "shell", "shellscript"], &["sh", "bash"]),
-    (Language::Json, "json", &[], &["json", "geojson", "webmanifest", "ipynb", "har"]),
-    (Language::Jsonc, "jsonc", &["json with comments"], &["jsonc", "code-workspace"]),
-    (Language::JsonLines, "jsonl", &["ndjson"], &["jsonl", "ndjson"]),
+    (
+        Language::CSharp,
+        "csharp",
+        &["c#", "cs", "c-sharp", "c_sharp"],
+        &["cs", "csx"],
+    ),
+    (
+        Language::Ruby,
+        "ruby",
+        &["rb"],
+        &["rb", "rake", "gemspec", "ru"],
+    ),
+    (
+        Language::Php,
+        "php",
+        &[],
+        &["php", "phtml", "php5", "php7", "php8"],
+    ),
+    (
+        Language::Bash,
+        "bash",
+        &["sh", "shell", "shellscript"],
+        &["sh", "bash"],
+    ),
+    (
+        Language::Json,
+        "json",
+        &[],
+        &["json", "geojson", "webmanifest", "ipynb", "har"],
+    ),
+    (
+        Language::Jsonc,
+        "jsonc",
+        &["json with comments"],
+        &["jsonc", "code-workspace"],
+    ),
+    (
+        Language::JsonLines,
+        "jsonl",
+        &["ndjson"],
+        &["jsonl", "ndjson"],
+    ),
     (Language::Toml, "toml", &[], &["toml"]),
     (Language::Yaml, "yaml", &["yml"], &["yaml", "yml"]),
     (Language::Html, "html", &["htm"], &["html", "htm"]),
@@ -141,7 +193,10 @@ impl Language {
     /// Its name in reports and rows.
     #[must_use]
     pub fn name(self) -> &'static str {
-        TABLE.iter().find(|row| row.0 == self).map_or("text", |row| row.1)
+        TABLE
+            .iter()
+            .find(|row| row.0 == self)
+            .map_or("text", |row| row.1)
     }
 
     /// All of them, in the order of the documentation.
@@ -153,7 +208,10 @@ impl Language {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let name = name.trim().trim_start_matches('.').to_ascii_lowercase();
-        TABLE.iter().find(|row| row.1 == name || row.2.contains(&name.as_str())).map(|row| row.0)
+        TABLE
+            .iter()
+            .find(|row| row.1 == name || row.2.contains(&name.as_str()))
+            .map(|row| row.0)
     }
 
     /// By a path, and by the first line of what is there when the name has no ending.
@@ -163,7 +221,8 @@ impl Language {
         if let Some((_, language)) = NAMES.iter().find(|(known, _)| *known == name) {
             return Some(*language);
         }
-        let Some((stem, ending)) = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) else {
+        let Some((stem, ending)) = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty())
+        else {
             return by_first_line(first_bytes);
         };
         // Capital letters matter once: `.C` and `.H` are C++ by the habit of compilers.
@@ -171,11 +230,17 @@ impl Language {
             return Some(Self::Cpp);
         }
         // Templates are not written in the language they make.
-        if [".html", ".htm"].iter().any(|html| name.ends_with(&format!("{html}.{ending}"))) {
+        if [".html", ".htm"]
+            .iter()
+            .any(|html| name.ends_with(&format!("{html}.{ending}")))
+        {
             return None;
         }
         let ending = ending.to_ascii_lowercase();
-        let found = TABLE.iter().find(|row| row.3.contains(&ending.as_str())).map(|row| row.0)?;
+        let found = TABLE
+            .iter()
+            .find(|row| row.3.contains(&ending.as_str()))
+            .map(|row| row.0)?;
         if found == Self::Json && allows_comments(folder, stem, name) {
             return Some(Self::Jsonc);
         }
@@ -186,8 +251,12 @@ impl Language {
     #[must_use]
     pub fn certainty(self) -> Certainty {
         match self {
-            Self::Python | Self::JavaScript | Self::TypeScript | Self::Tsx | Self::Rust => Certainty::Exact,
-            Self::Json | Self::Jsonc | Self::JsonLines | Self::Toml | Self::Yaml => Certainty::Exact,
+            Self::Python | Self::JavaScript | Self::TypeScript | Self::Tsx | Self::Rust => {
+                Certainty::Exact
+            }
+            Self::Json | Self::Jsonc | Self::JsonLines | Self::Toml | Self::Yaml => {
+                Certainty::Exact
+            }
             Self::Go | Self::Java | Self::C | Self::Cpp | Self::CSharp => Certainty::Grammar,
             Self::Ruby | Self::Php | Self::Bash | Self::Html | Self::Css => Certainty::Grammar,
         }
@@ -208,7 +277,9 @@ fn allows_comments(folder: &str, stem: &str, name: &str) -> bool {
     // `tsconfig.json` and `tsconfig.build.json`, not `tsconfiguration.json`.
     WITH_COMMENTS.iter().any(|(begin, end)| {
         name.ends_with(end)
-            && stem.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+            && stem
+                .strip_prefix(begin)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     })
 }
 
@@ -220,7 +291,10 @@ fn by_first_line(bytes: &[u8]) -> Option<Language> {
     let mut words = line.split_ascii_whitespace();
     let mut program = words.next()?.rsplit('/').next()?;
     if program == "env" {
-        program = words.find(|word| !word.starts_with('-') && !word.contains('='))?.rsplit('/').next()?;
+        program = words
+            .find(|word| !word.starts_with('-') && !word.contains('='))?
+            .rsplit('/')
+            .next()?;
     }
     let program = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     match program {
@@ -291,7 +365,13 @@ mod tests {
 
     #[test]
     fn other_names_are_understood_and_every_language_knows_its_own() {
-        for (name, expect) in [("Py", "python"), ("C++", "cpp"), ("c#", "csharp"), ("yml", "yaml"), (".rs", "rust")] {
+        for (name, expect) in [
+            ("Py", "python"),
+            ("C++", "cpp"),
+            ("c#", "csharp"),
+            ("yml", "yaml"),
+            (".rs", "rust"),
+        ] {
             assert_eq!(Language::named(name).map(Language::name), Some(expect));
         }
         assert_eq!(Language::named("cobol"), None);

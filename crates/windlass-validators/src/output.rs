@@ -105,14 +105,18 @@ fn speaks_of_failure(line: &str) -> bool {
         "[ERROR]",
         "Caused by:",
     ];
-    begins.iter().any(|begin| line.starts_with(begin)) || line.ends_with("FAILED") || line.ends_with("... ERROR")
+    begins.iter().any(|begin| line.starts_with(begin))
+        || line.ends_with("FAILED")
+        || line.ends_with("... ERROR")
 }
 
 fn failing_lines(text: &str, found: &[Finding]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines().filter(|line| speaks_of_failure(line)) {
         let line = stable(line.trim());
-        let said = found.iter().any(|finding| !finding.message.is_empty() && line.contains(&finding.message));
+        let said = found
+            .iter()
+            .any(|finding| !finding.message.is_empty() && line.contains(&finding.message));
         if !said && !lines.contains(&line) {
             lines.push(line);
         }
@@ -133,8 +137,16 @@ fn tail(text: &str) -> Option<String> {
     if start > 0 {
         start = text[start..].find('\n').map_or(start, |at| start + at + 1);
     }
-    let lines: Vec<_> = text[start..].lines().map(stable).filter(|line| !line.trim().is_empty()).collect();
-    if lines.is_empty() { None } else { Some(lines.join("\n")) }
+    let lines: Vec<_> = text[start..]
+        .lines()
+        .map(stable)
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    if lines.is_empty() {
+        None
+    } else {
+        Some(lines.join("\n"))
+    }
 }
 
 /// A line without what differs from one run to the next, so that the same failure gives the same finding.
@@ -159,7 +171,10 @@ fn bounded(found: Vec<Finding>) -> Vec<Finding> {
         kept.push(finding);
     }
     if kept.len() < all {
-        kept.push(Finding::whole(format!("{} more findings are not shown", all - kept.len())));
+        kept.push(Finding::whole(format!(
+            "{} more findings are not shown",
+            all - kept.len()
+        )));
     }
     kept
 }

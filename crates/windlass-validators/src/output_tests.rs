@@ -4,27 +4,63 @@ use super::*;
 
 #[track_caller]
 fn check(output: &str, expect: &[&str]) {
-    let found: Vec<_> = findings(output, "/w").iter().map(ToString::to_string).collect();
+    let found: Vec<_> = findings(output, "/w")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(found, expect, "{output}");
 }
 
 #[test]
 fn every_usual_format_gives_its_place() {
     let cases: &[(&str, &str)] = &[
-        ("error[E0308]: mismatched types\n  --> src/a.rs:3:5\n   |\n3 |  x\n", "src/a.rs:3:5: mismatched types"),
-        ("src/a.c:3:5: error: expected ';'\n    3 | x\n", "src/a.c:3:5: expected ';'"),
-        ("/w/src/a.cpp:3:5: fatal error: x.h: No such file\n", "src/a.cpp:3:5: x.h: No such file"),
+        (
+            "error[E0308]: mismatched types\n  --> src/a.rs:3:5\n   |\n3 |  x\n",
+            "src/a.rs:3:5: mismatched types",
+        ),
+        (
+            "src/a.c:3:5: error: expected ';'\n    3 | x\n",
+            "src/a.c:3:5: expected ';'",
+        ),
+        (
+            "/w/src/a.cpp:3:5: fatal error: x.h: No such file\n",
+            "src/a.cpp:3:5: x.h: No such file",
+        ),
         ("./main.go:3:5: undefined: x\n", "main.go:3:5: undefined: x"),
         ("vet: ./main.go:3:5: bad\n", "main.go:3:5: bad"),
-        ("    a_test.go:10: got 1, want 2\n", "a_test.go:10: got 1, want 2"),
-        ("src/a.ts(1,2): error TS2304: Cannot find name 'x'.\n", "src/a.ts:1:2: TS2304 Cannot find name 'x'."),
-        ("src/a.ts:1:2 - error TS2304: Cannot find\n", "src/a.ts:1:2: TS2304: Cannot find"),
-        ("A.cs(3,5): error CS1002: ; expected [/w/a.csproj]\n", "A.cs:3:5: CS1002 ; expected"),
-        ("/w/src/a.js\n  3:5  error  'x' is not defined  no-undef\n", "src/a.js:3:5: 'x' is not defined (no-undef)"),
+        (
+            "    a_test.go:10: got 1, want 2\n",
+            "a_test.go:10: got 1, want 2",
+        ),
+        (
+            "src/a.ts(1,2): error TS2304: Cannot find name 'x'.\n",
+            "src/a.ts:1:2: TS2304 Cannot find name 'x'.",
+        ),
+        (
+            "src/a.ts:1:2 - error TS2304: Cannot find\n",
+            "src/a.ts:1:2: TS2304: Cannot find",
+        ),
+        (
+            "A.cs(3,5): error CS1002: ; expected [/w/a.csproj]\n",
+            "A.cs:3:5: CS1002 ; expected",
+        ),
+        (
+            "/w/src/a.js\n  3:5  error  'x' is not defined  no-undef\n",
+            "src/a.js:3:5: 'x' is not defined (no-undef)",
+        ),
         ("A.java:3: error: ';' expected\n", "A.java:3: ';' expected"),
-        ("[ERROR] /w/src/A.java:[3,5] ';' expected\n", "src/A.java:3:5: ';' expected"),
-        ("a.py:3:5: F821 undefined name 'x'\n", "a.py:3:5: F821 undefined name 'x'"),
-        ("a.py:3: error: Incompatible types  [assignment]\n", "a.py:3: Incompatible types [assignment]"),
+        (
+            "[ERROR] /w/src/A.java:[3,5] ';' expected\n",
+            "src/A.java:3:5: ';' expected",
+        ),
+        (
+            "a.py:3:5: F821 undefined name 'x'\n",
+            "a.py:3:5: F821 undefined name 'x'",
+        ),
+        (
+            "a.py:3: error: Incompatible types  [assignment]\n",
+            "a.py:3: Incompatible types [assignment]",
+        ),
         (
             "Traceback (most recent call last):\n  File \"/usr/lib/x.py\", line 9, in y\n  File \"/w/a.py\", line 3, in f\n    g()\nValueError: no\n",
             "a.py:3: ValueError: no",
@@ -41,15 +77,25 @@ fn every_usual_format_gives_its_place() {
             "PHP Parse error:  syntax error, unexpected end in /w/a.php on line 3\n",
             "a.php:3: Parse error: syntax error, unexpected end",
         ),
-        ("** (CompileError) lib/a.ex:3: undefined\n", "lib/a.ex:3: undefined"),
+        (
+            "** (CompileError) lib/a.ex:3: undefined\n",
+            "lib/a.ex:3: undefined",
+        ),
         (
             "thread 'tests::a' (77) panicked at src/lib.rs:3:5:\nassertion failed: x\nnote: run with\n",
             "src/lib.rs:3:5: `tests::a` panicked; assertion failed: x",
         ),
     ];
     for (output, expect) in cases {
-        let found: Vec<_> = findings(output, "/w").iter().map(ToString::to_string).collect();
-        assert_eq!(found.first().map(String::as_str), Some(*expect), "{output}\n{found:?}");
+        let found: Vec<_> = findings(output, "/w")
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            found.first().map(String::as_str),
+            Some(*expect),
+            "{output}\n{found:?}"
+        );
     }
 }
 
@@ -68,19 +114,31 @@ fn an_assertion_goes_with_its_place() {
 
 #[test]
 fn warnings_count_only_without_errors() {
-    check("a.c:1:2: warning: unused\na.c:3:4: error: bad\n", &["a.c:3:4: bad"]);
+    check(
+        "a.c:1:2: warning: unused\na.c:3:4: error: bad\n",
+        &["a.c:3:4: bad"],
+    );
     check("a.c:1:2: warning: unused\n", &["a.c:1:2: warning: unused"]);
 }
 
 #[test]
 fn what_lies_outside_is_no_finding_of_the_workspace() {
-    check("Error: x\n    at f (/usr/lib/a.js:3:5)\n    at g (/w/node_modules/b/c.js:1:1)\n", &["Error: x"]);
-    check("10:32:05: started\n../a.c:3: error\nall is well\n", &["10:32:05: started\n../a.c:3: error\nall is well"]);
+    check(
+        "Error: x\n    at f (/usr/lib/a.js:3:5)\n    at g (/w/node_modules/b/c.js:1:1)\n",
+        &["Error: x"],
+    );
+    check(
+        "10:32:05: started\n../a.c:3: error\nall is well\n",
+        &["10:32:05: started\n../a.c:3: error\nall is well"],
+    );
 }
 
 #[test]
 fn escapes_and_progress_are_left_out() {
-    assert_eq!(without_escapes("\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}x\r\ny 10%\ry 20%\rdone\n"), "red x\ndone\n");
+    assert_eq!(
+        without_escapes("\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}x\r\ny 10%\ry 20%\rdone\n"),
+        "red x\ndone\n"
+    );
     assert_eq!(without_escapes("\u{1b}["), "");
 }
 
@@ -93,12 +151,21 @@ fn the_same_failure_gives_the_same_finding_whatever_it_took() {
 
 #[test]
 fn a_flood_is_bounded() {
-    let many: String = (1..1_000).map(|n| format!("a.c:{n}:1: error: {}\n", "x".repeat(200))).collect();
+    let many: String = (1..1_000)
+        .map(|n| format!("a.c:{n}:1: error: {}\n", "x".repeat(200)))
+        .collect();
     let found = findings(&many, "/w");
     assert!(found.len() <= MAX_FINDINGS, "{}", found.len());
-    let length: usize = found.iter().map(|finding| finding.to_string().chars().count()).sum();
+    let length: usize = found
+        .iter()
+        .map(|finding| finding.to_string().chars().count())
+        .sum();
     assert!(length < MAX_CHARACTERS + 400, "{length}");
-    assert!(found.last().unwrap().message.contains("more findings"), "{:?}", found.last());
+    assert!(
+        found.last().unwrap().message.contains("more findings"),
+        "{:?}",
+        found.last()
+    );
     let tail = findings(&"nothing to see\n".repeat(100_000), "/w");
     assert!(tail.len() == 1 && tail[0].message.len() <= MAX_TAIL);
     assert_eq!(findings("", "/w"), []);

@@ -82,7 +82,9 @@ impl ValidatorPlan {
             return Ok(plan.clone());
         }
         let near = known().map(|plan| (strsim::jaro_winkler(name, &plan.name), &plan.name));
-        let nearest = near.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0));
+        let nearest = near
+            .filter(|(score, _)| *score > 0.75)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
         Err(UnknownValidator {
             name: name.to_owned(),
             nearest: nearest.map(|(_, name)| name.clone()),
@@ -114,7 +116,9 @@ impl ValidatorPlan {
     pub fn command(name: &str, line: &str) -> Self {
         Self {
             name: name.to_owned(),
-            kind: PlanKind::Command { line: line.to_owned() },
+            kind: PlanKind::Command {
+                line: line.to_owned(),
+            },
             purpose: None,
             blocking: true,
             timeout: USUAL_DEADLINE,
@@ -152,19 +156,56 @@ impl std::error::Error for UnknownValidator {}
 pub fn build(plan: &ValidatorPlan, tools: &Tools) -> Arc<dyn Validator> {
     let (name, blocking, timeout) = (plan.name.clone(), plan.blocking, plan.timeout);
     match &plan.kind {
-        PlanKind::Syntax => Arc::new(Syntax { name, blocking, timeout }),
-        PlanKind::Secrets => Arc::new(SecretScan { name, blocking, timeout, redactor: tools.redactor.clone() }),
+        PlanKind::Syntax => Arc::new(Syntax {
+            name,
+            blocking,
+            timeout,
+        }),
+        PlanKind::Secrets => Arc::new(SecretScan {
+            name,
+            blocking,
+            timeout,
+            redactor: tools.redactor.clone(),
+        }),
         PlanKind::Bandit => {
-            let judges = Judges::only(&["**/.bandit", "**/bandit.yaml", "pyproject.toml", "setup.cfg"], &plan.judges);
-            Arc::new(Bandit { name, blocking, timeout, program: tools.bandit.clone(), judges })
+            let judges = Judges::only(
+                &[
+                    "**/.bandit",
+                    "**/bandit.yaml",
+                    "pyproject.toml",
+                    "setup.cfg",
+                ],
+                &plan.judges,
+            );
+            Arc::new(Bandit {
+                name,
+                blocking,
+                timeout,
+                program: tools.bandit.clone(),
+                judges,
+            })
         }
         PlanKind::Command { line } => {
             let judges = Judges::of(line, &plan.judges);
-            Arc::new(CommandCheck { name, line: line.clone(), blocking, timeout, fixes: plan.fixes, judges })
+            Arc::new(CommandCheck {
+                name,
+                line: line.clone(),
+                blocking,
+                timeout,
+                fixes: plan.fixes,
+                judges,
+            })
         }
         PlanKind::Custom { line } => {
             let judges = Judges::of(line, &plan.judges);
-            Arc::new(Custom { name, line: line.clone(), blocking, timeout, fixes: plan.fixes, judges })
+            Arc::new(Custom {
+                name,
+                line: line.clone(),
+                blocking,
+                timeout,
+                fixes: plan.fixes,
+                judges,
+            })
         }
     }
 }
@@ -177,15 +218,36 @@ mod tests {
 
     #[test]
     fn a_plan_becomes_a_validator_that_says_what_the_plan_says() {
-        let tools = Tools { redactor: Arc::new(NoSecrets), bandit: None };
-        let custom =
-            ValidatorPlan { kind: PlanKind::Custom { line: "sh own.sh".into() }, ..ValidatorPlan::command("own", "") };
-        let fixer = ValidatorPlan { fixes: true, ..ValidatorPlan::command("fmt", "cargo fmt") };
-        for plan in ValidatorPlan::built_in().into_iter().chain([custom, fixer, ValidatorPlan::command("t", "make t")])
-        {
+        let tools = Tools {
+            redactor: Arc::new(NoSecrets),
+            bandit: None,
+        };
+        let custom = ValidatorPlan {
+            kind: PlanKind::Custom {
+                line: "sh own.sh".into(),
+            },
+            ..ValidatorPlan::command("own", "")
+        };
+        let fixer = ValidatorPlan {
+            fixes: true,
+            ..ValidatorPlan::command("fmt", "cargo fmt")
+        };
+        for plan in ValidatorPlan::built_in().into_iter().chain([
+            custom,
+            fixer,
+            ValidatorPlan::command("t", "make t"),
+        ]) {
             let made = build(&plan, &tools);
-            let said = (made.name().to_owned(), made.blocking(), made.deadline(), made.fixes());
-            assert_eq!(said, (plan.name.clone(), plan.blocking, plan.timeout, plan.fixes));
+            let said = (
+                made.name().to_owned(),
+                made.blocking(),
+                made.deadline(),
+                made.fixes(),
+            );
+            assert_eq!(
+                said,
+                (plan.name.clone(), plan.blocking, plan.timeout, plan.fixes)
+            );
         }
         let own = build(&ValidatorPlan::command("t", "sh check.sh"), &tools);
         assert!(own.judges("check.sh") && !own.judges("src/a.rs"));
@@ -196,12 +258,24 @@ mod tests {
         let detected = [ValidatorPlan::command("cargo-test", "cargo test")];
         let check = |name: &str, expect: &str| {
             let said = ValidatorPlan::named(name, &detected);
-            assert_eq!(said.map_or_else(|err| err.to_string(), |plan| plan.name), expect);
+            assert_eq!(
+                said.map_or_else(|err| err.to_string(), |plan| plan.name),
+                expect
+            );
         };
         check("syntax", "syntax");
         check("cargo-test", "cargo-test");
-        check("sintax", "there is no validator `sintax`; did you mean `syntax`?");
-        check("cargo-tests", "there is no validator `cargo-tests`; did you mean `cargo-test`?");
-        check("zzz", "there is no validator `zzz`; there are syntax, secrets, bandit, cargo-test");
+        check(
+            "sintax",
+            "there is no validator `sintax`; did you mean `syntax`?",
+        );
+        check(
+            "cargo-tests",
+            "there is no validator `cargo-tests`; did you mean `cargo-test`?",
+        );
+        check(
+            "zzz",
+            "there is no validator `zzz`; there are syntax, secrets, bandit, cargo-test",
+        );
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_core::BoxFuture;
-use windlass_core::validator::{Before, CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
+use windlass_core::validator::{
+    Before, CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
+};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files, Redactor};
 
 /// The longest file that is read.
@@ -41,16 +43,26 @@ impl Validator for SecretScan {
     }
 
     fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
-        let scan = Scan { files: ctx.files.clone(), before: ctx.before.clone(), redactor: self.redactor.clone() };
+        let scan = Scan {
+            files: ctx.files.clone(),
+            before: ctx.before.clone(),
+            redactor: self.redactor.clone(),
+        };
         let (changes, cancel) = (ctx.changes.to_vec(), ctx.cancel.clone());
         let time = self.timeout.min(ctx.deadline);
         Box::pin(async move {
             let work = move || {
                 let started = Instant::now();
                 let (mut found, mut unsure) = (Vec::new(), Vec::new());
-                for change in changes.iter().filter(|change| change.change != Change::Deleted) {
+                for change in changes
+                    .iter()
+                    .filter(|change| change.change != Change::Deleted)
+                {
                     if cancel.is_cancelled() || started.elapsed() > time {
-                        unsure.push(Finding::whole(format!("it was ended before {} was looked at", change.path)));
+                        unsure.push(Finding::whole(format!(
+                            "it was ended before {} was looked at",
+                            change.path
+                        )));
                         break;
                     }
                     match scan.file(change) {
@@ -74,11 +86,23 @@ struct Scan {
 
 impl Scan {
     fn file(&self, change: &FileChange) -> Result<Vec<Finding>, Finding> {
-        let about = |message: String| Finding { path: change.path.clone(), line: 0, column: 0, message };
+        let about = |message: String| Finding {
+            path: change.path.clone(),
+            line: 0,
+            column: 0,
+            message,
+        };
         let bytes = match self.files.read(&change.path, MAX_FILE) {
             Ok(bytes) => bytes,
-            Err(err) if matches!(err.kind, FileErrorKind::WrongKind | FileErrorKind::NotFound) => return Ok(Vec::new()),
-            Err(err) => return Err(about(format!("it was not searched for secrets: {}", err.message))),
+            Err(err) if matches!(err.kind, FileErrorKind::WrongKind | FileErrorKind::NotFound) => {
+                return Ok(Vec::new());
+            }
+            Err(err) => {
+                return Err(about(format!(
+                    "it was not searched for secrets: {}",
+                    err.message
+                )));
+            }
         };
         let text = String::from_utf8_lossy(&bytes);
         let found = self.redactor.scan(&text);
@@ -90,19 +114,32 @@ impl Scan {
             _ => &change.path,
         };
         let (mut old, known) = match self.before.read(was, MAX_FILE) {
-            Ok(before) => (self.lines(&String::from_utf8_lossy(&before.unwrap_or_default())), true),
+            Ok(before) => (
+                self.lines(&String::from_utf8_lossy(&before.unwrap_or_default())),
+                true,
+            ),
             Err(_) => (HashMap::new(), false),
         };
         let lines: Vec<&str> = text.lines().collect();
         let mut left = Vec::new();
         for finding in found {
-            let line = lines.get(finding.line.saturating_sub(1)).copied().unwrap_or_default();
+            let line = lines
+                .get(finding.line.saturating_sub(1))
+                .copied()
+                .unwrap_or_default();
             // As often as it was there before, it may be there now, wherever it went.
-            if let Some(count) = old.get_mut(&key(finding.kind, line)).filter(|count| **count > 0) {
+            if let Some(count) = old
+                .get_mut(&key(finding.kind, line))
+                .filter(|count| **count > 0)
+            {
                 *count -= 1;
                 continue;
             }
-            let doubt = if known { "" } else { " (what was there before is not known)" };
+            let doubt = if known {
+                ""
+            } else {
+                " (what was there before is not known)"
+            };
             left.push(Finding {
                 path: change.path.clone(),
                 line: u32::try_from(finding.line).unwrap_or(u32::MAX),
@@ -121,7 +158,10 @@ impl Scan {
         let lines: Vec<&str> = text.lines().collect();
         let mut counts = HashMap::new();
         for finding in self.redactor.scan(text) {
-            let line = lines.get(finding.line.saturating_sub(1)).copied().unwrap_or_default();
+            let line = lines
+                .get(finding.line.saturating_sub(1))
+                .copied()
+                .unwrap_or_default();
             *counts.entry(key(finding.kind, line)).or_default() += 1;
         }
         counts
@@ -140,8 +180,15 @@ fn report(mut found: Vec<Finding>, unsure: Vec<Finding>) -> Report {
     };
     found.extend(unsure);
     found.truncate(MAX_FINDINGS);
-    let proof = Proof { version: Some(env!("CARGO_PKG_VERSION").to_owned()), ..Proof::default() };
-    Report { judgement, findings: found, proof }
+    let proof = Proof {
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        ..Proof::default()
+    };
+    Report {
+        judgement,
+        findings: found,
+        proof,
+    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,16 @@ impl Redactor for Knows {
         text.into()
     }
     fn scan(&self, text: &str) -> Vec<KeyFinding> {
-        let lines = text.lines().enumerate().filter(|(_, line)| line.contains("SECRET"));
-        lines.map(|(at, _)| KeyFinding { line: at + 1, kind: "a key" }).collect()
+        let lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| line.contains("SECRET"));
+        lines
+            .map(|(at, _)| KeyFinding {
+                line: at + 1,
+                kind: "a key",
+            })
+            .collect()
     }
 }
 
@@ -31,12 +39,29 @@ fn check(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>, expect: &str) 
 
 #[test]
 fn only_what_the_change_adds_is_found_and_never_shown() {
-    let found = "this looks like a key; take it out and read it from the environment or a secret store";
-    check(&[("a", b"x\nk = SECRET1\n")], Some(&[]), &format!("fail\na:2: {found}"));
+    let found =
+        "this looks like a key; take it out and read it from the environment or a secret store";
+    check(
+        &[("a", b"x\nk = SECRET1\n")],
+        Some(&[]),
+        &format!("fail\na:2: {found}"),
+    );
     check(&[("a", b"x\n")], Some(&[]), "pass");
-    check(&[("a", b"y\n  k = SECRET1\n")], Some(&[("a", b"k = SECRET1\n")]), "pass");
-    check(&[("a", b"k = SECRET1\nk = SECRET1\n")], Some(&[("a", b"k = SECRET1\n")]), &format!("fail\na:2: {found}"));
-    check(&[("a", b"k = SECRET2\n")], Some(&[("a", b"k = SECRET1\n")]), &format!("fail\na:1: {found}"));
+    check(
+        &[("a", b"y\n  k = SECRET1\n")],
+        Some(&[("a", b"k = SECRET1\n")]),
+        "pass",
+    );
+    check(
+        &[("a", b"k = SECRET1\nk = SECRET1\n")],
+        Some(&[("a", b"k = SECRET1\n")]),
+        &format!("fail\na:2: {found}"),
+    );
+    check(
+        &[("a", b"k = SECRET2\n")],
+        Some(&[("a", b"k = SECRET1\n")]),
+        &format!("fail\na:1: {found}"),
+    );
     let doubt = "fail\na:1: this looks like a key (what was there before is not known); take it out and read it from the \
                  environment or a secret store";
     check(&[("a", b"k = SECRET1\n")], None, doubt);
@@ -45,5 +70,9 @@ fn only_what_the_change_adds_is_found_and_never_shown() {
 #[test]
 fn what_was_not_read_is_no_pass() {
     let large = vec![b'x'; 3 << 20];
-    check(&[("a.bin", &large)], Some(&[]), "unverifiable\na.bin: it was not searched for secrets: it is too large");
+    check(
+        &[("a.bin", &large)],
+        Some(&[]),
+        "unverifiable\na.bin: it was not searched for secrets: it is too large",
+    );
 }

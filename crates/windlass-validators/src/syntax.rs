@@ -61,9 +61,14 @@ impl Checked {
 }
 
 fn doubts(flaws: &[Flaw]) -> String {
-    let first = flaws.first().map(|flaw| format!(", the first at line {}: {}", flaw.line, flaw.message));
+    let first = flaws
+        .first()
+        .map(|flaw| format!(", the first at line {}: {}", flaw.line, flaw.message));
     let first = first.unwrap_or_default();
-    format!("{} places beside macros or conditions of the preprocessor cannot be read{first}", flaws.len())
+    format!(
+        "{} places beside macros or conditions of the preprocessor cannot be read{first}",
+        flaws.len()
+    )
 }
 
 /// How the name of a file and its project change the reading.
@@ -97,7 +102,9 @@ impl Options {
         Self {
             modules,
             jsx: ending == "jsx",
-            declaration: [".d.ts", ".d.mts", ".d.cts"].iter().any(|end| name.ends_with(end)),
+            declaration: [".d.ts", ".d.mts", ".d.cts"]
+                .iter()
+                .any(|end| name.ends_with(end)),
             stub: ending == "pyi",
             header: ending == "h",
             python: project.python,
@@ -116,7 +123,10 @@ impl Options {
 #[must_use]
 pub fn check(language: Language, path: &str, bytes: &[u8], project: &Project) -> Checked {
     if bytes.len() as u64 > MAX_FILE {
-        return Checked::Unsure(format!("it is longer than {} MB and was not read", MAX_FILE >> 20));
+        return Checked::Unsure(format!(
+            "it is longer than {} MB and was not read",
+            MAX_FILE >> 20
+        ));
     }
     let text = match text_of(language, bytes) {
         Ok(text) => text,
@@ -124,7 +134,10 @@ pub fn check(language: Language, path: &str, bytes: &[u8], project: &Project) ->
     };
     match judge(language, text, Options::of(path, project), project.jsx) {
         Ok(flaws) if !flaws.is_empty() && is_template(language, path, bytes, &flaws) => {
-            Checked::Unsure("it looks like a template, which is not written in the language that it makes".into())
+            Checked::Unsure(
+                "it looks like a template, which is not written in the language that it makes"
+                    .into(),
+            )
         }
         Ok(mut flaws) => {
             flaws.truncate(MAX_PER_FILE);
@@ -134,16 +147,30 @@ pub fn check(language: Language, path: &str, bytes: &[u8], project: &Project) ->
     }
 }
 
-fn judge(language: Language, text: String, options: Options, project_jsx: bool) -> Result<Vec<Flaw>, NoAnswer> {
+fn judge(
+    language: Language,
+    text: String,
+    options: Options,
+    project_jsx: bool,
+) -> Result<Vec<Flaw>, NoAnswer> {
     match language {
-        Language::Python => deep::run(deep::depth(&text, Marks::Python), move || python::check(&text, &options)),
+        Language::Python => deep::run(deep::depth(&text, Marks::Python), move || {
+            python::check(&text, &options)
+        }),
         Language::JavaScript | Language::TypeScript | Language::Tsx => {
             let depth = deep::depth(&text, Marks::JavaScript);
             deep::run(depth, move || {
                 let flaws = javascript::check(&text, language, &options);
                 let plain = language == Language::JavaScript && !options.jsx;
                 if !flaws.is_empty() && plain && project_jsx {
-                    return javascript::check(&text, language, &Options { jsx: true, ..options });
+                    return javascript::check(
+                        &text,
+                        language,
+                        &Options {
+                            jsx: true,
+                            ..options
+                        },
+                    );
                 }
                 flaws
             })
@@ -169,7 +196,10 @@ fn is_template(language: Language, path: &str, bytes: &[u8], flaws: &[Flaw]) -> 
     if path.contains("{{") {
         return true;
     }
-    if !matches!(language, Language::Yaml | Language::Json | Language::Jsonc | Language::Toml) {
+    if !matches!(
+        language,
+        Language::Yaml | Language::Json | Language::Jsonc | Language::Toml
+    ) {
         return false;
     }
     let text = String::from_utf8_lossy(bytes);
@@ -177,22 +207,32 @@ fn is_template(language: Language, path: &str, bytes: &[u8], flaws: &[Flaw]) -> 
         let line = line.trim_start();
         line.starts_with("{%") || (line.starts_with("{{") && has_mark(line))
     });
-    own_line || flaws.iter().any(|flaw| has_mark(place::line_of(&text, flaw.line)))
+    own_line
+        || flaws
+            .iter()
+            .any(|flaw| has_mark(place::line_of(&text, flaw.line)))
 }
 
 /// `{{ name`, `{{- .Values`, `{% if`; not `${{ name }}`, which other readers know.
 fn has_mark(line: &str) -> bool {
     let word = |rest: &str| {
-        rest.trim_start_matches(['-', '~']).trim_start().starts_with(|c: char| c.is_alphabetic() || "._#/$".contains(c))
+        rest.trim_start_matches(['-', '~'])
+            .trim_start()
+            .starts_with(|c: char| c.is_alphabetic() || "._#/$".contains(c))
     };
-    line.contains("{%") || line.match_indices("{{").any(|(at, _)| !line[..at].ends_with('$') && word(&line[at + 2..]))
+    line.contains("{%")
+        || line
+            .match_indices("{{")
+            .any(|(at, _)| !line[..at].ends_with('$') && word(&line[at + 2..]))
 }
 
 /// The characters of a file. What a language does not allow is a flaw; what is plainly no text is no verdict.
 fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return Err(Checked::Unsure("it is written in UTF-16, which is not read here".into()));
+        return Err(Checked::Unsure(
+            "it is written in UTF-16, which is not read here".into(),
+        ));
     }
     let err = match std::str::from_utf8(bytes) {
         Ok(_) if language != Language::Python && looks_binary(bytes) => {
@@ -213,7 +253,9 @@ fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
                 Ok(bytes.iter().map(|byte| char::from(*byte)).collect())
             }
             "utf-8" | "utf8" => Err(not_utf8(bytes, err.valid_up_to())),
-            other => Err(Checked::Unsure(format!("it is written in {other}, which is not read here"))),
+            other => Err(Checked::Unsure(format!(
+                "it is written in {other}, which is not read here"
+            ))),
         };
     }
     if strict {
@@ -224,7 +266,11 @@ fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
 
 fn not_utf8(bytes: &[u8], valid: usize) -> Checked {
     let text = String::from_utf8_lossy(bytes);
-    Checked::Flaws(vec![Flaw::at(&text, valid, "this byte is not UTF-8; save the file as UTF-8")])
+    Checked::Flaws(vec![Flaw::at(
+        &text,
+        valid,
+        "this byte is not UTF-8; save the file as UTF-8",
+    )])
 }
 
 fn looks_binary(bytes: &[u8]) -> bool {
@@ -233,11 +279,19 @@ fn looks_binary(bytes: &[u8]) -> bool {
 
 /// `# -*- coding: latin-1 -*-` in one of the first two lines.
 fn declared_coding(bytes: &[u8]) -> Option<String> {
-    let lines = bytes.split(|byte| *byte == b'\n').take(2).map(String::from_utf8_lossy);
-    lines.filter(|line| line.trim_start().starts_with('#')).find_map(|line| {
-        let after = line.split_once("coding")?.1;
-        let after = after.strip_prefix([':', '='])?.trim_start();
-        let name: String = after.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
-        Some(name.to_lowercase().replace('_', "-"))
-    })
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .take(2)
+        .map(String::from_utf8_lossy);
+    lines
+        .filter(|line| line.trim_start().starts_with('#'))
+        .find_map(|line| {
+            let after = line.split_once("coding")?.1;
+            let after = after.strip_prefix([':', '='])?.trim_start();
+            let name: String = after
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'))
+                .collect();
+            Some(name.to_lowercase().replace('_', "-"))
+        })
 }

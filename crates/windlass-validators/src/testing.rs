@@ -25,7 +25,10 @@ impl World {
     /// A tree as it is and as it was; what differs is the change.
     pub(crate) fn new(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>) -> Self {
         let map = |files: &[(&str, &[u8])]| -> HashMap<String, Vec<u8>> {
-            files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect()
+            files
+                .iter()
+                .map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec()))
+                .collect()
         };
         let was = before.map(map);
         let now = map(now);
@@ -33,7 +36,11 @@ impl World {
             .iter()
             .filter_map(|(path, bytes)| {
                 let old = was.as_ref().and_then(|was| was.get(path));
-                let change = if old.is_some() || was.is_none() { Change::Modified } else { Change::Created };
+                let change = if old.is_some() || was.is_none() {
+                    Change::Modified
+                } else {
+                    Change::Created
+                };
                 (old != Some(bytes)).then(|| FileChange {
                     path: path.clone(),
                     change,
@@ -48,7 +55,10 @@ impl World {
         Self {
             files: Arc::new(Tree(now)),
             before: Arc::new(Was(was)),
-            processes: Arc::new(Scripted { end: Err(ProcessError("nothing runs here".into())), ran: ran.clone() }),
+            processes: Arc::new(Scripted {
+                end: Err(ProcessError("nothing runs here".into())),
+                ran: ran.clone(),
+            }),
             ran,
             changes,
             cancel: CancellationToken::new(),
@@ -66,7 +76,10 @@ impl World {
             took: Duration::ZERO,
             refused: Vec::new(),
         };
-        self.processes = Arc::new(Scripted { end: Ok(finished), ran: self.ran.clone() });
+        self.processes = Arc::new(Scripted {
+            end: Ok(finished),
+            ran: self.ran.clone(),
+        });
         self
     }
 
@@ -85,7 +98,9 @@ impl World {
             deadline: self.deadline,
             cancel: self.cancel.clone(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(validator.check(&ctx)).unwrap()
     }
 }
@@ -100,7 +115,10 @@ pub(crate) fn text(report: &Report) -> String {
 struct Tree(HashMap<String, Vec<u8>>);
 
 fn no(kind: FileErrorKind, message: &str) -> FileError {
-    FileError { kind, message: message.into() }
+    FileError {
+        kind,
+        message: message.into(),
+    }
 }
 
 impl Files for Tree {
@@ -111,7 +129,10 @@ impl Files for Tree {
         Err(no(FileErrorKind::Io, "not here"))
     }
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
-        let bytes = self.0.get(path).ok_or_else(|| no(FileErrorKind::NotFound, "no such file"))?;
+        let bytes = self
+            .0
+            .get(path)
+            .ok_or_else(|| no(FileErrorKind::NotFound, "no such file"))?;
         if bytes.len() as u64 > max {
             return Err(no(FileErrorKind::TooLarge, "it is too large"));
         }
@@ -147,7 +168,10 @@ struct Was(Option<HashMap<String, Vec<u8>>>);
 
 impl Before for Was {
     fn read(&self, path: &str, _: u64) -> Result<Option<Vec<u8>>, FileError> {
-        let known = self.0.as_ref().ok_or_else(|| no(FileErrorKind::Io, "it was not kept"))?;
+        let known = self
+            .0
+            .as_ref()
+            .ok_or_else(|| no(FileErrorKind::Io, "it was not kept"))?;
         Ok(known.get(path).cloned())
     }
 }
@@ -158,7 +182,11 @@ struct Scripted {
 }
 
 impl Processes for Scripted {
-    fn run<'a>(&'a self, command: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        _: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         self.ran.lock().unwrap().push(command);
         Box::pin(std::future::ready(self.end.clone()))
     }

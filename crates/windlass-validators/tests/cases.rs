@@ -16,7 +16,11 @@ fn cases(text: &str) -> Vec<(String, String)> {
     for line in text.split_inclusive('\n') {
         match line.strip_prefix("%%") {
             Some(mark) => cases.push((mark.trim().to_owned(), String::new())),
-            None => cases.last_mut().expect("a file begins with %%").1.push_str(line),
+            None => cases
+                .last_mut()
+                .expect("a file begins with %%")
+                .1
+                .push_str(line),
         }
     }
     cases
@@ -35,7 +39,13 @@ fn ending(language: Language) -> &'static str {
 }
 
 fn judge(language: Language, text: &str) -> Checked {
-    check(language, &format!("case.{}", ending(language)), text.as_bytes(), &Project::default()).settled()
+    check(
+        language,
+        &format!("case.{}", ending(language)),
+        text.as_bytes(),
+        &Project::default(),
+    )
+    .settled()
 }
 
 #[track_caller]
@@ -52,11 +62,26 @@ fn check_bad(language: Language, line: u32, text: &str, wrong: &mut String) {
     let Checked::Flaws(flaws) = &said else {
         return writeln!(wrong, "--- bad {language}\n{text}--- {said:?}").unwrap();
     };
-    let Some(first) = flaws.first() else { return writeln!(wrong, "--- bad {language} passes\n{text}").unwrap() };
+    let Some(first) = flaws.first() else {
+        return writeln!(wrong, "--- bad {language} passes\n{text}").unwrap();
+    };
     let lines = u32::try_from(text.lines().count()).unwrap();
-    let placed = if is_exact(language) { flaws.iter().any(|flaw| flaw.line.abs_diff(line) <= 1) } else { true };
-    if !placed || first.line == 0 || first.column == 0 || first.line > lines + 1 || first.message.is_empty() {
-        writeln!(wrong, "--- bad {language}, expected line {line}\n{text}--- {said:?}").unwrap();
+    let placed = if is_exact(language) {
+        flaws.iter().any(|flaw| flaw.line.abs_diff(line) <= 1)
+    } else {
+        true
+    };
+    if !placed
+        || first.line == 0
+        || first.column == 0
+        || first.line > lines + 1
+        || first.message.is_empty()
+    {
+        writeln!(
+            wrong,
+            "--- bad {language}, expected line {line}\n{text}--- {said:?}"
+        )
+        .unwrap();
     }
     if first.message.contains('\n') {
         writeln!(wrong, "--- {language}: a message of many lines: {said:?}").unwrap();
@@ -81,6 +106,9 @@ fn every_case_of_every_language_is_judged_right() {
             check_bad(language, line.parse().unwrap(), &text, &mut wrong);
         }
     }
-    assert!(wrong.is_empty(), "of {good} good and {bad} bad cases:\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "of {good} good and {bad} bad cases:\n{wrong}"
+    );
     assert!(good > 150 && bad > 400, "{good} good, {bad} bad");
 }

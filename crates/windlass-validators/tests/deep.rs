@@ -13,7 +13,11 @@ const DEPTHS: &[usize] = &[150, 2_000, 100_000];
 fn answered(language: Language, name: &str, text: &str) -> Checked {
     let started = Instant::now();
     let said = check(language, name, text.as_bytes(), &Project::default());
-    assert!(started.elapsed() < Duration::from_secs(30), "{name} took {:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "{name} took {:?}",
+        started.elapsed()
+    );
     said
 }
 
@@ -24,7 +28,13 @@ fn nested(begin: &str, middle: &str, end: &str, depth: usize) -> String {
 
 #[test]
 fn nothing_is_too_deep_for_an_answer() {
-    type Shape = (&'static str, &'static str, &'static str, &'static str, &'static str);
+    type Shape = (
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+    );
     // Before, what is repeated, the middle, what ends it, after.
     let python: &[Shape] = &[
         ("x = ", "(", "1", ")", "\n"),
@@ -75,7 +85,10 @@ fn nothing_is_too_deep_for_an_answer() {
         ("let x = ", "<T>", "y", "", ";"),
         ("let x = y", " as z", "", "", ";"),
     ];
-    let tsx: &[Shape] = &[("x = ", "<a>", "", "</a>", ""), ("x = ", "<a>{", "", "}</a>", "")];
+    let tsx: &[Shape] = &[
+        ("x = ", "<a>", "", "</a>", ""),
+        ("x = ", "<a>{", "", "}</a>", ""),
+    ];
     let rust: &[Shape] = &[
         ("const X: u8 = ", "(", "1", ")", ";"),
         ("const X: u8 = ", "{", "1", "}", ";"),
@@ -102,12 +115,24 @@ fn nothing_is_too_deep_for_an_answer() {
         (Language::Yaml, "a.yaml", ("", "[", "1", "]", "")),
         (Language::Yaml, "a.yaml", ("", "- ", "1", "", "")),
         (Language::Yaml, "a.yaml", ("", "{a: ", "1", "}", "")),
-        (Language::Go, "a.go", ("package a\nvar x = ", "(", "1", ")", "\n")),
-        (Language::Java, "A.java", ("class A { int x = ", "(", "1", ")", "; }")),
+        (
+            Language::Go,
+            "a.go",
+            ("package a\nvar x = ", "(", "1", ")", "\n"),
+        ),
+        (
+            Language::Java,
+            "A.java",
+            ("class A { int x = ", "(", "1", ")", "; }"),
+        ),
         (Language::C, "a.c", ("int f() ", "{", "", "}", "")),
         (Language::C, "a.h", ("int x = ", "(", "1", ")", ";")),
         (Language::Cpp, "a.cpp", ("int x = ", "(", "1", ")", ";")),
-        (Language::CSharp, "a.cs", ("class A { int x = ", "(", "1", ")", "; }")),
+        (
+            Language::CSharp,
+            "a.cs",
+            ("class A { int x = ", "(", "1", ")", "; }"),
+        ),
         (Language::Ruby, "a.rb", ("x = ", "[", "1", "]", "\n")),
         (Language::Php, "a.php", ("<?php $x = ", "[", "1", "]", ";")),
         (Language::Bash, "a.sh", ("echo ", "$(echo ", "1", ")", "\n")),
@@ -133,9 +158,17 @@ fn nothing_is_too_deep_for_an_answer() {
     }
     for (language, name, (before, begin, middle, end, after)) in others {
         // Its grammar takes a time that grows with the square; a deadline ends it, and a test need not wait for that.
-        let deep = if *language == Language::Html { 3_000 } else { 20_000 };
+        let deep = if *language == Language::Html {
+            3_000
+        } else {
+            20_000
+        };
         for depth in [150, deep] {
-            answered(*language, name, &format!("{before}{}{after}", nested(begin, middle, end, depth)));
+            answered(
+                *language,
+                name,
+                &format!("{before}{}{after}", nested(begin, middle, end, depth)),
+            );
             answered(*language, name, &format!("{before}{}", begin.repeat(depth)));
         }
     }
@@ -143,33 +176,77 @@ fn nothing_is_too_deep_for_an_answer() {
 
 #[test]
 fn a_usual_depth_is_read_and_an_absurd_one_is_no_verdict() {
-    let fine =
-        |language, name, text: &str| assert_eq!(answered(language, name, text), Checked::Flaws(vec![]), "{name}");
+    let fine = |language, name, text: &str| {
+        assert_eq!(
+            answered(language, name, text),
+            Checked::Flaws(vec![]),
+            "{name}"
+        )
+    };
     fine(Language::JavaScript, "a.js", &nested("(", "1", ")", 500));
-    fine(Language::JavaScript, "a.js", &format!("x = 1{}", " + 1".repeat(3_000)));
-    fine(Language::Python, "a.py", &format!("x = 1{}\n", " + 1".repeat(3_000)));
-    fine(Language::Python, "a.py", &format!("x = {}\n", nested("(", "1", ")", 199)));
-    fine(Language::Rust, "a.rs", &format!("const X: u8 = {};", nested("(", "1", ")", 500)));
+    fine(
+        Language::JavaScript,
+        "a.js",
+        &format!("x = 1{}", " + 1".repeat(3_000)),
+    );
+    fine(
+        Language::Python,
+        "a.py",
+        &format!("x = 1{}\n", " + 1".repeat(3_000)),
+    );
+    fine(
+        Language::Python,
+        "a.py",
+        &format!("x = {}\n", nested("(", "1", ")", 199)),
+    );
+    fine(
+        Language::Rust,
+        "a.rs",
+        &format!("const X: u8 = {};", nested("(", "1", ")", 500)),
+    );
     fine(Language::Json, "a.json", &nested("[", "1", "]", 100_000));
     let comment = "// one line of words - with signs (and brackets), and (more\n".repeat(20_000);
     fine(Language::JavaScript, "a.js", &comment);
     let strings = format!("x = [{}];", "\"<a href='x'>{{(([[ text\", ".repeat(20_000));
     fine(Language::JavaScript, "a.js", &strings);
-    let plain = "let a = b.c(d, e => e + 1)\nif (a) { f() }\nelse g\n".repeat(20_000).replace("let", "var");
+    let plain = "let a = b.c(d, e => e + 1)\nif (a) { f() }\nelse g\n"
+        .repeat(20_000)
+        .replace("let", "var");
     fine(Language::JavaScript, "a.js", &plain);
     for (language, name) in [(Language::JavaScript, "a.js"), (Language::Rust, "a.rs")] {
-        let said = answered(language, name, &format!("const X: u8 = {};", nested("(", "1", ")", 100_000)));
-        assert!(matches!(&said, Checked::Unsure(why) if why.contains("levels deep")), "{said:?}");
+        let said = answered(
+            language,
+            name,
+            &format!("const X: u8 = {};", nested("(", "1", ")", 100_000)),
+        );
+        assert!(
+            matches!(&said, Checked::Unsure(why) if why.contains("levels deep")),
+            "{said:?}"
+        );
     }
-    let said = answered(Language::Python, "a.py", &format!("x = {}\n", nested("(", "1", ")", 201)));
-    assert!(matches!(&said, Checked::Flaws(flaws) if flaws[0].message.contains("200 nested")), "{said:?}");
+    let said = answered(
+        Language::Python,
+        "a.py",
+        &format!("x = {}\n", nested("(", "1", ")", 201)),
+    );
+    assert!(
+        matches!(&said, Checked::Flaws(flaws) if flaws[0].message.contains("200 nested")),
+        "{said:?}"
+    );
 }
 
 #[test]
 fn what_is_no_text_or_too_long_is_no_verdict_or_a_flaw_of_its_own() {
-    let said = |language, name: &str, bytes: &[u8]| match check(language, name, bytes, &Project::default()) {
+    let said = |language, name: &str, bytes: &[u8]| match check(
+        language,
+        name,
+        bytes,
+        &Project::default(),
+    ) {
         Checked::Unsure(why) => why,
-        Checked::Flaws(flaws) => flaws.first().map_or("fine".into(), |flaw| format!("{}: {}", flaw.line, flaw.message)),
+        Checked::Flaws(flaws) => flaws.first().map_or("fine".into(), |flaw| {
+            format!("{}: {}", flaw.line, flaw.message)
+        }),
     };
     let long = vec![b' '; (2 << 20) + 1];
     assert!(said(Language::Python, "a.py", &long).contains("longer than 2 MB"));
@@ -179,11 +256,27 @@ fn what_is_no_text_or_too_long_is_no_verdict_or_a_flaw_of_its_own() {
         said(Language::Python, "a.py", b"x = 1\ny = '\xe9'\n"),
         "2: this byte is not UTF-8; save the file as UTF-8"
     );
-    assert_eq!(said(Language::Python, "a.py", b"# -*- coding: latin-1 -*-\ny = '\xe9'\n"), "fine");
+    assert_eq!(
+        said(
+            Language::Python,
+            "a.py",
+            b"# -*- coding: latin-1 -*-\ny = '\xe9'\n"
+        ),
+        "fine"
+    );
     assert!(said(Language::Python, "a.py", b"# coding: koi8-r\ny = '\xe9'\n").contains("koi8-r"));
-    assert_eq!(said(Language::Python, "a.py", b"x = 1\0\n"), "1: a null byte is not allowed in source code");
-    assert_eq!(said(Language::Python, "a.py", b"\xef\xbb\xbfx = 1\n"), "fine");
+    assert_eq!(
+        said(Language::Python, "a.py", b"x = 1\0\n"),
+        "1: a null byte is not allowed in source code"
+    );
+    assert_eq!(
+        said(Language::Python, "a.py", b"\xef\xbb\xbfx = 1\n"),
+        "fine"
+    );
     assert_eq!(said(Language::Json, "a.json", b"\xef\xbb\xbf{}"), "fine");
     assert_eq!(said(Language::C, "a.c", b"char *s = \"\xe9\";\n"), "fine");
-    assert_eq!(said(Language::Rust, "a.rs", b"// \xe9\n"), "1: this byte is not UTF-8; save the file as UTF-8");
+    assert_eq!(
+        said(Language::Rust, "a.rs", b"// \xe9\n"),
+        "1: this byte is not UTF-8; save the file as UTF-8"
+    );
 }

@@ -223,7 +223,13 @@ impl Stats {
             EventKind::RunStarted { .. } => self.begin(event),
             EventKind::Forked { .. } => self.close_asks(),
             _ if self.open.in_run => self.in_run(event),
-            EventKind::Spent { model, call, cost_micros, estimated, .. } => {
+            EventKind::Spent {
+                model,
+                call,
+                cost_micros,
+                estimated,
+                ..
+            } => {
                 // Between two runs: it belongs to none of them, and was paid all the same. When it was begun, nobody says.
                 self.model_called(model, *call, *cost_micros, *estimated, 0);
                 self.total.paid(*call, *cost_micros, *estimated, 0);
@@ -254,10 +260,22 @@ impl Stats {
     fn begin(&mut self, event: &Event) {
         self.end_files(None);
         self.close_asks();
-        self.open = Open { in_run: true, ..Open::default() };
-        let run = event.run.clone().unwrap_or_else(|| RunId::nth(self.runs.len() as u64 + 1));
+        self.open = Open {
+            in_run: true,
+            ..Open::default()
+        };
+        let run = event
+            .run
+            .clone()
+            .unwrap_or_else(|| RunId::nth(self.runs.len() as u64 + 1));
         let session = event.session.clone();
-        self.runs.push(RunStats { session, run, began: event.at, outcome: None, sum: Sum::default() });
+        self.runs.push(RunStats {
+            session,
+            run,
+            began: event.at,
+            outcome: None,
+            sum: Sum::default(),
+        });
     }
 
     fn in_run(&mut self, event: &Event) {
@@ -266,7 +284,13 @@ impl Stats {
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.open.said_ms = Some(self.thought(event.at));
             }
-            EventKind::Spent { model, call, cost_micros, estimated, .. } => {
+            EventKind::Spent {
+                model,
+                call,
+                cost_micros,
+                estimated,
+                ..
+            } => {
                 self.spent(event.at, model, *call, *cost_micros, *estimated);
             }
             EventKind::Waited { ms, .. } => {
@@ -279,30 +303,63 @@ impl Stats {
             EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
             EventKind::CommandFinished { end, bytes, ms, .. } => {
                 let failed = u64::from(*end != ProcessEnd::Exited { code: 0 });
-                self.both(|sum| sum.commands.add(&Commands { count: 1, failed, bytes: *bytes, ms: *ms }));
+                self.both(|sum| {
+                    sum.commands.add(&Commands {
+                        count: 1,
+                        failed,
+                        bytes: *bytes,
+                        ms: *ms,
+                    })
+                });
             }
             EventKind::ConnectionRefused { .. } => self.both(|sum| sum.refused_connections += 1),
             EventKind::FileChanged { change, .. } => self.changed(change),
             EventKind::Asked { ask } => {
                 self.open.asks.insert(ask.id.clone(), event.at);
-                self.both(|sum| sum.asks.add(&Asks { count: 1, open: 1, ..Asks::default() }));
+                self.both(|sum| {
+                    sum.asks.add(&Asks {
+                        count: 1,
+                        open: 1,
+                        ..Asks::default()
+                    })
+                });
             }
             EventKind::Answered { ask, by, .. } => {
-                let Some(asked) = self.open.asks.remove(ask) else { return };
-                let (ms, by_person) = (between(asked, event.at), u64::from(*by == AnsweredBy::Person));
+                let Some(asked) = self.open.asks.remove(ask) else {
+                    return;
+                };
+                let (ms, by_person) = (
+                    between(asked, event.at),
+                    u64::from(*by == AnsweredBy::Person),
+                );
                 self.both(|sum| {
                     sum.asks.open = sum.asks.open.saturating_sub(1);
-                    sum.asks.add(&Asks { by_person, ms, ..Asks::default() });
+                    sum.asks.add(&Asks {
+                        by_person,
+                        ms,
+                        ..Asks::default()
+                    });
                 });
             }
             EventKind::ValidationStarted { .. } => self.open.check = Some(event.at),
-            EventKind::Validated { validator, report, .. } => {
-                let ms = self.open.check.take().map_or(0, |since| between(since, event.at));
+            EventKind::Validated {
+                validator, report, ..
+            } => {
+                let ms = self
+                    .open
+                    .check
+                    .take()
+                    .map_or(0, |since| between(since, event.at));
                 let checks = Checks::one(report.judgement, ms);
-                self.validators.entry(validator.clone()).or_default().add(&checks);
+                self.validators
+                    .entry(validator.clone())
+                    .or_default()
+                    .add(&checks);
                 self.both(|sum| sum.checks.add(&checks));
             }
-            EventKind::RunFinished(RunSummary { outcome, files, ms, .. }) => {
+            EventKind::RunFinished(RunSummary {
+                outcome, files, ms, ..
+            }) => {
                 self.end_files(Some(files));
                 self.close_asks();
                 self.both(|sum| sum.ms = sum.ms.saturating_add(*ms));
@@ -315,7 +372,14 @@ impl Stats {
         }
     }
 
-    fn spent(&mut self, at: Timestamp, model: &str, usage: Usage, cost: Option<u64>, estimated: bool) {
+    fn spent(
+        &mut self,
+        at: Timestamp,
+        model: &str,
+        usage: Usage,
+        cost: Option<u64>,
+        estimated: bool,
+    ) {
         let ms = self.open.said_ms.take().unwrap_or_else(|| self.thought(at));
         self.open.waited_ms = 0;
         self.model_called(model, usage, cost, estimated, ms);
@@ -333,20 +397,32 @@ impl Stats {
         });
     }
 
-    fn model_called(&mut self, model: &str, usage: Usage, cost: Option<u64>, estimated: bool, ms: u64) {
-        self.models.entry(model.to_owned()).or_default().add(&ModelStats {
-            calls: 1,
-            usage,
-            cost_micros: cost.unwrap_or(0),
-            unpriced: u64::from(cost.is_none()),
-            estimated: u64::from(estimated),
-            ms,
-        });
+    fn model_called(
+        &mut self,
+        model: &str,
+        usage: Usage,
+        cost: Option<u64>,
+        estimated: bool,
+        ms: u64,
+    ) {
+        self.models
+            .entry(model.to_owned())
+            .or_default()
+            .add(&ModelStats {
+                calls: 1,
+                usage,
+                cost_micros: cost.unwrap_or(0),
+                unpriced: u64::from(cost.is_none()),
+                estimated: u64::from(estimated),
+                ms,
+            });
     }
 
     /// Nobody waits any more for what was not answered in the run.
     fn close_asks(&mut self) {
-        let Some(run) = self.runs.last_mut() else { return };
+        let Some(run) = self.runs.last_mut() else {
+            return;
+        };
         let open = std::mem::take(&mut run.sum.asks.open);
         self.total.asks.open = self.total.asks.open.saturating_sub(open);
         self.open.asks.clear();
@@ -354,7 +430,11 @@ impl Stats {
 
     fn call_finished(&mut self, result: &ToolResult, ms: u64) {
         let calls = Calls::one(result.error, ms);
-        let name = self.open.tools.remove(&result.id).unwrap_or_else(|| result.name.clone());
+        let name = self
+            .open
+            .tools
+            .remove(&result.id)
+            .unwrap_or_else(|| result.name.clone());
         self.tools.entry(name).or_default().add(&calls);
         self.both(|sum| sum.calls.add(&calls));
         if let Some(step) = self.steps.last_mut() {
@@ -374,14 +454,19 @@ impl Stats {
         let seen = std::mem::take(&mut self.open.changed);
         let lines: Vec<(u32, u32)> = match told {
             Some(files) => {
-                self.files.extend(files.iter().map(|file| file.path.clone()));
-                files.iter().map(|file| (file.added, file.removed)).collect()
+                self.files
+                    .extend(files.iter().map(|file| file.path.clone()));
+                files
+                    .iter()
+                    .map(|file| (file.added, file.removed))
+                    .collect()
             }
             None => seen.into_values().collect(),
         };
         let count = lines.len() as u64;
-        let sums =
-            lines.iter().fold((0, 0), |(a, r), (added, removed)| (a + u64::from(*added), r + u64::from(*removed)));
+        let sums = lines.iter().fold((0, 0), |(a, r), (added, removed)| {
+            (a + u64::from(*added), r + u64::from(*removed))
+        });
         self.both(|sum| {
             sum.files += count;
             sum.added += sums.0;
@@ -432,7 +517,12 @@ adds! {
 
 impl Calls {
     fn one(error: Option<ErrorCategory>, ms: u64) -> Self {
-        let mut calls = Self { count: 1, ms, longest_ms: ms, ..Self::default() };
+        let mut calls = Self {
+            count: 1,
+            ms,
+            longest_ms: ms,
+            ..Self::default()
+        };
         match error {
             None => {}
             Some(ErrorCategory::Denied | ErrorCategory::Blocked) => calls.denied = 1,
@@ -483,7 +573,14 @@ impl Sum {
     fn paid(&mut self, usage: Usage, cost: Option<u64>, estimated: bool, ms: u64) {
         self.model_ms = self.model_ms.saturating_add(ms);
         let (unpriced, cost_micros) = (cost.is_none(), cost.unwrap_or(0));
-        self.spent.add(&Spent { iterations: 0, steps: 1, usage, cost_micros, estimated, unpriced });
+        self.spent.add(&Spent {
+            iterations: 0,
+            steps: 1,
+            usage,
+            cost_micros,
+            estimated,
+            unpriced,
+        });
     }
 
     /// Adds the same of another.

@@ -62,48 +62,125 @@ fn times_tokens_calls_asks_and_checks_are_counted() {
         (0.0, opened()),
         (0.0, started()),
         (0.0, json!({ "kind": "iteration_started", "iteration": 1 })),
-        (1.0, json!({ "kind": "waited", "reason": "", "error": "", "ms": 2_000, "attempt": 2 })),
+        (
+            1.0,
+            json!({ "kind": "waited", "reason": "", "error": "", "ms": 2_000, "attempt": 2 }),
+        ),
         (4.5, said()),
         (4.5, spent("m", Some(7))),
         (4.5, finished("c1", None, 100)),
         (4.5, finished("c2", Some("denied"), 0)),
         (4.5, finished("c3", Some("timeout"), 300)),
         (5.0, json!({ "kind": "asked", "ask": ask })),
-        (8.0, json!({ "kind": "answered", "ask": "a1", "answer": { "is": "text", "text": "x" }, "by": "person" })),
+        (
+            8.0,
+            json!({ "kind": "answered", "ask": "a1", "answer": { "is": "text", "text": "x" }, "by": "person" }),
+        ),
         (9.0, said()),
         (9.0, spent("n", None)),
         (
             9.0,
             json!({ "kind": "command_finished", "call": "c", "end": { "is": "exited", "code": 1 }, "bytes": 5, "ms": 4 }),
         ),
-        (9.0, json!({ "kind": "validation_started", "validator": "cargo test" })),
-        (9.5, json!({ "kind": "validated", "validator": "cargo test", "blocking": true, "report": report })),
+        (
+            9.0,
+            json!({ "kind": "validation_started", "validator": "cargo test" }),
+        ),
+        (
+            9.5,
+            json!({ "kind": "validated", "validator": "cargo test", "blocking": true, "report": report }),
+        ),
         (9.6, end),
     ]);
     let sum = stats.total;
-    assert_eq!((stats.sessions, stats.runs.len(), stats.steps.len()), (1, 1, 2));
+    assert_eq!(
+        (stats.sessions, stats.runs.len(), stats.steps.len()),
+        (1, 1, 2)
+    );
     assert_eq!(stats.runs[0].sum, sum);
     assert_eq!((sum.ms, sum.model_ms), (9_000, 1_500 + 1_000));
-    assert_eq!(sum.calls, Calls { count: 3, failed: 1, denied: 1, interrupted: 0, ms: 400, longest_ms: 300 });
+    assert_eq!(
+        sum.calls,
+        Calls {
+            count: 3,
+            failed: 1,
+            denied: 1,
+            interrupted: 0,
+            ms: 400,
+            longest_ms: 300
+        }
+    );
     assert_eq!(stats.steps[0].calls, sum.calls);
-    assert_eq!(sum.waits, Times { count: 1, ms: 2_000 });
-    assert_eq!(sum.asks, Asks { count: 1, by_person: 1, open: 0, ms: 3_000 });
-    assert_eq!(sum.commands, Commands { count: 1, failed: 1, bytes: 5, ms: 4 });
-    assert_eq!(stats.validators["cargo test"], Checks { count: 1, passed: 0, failed: 1, unverifiable: 0, ms: 500 });
+    assert_eq!(
+        sum.waits,
+        Times {
+            count: 1,
+            ms: 2_000
+        }
+    );
+    assert_eq!(
+        sum.asks,
+        Asks {
+            count: 1,
+            by_person: 1,
+            open: 0,
+            ms: 3_000
+        }
+    );
+    assert_eq!(
+        sum.commands,
+        Commands {
+            count: 1,
+            failed: 1,
+            bytes: 5,
+            ms: 4
+        }
+    );
+    assert_eq!(
+        stats.validators["cargo test"],
+        Checks {
+            count: 1,
+            passed: 0,
+            failed: 1,
+            unverifiable: 0,
+            ms: 500
+        }
+    );
     assert_eq!((sum.files, sum.added, sum.removed), (2, 5, 2));
-    assert_eq!((sum.spent.steps, sum.spent.cost_micros, sum.spent.unpriced), (2, 7, true));
-    assert_eq!((stats.models["m"].unpriced, stats.models["n"].unpriced), (0, 1));
+    assert_eq!(
+        (sum.spent.steps, sum.spent.cost_micros, sum.spent.unpriced),
+        (2, 7, true)
+    );
+    assert_eq!(
+        (stats.models["m"].unpriced, stats.models["n"].unpriced),
+        (0, 1)
+    );
     assert_eq!(cache_hits(&sum.spent.usage), Some(0.75));
     assert_eq!(cache_hits(&Usage::default()), None);
     let mut twice = stats.clone();
     twice.add(stats.clone());
-    assert_eq!((twice.sessions, twice.total.spent.steps, twice.tools["bash"].count), (2, 4, 6));
-    assert_eq!((twice.tools["bash"].longest_ms, twice.files.len()), (300, 2));
+    assert_eq!(
+        (
+            twice.sessions,
+            twice.total.spent.steps,
+            twice.tools["bash"].count
+        ),
+        (2, 4, 6)
+    );
+    assert_eq!(
+        (twice.tools["bash"].longest_ms, twice.files.len()),
+        (300, 2)
+    );
 }
 
 #[test]
 fn a_clock_that_was_set_back_counts_as_no_time() {
-    let stats = stats(&[(9.0, opened()), (9.0, started()), (2.0, said()), (1.0, spent("m", Some(0)))]);
+    let stats = stats(&[
+        (9.0, opened()),
+        (9.0, started()),
+        (2.0, said()),
+        (1.0, spent("m", Some(0))),
+    ]);
     assert_eq!(stats.total.model_ms, 0);
     assert_eq!(stats.runs[0].outcome, None);
 }
@@ -120,16 +197,30 @@ fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
         (90_000.0, started()),
         (90_001.0, spent("m", Some(13))),
     ]);
-    assert_eq!(stats.total.model_ms, 2_000, "a day between two runs is no time that a model took");
-    assert_eq!((stats.total.spent.cost_micros, stats.total.spent.steps), (31, 3));
-    assert_eq!((stats.models["m"].calls, stats.models["m"].cost_micros), (3, 31));
-    let of_runs: Vec<u64> = stats.runs.iter().map(|run| run.sum.spent.cost_micros).collect();
+    assert_eq!(
+        stats.total.model_ms, 2_000,
+        "a day between two runs is no time that a model took"
+    );
+    assert_eq!(
+        (stats.total.spent.cost_micros, stats.total.spent.steps),
+        (31, 3)
+    );
+    assert_eq!(
+        (stats.models["m"].calls, stats.models["m"].cost_micros),
+        (3, 31)
+    );
+    let of_runs: Vec<u64> = stats
+        .runs
+        .iter()
+        .map(|run| run.sum.spent.cost_micros)
+        .collect();
     assert_eq!((of_runs, stats.steps.len()), (vec![7, 13], 2));
 }
 
 #[test]
 fn numbers_of_a_hostile_log_stay_numbers() {
-    let waited = json!({ "kind": "waited", "reason": "", "error": "", "ms": u64::MAX, "attempt": 2 });
+    let waited =
+        json!({ "kind": "waited", "reason": "", "error": "", "ms": u64::MAX, "attempt": 2 });
     let lines = [
         (0.0, opened()),
         (0.0, started()),
@@ -145,8 +236,20 @@ fn numbers_of_a_hostile_log_stay_numbers() {
 #[test]
 fn an_ask_of_a_run_that_ended_is_not_open() {
     let asked = json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "which?" } } });
-    let lines = [(0.0, opened()), (0.0, started()), (0.0, asked), (0.0, ended(1))];
+    let lines = [
+        (0.0, opened()),
+        (0.0, started()),
+        (0.0, asked),
+        (0.0, ended(1)),
+    ];
     assert_eq!(stats(&lines[..3]).total.asks.open, 1);
     let stats = stats(&lines);
-    assert_eq!((stats.total.asks.count, stats.total.asks.open, stats.runs[0].sum.asks.open), (1, 0, 0));
+    assert_eq!(
+        (
+            stats.total.asks.count,
+            stats.total.asks.open,
+            stats.runs[0].sum.asks.open
+        ),
+        (1, 0, 0)
+    );
 }

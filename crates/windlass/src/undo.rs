@@ -58,22 +58,45 @@ impl UndoableChanges {
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         match &event.kind {
-            EventKind::FileChanged { call, swap: Some(swap), .. } => {
-                self.add(seq, event.run.clone(), Some(call.clone()), vec![swap.clone()]);
+            EventKind::FileChanged {
+                call,
+                swap: Some(swap),
+                ..
+            } => {
+                self.add(
+                    seq,
+                    event.run.clone(),
+                    Some(call.clone()),
+                    vec![swap.clone()],
+                );
             }
             EventKind::Landed { landed, .. } if !landed.swaps.is_empty() => {
                 self.add(seq, event.run.clone(), None, landed.swaps.clone());
             }
-            EventKind::Undone { of, also, swaps, .. } => {
+            EventKind::Undone {
+                of, also, swaps, ..
+            } => {
                 let of: Vec<u64> = std::iter::once(*of).chain(also.iter().copied()).collect();
-                for change in self.done.iter_mut().filter(|change| of.contains(&change.seq)) {
+                for change in self
+                    .done
+                    .iter_mut()
+                    .filter(|change| of.contains(&change.seq))
+                {
                     change.undone_by = Some(seq);
                 }
-                self.undone.push(Undo { seq, of, swaps: swaps.clone() });
+                self.undone.push(Undo {
+                    seq,
+                    of,
+                    swaps: swaps.clone(),
+                });
             }
             EventKind::Redone { of, .. } => {
                 self.undone.retain(|undo| undo.seq != *of);
-                for change in self.done.iter_mut().filter(|change| change.undone_by == Some(*of)) {
+                for change in self
+                    .done
+                    .iter_mut()
+                    .filter(|change| change.undone_by == Some(*of))
+                {
                     change.undone_by = None;
                 }
             }
@@ -84,7 +107,13 @@ impl UndoableChanges {
     }
 
     fn add(&mut self, seq: u64, run: Option<RunId>, call: Option<CallId>, swaps: Vec<Swap>) {
-        self.done.push(UndoableChange { seq, run, call, swaps, undone_by: None });
+        self.done.push(UndoableChange {
+            seq,
+            run,
+            call,
+            swaps,
+            undone_by: None,
+        });
     }
 
     /// What is wanted and not taken back yet, in the order it was done.
@@ -96,8 +125,12 @@ impl UndoableChanges {
                 Some(last) => standing().filter(|change| change.run == last.run).collect(),
                 None => Vec::new(),
             },
-            Wanted::Run(run) => standing().filter(|change| change.run.as_ref() == Some(run)).collect(),
-            Wanted::Call(call) => standing().filter(|change| change.call.as_ref() == Some(call)).collect(),
+            Wanted::Run(run) => standing()
+                .filter(|change| change.run.as_ref() == Some(run))
+                .collect(),
+            Wanted::Call(call) => standing()
+                .filter(|change| change.call.as_ref() == Some(call))
+                .collect(),
             Wanted::To(seq) => standing().filter(|change| change.seq > *seq).collect(),
         }
     }
@@ -113,42 +146,102 @@ mod tests {
     use windlass_core::workspace::{Change, FileChange, Landed};
 
     fn swap(path: &str) -> Swap {
-        Swap { path: path.into(), before: Image::Absent, after: Image::Link { target: "x".into() } }
+        Swap {
+            path: path.into(),
+            before: Image::Absent,
+            after: Image::Link { target: "x".into() },
+        }
     }
 
     fn event(seq: u64, run: u64, kind: EventKind) -> Event {
         let at = Timestamp::from_millis(0);
         let (session, trace) = (SessionId::fresh(at, 1), TraceId::fresh(1, 2));
-        Event { v: VERSION, order: Order::Durable { seq }, at, session, run: Some(RunId::nth(run)), trace, kind }
+        Event {
+            v: VERSION,
+            order: Order::Durable { seq },
+            at,
+            session,
+            run: Some(RunId::nth(run)),
+            trace,
+            kind,
+        }
     }
 
     fn changed(seq: u64, run: u64, call: &str, path: &str) -> Event {
-        let change = FileChange { path: path.into(), change: Change::Created, added: 0, removed: 0, diff: None };
-        event(seq, run, EventKind::FileChanged { call: CallId(call.into()), change, swap: Some(swap(path)) })
+        let change = FileChange {
+            path: path.into(),
+            change: Change::Created,
+            added: 0,
+            removed: 0,
+            diff: None,
+        };
+        event(
+            seq,
+            run,
+            EventKind::FileChanged {
+                call: CallId(call.into()),
+                change,
+                swap: Some(swap(path)),
+            },
+        )
     }
 
     #[test]
     fn what_stands_is_found_by_run_by_call_and_to_an_event() {
         let mut changes = UndoableChanges::default();
-        let landed = Landed { swaps: vec![swap("l")], ..Landed::default() };
+        let landed = Landed {
+            swaps: vec![swap("l")],
+            ..Landed::default()
+        };
         let events = [
             changed(3, 1, "a", "1"),
             changed(4, 1, "b", "2"),
-            event(9, 2, EventKind::Landed { landed, tree_hash: None }),
+            event(
+                9,
+                2,
+                EventKind::Landed {
+                    landed,
+                    tree_hash: None,
+                },
+            ),
         ];
         events.iter().for_each(|event| changes.apply(event));
         let seqs = |changes: &UndoableChanges, wanted: Wanted| {
-            changes.find(&wanted).iter().map(|change| change.seq).collect::<Vec<_>>()
+            changes
+                .find(&wanted)
+                .iter()
+                .map(|change| change.seq)
+                .collect::<Vec<_>>()
         };
         assert_eq!(seqs(&changes, Wanted::LastRun), [9]);
         assert_eq!(seqs(&changes, Wanted::Run(RunId::nth(1))), [3, 4]);
         assert_eq!(seqs(&changes, Wanted::Call(CallId("b".into()))), [4]);
         assert_eq!(seqs(&changes, Wanted::To(3)), [4, 9]);
-        changes.apply(&event(10, 2, EventKind::Undone { of: 9, also: vec![4], files: vec![], swaps: vec![swap("l")] }));
+        changes.apply(&event(
+            10,
+            2,
+            EventKind::Undone {
+                of: 9,
+                also: vec![4],
+                files: vec![],
+                swaps: vec![swap("l")],
+            },
+        ));
         assert_eq!(seqs(&changes, Wanted::LastRun), [3]);
         assert_eq!(changes.undone.last().map(|undo| undo.seq), Some(10));
-        changes.apply(&event(11, 2, EventKind::Redone { of: 10, files: vec![], swaps: vec![] }));
+        changes.apply(&event(
+            11,
+            2,
+            EventKind::Redone {
+                of: 10,
+                files: vec![],
+                swaps: vec![],
+            },
+        ));
         assert_eq!(seqs(&changes, Wanted::LastRun), [9]);
-        assert_eq!((seqs(&changes, Wanted::To(0)).len(), changes.undone.len()), (3, 0));
+        assert_eq!(
+            (seqs(&changes, Wanted::To(0)).len(), changes.undone.len()),
+            (3, 0)
+        );
     }
 }

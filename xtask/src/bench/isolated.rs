@@ -45,30 +45,49 @@ struct Opened {
 
 impl<'a> Tree<'a> {
     fn make(lab: &'a Lab) -> Result<Self> {
-        let tree = Self { lab, dir: lab.dir().join("large") };
+        let tree = Self {
+            lab,
+            dir: lab.dir().join("large"),
+        };
         std::fs::create_dir(&tree.dir).context("the large tree cannot be made")?;
         let history = lab.dir().join("history");
-        std::fs::write(&history, Self::history()).context("the large tree cannot be written down")?;
+        std::fs::write(&history, Self::history())
+            .context("the large tree cannot be written down")?;
         // One pack and one checkout: a file for each object would take longer than all that is measured.
         lab.once(tree.git().args(["init", "-q", "-b", "main"]))?;
         let stream = std::fs::File::open(&history).context("the large tree cannot be read")?;
-        let made = tree.git().args(["fast-import", "--quiet"]).stdin(stream).status();
-        ensure!(made.context("git could not be started")?.success(), "git could not make the large tree");
+        let made = tree
+            .git()
+            .args(["fast-import", "--quiet"])
+            .stdin(stream)
+            .status();
+        ensure!(
+            made.context("git could not be started")?.success(),
+            "git could not make the large tree"
+        );
         lab.once(tree.git().args(["reset", "-q", "--hard"]))?;
         Ok(tree)
     }
 
     /// Its one commit, as `git fast-import` reads it.
     fn history() -> String {
-        let mut text = String::from("commit refs/heads/main\ncommitter bench <bench@localhost> 0 +0000\ndata 3\nall\n");
+        let mut text = String::from(
+            "commit refs/heads/main\ncommitter bench <bench@localhost> 0 +0000\ndata 3\nall\n",
+        );
         let mut add = |path: &str, bytes: &str| {
-            text.push_str(&format!("M 100644 inline {path}\ndata {}\n{bytes}\n", bytes.len()));
+            text.push_str(&format!(
+                "M 100644 inline {path}\ndata {}\n{bytes}\n",
+                bytes.len()
+            ));
         };
         add(".gitignore", IGNORED);
         for folder in 0..FOLDERS {
             let dir = format!("part-{:02}/folder-{folder:04}", folder / 50);
             for file in 0..FILES {
-                add(&format!("{dir}/file-{file:02}.txt"), &format!("file {file} of folder {folder}\n"));
+                add(
+                    &format!("{dir}/file-{file:02}.txt"),
+                    &format!("file {file} of folder {folder}\n"),
+                );
             }
         }
         text
@@ -76,22 +95,43 @@ impl<'a> Tree<'a> {
 
     fn git(&self) -> Command {
         let mut command = Command::new("git");
-        command.args(["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"]);
-        command.current_dir(&self.dir).env("HOME", self.lab.dir().join("home")).env("GIT_CONFIG_NOSYSTEM", "1");
+        command.args([
+            "-c",
+            "user.name=bench",
+            "-c",
+            "user.email=bench@localhost",
+            "-c",
+            "gc.auto=0",
+        ]);
+        command
+            .current_dir(&self.dir)
+            .env("HOME", self.lab.dir().join("home"))
+            .env("GIT_CONFIG_NOSYSTEM", "1");
         command
     }
 
     fn open(&self, land: Option<&str>) -> Result<Opened> {
         let figures = self.lab.dir().join("figures");
         let mut command = self.lab.program("isolated-speed");
-        command.arg("--helper").arg(self.lab.binary("windlass")).arg("--workspace").arg(&self.dir);
-        command.arg("--home").arg(self.lab.dir().join("home")).arg("--file").arg(&figures);
+        command
+            .arg("--helper")
+            .arg(self.lab.binary("windlass"))
+            .arg("--workspace")
+            .arg(&self.dir);
+        command
+            .arg("--home")
+            .arg(self.lab.dir().join("home"))
+            .arg("--file")
+            .arg(&figures);
         if let Some(path) = land {
             command.args(["--land", path]);
         }
         let sample = self.lab.once(&mut command)?;
         let text = std::fs::read_to_string(figures).context("isolated-speed left no figures")?;
-        let times: Vec<f64> = text.split(' ').filter_map(|time| time.parse().ok()).collect();
+        let times: Vec<f64> = text
+            .split(' ')
+            .filter_map(|time| time.parse().ok())
+            .collect();
         let expected = if land.is_some() { 4 } else { 2 };
         ensure!(times.len() == expected, "isolated-speed said `{text}`");
         Ok(Opened { times, sample })
@@ -112,8 +152,17 @@ impl<'a> Tree<'a> {
         let (mut ours, mut worktrees, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         // Making and removing 100,000 files takes the better part of a minute: once when it has to be quick.
         for _ in 1..self.lab.times(3) {
-            worktrees.push(self.other_way(self.git().args(["worktree", "add", "-q", "--detach"]).arg(&made), &made)?);
-            copies.push(self.other_way(Command::new("cp").arg("-a").args([&self.dir, &made]), &made)?);
+            worktrees.push(
+                self.other_way(
+                    self.git()
+                        .args(["worktree", "add", "-q", "--detach"])
+                        .arg(&made),
+                    &made,
+                )?,
+            );
+            copies.push(
+                self.other_way(Command::new("cp").arg("-a").args([&self.dir, &made]), &made)?,
+            );
             for _ in 0..self.lab.times(10) {
                 ours.push(self.open(None)?);
             }
@@ -122,9 +171,13 @@ impl<'a> Tree<'a> {
         let open = column(&ours, 0)?;
         let row = |what: &str, unit, ours| Row::new(&format!("{what}, 100,000 files"), unit, ours);
         Ok(vec![
-            row("opening an isolated run to the end of its first command", Unit::Ms, open)
-                .floor(WORKTREE, wall(&worktrees)?)
-                .target(Target::Below(50.0)),
+            row(
+                "opening an isolated run to the end of its first command",
+                Unit::Ms,
+                open,
+            )
+            .floor(WORKTREE, wall(&worktrees)?)
+            .target(Target::Below(50.0)),
             row("the same beside a copy", Unit::Ms, open).floor("`cp -a`", wall(&copies)?),
             row("CPU for it, with the stat walk", Unit::Ms, cpu(&samples)?)
                 .floor(WORKTREE, cpu(&worktrees)?)
@@ -139,7 +192,9 @@ impl<'a> Tree<'a> {
             let before = self.records()?;
             landed.push(self.open(Some(CHANGED))?);
             let after = self.records()?;
-            let written = after.iter().filter(|(path, record)| before.get(*path) != Some(record));
+            let written = after
+                .iter()
+                .filter(|(path, record)| before.get(*path) != Some(record));
             let written: Vec<&Path> = written.map(|(path, _)| path.as_path()).collect();
             ensure!(
                 written == [Path::new(CHANGED)] && after.len() == before.len(),
@@ -148,9 +203,17 @@ impl<'a> Tree<'a> {
             statuses.push(self.lab.once(self.git().args(["status", "--porcelain"]))?);
         }
         Ok(vec![
-            Row::new("looking whether anybody changed one of 100,000 files", Unit::Ms, column(&landed, 2)?)
-                .floor("`git status`", wall(&statuses)?),
-            Row::new("landing one changed file of them, the only one written", Unit::Ms, column(&landed, 3)?),
+            Row::new(
+                "looking whether anybody changed one of 100,000 files",
+                Unit::Ms,
+                column(&landed, 2)?,
+            )
+            .floor("`git status`", wall(&statuses)?),
+            Row::new(
+                "landing one changed file of them, the only one written",
+                Unit::Ms,
+                column(&landed, 3)?,
+            ),
         ])
     }
 
@@ -162,7 +225,11 @@ impl<'a> Tree<'a> {
                 let entry = entry.context("the large tree cannot be read")?;
                 let about = entry.metadata().context("the large tree cannot be read")?;
                 if about.is_file() {
-                    let path = entry.path().strip_prefix(&self.dir).unwrap_or(&dir).to_owned();
+                    let path = entry
+                        .path()
+                        .strip_prefix(&self.dir)
+                        .unwrap_or(&dir)
+                        .to_owned();
                     records.insert(path, (about.ino(), about.ctime(), about.ctime_nsec()));
                 } else if entry.file_name() != ".git" {
                     open.push(entry.path());
@@ -191,18 +258,28 @@ impl<'a> Tree<'a> {
         lab.once(&mut run(&small))?;
         let bytes = server.arrivals(&mut seen, 1)?[0].bytes.to_string();
         let measured = |dir: &Path, times: usize| -> Result<(Spread, Spread)> {
-            let (ours, floor) =
-                lab.alternate(lab.times(times), || run(dir), || floor_exchange(lab, &server, &bytes))?;
+            let (ours, floor) = lab.alternate(
+                lab.times(times),
+                || run(dir),
+                || floor_exchange(lab, &server, &bytes),
+            )?;
             Ok((wall(&ours)?, wall(&floor)?))
         };
         let (ours, floor) = measured(&small, 100)?;
-        let of_small = Row::new("isolated run without tools, small tree", Unit::Ms, ours).floor(ONE_EXCHANGE, floor);
+        let of_small = Row::new("isolated run without tools, small tree", Unit::Ms, ours)
+            .floor(ONE_EXCHANGE, floor);
         let (ours, floor) = measured(&self.dir, 20)?;
-        let of_large = Row::new("the same, 100,000 files", Unit::Ms, ours).floor(ONE_EXCHANGE, floor);
+        let of_large =
+            Row::new("the same, 100,000 files", Unit::Ms, ours).floor(ONE_EXCHANGE, floor);
         Ok(vec![of_small.target(Target::Over(10.0)), of_large])
     }
 }
 
 fn column(opened: &[Opened], at: usize) -> Result<Spread> {
-    Spread::of(opened.iter().filter_map(|opened| opened.times.get(at).copied()).collect())
+    Spread::of(
+        opened
+            .iter()
+            .filter_map(|opened| opened.times.get(at).copied())
+            .collect(),
+    )
 }

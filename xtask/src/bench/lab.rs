@@ -47,12 +47,19 @@ pub(crate) struct Lab {
 impl Lab {
     /// A fresh place.
     pub(crate) fn open(quick: bool) -> Result<Self> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(cargo::root()?.join("target"), PathBuf::from);
-        let dir = TempDir::with_prefix("windlass-bench-").context("cannot make a temporary directory")?;
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or(cargo::root()?.join("target"), PathBuf::from);
+        let dir =
+            TempDir::with_prefix("windlass-bench-").context("cannot make a temporary directory")?;
         for name in ["home", "workspace"] {
-            std::fs::create_dir(dir.path().join(name)).context("cannot make a temporary directory")?;
+            std::fs::create_dir(dir.path().join(name))
+                .context("cannot make a temporary directory")?;
         }
-        Ok(Self { dir, programs: target.join("release"), quick })
+        Ok(Self {
+            dir,
+            programs: target.join("release"),
+            quick,
+        })
     }
 
     /// The temporary directory.
@@ -83,7 +90,9 @@ impl Lab {
     /// The same on a kernel without namespaces.
     pub(crate) fn without_namespaces(&self, name: &str) -> Result<Command> {
         let mut command = Command::new(cargo::own_program()?);
-        command.args(["without", "namespaces", "--"]).arg(self.binary(name));
+        command
+            .args(["without", "namespaces", "--"])
+            .arg(self.binary(name));
         Ok(self.in_clean_environment(command))
     }
 
@@ -91,7 +100,10 @@ impl Lab {
         let home = self.dir.path().join("home");
         command
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()))
+            .env(
+                "PATH",
+                std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+            )
             .env("LANG", "C.UTF-8")
             .env("HOME", &home)
             .env("XDG_CONFIG_HOME", home.join("config"))
@@ -116,7 +128,15 @@ impl Lab {
         let mut command = self.program("windlass");
         command.args(["run", "--yes", "--approval", "auto", "-m", "scripted-bench"]);
         command.args(["--provider", wire.vendor(), "--base-url", &server.url(wire)]);
-        command.args(["-o", "json", "--max-steps", "2000", "--max-tokens", "unlimited", "Do what has to be done."]);
+        command.args([
+            "-o",
+            "json",
+            "--max-steps",
+            "2000",
+            "--max-tokens",
+            "unlimited",
+            "Do what has to be done.",
+        ]);
         command
     }
 
@@ -131,7 +151,10 @@ impl Lab {
         let (mut of_ours, mut of_floor) = (Vec::new(), Vec::new());
         // The first run of each reads the program from disk; that is not what is asked.
         for at in 0..=times {
-            let (our, floor) = (measure(&mut ours(), &complaints)?, measure(&mut floor(), &complaints)?);
+            let (our, floor) = (
+                measure(&mut ours(), &complaints)?,
+                measure(&mut floor(), &complaints)?,
+            );
             if at > 0 {
                 of_ours.push(our);
                 of_floor.push(floor);
@@ -156,11 +179,23 @@ impl Lab {
             .stdout(Stdio::piped())
             .spawn()
             .context("the model server does not start")?;
-        let stdout = child.stdout.take().context("the model server has no output")?;
+        let stdout = child
+            .stdout
+            .take()
+            .context("the model server has no output")?;
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).context("the model server says nothing")?;
-        let port = line.trim().parse().context("the model server did not say its port")?;
-        Ok(Server { child, port, arrivals })
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context("the model server says nothing")?;
+        let port = line
+            .trim()
+            .parse()
+            .context("the model server did not say its port")?;
+        Ok(Server {
+            child,
+            port,
+            arrivals,
+        })
     }
 }
 
@@ -190,7 +225,8 @@ impl Server {
 
     /// All requests since the last call of this function, which must be `expected` many.
     pub(crate) fn arrivals(&self, seen: &mut usize, expected: usize) -> Result<Vec<Arrival>> {
-        let text = std::fs::read_to_string(&self.arrivals).context("cannot read the server's arrivals")?;
+        let text =
+            std::fs::read_to_string(&self.arrivals).context("cannot read the server's arrivals")?;
         let all: Vec<Arrival> = text.lines().filter_map(parse_arrival).collect();
         let new = all[(*seen).min(all.len())..].to_vec();
         *seen = all.len();
@@ -213,5 +249,8 @@ impl Drop for Server {
 
 fn parse_arrival(line: &str) -> Option<Arrival> {
     let (at, bytes) = line.split_once(' ')?;
-    Some(Arrival { at: at.parse().ok()?, bytes: bytes.parse().ok()? })
+    Some(Arrival {
+        at: at.parse().ok()?,
+        bytes: bytes.parse().ok()?,
+    })
 }

@@ -10,7 +10,8 @@ pub(crate) fn describe(measured_in: &Path) -> Result<String> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = cpus.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+        line.and_then(|line| line.split_once(':'))
+            .map(|(_, value)| value.trim().to_owned())
     };
     let cpu = field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -22,11 +23,16 @@ pub(crate) fn describe(measured_in: &Path) -> Result<String> {
     let fs = fs.lines().last().unwrap_or("unknown");
     let rustc = said("rustc", &["--version"])?;
     let date = said("date", &["-u", "+%Y-%m-%d"])?;
-    Ok(format!("Measured {date} on {cpu}, {cores} cores, {kernel}, file system {fs}, {rustc}, release profile."))
+    Ok(format!(
+        "Measured {date} on {cpu}, {cores} cores, {kernel}, file system {fs}, {rustc}, release profile."
+    ))
 }
 
 fn said(program: &str, args: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(args).output().with_context(|| format!("cannot start {program}"))?;
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .with_context(|| format!("cannot start {program}"))?;
     anyhow::ensure!(output.status.success(), "{program} failed");
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

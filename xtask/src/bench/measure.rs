@@ -23,24 +23,38 @@ pub(crate) struct Sample {
 
 /// Runs a program; its output is dropped. Anything but success is an error with the end of what it complained about.
 pub(crate) fn measure(command: &mut Command, complaints: &std::path::Path) -> Result<Sample> {
-    let stderr = std::fs::File::create(complaints).context("cannot write to the temporary directory")?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    let stderr =
+        std::fs::File::create(complaints).context("cannot write to the temporary directory")?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr);
     let began = Instant::now();
-    let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {command:?}"))?;
     let (status, usage) = reap(child)?;
     let wall = began.elapsed();
     if status != 0 {
         let said = std::fs::read_to_string(complaints).unwrap_or_default();
         let tail: Vec<&str> = said.lines().rev().take(8).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
-        bail!("{command:?} failed (wait status {status:#x}): {}", tail.join("\n"));
+        bail!(
+            "{command:?} failed (wait status {status:#x}): {}",
+            tail.join("\n")
+        );
     }
     let time = |value: libc::timeval| {
-        Duration::from_secs(value.tv_sec.unsigned_abs()) + Duration::from_micros(value.tv_usec.unsigned_abs())
+        Duration::from_secs(value.tv_sec.unsigned_abs())
+            + Duration::from_micros(value.tv_usec.unsigned_abs())
     };
     // Linux counts this one in KiB.
     let rss = usage.ru_maxrss.unsigned_abs() * 1024;
-    Ok(Sample { wall, cpu: time(usage.ru_utime) + time(usage.ru_stime), rss })
+    Ok(Sample {
+        wall,
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        rss,
+    })
 }
 
 /// Waits for a child and takes its account. Ends it when the limit passes.
@@ -49,7 +63,10 @@ fn reap(mut child: Child) -> Result<(i32, libc::rusage)> {
     let pid = i32::try_from(child.id()).context("a process number out of range")?;
     let (done, wait) = mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
-        if wait.recv_timeout(LIMIT).is_err_and(|err| err == mpsc::RecvTimeoutError::Timeout) {
+        if wait
+            .recv_timeout(LIMIT)
+            .is_err_and(|err| err == mpsc::RecvTimeoutError::Timeout)
+        {
             // Not waited for yet, so the number still means this child.
             let _ = child.kill();
         }
@@ -86,7 +103,10 @@ impl Spread {
         let (Some(min), Some(median)) = (figures.first(), figures.get(figures.len() / 2)) else {
             bail!("nothing was measured");
         };
-        Ok(Self { min: *min, median: *median })
+        Ok(Self {
+            min: *min,
+            median: *median,
+        })
     }
 }
 
@@ -103,18 +123,30 @@ mod tests {
     fn a_program_is_measured_with_what_it_started() {
         let line = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; (:)";
         let sample = measure(Command::new("sh").args(["-c", line]), complaints().path()).unwrap();
-        assert!(sample.cpu > Duration::ZERO && sample.wall > Duration::ZERO && sample.rss > 100_000, "{sample:?}");
+        assert!(
+            sample.cpu > Duration::ZERO && sample.wall > Duration::ZERO && sample.rss > 100_000,
+            "{sample:?}"
+        );
     }
 
     #[test]
     fn a_failure_says_what_the_program_said() {
-        let err = measure(Command::new("sh").args(["-c", "echo because >&2; exit 3"]), complaints().path());
+        let err = measure(
+            Command::new("sh").args(["-c", "echo because >&2; exit 3"]),
+            complaints().path(),
+        );
         assert!(err.unwrap_err().to_string().contains("because"));
     }
 
     #[test]
     fn the_spread_is_the_least_and_the_middle() {
-        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]).unwrap(), Spread { min: 1.0, median: 2.0 });
+        assert_eq!(
+            Spread::of(vec![3.0, 1.0, 2.0]).unwrap(),
+            Spread {
+                min: 1.0,
+                median: 2.0
+            }
+        );
         assert!(Spread::of(Vec::new()).is_err());
     }
 }

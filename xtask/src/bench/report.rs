@@ -63,17 +63,29 @@ pub(crate) struct Row {
 impl Row {
     /// A figure of ours.
     pub(crate) fn new(what: &str, unit: Unit, ours: Spread) -> Self {
-        Self { what: what.to_owned(), unit, ours, floor: None, target: None }
+        Self {
+            what: what.to_owned(),
+            unit,
+            ours,
+            floor: None,
+            target: None,
+        }
     }
 
     /// What it stands beside.
     pub(crate) fn floor(self, what: &'static str, floor: Spread) -> Self {
-        Self { floor: Some((what, floor)), ..self }
+        Self {
+            floor: Some((what, floor)),
+            ..self
+        }
     }
 
     /// What it must reach.
     pub(crate) fn target(self, target: Target) -> Self {
-        Self { target: Some(target), ..self }
+        Self {
+            target: Some(target),
+            ..self
+        }
     }
 
     /// It has a target and does not reach it.
@@ -83,9 +95,9 @@ impl Row {
             Some(Target::Ratio(most)) => self.ratio().is_none_or(|ratio| ratio > most),
             Some(Target::Below(limit)) => self.unit.judged(self.ours) >= limit,
             Some(Target::Explained(most)) => self.unit.judged(self.ours) > most,
-            Some(Target::Over(most)) => {
-                self.floor.is_none_or(|(_, floor)| self.unit.judged(self.ours) - self.unit.judged(floor) > most)
-            }
+            Some(Target::Over(most)) => self.floor.is_none_or(|(_, floor)| {
+                self.unit.judged(self.ours) - self.unit.judged(floor) > most
+            }),
         }
     }
 
@@ -102,7 +114,9 @@ impl Row {
             None => "–".to_owned(),
         };
         // A quotient of two growths near nothing says nothing.
-        let ratio = self.ratio().filter(|_| !matches!(self.target, Some(Target::Explained(_))));
+        let ratio = self
+            .ratio()
+            .filter(|_| !matches!(self.target, Some(Target::Explained(_))));
         let ratio = ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}×"));
         let target = match self.target {
             None => "–".to_owned(),
@@ -116,7 +130,11 @@ impl Row {
             (Some(_), false) => "pass",
             (Some(_), true) => "**miss**",
         };
-        format!("| {} | {} | {floor} | {ratio} | {target} | {verdict} |\n", self.what, figures(self.ours, unit))
+        format!(
+            "| {} | {} | {floor} | {ratio} | {target} | {verdict} |\n",
+            self.what,
+            figures(self.ours, unit)
+        )
     }
 }
 
@@ -139,7 +157,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
 
 /// Puts the table and the machine between the marks of the document.
 pub(crate) fn write(path: &Path, table: &str, machine: &str) -> Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = between_marks(&text, &format!("{table}\n{machine}"))
         .with_context(|| format!("{} lost its marks `{BEGIN}` and `{END}`", path.display()))?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -156,7 +175,10 @@ mod tests {
     use super::*;
 
     fn spread(median: f64) -> Spread {
-        Spread { min: median, median }
+        Spread {
+            min: median,
+            median,
+        }
     }
 
     #[track_caller]
@@ -166,9 +188,25 @@ mod tests {
 
     #[test]
     fn a_figure_stands_beside_its_floor_and_is_judged() {
-        let row = || Row::new("start", Unit::Ms, Spread { min: 1.5, median: 1.9 }).floor("nothing", spread(0.75));
-        check(row(), "| start | 1.50 / 1.90 ms | 0.75 ms (nothing) | 2.00× | – |  |");
-        check(row().target(Target::Ratio(2.0)), "| start | 1.50 / 1.90 ms | 0.75 ms (nothing) | 2.00× | ≤ 2× | pass |");
+        let row = || {
+            Row::new(
+                "start",
+                Unit::Ms,
+                Spread {
+                    min: 1.5,
+                    median: 1.9,
+                },
+            )
+            .floor("nothing", spread(0.75))
+        };
+        check(
+            row(),
+            "| start | 1.50 / 1.90 ms | 0.75 ms (nothing) | 2.00× | – |  |",
+        );
+        check(
+            row().target(Target::Ratio(2.0)),
+            "| start | 1.50 / 1.90 ms | 0.75 ms (nothing) | 2.00× | ≤ 2× | pass |",
+        );
         check(
             row().target(Target::Below(1.2)),
             "| start | 1.50 / 1.90 ms | 0.75 ms (nothing) | 2.00× | < 1.2 ms | **miss** |",
@@ -177,14 +215,27 @@ mod tests {
             row().target(Target::Explained(1.4)),
             "| start | 1.50 / 1.90 ms | 0.75 ms (nothing) | – | ≤ 1.40 ms, what the bytes explain | **miss** |",
         );
-        let memory = Row::new("memory", Unit::Mb, Spread { min: 20.0, median: 25.0 });
-        check(memory.target(Target::Below(25.0)), "| memory | 20.00 / 25.00 MB | – | – | < 25 MB | **miss** |");
+        let memory = Row::new(
+            "memory",
+            Unit::Mb,
+            Spread {
+                min: 20.0,
+                median: 25.0,
+            },
+        );
+        check(
+            memory.target(Target::Below(25.0)),
+            "| memory | 20.00 / 25.00 MB | – | – | < 25 MB | **miss** |",
+        );
     }
 
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {
         let text = format!("a\n{BEGIN}\nold\n{END}\nz\n");
-        assert_eq!(between_marks(&text, "new"), Some(format!("a\n{BEGIN}\nnew\n{END}\nz\n")));
+        assert_eq!(
+            between_marks(&text, "new"),
+            Some(format!("a\n{BEGIN}\nnew\n{END}\nz\n"))
+        );
         assert_eq!(between_marks("a", "new"), None);
     }
 }

@@ -18,12 +18,21 @@ const GIBIBYTE: &str = "1073741824";
 pub(crate) fn rows(lab: &Lab) -> Result<Vec<Row>> {
     let long = Store::open(lab, "long")?;
     let made = long.figures(&["--what", "make", "--events", EVENTS])?;
-    let append = Row::new("appending 1,000 events, without a sync", Unit::Ms, column(&made, 0)?);
-    let append = append.floor("a plain write of the same bytes", column(&made, 1)?).target(Target::Below(50.0));
+    let append = Row::new(
+        "appending 1,000 events, without a sync",
+        Unit::Ms,
+        column(&made, 0)?,
+    );
+    let append = append
+        .floor("a plain write of the same bytes", column(&made, 1)?)
+        .target(Target::Below(50.0));
     let times = lab.times(20).to_string();
     let resumed = long.figures(&["--what", "resume", "--events", EVENTS, "--times", &times])?;
     let resume = Row::new("resuming 100,000 events", Unit::Ms, column(&resumed, 0)?);
-    let resume = resume.floor("finding the line ends of the same bytes", column(&resumed, 1)?);
+    let resume = resume.floor(
+        "finding the line ends of the same bytes",
+        column(&resumed, 1)?,
+    );
     let listed = long.figures(&["--what", "list", "--times", &times])?;
     let list = Row::new("listing it", Unit::Ms, column(&listed, 0)?).target(Target::Below(10.0));
     let mut rows = vec![append, resume.target(Target::Below(300.0)), list];
@@ -36,12 +45,19 @@ fn giant(lab: &Lab) -> Result<Vec<Row>> {
     let giant = Store::open(lab, "giant")?;
     giant.figures(&["--what", "make", "--bytes", GIBIBYTE])?;
     let samples = |what: &str, times: usize| -> Result<Vec<_>> {
-        (0..times).map(|_| lab.once(&mut giant.command(&["--what", what]))).collect()
+        (0..times)
+            .map(|_| lab.once(&mut giant.command(&["--what", what])))
+            .collect()
     };
     let tail = samples("tail", lab.times(20))?;
     let read = samples("read", lab.times(10).min(3))?;
     Ok(vec![
-        Row::new("opening a log of 1 GiB and reading its end", Unit::Ms, wall(&tail)?).target(Target::Below(50.0)),
+        Row::new(
+            "opening a log of 1 GiB and reading its end",
+            Unit::Ms,
+            wall(&tail)?,
+        )
+        .target(Target::Below(50.0)),
         Row::new("peak memory for it", Unit::Mb, rss(&tail)?).target(Target::Below(25.0)),
         Row::new("reading all of it", Unit::Ms, wall(&read)?),
         Row::new("peak memory for that", Unit::Mb, rss(&read)?).target(Target::Below(25.0)),
@@ -69,14 +85,32 @@ impl<'a> Store<'a> {
 
     /// The lines of figures that the program prints.
     fn figures(&self, args: &[&str]) -> Result<Vec<Vec<f64>>> {
-        let output = self.command(args).output().context("store-speed could not be started")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = self
+            .command(args)
+            .output()
+            .context("store-speed could not be started")?;
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let figures = |line: &str| line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>();
-        text.lines().map(|line| figures(line).with_context(|| format!("`{line}` is no line of figures"))).collect()
+        let figures = |line: &str| {
+            line.split(' ')
+                .map(str::parse)
+                .collect::<Result<Vec<f64>, _>>()
+        };
+        text.lines()
+            .map(|line| figures(line).with_context(|| format!("`{line}` is no line of figures")))
+            .collect()
     }
 }
 
 fn column(lines: &[Vec<f64>], at: usize) -> Result<Spread> {
-    Spread::of(lines.iter().filter_map(|line| line.get(at).copied()).collect())
+    Spread::of(
+        lines
+            .iter()
+            .filter_map(|line| line.get(at).copied())
+            .collect(),
+    )
 }

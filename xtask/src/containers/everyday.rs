@@ -21,20 +21,39 @@ pub(super) struct Tasks {
 }
 
 pub(super) const ALL: &[Tasks] = &[
-    Tasks { name: "everyday tasks, docker profile, uid 0", container: Container { uid: 0, ..USER } },
-    Tasks { name: "everyday tasks, docker profile, uid 1000", container: USER },
+    Tasks {
+        name: "everyday tasks, docker profile, uid 0",
+        container: Container { uid: 0, ..USER },
+    },
+    Tasks {
+        name: "everyday tasks, docker profile, uid 1000",
+        container: USER,
+    },
     Tasks {
         name: "everyday tasks, podman profile, uid 0",
-        container: Container { profile: Profile::Podman, uid: 0, ..USER },
+        container: Container {
+            profile: Profile::Podman,
+            uid: 0,
+            ..USER
+        },
     },
     Tasks {
         name: "everyday tasks, podman profile, uid 1000",
-        container: Container { profile: Profile::Podman, ..USER },
+        container: Container {
+            profile: Profile::Podman,
+            ..USER
+        },
     },
 ];
 
 /// Runs every task in one container; `shared` has the binary and is mounted at `/wl`.
-pub(super) fn run(tasks: &Tasks, podman: &Podman, root: &Path, shared: &Path, logs: &Path) -> Result<Outcome> {
+pub(super) fn run(
+    tasks: &Tasks,
+    podman: &Podman,
+    root: &Path,
+    shared: &Path,
+    logs: &Path,
+) -> Result<Outcome> {
     if let Some(why) = podman.lacks(&tasks.container) {
         return Ok(Outcome::NotRun(why));
     }
@@ -48,20 +67,35 @@ pub(super) fn run(tasks: &Tasks, podman: &Podman, root: &Path, shared: &Path, lo
         mount(&mut command, &sysroot, "/opt/rust", "ro");
         command.args(["-e", "PATH=/opt/rust/bin:/usr/local/bin:/usr/bin:/bin"]);
     }
-    command.arg(podman.image()).args(["/wl/xtask", "everyday", "--binary", "/wl/windlass"]);
+    command
+        .arg(podman.image())
+        .args(["/wl/xtask", "everyday", "--binary", "/wl/windlass"]);
     let log = logs.join(format!("{}.log", tasks.name.replace([' ', ','], "-")));
     let finished = finish(&mut command, &log, TASKS);
     podman.remove(&name);
     let (code, output) = finished?;
-    let totals: Vec<&str> = output.lines().filter(|line| line.contains(" passed, ")).collect();
+    let totals: Vec<&str> = output
+        .lines()
+        .filter(|line| line.contains(" passed, "))
+        .collect();
     let isolation = totals.join("; ");
     Ok(match code {
         Some(0) => Outcome::Passed { isolation },
-        _ => Outcome::Failed { isolation, why: vec![failures(&output)] },
+        _ => Outcome::Failed {
+            isolation,
+            why: vec![failures(&output)],
+        },
     })
 }
 
 fn failures(output: &str) -> String {
-    let failed: Vec<&str> = output.lines().filter(|line| line.starts_with("FAILED")).collect();
-    if failed.is_empty() { outcome::last_lines(output) } else { failed.join("\n    ") }
+    let failed: Vec<&str> = output
+        .lines()
+        .filter(|line| line.starts_with("FAILED"))
+        .collect();
+    if failed.is_empty() {
+        outcome::last_lines(output)
+    } else {
+        failed.join("\n    ")
+    }
 }

@@ -30,8 +30,12 @@ pub(super) enum Tier {
 
 /// The words for the tiers in the line that `demo` prints. The first one in the line is the tier; the rest of the line
 /// may name others ("broker: this kernel gives no namespaces").
-const TIERS: &[(&str, Tier)] =
-    &[("namespaces", Tier::Namespaces), ("broker", Tier::Broker), ("landlock", Tier::Landlock), ("none", Tier::None)];
+const TIERS: &[(&str, Tier)] = &[
+    ("namespaces", Tier::Namespaces),
+    ("broker", Tier::Broker),
+    ("landlock", Tier::Landlock),
+    ("none", Tier::None),
+];
 /// The beginnings of that line.
 const ISOLATION: &[&str] = &["isolation:", "sandbox:"];
 
@@ -43,7 +47,12 @@ pub(super) fn steps(output: &str) -> Vec<Step<'_>> {
             let (name, rest) = part.split_once('\n')?;
             let end = format!("\n== end {name} ");
             let (output, code) = match rest.split_once(end.as_str()) {
-                Some((output, code)) => (output, code.lines().next().and_then(|code| code.trim().parse().ok())),
+                Some((output, code)) => (
+                    output,
+                    code.lines()
+                        .next()
+                        .and_then(|code| code.trim().parse().ok()),
+                ),
                 None => (rest, None),
             };
             Some(Step { name, code, output })
@@ -61,27 +70,38 @@ pub(super) fn isolation_line(output: &str) -> Option<&str> {
 
 pub(super) fn tier(line: &str) -> Option<Tier> {
     let line = line.to_lowercase();
-    let places = TIERS.iter().filter_map(|(word, tier)| line.find(word).map(|at| (at, *tier)));
+    let places = TIERS
+        .iter()
+        .filter_map(|(word, tier)| line.find(word).map(|at| (at, *tier)));
     places.min_by_key(|(at, _)| *at).map(|(_, tier)| tier)
 }
 
 /// One sentence for each thing that is not as the table says.
 pub(super) fn wrong(steps: &[Step<'_>], expect: Expect) -> Vec<String> {
     let demo = steps.iter().find(|step| step.name == "demo");
-    let said = demo.and_then(|step| isolation_line(step.output)).and_then(tier);
+    let said = demo
+        .and_then(|step| isolation_line(step.output))
+        .and_then(tier);
     let mut wrong: Vec<String> = ["version", "demo", "doctor", "sandbox", "run", "landed"]
         .into_iter()
         .filter_map(|name| wrong_code(steps, name, expect, said))
         .collect();
     match said {
         None => wrong.push("`demo` does not say its isolation".to_owned()),
-        Some(tier) if !matches(tier, expect) => wrong.push(format!("`demo` says {tier:?}, expected {expect:?}")),
+        Some(tier) if !matches(tier, expect) => {
+            wrong.push(format!("`demo` says {tier:?}, expected {expect:?}"))
+        }
         Some(_) => {}
     }
     wrong
 }
 
-fn wrong_code(steps: &[Step<'_>], name: &str, expect: Expect, said: Option<Tier>) -> Option<String> {
+fn wrong_code(
+    steps: &[Step<'_>],
+    name: &str,
+    expect: Expect,
+    said: Option<Tier>,
+) -> Option<String> {
     let held = !matches!(said, Some(Tier::None | Tier::Landlock));
     let refuses = expect == Expect::Refusal || (expect == Expect::Anything && !held);
     let wanted = match name {
@@ -95,9 +115,18 @@ fn wrong_code(steps: &[Step<'_>], name: &str, expect: Expect, said: Option<Tier>
     };
     match step.code {
         Some(code) if code == wanted => None,
-        Some(TIMED_OUT) => Some(format!("`{name}` did not end in time:\n{}", last_lines(step.output))),
-        Some(code) => Some(format!("`{name}`: exit code {code}, expected {wanted}:\n{}", last_lines(step.output))),
-        None => Some(format!("`{name}` did not end:\n{}", last_lines(step.output))),
+        Some(TIMED_OUT) => Some(format!(
+            "`{name}` did not end in time:\n{}",
+            last_lines(step.output)
+        )),
+        Some(code) => Some(format!(
+            "`{name}`: exit code {code}, expected {wanted}:\n{}",
+            last_lines(step.output)
+        )),
+        None => Some(format!(
+            "`{name}` did not end:\n{}",
+            last_lines(step.output)
+        )),
     }
 }
 
@@ -112,9 +141,19 @@ fn matches(tier: Tier, expect: Expect) -> bool {
 }
 
 pub(super) fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-    last.iter().map(|line| format!("        {}\n", line.chars().take(LINE_WIDTH).collect::<String>())).collect()
+    last.iter()
+        .map(|line| {
+            format!(
+                "        {}\n",
+                line.chars().take(LINE_WIDTH).collect::<String>()
+            )
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -126,42 +165,99 @@ mod tests {
         let mut text = String::new();
         for (name, code) in codes {
             let line = if *name == "demo" { isolation } else { "output" };
-            text.push_str(&format!("\n== begin {name}\n{line}\n\n== end {name} {code}\n"));
+            text.push_str(&format!(
+                "\n== begin {name}\n{line}\n\n== end {name} {code}\n"
+            ));
         }
         text
     }
 
-    const ALL_PASS: &[(&str, i32)] =
-        &[("version", 0), ("demo", 0), ("doctor", 0), ("sandbox", 0), ("run", 0), ("landed", 0)];
-    const REFUSES: &[(&str, i32)] =
-        &[("version", 0), ("demo", 0), ("doctor", 0), ("sandbox", 8), ("run", 8), ("landed", 1)];
+    const ALL_PASS: &[(&str, i32)] = &[
+        ("version", 0),
+        ("demo", 0),
+        ("doctor", 0),
+        ("sandbox", 0),
+        ("run", 0),
+        ("landed", 0),
+    ];
+    const REFUSES: &[(&str, i32)] = &[
+        ("version", 0),
+        ("demo", 0),
+        ("doctor", 0),
+        ("sandbox", 8),
+        ("run", 8),
+        ("landed", 1),
+    ];
 
     #[track_caller]
     fn check(isolation: &str, codes: &[(&str, i32)], expect: Expect, says: &[&str]) {
         let output = output(isolation, codes);
         let found = wrong(&steps(&output), expect);
         assert_eq!(found.len(), says.len(), "{found:?}");
-        assert!(found.iter().zip(says).all(|(found, says)| found.contains(says)), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .zip(says)
+                .all(|(found, says)| found.contains(says)),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn a_row_passes_only_as_the_table_says() {
         check("isolation: namespaces", ALL_PASS, Expect::Namespaces, &[]);
-        check("isolation: broker, no namespaces here", ALL_PASS, Expect::Broker, &[]);
+        check(
+            "isolation: broker, no namespaces here",
+            ALL_PASS,
+            Expect::Broker,
+            &[],
+        );
         check("isolation: broker", ALL_PASS, Expect::Either, &[]);
-        check("isolation: broker", ALL_PASS, Expect::Namespaces, &["says Broker"]);
+        check(
+            "isolation: broker",
+            ALL_PASS,
+            Expect::Namespaces,
+            &["says Broker"],
+        );
         check("isolation: none", REFUSES, Expect::Refusal, &[]);
-        check("isolation: none", ALL_PASS, Expect::Refusal, &["`sandbox`: exit code 0", "`run`", "`landed`"]);
+        check(
+            "isolation: none",
+            ALL_PASS,
+            Expect::Refusal,
+            &["`sandbox`: exit code 0", "`run`", "`landed`"],
+        );
         check("isolation: none", REFUSES, Expect::Anything, &[]);
         check("isolation: broker", ALL_PASS, Expect::Anything, &[]);
-        check("isolation: broker", REFUSES, Expect::Anything, &["`sandbox`: exit code 8", "`run`", "`landed`"]);
-        check("nothing", ALL_PASS, Expect::Either, &["does not say its isolation"]);
-        check("isolation: broker", &ALL_PASS[..5], Expect::Broker, &["`landed` was not reached"]);
+        check(
+            "isolation: broker",
+            REFUSES,
+            Expect::Anything,
+            &["`sandbox`: exit code 8", "`run`", "`landed`"],
+        );
+        check(
+            "nothing",
+            ALL_PASS,
+            Expect::Either,
+            &["does not say its isolation"],
+        );
+        check(
+            "isolation: broker",
+            &ALL_PASS[..5],
+            Expect::Broker,
+            &["`landed` was not reached"],
+        );
     }
 
     #[test]
     fn a_command_that_was_cut_off_has_no_code() {
         let output = "\n== begin demo\nstarted\n";
-        assert_eq!(steps(output), [Step { name: "demo", code: None, output: "started\n" }]);
+        assert_eq!(
+            steps(output),
+            [Step {
+                name: "demo",
+                code: None,
+                output: "started\n"
+            }]
+        );
     }
 }

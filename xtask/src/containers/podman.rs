@@ -21,7 +21,19 @@ const EMPTY_RUN: Duration = Duration::from_secs(60);
 /// Folders that a machine may have as links below /usr or as folders of their own.
 const PROGRAM_FOLDERS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64"];
 /// What every container has, beside those.
-const FOLDERS: &[&str] = &["usr", "etc", "proc", "sys", "dev", "tmp", "run", "var", "wl", "project", "read-only"];
+const FOLDERS: &[&str] = &[
+    "usr",
+    "etc",
+    "proc",
+    "sys",
+    "dev",
+    "tmp",
+    "run",
+    "var",
+    "wl",
+    "project",
+    "read-only",
+];
 /// The small file system in memory of a container with a read-only root.
 const SMALL_TMP: &str = "/tmp:rw,size=64m,mode=1777";
 
@@ -42,30 +54,48 @@ impl Podman {
             return Ok(Err(format!("{why:#}")));
         }
         let mounts = make_tree(&folder.join("image"))?;
-        let docker_profile = profile::podmans()?.map(|podmans| write_profile(folder, podmans)).transpose()?;
+        let docker_profile = profile::podmans()?
+            .map(|podmans| write_profile(folder, podmans))
+            .transpose()?;
         for name in ["empty", "foreign"] {
             std::fs::create_dir_all(folder.join(name))?;
         }
         let image = format!("localhost/windlass-rows:{}", std::process::id());
-        let podman = Self { image, docker_profile, mounts, folder: folder.to_owned(), root };
-        Ok(podman.import().and_then(|()| podman.try_one()).map(|()| podman).map_err(|why| format!("{why:#}")))
+        let podman = Self {
+            image,
+            docker_profile,
+            mounts,
+            folder: folder.to_owned(),
+            root,
+        };
+        Ok(podman
+            .import()
+            .and_then(|()| podman.try_one())
+            .map(|()| podman)
+            .map_err(|why| format!("{why:#}")))
     }
 
     fn import(&self) -> Result<()> {
         let archive = self.folder.join("image.tar");
         let mut tar = Command::new("tar");
-        tar.arg("-C").arg(self.folder.join("image")).arg("-cf").arg(&archive).arg(".");
+        tar.arg("-C")
+            .arg(self.folder.join("image"))
+            .arg("-cf")
+            .arg(&archive)
+            .arg(".");
         step(&mut tar, &self.folder.join("tar.log"), PATIENCE).context("`tar` failed")?;
         let mut import = Command::new("podman");
         import.arg("import").arg(&archive).arg(&self.image);
-        step(&mut import, &self.folder.join("import.log"), PATIENCE).context("`podman import` failed")
+        step(&mut import, &self.folder.join("import.log"), PATIENCE)
+            .context("`podman import` failed")
     }
 
     /// Containers need rights that a machine may not give, for example one that is a container itself.
     fn try_one(&self) -> Result<()> {
         let mut command = self.base("windlass-rows-first");
         command.arg(&self.image).args(["/bin/sh", "-c", ":"]);
-        step(&mut command, &self.folder.join("first.log"), EMPTY_RUN).context("no container starts here")
+        step(&mut command, &self.folder.join("first.log"), EMPTY_RUN)
+            .context("no container starts here")
     }
 
     /// Why a container of this profile cannot be made.
@@ -88,9 +118,23 @@ impl Podman {
                 command.arg("--runtime").arg(runc);
             }
         }
-        command.args(["run", "--rm", "--network", "none", "--security-opt", "label=disable", "--name", name]);
+        command.args([
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            "--security-opt",
+            "label=disable",
+            "--name",
+            name,
+        ]);
         // The limits of podman's own settings can be above those that this machine allows.
-        command.args(["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]);
+        command.args([
+            "--ulimit",
+            "nofile=1024:1024",
+            "--ulimit",
+            "nproc=1024:1024",
+        ]);
         for (source, target) in &self.mounts {
             mount(&mut command, source, target, "ro");
         }
@@ -101,7 +145,10 @@ impl Podman {
     pub(super) fn run(&self, name: &str, container: &Container) -> Result<Command> {
         let mut command = self.base(name);
         if container.profile == Profile::Docker {
-            let profile = self.docker_profile.as_deref().context("there is no stricter profile")?;
+            let profile = self
+                .docker_profile
+                .as_deref()
+                .context("there is no stricter profile")?;
             let mut option = OsString::from("seccomp=");
             option.push(profile);
             command.arg("--security-opt").arg(option);
@@ -110,14 +157,29 @@ impl Podman {
             command.arg("--cap-drop=all");
         }
         if container.read_only {
-            command.args(["--read-only", "--read-only-tmpfs=false", "--tmpfs", SMALL_TMP]);
+            command.args([
+                "--read-only",
+                "--read-only-tmpfs=false",
+                "--tmpfs",
+                SMALL_TMP,
+            ]);
         }
-        mount(&mut command, &self.folder.join("empty"), READ_ONLY_FOLDER, "ro");
+        mount(
+            &mut command,
+            &self.folder.join("empty"),
+            READ_ONLY_FOLDER,
+            "ro",
+        );
         if container.owner == Owner::Another {
             mount(&mut command, &self.foreign_project(name)?, "/project", "rw");
         }
         command.args(["--user", &container.uid.to_string()]);
-        command.args(["-e", &format!("HOME={}", container.home), "-e", "PATH=/usr/local/bin:/usr/bin:/bin"]);
+        command.args([
+            "-e",
+            &format!("HOME={}", container.home),
+            "-e",
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+        ]);
         Ok(command)
     }
 
@@ -136,7 +198,10 @@ impl Podman {
         chmod.args(["-R", "a+rwX"]).arg(&project);
         let mut chown = Command::new("chown");
         chown.args(["-R", "2000:2000"]).arg(&project);
-        ensure!(cargo::answers(chmod) && cargo::answers(chown), "the project could not be given to another user");
+        ensure!(
+            cargo::answers(chmod) && cargo::answers(chown),
+            "the project could not be given to another user"
+        );
         Ok(project)
     }
 
@@ -164,13 +229,25 @@ pub(super) fn mount(command: &mut Command, source: &Path, target: &str, mode: &s
 }
 
 fn runc() -> Option<PathBuf> {
-    let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/sbin"];
-    folders.iter().map(|folder| Path::new(folder).join("runc")).find(|path| path.exists())
+    let folders = [
+        "/usr/sbin",
+        "/usr/bin",
+        "/usr/local/sbin",
+        "/usr/local/bin",
+        "/sbin",
+    ];
+    folders
+        .iter()
+        .map(|folder| Path::new(folder).join("runc"))
+        .find(|path| path.exists())
 }
 
 /// The folders of the image; returns what is mounted into each container.
 fn make_tree(image: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut mounts = vec![("/usr".into(), "/usr".to_owned()), ("/etc".into(), "/etc".to_owned())];
+    let mut mounts = vec![
+        ("/usr".into(), "/usr".to_owned()),
+        ("/etc".into(), "/etc".to_owned()),
+    ];
     for name in FOLDERS {
         std::fs::create_dir_all(image.join(name))?;
     }
@@ -214,17 +291,29 @@ fn install(folder: &Path, root: bool) -> Result<()> {
     println!("    podman is missing: apt-get install podman runc");
     let log = folder.join("apt.log");
     let mut apt = Command::new("apt-get");
-    apt.args(["install", "-y", "--no-install-recommends", "podman", "runc"]).env("DEBIAN_FRONTEND", "noninteractive");
-    step(&mut apt, &log, PATIENCE).context("podman is missing, and `apt-get install podman runc` failed")?;
-    ensure!(found(), "podman does not start after it was installed: {}", last_lines(&log));
+    apt.args(["install", "-y", "--no-install-recommends", "podman", "runc"])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    step(&mut apt, &log, PATIENCE)
+        .context("podman is missing, and `apt-get install podman runc` failed")?;
+    ensure!(
+        found(),
+        "podman does not start after it was installed: {}",
+        last_lines(&log)
+    );
     Ok(())
 }
 
 /// Runs a prepared command to its end, at most so long, and returns its exit code and output.
-pub(super) fn finish(command: &mut Command, log: &Path, most: Duration) -> Result<(Option<i32>, String)> {
+pub(super) fn finish(
+    command: &mut Command,
+    log: &Path,
+    most: Duration,
+) -> Result<(Option<i32>, String)> {
     let errors = log.with_extension("err");
     let status = Running::start(command, log, &errors)?.wait(most);
-    let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+    let read = |path: &Path| {
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    };
     let output = read(log) + &read(&errors);
     match status {
         Ok(status) => Ok((status.code(), output)),

@@ -6,7 +6,10 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// Where podman keeps its profile.
-const PODMANS: &[&str] = &["/etc/containers/seccomp.json", "/usr/share/containers/seccomp.json"];
+const PODMANS: &[&str] = &[
+    "/etc/containers/seccomp.json",
+    "/usr/share/containers/seccomp.json",
+];
 
 /// Docker gives these only to containers with a capability that they do not have by default, or not at all.
 const WITHHELD: &[&str] = &[
@@ -42,22 +45,34 @@ const ENOSYS: i32 = 38;
 
 /// Podman's profile, or none where podman came without one.
 pub(super) fn podmans() -> Result<Option<Value>> {
-    let Some(path) = PODMANS.iter().map(Path::new).find(|path| path.exists()) else { return Ok(None) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).map(Some).with_context(|| format!("{} is not JSON", path.display()))
+    let Some(path) = PODMANS.iter().map(Path::new).find(|path| path.exists()) else {
+        return Ok(None);
+    };
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .map(Some)
+        .with_context(|| format!("{} is not JSON", path.display()))
 }
 
 /// Makes it as strict as Docker's.
 pub(super) fn docker_like(mut profile: Value) -> Result<Value> {
-    let groups = profile["syscalls"].as_array_mut().context("the profile of podman has no list of system calls")?;
+    let groups = profile["syscalls"]
+        .as_array_mut()
+        .context("the profile of podman has no list of system calls")?;
     for group in groups.iter_mut() {
         if let Some(names) = group["names"].as_array_mut() {
             names.retain(|name| !name.as_str().is_some_and(|name| WITHHELD.contains(&name)));
         }
     }
     // A group without names is an error for the runtime.
-    groups.retain(|group| group["names"].as_array().is_some_and(|names| !names.is_empty()));
-    let no_flags = json!({ "index": 0, "value": NAMESPACE_FLAGS, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ" });
+    groups.retain(|group| {
+        group["names"]
+            .as_array()
+            .is_some_and(|names| !names.is_empty())
+    });
+    let no_flags =
+        json!({ "index": 0, "value": NAMESPACE_FLAGS, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ" });
     groups.push(json!({ "names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [no_flags] }));
     groups.push(json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }));
     profile["defaultErrnoRet"] = json!(EPERM);
@@ -76,8 +91,16 @@ mod tests {
             { "names": ["setns"], "action": "SCMP_ACT_ALLOW" },
         ] });
         let docker = docker_like(podmans).unwrap_or_default();
-        let names: Vec<_> = docker["syscalls"].as_array().into_iter().flatten().map(|group| &group["names"]).collect();
-        assert_eq!(names, [&json!(["read"]), &json!(["clone"]), &json!(["clone3"])]);
+        let names: Vec<_> = docker["syscalls"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|group| &group["names"])
+            .collect();
+        assert_eq!(
+            names,
+            [&json!(["read"]), &json!(["clone"]), &json!(["clone3"])]
+        );
         assert_eq!(docker["defaultErrnoRet"], EPERM);
     }
 }

@@ -84,17 +84,94 @@ pub(super) const USER: Container = Container {
 
 const SPECIAL: &[(&str, Container)] = &[
     ("HOME=/", Container { home: "/", ..USER }),
-    ("HOME=/", Container { home: "/", uid: 0, ..USER }),
-    ("HOME=/, read-only root", Container { home: "/", read_only: true, ..USER }),
-    ("HOME below a read-only folder", Container { home: "/read-only/home", ..USER }),
-    ("HOME below a read-only folder", Container { home: "/read-only/home", uid: 0, ..USER }),
-    ("read-only HOME", Container { home: READ_ONLY_FOLDER, ..USER }),
-    ("read-only HOME", Container { home: READ_ONLY_FOLDER, uid: 0, profile: Profile::Podman, ..USER }),
-    ("project of another user", Container { owner: Owner::Another, ..USER }),
-    ("project of another user", Container { owner: Owner::Another, uid: 0, ..USER }),
-    ("project of another user", Container { owner: Owner::Another, uid: 0, profile: Profile::Podman, ..USER }),
-    ("few entries in /dev", Container { remove_devices: DEVICES, uid: 0, ..USER }),
-    ("few entries in /dev", Container { remove_devices: DEVICES, uid: 0, profile: Profile::Podman, ..USER }),
+    (
+        "HOME=/",
+        Container {
+            home: "/",
+            uid: 0,
+            ..USER
+        },
+    ),
+    (
+        "HOME=/, read-only root",
+        Container {
+            home: "/",
+            read_only: true,
+            ..USER
+        },
+    ),
+    (
+        "HOME below a read-only folder",
+        Container {
+            home: "/read-only/home",
+            ..USER
+        },
+    ),
+    (
+        "HOME below a read-only folder",
+        Container {
+            home: "/read-only/home",
+            uid: 0,
+            ..USER
+        },
+    ),
+    (
+        "read-only HOME",
+        Container {
+            home: READ_ONLY_FOLDER,
+            ..USER
+        },
+    ),
+    (
+        "read-only HOME",
+        Container {
+            home: READ_ONLY_FOLDER,
+            uid: 0,
+            profile: Profile::Podman,
+            ..USER
+        },
+    ),
+    (
+        "project of another user",
+        Container {
+            owner: Owner::Another,
+            ..USER
+        },
+    ),
+    (
+        "project of another user",
+        Container {
+            owner: Owner::Another,
+            uid: 0,
+            ..USER
+        },
+    ),
+    (
+        "project of another user",
+        Container {
+            owner: Owner::Another,
+            uid: 0,
+            profile: Profile::Podman,
+            ..USER
+        },
+    ),
+    (
+        "few entries in /dev",
+        Container {
+            remove_devices: DEVICES,
+            uid: 0,
+            ..USER
+        },
+    ),
+    (
+        "few entries in /dev",
+        Container {
+            remove_devices: DEVICES,
+            uid: 0,
+            profile: Profile::Podman,
+            ..USER
+        },
+    ),
 ];
 /// Only `null`, `urandom` and the links to open files stay.
 const DEVICES: &str = "zero full random tty ptmx console pts shm mqueue";
@@ -109,8 +186,14 @@ const MACHINE: &[(&[Feature], Expect)] = &[
     (&[Feature::Landlock], Expect::Namespaces),
     (&[Feature::Notifications], Expect::Namespaces),
     (&[Feature::Namespaces, Feature::Landlock], Expect::Refusal),
-    (&[Feature::Namespaces, Feature::Notifications], Expect::Refusal),
-    (&[Feature::Namespaces, Feature::Ptrace, Feature::PidfdGetfd], Expect::Anything),
+    (
+        &[Feature::Namespaces, Feature::Notifications],
+        Expect::Refusal,
+    ),
+    (
+        &[Feature::Namespaces, Feature::Ptrace, Feature::PidfdGetfd],
+        Expect::Anything,
+    ),
 ];
 
 /// Every row, those in containers first.
@@ -120,19 +203,41 @@ pub(super) fn all() -> Vec<Row> {
         for uid in [0, 1000] {
             for drop_capabilities in [false, true] {
                 for read_only in [false, true] {
-                    let container = Container { profile, uid, drop_capabilities, read_only, ..USER };
-                    let capabilities = if drop_capabilities { "no capabilities" } else { "default capabilities" };
-                    let root = if read_only { "read-only root" } else { "writable root" };
+                    let container = Container {
+                        profile,
+                        uid,
+                        drop_capabilities,
+                        read_only,
+                        ..USER
+                    };
+                    let capabilities = if drop_capabilities {
+                        "no capabilities"
+                    } else {
+                        "default capabilities"
+                    };
+                    let root = if read_only {
+                        "read-only root"
+                    } else {
+                        "writable root"
+                    };
                     rows.push(row_in(container, &format!("{capabilities}, {root}")));
                 }
             }
         }
     }
-    rows.extend(SPECIAL.iter().map(|(name, container)| row_in(*container, name)));
+    rows.extend(
+        SPECIAL
+            .iter()
+            .map(|(name, container)| row_in(*container, name)),
+    );
     for (without, expect) in MACHINE {
         for uid in [0, 1000] {
             let place = Place::Machine { without, uid };
-            rows.push(Row { name: machine_name(without, uid), place, expect: *expect });
+            rows.push(Row {
+                name: machine_name(without, uid),
+                place,
+                expect: *expect,
+            });
         }
     }
     rows
@@ -144,7 +249,11 @@ fn row_in(container: Container, what: &str) -> Row {
         Profile::Docker => ("docker", Expect::Broker),
     };
     let name = format!("{profile} profile, uid {}, {what}", container.uid);
-    Row { name, place: Place::Container(container), expect }
+    Row {
+        name,
+        place: Place::Container(container),
+        expect,
+    }
 }
 
 fn machine_name(without: &[Feature], uid: u32) -> String {
@@ -162,7 +271,8 @@ mod tests {
     #[test]
     fn every_row_has_a_name_of_its_own() {
         let rows = all();
-        let names: std::collections::BTreeSet<_> = rows.iter().map(|row| row.name.as_str()).collect();
+        let names: std::collections::BTreeSet<_> =
+            rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names.len(), rows.len(), "{names:?}");
     }
 }

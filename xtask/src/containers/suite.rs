@@ -19,7 +19,8 @@ const SUITE: Duration = Duration::from_secs(1800);
 /// Most failed tests that are printed.
 const NAMES: usize = 200;
 /// Ends a test that hangs; outside of containers nothing does, so that a debugger can.
-const RUNNER_CONFIG: &str = "[profile.default]\nslow-timeout = { period = \"60s\", terminate-after = 4 }\n";
+const RUNNER_CONFIG: &str =
+    "[profile.default]\nslow-timeout = { period = \"60s\", terminate-after = 4 }\n";
 
 pub(super) struct Suite {
     pub(super) name: &'static str,
@@ -27,17 +28,35 @@ pub(super) struct Suite {
 }
 
 pub(super) const SUITES: &[Suite] = &[
-    Suite { name: "tests, docker profile, uid 1000", container: USER },
-    Suite { name: "tests, podman profile, uid 0", container: Container { profile: Profile::Podman, uid: 0, ..USER } },
+    Suite {
+        name: "tests, docker profile, uid 1000",
+        container: USER,
+    },
+    Suite {
+        name: "tests, podman profile, uid 0",
+        container: Container {
+            profile: Profile::Podman,
+            uid: 0,
+            ..USER
+        },
+    },
 ];
 
 /// Builds the tests, and runs them in a container.
-pub(super) fn run(suite: &Suite, podman: &Podman, root: &Path, folder: &Path, logs: &Path) -> Result<Outcome> {
+pub(super) fn run(
+    suite: &Suite,
+    podman: &Podman,
+    root: &Path,
+    folder: &Path,
+    logs: &Path,
+) -> Result<Outcome> {
     if let Some(why) = podman.lacks(&suite.container) {
         return Ok(Outcome::NotRun(why));
     }
     let Some(runner) = find_program("cargo-nextest") else {
-        return Ok(Outcome::NotRun("needs cargo-nextest, which can run tests that were built elsewhere".to_owned()));
+        return Ok(Outcome::NotRun(
+            "needs cargo-nextest, which can run tests that were built elsewhere".to_owned(),
+        ));
     };
     let shared = folder.join("suite");
     build(root, &shared)?;
@@ -52,16 +71,35 @@ pub(super) fn run(suite: &Suite, podman: &Podman, root: &Path, folder: &Path, lo
     mount_tools(&mut command, root, &runner)?;
     mount(&mut command, &shared, "/suite", "ro");
     mount(&mut command, &out, "/out", "rw");
-    command.args(["-e", &format!("{}=/out/not-run.txt", not_run::VARIABLE), "-e", "INSTA_UPDATE=no"]);
-    command.arg("-w").arg(root).arg(podman.image()).args(["/usr/bin/bash", "-c", INSIDE]);
-    let finished = finish(&mut command, &logs.join(format!("tests-uid-{}.log", suite.container.uid)), SUITE);
+    command.args([
+        "-e",
+        &format!("{}=/out/not-run.txt", not_run::VARIABLE),
+        "-e",
+        "INSTA_UPDATE=no",
+    ]);
+    command
+        .arg("-w")
+        .arg(root)
+        .arg(podman.image())
+        .args(["/usr/bin/bash", "-c", INSIDE]);
+    let finished = finish(
+        &mut command,
+        &logs.join(format!("tests-uid-{}.log", suite.container.uid)),
+        SUITE,
+    );
     podman.remove(&name);
     let (code, output) = finished?;
-    let not_run = list.finish()?.map(|sentence| format!("; {sentence}")).unwrap_or_default();
+    let not_run = list
+        .finish()?
+        .map(|sentence| format!("; {sentence}"))
+        .unwrap_or_default();
     let isolation = format!("{}{not_run}", summary(&output));
     Ok(match code {
         Some(0) => Outcome::Passed { isolation },
-        _ => Outcome::Failed { isolation, why: vec![failures(&output)] },
+        _ => Outcome::Failed {
+            isolation,
+            why: vec![failures(&output)],
+        },
     })
 }
 
@@ -76,16 +114,38 @@ fn build(root: &Path, shared: &Path) -> Result<()> {
     std::fs::create_dir_all(shared)?;
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o755))?;
     std::fs::write(shared.join("runner.toml"), RUNNER_CONFIG)?;
-    let list =
-        ["nextest", "list", "--workspace", "--locked", "--list-type", "binaries-only", "--message-format", "json"];
+    let list = [
+        "nextest",
+        "list",
+        "--workspace",
+        "--locked",
+        "--list-type",
+        "binaries-only",
+        "--message-format",
+        "json",
+    ];
     // Without the platform, cargo wants crates of other systems, which no build here has fetched.
     let platform = rustc(root, &["--print", "host-tuple"])?;
-    let metadata = ["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", &platform];
+    let metadata = [
+        "metadata",
+        "--format-version",
+        "1",
+        "--offline",
+        "--locked",
+        "--filter-platform",
+        &platform,
+    ];
     for (file, args) in [("binaries.json", &list[..]), ("cargo.json", &metadata[..])] {
         let mut command = cargo::command(args.iter().copied());
-        let made = command.current_dir(root).stderr(std::process::Stdio::inherit()).output();
+        let made = command
+            .current_dir(root)
+            .stderr(std::process::Stdio::inherit())
+            .output();
         let made = made.context("cargo could not be started")?;
-        ensure!(made.status.success(), "the tests could not be built (see above)");
+        ensure!(
+            made.status.success(),
+            "the tests could not be built (see above)"
+        );
         std::fs::write(shared.join(file), made.stdout)?;
     }
     Ok(())
@@ -103,47 +163,81 @@ fn mount_tools(command: &mut Command, root: &Path, runner: &Path) -> Result<()> 
         folders.push(sysroot.clone());
     }
     for folder in folders {
-        let path = folder.to_str().context("a path of the tools is not Unicode")?.to_owned();
+        let path = folder
+            .to_str()
+            .context("a path of the tools is not Unicode")?
+            .to_owned();
         mount(command, &folder, &path, "ro");
     }
     mount(command, runner, "/wl/cargo-nextest", "ro");
     let bin = sysroot.join("bin");
-    command.args(["-e", &format!("PATH={}:/usr/local/bin:/usr/bin:/bin", bin.display())]);
+    command.args([
+        "-e",
+        &format!("PATH={}:/usr/local/bin:/usr/bin:/bin", bin.display()),
+    ]);
     Ok(())
 }
 
 /// A fact about the compiler of this repository.
 pub(super) fn rustc(root: &Path, args: &[&str]) -> Result<String> {
-    let printed = Command::new("rustc").args(args).current_dir(root).output().context("rustc could not be started")?;
-    ensure!(printed.status.success(), "`rustc {}` failed", args.join(" "));
+    let printed = Command::new("rustc")
+        .args(args)
+        .current_dir(root)
+        .output()
+        .context("rustc could not be started")?;
+    ensure!(
+        printed.status.success(),
+        "`rustc {}` failed",
+        args.join(" ")
+    );
     Ok(String::from_utf8_lossy(&printed.stdout).trim().to_owned())
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
 }
 
 /// The runner's own line of counts.
 fn summary(output: &str) -> String {
-    let line = output.lines().rev().find(|line| line.trim_start().starts_with("Summary"));
-    line.map_or("the runner did not come to its end", str::trim).to_owned()
+    let line = output
+        .lines()
+        .rev()
+        .find(|line| line.trim_start().starts_with("Summary"));
+    line.map_or("the runner did not come to its end", str::trim)
+        .to_owned()
 }
 
 /// The names of the tests that failed, or the end of the output if there are none.
 fn failures(output: &str) -> String {
-    let failed =
-        |line: &&str| ["FAIL [", "TIMEOUT [", "ABORT [", "SIG"].iter().any(|word| line.trim().starts_with(word));
-    let mut names: Vec<&str> =
-        output.lines().filter(failed).filter_map(|line| line.rsplit_once(") ")).map(|(_, name)| name).collect();
+    let failed = |line: &&str| {
+        ["FAIL [", "TIMEOUT [", "ABORT [", "SIG"]
+            .iter()
+            .any(|word| line.trim().starts_with(word))
+    };
+    let mut names: Vec<&str> = output
+        .lines()
+        .filter(failed)
+        .filter_map(|line| line.rsplit_once(") "))
+        .map(|(_, name)| name)
+        .collect();
     names.sort_unstable();
     names.dedup();
     if names.is_empty() {
         return super::outcome::last_lines(output);
     }
     let more = names.len().saturating_sub(NAMES);
-    let more = if more > 0 { format!("\n        and {more} more") } else { String::new() };
-    format!("failed:\n        {}{more}", names[..names.len().min(NAMES)].join("\n        "))
+    let more = if more > 0 {
+        format!("\n        and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "failed:\n        {}{more}",
+        names[..names.len().min(NAMES)].join("\n        ")
+    )
 }
 
 #[cfg(test)]
@@ -155,7 +249,10 @@ mod tests {
         let output = "        PASS [   0.1s] (1/3) a::it b\n        FAIL [   0.1s] (2/3) a::it c\n   TIMEOUT [ 240.0s] (3/3) a d\n\
                       ────────────\n     Summary [   0.3s] 3 tests run: 1 passed, 2 failed\n        FAIL [   0.1s] (2/3) a::it c\n";
         assert_eq!(failures(output), "failed:\n        a d\n        a::it c");
-        assert_eq!(summary(output), "Summary [   0.3s] 3 tests run: 1 passed, 2 failed");
+        assert_eq!(
+            summary(output),
+            "Summary [   0.3s] 3 tests run: 1 passed, 2 failed"
+        );
         assert_eq!(summary(""), "the runner did not come to its end");
     }
 }

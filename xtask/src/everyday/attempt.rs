@@ -61,18 +61,29 @@ fn proc_is_masked() -> bool {
 
 /// Tries a task.
 pub(super) fn run(task: &Task, mode: Mode, binary: &Path) -> Attempt {
-    let attempt = |tier: String, outcome| Attempt { task: task.name.clone(), mode, tier, outcome };
-    if let Some(missing) = task.needs.iter().find(|program| find_program(program).is_none()) {
+    let attempt = |tier: String, outcome| Attempt {
+        task: task.name.clone(),
+        mode,
+        tier,
+        outcome,
+    };
+    if let Some(missing) = task
+        .needs
+        .iter()
+        .find(|program| find_program(program).is_none())
+    {
         return attempt(String::new(), Outcome::NotRun(format!("needs {missing}")));
     }
     let mut tier = String::new();
-    let outcome = try_in(task, mode, binary, &mut tier).unwrap_or_else(|why| match try_plainly(task) {
-        Ok(()) if task.own_proc && tier == FIRST && proc_is_masked() => {
-            Outcome::NotRun("parts of `/proc` are masked here, and commands have other numbers in it".to_owned())
-        }
-        Ok(()) => Outcome::Failed(format!("{why:#}")),
-        Err(plain) => Outcome::NotRun(format!("fails without windlass, too: {plain:#}")),
-    });
+    let outcome =
+        try_in(task, mode, binary, &mut tier).unwrap_or_else(|why| match try_plainly(task) {
+            Ok(()) if task.own_proc && tier == FIRST && proc_is_masked() => Outcome::NotRun(
+                "parts of `/proc` are masked here, and commands have other numbers in it"
+                    .to_owned(),
+            ),
+            Ok(()) => Outcome::Failed(format!("{why:#}")),
+            Err(plain) => Outcome::NotRun(format!("fails without windlass, too: {plain:#}")),
+        });
     attempt(tier, outcome)
 }
 
@@ -81,13 +92,22 @@ fn try_in(task: &Task, mode: Mode, binary: &Path, tier: &mut String) -> Result<O
     let (success, finished) = place.run_windlass(task, mode, binary)?;
     tier.clone_from(&finished.tier);
     if task.asks_in_place && mode == Mode::InPlace {
-        ensure!(finished.output.contains(ASKED), "no person was asked: {}", last(&finished.output));
+        ensure!(
+            finished.output.contains(ASKED),
+            "no person was asked: {}",
+            last(&finished.output)
+        );
         return Ok(Outcome::Passed);
     }
     if finished.end.contains(NO_TIER) {
         return Ok(Outcome::NotRun("no sandbox tier is available".to_owned()));
     }
-    ensure!(success && finished.code.is_some(), "{}: {}", last(&finished.end), last(&finished.output));
+    ensure!(
+        success && finished.code.is_some(),
+        "{}: {}",
+        last(&finished.end),
+        last(&finished.output)
+    );
     place.judge(task, &finished)?;
     Ok(Outcome::Passed)
 }
@@ -95,9 +115,20 @@ fn try_in(task: &Task, mode: Mode, binary: &Path, tier: &mut String) -> Result<O
 fn try_plainly(task: &Task) -> Result<()> {
     let place = Place::make(task)?;
     let output = place.bash(&task.command)?;
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     let code = output.status.code().map(i64::from);
-    place.judge(task, &Finished { code, output: text, ..Finished::default() })
+    place.judge(
+        task,
+        &Finished {
+            code,
+            output: text,
+            ..Finished::default()
+        },
+    )
 }
 
 /// A home and a workspace.
@@ -107,7 +138,9 @@ struct Place {
 
 impl Place {
     fn make(task: &Task) -> Result<Self> {
-        let place = Self { folder: tempfile::tempdir()? };
+        let place = Self {
+            folder: tempfile::tempdir()?,
+        };
         for name in ["home", "work"] {
             std::fs::create_dir(place.folder.path().join(name))?;
         }
@@ -115,12 +148,15 @@ impl Place {
         for (path, text) in &task.files {
             let path = place.work().join(path);
             std::fs::create_dir_all(path.parent().context("a file has no folder")?)?;
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if task.git {
             place.prepare("git init -q . && git add -A && git commit -q --allow-empty -m first")?;
         }
-        task.before.iter().try_for_each(|line| place.prepare(line))?;
+        task.before
+            .iter()
+            .try_for_each(|line| place.prepare(line))?;
         Ok(place)
     }
 
@@ -135,10 +171,19 @@ impl Place {
     /// A program in a clean environment, with the toolchains of this machine's user.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(self.work()).env_clear().env("HOME", self.home()).env("LANG", "C.UTF-8");
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
+        command
+            .current_dir(self.work())
+            .env_clear()
+            .env("HOME", self.home())
+            .env("LANG", "C.UTF-8");
+        command.env(
+            "PATH",
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+        );
         for (name, below_home) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
-            let usual = std::env::home_dir().map(|home| home.join(below_home)).filter(|folder| folder.is_dir());
+            let usual = std::env::home_dir()
+                .map(|home| home.join(below_home))
+                .filter(|folder| folder.is_dir());
             if let Some(folder) = std::env::var_os(name).map(PathBuf::from).or(usual) {
                 command.env(name, folder);
             }
@@ -148,13 +193,21 @@ impl Place {
 
     fn bash(&self, line: &str) -> Result<Output> {
         let mut command = self.command(Path::new("bash"));
-        command.args(["-c", line]).stdin(Stdio::null()).output().context("bash could not be started")
+        command
+            .args(["-c", line])
+            .stdin(Stdio::null())
+            .output()
+            .context("bash could not be started")
     }
 
     fn prepare(&self, line: &str) -> Result<()> {
         let output = self.bash(line)?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the workspace could not be prepared: `{line}`: {}", errors.trim());
+        ensure!(
+            output.status.success(),
+            "the workspace could not be prepared: `{line}`: {}",
+            errors.trim()
+        );
         Ok(())
     }
 
@@ -166,7 +219,16 @@ impl Place {
         std::fs::write(path("script.jsonl"), script)?;
         let mut command = self.command(binary);
         command.arg("run").arg("--script").arg(path("script.jsonl"));
-        command.args(["--yes", "--approval", "auto", "--on-ask", "deny", "--validate", "none", "--allow-no-changes"]);
+        command.args([
+            "--yes",
+            "--approval",
+            "auto",
+            "--on-ask",
+            "deny",
+            "--validate",
+            "none",
+            "--allow-no-changes",
+        ]);
         command.args(["-o", "stream-json"]);
         if task.loopback {
             command.args(["--net", "loopback"]);
@@ -176,10 +238,16 @@ impl Place {
         }
         command.arg("do the task");
         let status = Running::start(&mut command, &path("events"), &path("errors"))?.wait(LIMIT)?;
-        let (events, errors) = (std::fs::read(path("events"))?, std::fs::read(path("errors"))?);
+        let (events, errors) = (
+            std::fs::read(path("events"))?,
+            std::fs::read(path("errors"))?,
+        );
         let mut finished = read_events(&String::from_utf8_lossy(&events));
         if finished.end.is_empty() {
-            finished.end = format!("the run ended with {status}: {}", String::from_utf8_lossy(&errors));
+            finished.end = format!(
+                "the run ended with {status}: {}",
+                String::from_utf8_lossy(&errors)
+            );
         }
         Ok((status.success(), finished))
     }
@@ -187,29 +255,52 @@ impl Place {
     /// Compares the command's end and the workspace with the table.
     fn judge(&self, task: &Task, finished: &Finished) -> Result<()> {
         let output = last(&finished.output);
-        let code = finished.code.map_or("no exit code".to_owned(), |code| format!("exit code {code}"));
-        ensure!(finished.code == Some(task.code), "{code}, not {}: {output}", task.code);
+        let code = finished.code.map_or("no exit code".to_owned(), |code| {
+            format!("exit code {code}")
+        });
+        ensure!(
+            finished.code == Some(task.code),
+            "{code}, not {}: {output}",
+            task.code
+        );
         if let Some(text) = &task.output {
-            ensure!(finished.output.contains(text), "the output has no `{text}`: {output}");
+            ensure!(
+                finished.output.contains(text),
+                "the output has no `{text}`: {output}"
+            );
         }
         for (path, text) in &task.after {
-            let found = std::fs::read(self.work().join(path)).with_context(|| format!("`{path}` after: {output}"))?;
+            let found = std::fs::read(self.work().join(path))
+                .with_context(|| format!("`{path}` after: {output}"))?;
             let found = String::from_utf8_lossy(&found);
-            ensure!(found.contains(text), "`{path}` has no `{text}`: {}", last(&found));
+            ensure!(
+                found.contains(text),
+                "`{path}` has no `{text}`: {}",
+                last(&found)
+            );
         }
-        let left = task.gone.iter().find(|path| self.work().join(path).symlink_metadata().is_ok());
+        let left = task
+            .gone
+            .iter()
+            .find(|path| self.work().join(path).symlink_metadata().is_ok());
         left.map_or(Ok(()), |path| bail!("`{path}` is still there"))
     }
 }
 
 fn read_events(text: &str) -> Finished {
     let mut finished = Finished::default();
-    for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+    for event in text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+    {
         match event["kind"].as_str() {
             Some("transaction_opened") => finished.tier = tier(&event),
             Some("command_finished") => finished.code = event["data"]["end"]["code"].as_i64(),
             Some("call_finished") => {
-                finished.output = event["data"]["result"]["text"].as_str().unwrap_or_default().to_owned()
+                finished.output = event["data"]["result"]["text"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
             }
             Some("run_finished") => finished.end = event["data"]["outcome"].to_string(),
             _ => {}
@@ -225,7 +316,11 @@ fn tier(event: &Value) -> String {
 
 fn last(text: &str) -> String {
     let text = text.trim();
-    let skip = text.char_indices().rev().nth(QUOTED).map_or(0, |(at, _)| at);
+    let skip = text
+        .char_indices()
+        .rev()
+        .nth(QUOTED)
+        .map_or(0, |(at, _)| at);
     text[skip..].to_owned()
 }
 
@@ -236,7 +331,9 @@ fn find_program(name: &str) -> Option<PathBuf> {
         let about = std::fs::metadata(path);
         about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
     };
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(is_program)
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(is_program)
 }
 
 #[cfg(test)]
@@ -250,7 +347,14 @@ mod tests {
              {\"kind\":\"command_finished\",\"data\":{\"end\":{\"is\":\"exited\",\"code\":3}}}\n\
              {\"kind\":\"call_finished\",\"data\":{\"result\":{\"text\":\"no\"}}}\n",
         );
-        assert_eq!((finished.tier.as_str(), finished.code, finished.output.as_str()), ("namespaces", Some(3), "no"));
+        assert_eq!(
+            (
+                finished.tier.as_str(),
+                finished.code,
+                finished.output.as_str()
+            ),
+            ("namespaces", Some(3), "no")
+        );
     }
 
     #[test]

@@ -65,10 +65,16 @@ fn parse(group: &str, text: &str) -> Result<Vec<Task>> {
         _ => bail!("it has no `[[task]]`"),
     };
     let with_defaults = |task: Value| -> Result<Task> {
-        let Value::Table(own) = task else { bail!("a task is not a table") };
+        let Value::Table(own) = task else {
+            bail!("a task is not a table")
+        };
         let mut fields = table.clone();
         fields.extend(own);
-        let name = fields.get("name").and_then(Value::as_str).unwrap_or("a task without a name").to_owned();
+        let name = fields
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or("a task without a name")
+            .to_owned();
         task_of(group, fields).with_context(|| name)
     };
     tasks.into_iter().map(with_defaults).collect()
@@ -95,7 +101,10 @@ fn task_of(group: &str, fields: Table) -> Result<Task> {
             other => bail!("there is no field `{other}`"),
         }
     }
-    ensure!(!task.name.is_empty() && !task.command.is_empty(), "a task needs `name` and `command`");
+    ensure!(
+        !task.name.is_empty() && !task.command.is_empty(),
+        "a task needs `name` and `command`"
+    );
     let checks = task.output.is_some() || !task.after.is_empty() || !task.gone.is_empty();
     ensure!(checks, "a task needs `output`, `after` or `gone`");
     Ok(task)
@@ -110,12 +119,20 @@ fn flag(value: &Value) -> Result<bool> {
 }
 
 fn texts(value: &Value) -> Result<Vec<String>> {
-    value.as_array().context("it is not a list")?.iter().map(text).collect()
+    value
+        .as_array()
+        .context("it is not a list")?
+        .iter()
+        .map(text)
+        .collect()
 }
 
 fn pairs(value: &Value) -> Result<BTreeMap<String, String>> {
     let table = value.as_table().context("it is not a table")?;
-    table.iter().map(|(path, content)| Ok((path.clone(), text(content)?))).collect()
+    table
+        .iter()
+        .map(|(path, content)| Ok((path.clone(), text(content)?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -127,8 +144,14 @@ mod tests {
     #[test]
     fn there_are_enough_tasks_with_names_of_their_own() {
         let tasks = all().unwrap();
-        let names: std::collections::BTreeSet<_> = tasks.iter().map(|task| task.name.as_str()).collect();
-        assert!(tasks.len() >= 80 && names.len() == tasks.len(), "{} tasks, {} names", tasks.len(), names.len());
+        let names: std::collections::BTreeSet<_> =
+            tasks.iter().map(|task| task.name.as_str()).collect();
+        assert!(
+            tasks.len() >= 80 && names.len() == tasks.len(),
+            "{} tasks, {} names",
+            tasks.len(),
+            names.len()
+        );
         let sample = tasks.iter().filter(|task| task.sample).count();
         assert!((12..=20).contains(&sample), "{sample} tasks in the sample");
     }
@@ -142,11 +165,21 @@ mod tests {
     #[test]
     fn a_table_is_checked() {
         check_refused("a = 1\n", "no `[[task]]`");
-        check_refused("[[task]]\nname = \"n\"\ncommand = \"true\"\n", "needs `output`");
-        check_refused("[[task]]\nname = \"n\"\noutptu = \"true\"\n", "there is no field `outptu`");
+        check_refused(
+            "[[task]]\nname = \"n\"\ncommand = \"true\"\n",
+            "needs `output`",
+        );
+        check_refused(
+            "[[task]]\nname = \"n\"\noutptu = \"true\"\n",
+            "there is no field `outptu`",
+        );
         check_refused("[[task]]\nname = \"n\"\ncode = \"1\"\n", "is not a number");
-        let text = "needs = [\"git\"]\n[[task]]\nname = \"n\"\ncommand = \"true\"\noutput = \"x\"\n";
+        let text =
+            "needs = [\"git\"]\n[[task]]\nname = \"n\"\ncommand = \"true\"\noutput = \"x\"\n";
         let tasks = parse("x", text).unwrap();
-        assert_eq!((tasks[0].name.as_str(), tasks[0].needs.as_slice()), ("x: n", ["git".to_owned()].as_slice()));
+        assert_eq!(
+            (tasks[0].name.as_str(), tasks[0].needs.as_slice()),
+            ("x: n", ["git".to_owned()].as_slice())
+        );
     }
 }

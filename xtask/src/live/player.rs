@@ -51,12 +51,20 @@ pub(super) struct Played {
 impl Player {
     pub(super) fn new(program: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("no temporary directory")?;
-        let player = Self { program: program.to_owned(), dir };
-        for (path, text) in [("home/.config/windlass/config.toml", CONFIG), ("work/note.txt", NOTE)] {
+        let player = Self {
+            program: program.to_owned(),
+            dir,
+        };
+        for (path, text) in [
+            ("home/.config/windlass/config.toml", CONFIG),
+            ("work/note.txt", NOTE),
+        ] {
             let path = player.dir.path().join(path);
             let parent = path.parent().context("a file has a directory")?;
-            std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make {}", parent.display()))?;
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(player)
     }
@@ -74,17 +82,39 @@ impl Player {
         let (stdout, stderr) = (file("out"), file("err"));
         let mut command = Command::new(&self.program);
         // Nothing of the person's own: no keys, no proxies, no settings.
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-        command.env("HOME", self.dir.path().join("home")).env("OPENAI_API_KEY", "none-is-needed");
-        command.envs(settings.iter().copied()).current_dir(self.dir.path().join("work"));
-        command.args(["run", "--in-place", "-o", "stream-json", "-m", &format!("{}/smol", wire.vendor)]);
+        command
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command
+            .env("HOME", self.dir.path().join("home"))
+            .env("OPENAI_API_KEY", "none-is-needed");
+        command
+            .envs(settings.iter().copied())
+            .current_dir(self.dir.path().join("work"));
+        command.args([
+            "run",
+            "--in-place",
+            "-o",
+            "stream-json",
+            "-m",
+            &format!("{}/smol", wire.vendor),
+        ]);
         command.args(["--base-url", &server.url(wire.base), prompt]);
-        Ok(Session { process: Running::start(&mut command, &stdout, &stderr)?, stdout, stderr })
+        Ok(Session {
+            process: Running::start(&mut command, &stdout, &stderr)?,
+            stdout,
+            stderr,
+        })
     }
 
     /// The events that the log of a session holds.
     pub(super) fn log(&self, session: &str) -> Result<Vec<Value>> {
-        let path = self.dir.path().join("home/.local/share/windlass/sessions").join(session).join("events.jsonl");
+        let path = self
+            .dir
+            .path()
+            .join("home/.local/share/windlass/sessions")
+            .join(session)
+            .join("events.jsonl");
         read(&path)
     }
 }
@@ -93,23 +123,31 @@ impl Session {
     /// Waits for its end and reads what it wrote.
     pub(super) fn end(mut self, most: Duration) -> Result<Played> {
         let status = self.process.wait(most)?;
-        let code = status.code().with_context(|| format!("it was killed ({status})"))?;
+        let code = status
+            .code()
+            .with_context(|| format!("it was killed ({status})"))?;
         let events = read(&self.stdout)?;
-        check_events(&events).with_context(|| format!("exit code {code}; {}", last_lines(&self.stderr)))?;
+        check_events(&events)
+            .with_context(|| format!("exit code {code}; {}", last_lines(&self.stderr)))?;
         Ok(Played { code, events })
     }
 
     /// Whether words of an answer came already.
     pub(super) fn speaks(&self) -> bool {
         let text = std::fs::read_to_string(&self.stdout).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).any(|event| is(&event, "delta"))
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .any(|event| is(&event, "delta"))
     }
 }
 
 impl Played {
     /// The id of the session.
     pub(super) fn session(&self) -> &str {
-        self.events.first().and_then(|event| event["session"].as_str()).unwrap_or_default()
+        self.events
+            .first()
+            .and_then(|event| event["session"].as_str())
+            .unwrap_or_default()
     }
 
     /// How it ended, in the words of the event log.
@@ -119,13 +157,18 @@ impl Played {
 
     /// What it has to say about its end.
     pub(super) fn detail(&self) -> &str {
-        self.finish()["outcome"]["detail"].as_str().unwrap_or_default()
+        self.finish()["outcome"]["detail"]
+            .as_str()
+            .unwrap_or_default()
     }
 
     /// Whether a tool gave a result that holds this text.
     pub(super) fn has_result(&self, tool: &str, text: &str) -> bool {
-        let results =
-            self.events.iter().filter(|event| is(event, "call_finished")).map(|event| &event["data"]["result"]);
+        let results = self
+            .events
+            .iter()
+            .filter(|event| is(event, "call_finished"))
+            .map(|event| &event["data"]["result"]);
         results.into_iter().any(|result| {
             result["name"] == tool
                 && result["error"].is_null()
@@ -134,7 +177,9 @@ impl Played {
     }
 
     fn finish(&self) -> &Value {
-        self.events.last().map_or(&Value::Null, |event| &event["data"])
+        self.events
+            .last()
+            .map_or(&Value::Null, |event| &event["data"])
     }
 }
 
@@ -143,8 +188,11 @@ fn is(event: &Value, kind: &str) -> bool {
 }
 
 fn read(path: &Path) -> Result<Vec<Value>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let parse = |(at, line)| serde_json::from_str(line).with_context(|| format!("line {} is not JSON: {line}", at + 1));
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let parse = |(at, line)| {
+        serde_json::from_str(line).with_context(|| format!("line {} is not JSON: {line}", at + 1))
+    };
     text.lines().enumerate().map(parse).collect()
 }
 
@@ -152,17 +200,25 @@ fn read(path: &Path) -> Result<Vec<Value>> {
 pub(super) fn check_events(events: &[Value]) -> Result<()> {
     let mut last = 0;
     for event in events {
-        let texts = ["at", "session", "trace", "kind"].iter().all(|field| event[*field].is_string());
+        let texts = ["at", "session", "trace", "kind"]
+            .iter()
+            .all(|field| event[*field].is_string());
         ensure!(texts && event["v"] == 2, "an event lacks a field: {event}");
         match event["seq"].as_u64() {
             Some(seq) => {
                 ensure!(seq == last + 1, "event {seq} follows event {last}");
                 last = seq;
             }
-            None => ensure!(event["after"] == last && event["n"].is_u64(), "an event has no place: {event}"),
+            None => ensure!(
+                event["after"] == last && event["n"].is_u64(),
+                "an event has no place: {event}"
+            ),
         }
     }
-    ensure!(events.last().is_some_and(|event| is(event, "run_finished")), "the last event does not end the run");
+    ensure!(
+        events.last().is_some_and(|event| is(event, "run_finished")),
+        "the last event does not end the run"
+    );
     Ok(())
 }
 
@@ -174,10 +230,12 @@ mod tests {
     fn check(lines: &str, expect: &str) {
         let event = |line: &str| {
             let (order, kind) = line.split_once(' ').unwrap_or_default();
-            let order = order
-                .split_once('+')
-                .map_or_else(|| format!(r#""seq":{order}"#), |(after, n)| format!(r#""after":{after},"n":{n}"#));
-            let text = format!(r#"{{"v":2,{order},"at":"t","session":"s","trace":"t","kind":"{kind}"}}"#);
+            let order = order.split_once('+').map_or_else(
+                || format!(r#""seq":{order}"#),
+                |(after, n)| format!(r#""after":{after},"n":{n}"#),
+            );
+            let text =
+                format!(r#"{{"v":2,{order},"at":"t","session":"s","trace":"t","kind":"{kind}"}}"#);
             serde_json::from_str(&text).unwrap_or_default()
         };
         let events: Vec<Value> = lines.split(", ").map(event).collect();

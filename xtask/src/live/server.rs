@@ -27,18 +27,31 @@ impl Server {
     pub(super) fn start(root: &Path, home: &Path, model: &Path, window: u32) -> Result<Self> {
         let at = free_address()?;
         let mut command = Command::new(install::python(home));
-        command.arg(root.join("xtask/live/serve_smol.py")).arg(model);
+        command
+            .arg(root.join("xtask/live/serve_smol.py"))
+            .arg(model);
         command.args([at.port().to_string(), window.to_string()]);
         let log = home.join("server.log");
         let mut process = Running::start(&mut command, &home.join("server.out"), &log)?;
         let ready = until(START, || {
             if let Some(status) = process.ended()? {
-                bail!("the server ended while it started ({status}):\n{}", last_lines(&log));
+                bail!(
+                    "the server ended while it started ({status}):\n{}",
+                    last_lines(&log)
+                );
             }
             Ok(is_ready(at))
         })?;
-        ensure!(ready, "the server did not answer within {} s:\n{}", START.as_secs(), last_lines(&log));
-        Ok(Self { at, _process: process })
+        ensure!(
+            ready,
+            "the server did not answer within {} s:\n{}",
+            START.as_secs(),
+            last_lines(&log)
+        );
+        Ok(Self {
+            at,
+            _process: process,
+        })
     }
 
     /// Its address with a path behind it.
@@ -49,7 +62,8 @@ impl Server {
 
 /// The server cannot choose a port itself, so one is taken that is free now.
 fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
     listener.local_addr().context("no free port on loopback")
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
-    SeccompFilter, SeccompRule as Rule, apply_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op,
+    SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, apply_filter,
 };
 
 use super::Feature;
@@ -46,21 +46,26 @@ pub(super) fn install(features: &[Feature]) -> Result<()> {
     for feature in features {
         for (errno, calls) in filters(*feature)? {
             let program = compile(errno, calls)?;
-            apply_filter(&program).with_context(|| format!("the filter for `{}` was refused", feature.name()))?;
+            apply_filter(&program)
+                .with_context(|| format!("the filter for `{}` was refused", feature.name()))?;
         }
     }
     Ok(())
 }
 
 fn compile(errno: i32, calls: Calls) -> Result<BpfProgram> {
-    let arch = std::env::consts::ARCH.try_into().context("no seccomp filters for this architecture")?;
+    let arch = std::env::consts::ARCH
+        .try_into()
+        .context("no seccomp filters for this architecture")?;
     let rules: BTreeMap<i64, Vec<Rule>> = calls.into_iter().collect();
     let fails = SeccompAction::Errno(errno.cast_unsigned());
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, fails, arch)?.try_into()?)
 }
 
 fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
-    let always = |calls: &[libc::c_long]| -> Calls { calls.iter().map(|call| (*call, Vec::new())).collect() };
+    let always = |calls: &[libc::c_long]| -> Calls {
+        calls.iter().map(|call| (*call, Vec::new())).collect()
+    };
     // The arguments of clone3 are in memory, where a filter cannot look; libraries use clone when it is missing.
     let no_clone3 = (libc::ENOSYS, always(&[libc::SYS_clone3]));
     Ok(match feature {
@@ -69,8 +74,11 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
             for flag in OTHER_NAMESPACES {
                 rules.push(rule(&[has_flag(0, *flag)?])?);
             }
-            let calls =
-                vec![(libc::SYS_unshare, rules.clone()), (libc::SYS_clone, rules), (libc::SYS_setns, Vec::new())];
+            let calls = vec![
+                (libc::SYS_unshare, rules.clone()),
+                (libc::SYS_clone, rules),
+                (libc::SYS_setns, Vec::new()),
+            ];
             vec![(libc::EPERM, calls), no_clone3]
         }
         Feature::UserNamespaces => {
@@ -81,8 +89,11 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
         }
         Feature::NamespaceCapabilities => namespace_capabilities(no_clone3)?,
         Feature::Landlock => {
-            let calls =
-                [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self];
+            let calls = [
+                libc::SYS_landlock_create_ruleset,
+                libc::SYS_landlock_add_rule,
+                libc::SYS_landlock_restrict_self,
+            ];
             vec![(libc::ENOSYS, always(&calls))]
         }
         Feature::Notifications => {
@@ -91,11 +102,19 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
                 has_flag(1, SECCOMP_FILTER_FLAG_NEW_LISTENER.cast_signed())?,
             ])?;
             let sizes = rule(&[equals(0, SECCOMP_GET_NOTIF_SIZES)?])?;
-            vec![(libc::EINVAL, vec![(libc::SYS_seccomp, vec![listener, sizes])])]
+            vec![(
+                libc::EINVAL,
+                vec![(libc::SYS_seccomp, vec![listener, sizes])],
+            )]
         }
         Feature::PidfdGetfd => vec![(libc::EPERM, always(&[libc::SYS_pidfd_getfd]))],
         Feature::Ptrace => {
-            let calls = [libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_kcmp];
+            let calls = [
+                libc::SYS_ptrace,
+                libc::SYS_process_vm_readv,
+                libc::SYS_process_vm_writev,
+                libc::SYS_kcmp,
+            ];
             vec![(libc::EPERM, always(&calls))]
         }
     })
@@ -105,7 +124,12 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
 /// then denies every capability in it: a second `unshare`, mounts, changes to the network. The identity maps can still
 /// be written from outside the namespace, and so they can here.
 fn namespace_capabilities(no_clone3: (i32, Calls)) -> Result<Vec<(i32, Calls)>> {
-    let without_user = Condition::new(0, Len::Dword, Op::MaskedEq(u64::from(libc::CLONE_NEWUSER.cast_unsigned())), 0)?;
+    let without_user = Condition::new(
+        0,
+        Len::Dword,
+        Op::MaskedEq(u64::from(libc::CLONE_NEWUSER.cast_unsigned())),
+        0,
+    )?;
     let mut alone = Vec::new();
     for flag in OTHER_NAMESPACES {
         alone.push(rule(&[without_user.clone(), has_flag(0, *flag)?])?);
@@ -120,7 +144,11 @@ fn namespace_capabilities(no_clone3: (i32, Calls)) -> Result<Vec<(i32, Calls)>> 
         (libc::SYS_ioctl, vec![network]),
     ];
     let mounts = MOUNT_CALLS.iter().map(|call| (*call, Vec::new())).collect();
-    Ok(vec![(libc::EPERM, denied), (libc::EACCES, mounts), no_clone3])
+    Ok(vec![
+        (libc::EPERM, denied),
+        (libc::EACCES, mounts),
+        no_clone3,
+    ])
 }
 
 fn rule(conditions: &[Condition]) -> Result<Rule> {
@@ -129,7 +157,12 @@ fn rule(conditions: &[Condition]) -> Result<Rule> {
 
 fn has_flag(argument: u8, flag: i32) -> Result<Condition> {
     let flag = u64::from(flag.cast_unsigned());
-    Ok(Condition::new(argument, Len::Dword, Op::MaskedEq(flag), flag)?)
+    Ok(Condition::new(
+        argument,
+        Len::Dword,
+        Op::MaskedEq(flag),
+        flag,
+    )?)
 }
 
 fn equals(argument: u8, value: u32) -> Result<Condition> {
@@ -143,8 +176,14 @@ mod tests {
     #[test]
     fn every_filter_compiles() {
         for feature in Feature::ALL {
-            for (errno, calls) in filters(*feature).unwrap_or_else(|err| panic!("{}: {err}", feature.name())) {
-                assert!(compile(errno, calls).is_ok_and(|program| program.len() > 3), "{}", feature.name());
+            for (errno, calls) in
+                filters(*feature).unwrap_or_else(|err| panic!("{}: {err}", feature.name()))
+            {
+                assert!(
+                    compile(errno, calls).is_ok_and(|program| program.len() > 3),
+                    "{}",
+                    feature.name()
+                );
             }
         }
     }

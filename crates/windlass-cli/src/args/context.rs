@@ -31,7 +31,11 @@ pub(crate) struct PromptArgs {
 impl PromptArgs {
     /// The same as flags of a run.
     pub(crate) fn agent(&self) -> AgentArgs {
-        AgentArgs { profile: self.profile.clone(), cd: self.cd.clone(), ..AgentArgs::default() }
+        AgentArgs {
+            profile: self.profile.clone(),
+            cd: self.cd.clone(),
+            ..AgentArgs::default()
+        }
     }
 }
 

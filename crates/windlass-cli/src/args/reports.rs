@@ -87,7 +87,13 @@ impl DiagramArgs {
             cd: self.cd.clone(),
             ..AgentArgs::default()
         };
-        (agent, ContractArgs { validate: self.validate.clone(), ..ContractArgs::default() })
+        (
+            agent,
+            ContractArgs {
+                validate: self.validate.clone(),
+                ..ContractArgs::default()
+            },
+        )
     }
 }
 

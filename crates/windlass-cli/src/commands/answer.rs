@@ -34,24 +34,40 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
     let Some(id) = &args.ask else {
         return block_on(list(&store, args));
     };
-    let id: AskId = id.parse().map_err(|err: windlass_core::id::IdError| Failure::usage(err.to_string()))?;
+    let id: AskId = id
+        .parse()
+        .map_err(|err: windlass_core::id::IdError| Failure::usage(err.to_string()))?;
     let found = block_on(find(&store, &id))?;
     let Some((session, glance, ask)) = found else {
-        return Err(Failure::usage(format!("there is no open ask `{id}`: it was answered, given up, or never asked"))
-            .hint("`windlass answer` without an id lists what waits"));
+        return Err(Failure::usage(format!(
+            "there is no open ask `{id}`: it was answered, given up, or never asked"
+        ))
+        .hint("`windlass answer` without an id lists what waits"));
     };
     let Some(answer) = understand(&ask, &args.words.join(" ")) else {
-        return Err(Failure::usage(format!("`{}` is no answer to `{id}`", args.words.join(" "))).hint(expected(&ask)));
+        return Err(
+            Failure::usage(format!("`{}` is no answer to `{id}`", args.words.join(" ")))
+                .hint(expected(&ask)),
+        );
     };
     let workspace = PathBuf::from(&glance.workspace);
-    let flags = RunFlags::resumed(glance.flags.clone(), &args.unset, &args.agent, &args.limits, &workspace)?;
+    let flags = RunFlags::resumed(
+        glance.flags.clone(),
+        &args.unset,
+        &args.agent,
+        &args.limits,
+        &workspace,
+    )?;
     let ready = prepare(&flags.agent, &flags.limits)?;
     let opening = Opening {
         agent: &flags.agent,
         limits: &flags.limits,
         output: &args.output,
         which: Which::Named(session.to_string()),
-        isolation: glance.open.as_ref().map_or_else(Isolation::default, |open| open.isolation),
+        isolation: glance
+            .open
+            .as_ref()
+            .map_or_else(Isolation::default, |open| open.isolation),
         contract: &flags.contract,
         kept: None,
         only_land: false,
@@ -70,7 +86,10 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
 fn expected(ask: &Ask) -> String {
     match &ask.about {
         About::Approval(approval) if approval.always.is_some() => {
-            format!("say `windlass answer {} yes`, `always`, or `no REASON`", ask.id)
+            format!(
+                "say `windlass answer {} yes`, `always`, or `no REASON`",
+                ask.id
+            )
         }
         About::Approval(_) => format!("say `windlass answer {} yes`, or `no REASON`", ask.id),
         About::Landing(_) => format!("say `windlass answer {} yes` or `no`", ask.id),
@@ -97,7 +116,9 @@ async fn find(store: &SessionLog, id: &AskId) -> Result<Option<(SessionId, Glanc
     while let Some(head) = heads.next().await {
         let Ok(head) = head else { continue };
         // A damaged session does not hide the others.
-        let Ok(glance) = glance(store, &head.id).await else { continue };
+        let Ok(glance) = glance(store, &head.id).await else {
+            continue;
+        };
         if let Some(ask) = glance.asks.iter().find(|ask| ask.id == *id).cloned() {
             return Ok(Some((head.id, glance, ask)));
         }
@@ -106,7 +127,9 @@ async fn find(store: &SessionLog, id: &AskId) -> Result<Option<(SessionId, Glanc
 }
 
 async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure> {
-    let here = plan::open_workspace(args.agent.cd.as_deref(), None).ok().map(|root| root.root().to_path_buf());
+    let here = plan::open_workspace(args.agent.cd.as_deref(), None)
+        .ok()
+        .map(|root| root.root().to_path_buf());
     let mut text = String::new();
     let mut heads = store.list().take(MAX_SESSIONS);
     while let Some(head) = heads.next().await {
@@ -127,12 +150,20 @@ async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure
         for ask in &glance.asks {
             text.push_str(&match args.output.json {
                 true => json_line(&ask_row(&head.id, ask)),
-                false => format!("{}  session {}  {}\n", ask.id, head.id, one_line(&in_short(ask))),
+                false => format!(
+                    "{}  session {}  {}\n",
+                    ask.id,
+                    head.id,
+                    one_line(&in_short(ask))
+                ),
             });
         }
     }
     if text.is_empty() && !args.output.json {
-        say!("nothing waits for an answer{}", if args.all { "" } else { " in this workspace" });
+        say!(
+            "nothing waits for an answer{}",
+            if args.all { "" } else { " in this workspace" }
+        );
     }
     Ok(exit::printed(&text))
 }
@@ -140,7 +171,9 @@ async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure
 /// What is asked, in one line.
 fn in_short(ask: &Ask) -> String {
     match &ask.about {
-        About::Approval(approval) => format!("approve {}? ({})", describe(&approval.call), approval.rule),
+        About::Approval(approval) => {
+            format!("approve {}? ({})", describe(&approval.call), approval.rule)
+        }
         About::Landing(landing) => format!("let {} paths land?", landing.paths.len()),
         About::Question(question) => first_line(&question.text, 120),
     }

@@ -20,11 +20,23 @@ pub(super) fn run(args: AttacksArgs) -> Result<ExitCode, Failure> {
         scratch: args.scratch,
     };
     let tell = |row: &windlass_corpus::Row| {
-        let line = if json { row.json().to_string() } else { row.line() };
+        let line = if json {
+            row.json().to_string()
+        } else {
+            row.line()
+        };
         out::out(&format!("{line}\n"));
     };
     let report = windlass_corpus::run(&options, &tell).map_err(Failure::usage)?;
-    let summary = if json { format!("{}\n", report.summary_json()) } else { format!("\n{}", report.summary()) };
+    let summary = if json {
+        format!("{}\n", report.summary_json())
+    } else {
+        format!("\n{}", report.summary())
+    };
     out::out(&summary);
-    Ok(exit::unless_broken(if report.passed() { 0 } else { exit::FAILED }))
+    Ok(exit::unless_broken(if report.passed() {
+        0
+    } else {
+        exit::FAILED
+    }))
 }

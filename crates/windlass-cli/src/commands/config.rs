@@ -21,7 +21,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
     let file = settings.places.config_file();
     let text = match &args.command {
         None => show(&settings, args.origin),
-        Some(ConfigCommand::Keys) => KEYS.iter().map(|key| format!("{:<24} {}\n", key.name, key.doc)).collect(),
+        Some(ConfigCommand::Keys) => KEYS
+            .iter()
+            .map(|key| format!("{:<24} {}\n", key.name, key.doc))
+            .collect(),
         Some(ConfigCommand::Path) => paths(&settings, root.as_ref().map(Files::root)),
         Some(ConfigCommand::Get { key }) => match settings.layers.get(key) {
             Some(setting) => format!("{}\n", setting.value),
@@ -54,7 +57,10 @@ fn show(settings: &Settings, origin: bool) -> String {
         let value = setting.value.to_string();
         let value = one_line(&secrets.redact(&value));
         match origin {
-            true => text.push_str(&format!("{name} = {value}  # {}\n", one_line(&setting.origin.to_string()))),
+            true => text.push_str(&format!(
+                "{name} = {value}  # {}\n",
+                one_line(&setting.origin.to_string())
+            )),
             false => text.push_str(&format!("{name} = {value}\n")),
         }
     }
@@ -76,5 +82,7 @@ fn paths(settings: &Settings, root: Option<&std::path::Path>) -> String {
         rows.push(("project local", root.join(".windlass/config.local.toml")));
     }
     rows.push(("sessions", places.sessions_dir()));
-    rows.into_iter().map(|(what, path)| format!("{what:<14} {}\n", path.display())).collect()
+    rows.into_iter()
+        .map(|(what, path)| format!("{what:<14} {}\n", path.display()))
+        .collect()
 }

@@ -48,11 +48,19 @@ pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, Failure> {
         let id = match (&args.session, &here) {
             (Some(named), _) => session_id(named)?,
             (None, Some(root)) => newest(&store, root).await?,
-            (None, None) => return Err(Failure::usage("name a session: `windlass sessions list` shows them")),
+            (None, None) => {
+                return Err(Failure::usage(
+                    "name a session: `windlass sessions list` shows them",
+                ));
+            }
         };
         let read = Read::of(&store, &id).await?;
         let view = View::of(&settings, read, args.cd.as_deref())?;
-        Ok(exit::printed(&if args.json { view.json(&id) } else { view.text(&id) }))
+        Ok(exit::printed(&if args.json {
+            view.json(&id)
+        } else {
+            view.text(&id)
+        }))
     })
 }
 
@@ -77,8 +85,15 @@ impl Read {
             let event = event?;
             match &event.kind {
                 // What was sent is what was there before the answer; a summary has no answer in the log.
-                EventKind::Said { message, .. } if message.role == Role::Assistant => sent = Some(read.history.held()),
-                EventKind::Spent { call, cost_micros, estimated, .. } => {
+                EventKind::Said { message, .. } if message.role == Role::Assistant => {
+                    sent = Some(read.history.held())
+                }
+                EventKind::Spent {
+                    call,
+                    cost_micros,
+                    estimated,
+                    ..
+                } => {
                     if let Some(bytes) = sent.take() {
                         read.last = Some((*call, *cost_micros));
                         if !estimated {
@@ -87,7 +102,10 @@ impl Read {
                     }
                 }
                 EventKind::Compacted { compaction } => {
-                    read.compactions.push(Compaction { summary: String::new(), ..compaction.clone() });
+                    read.compactions.push(Compaction {
+                        summary: String::new(),
+                        ..compaction.clone()
+                    });
                 }
                 _ => {}
             }
@@ -113,16 +131,28 @@ impl View {
         if let Ok(root) = Root::open(Path::new(read.history.workspace())) {
             let redactor = wire::redactor(settings)?;
             let (validators, isolated) = (&[], true);
-            let inputs = Inputs { settings, root: &root, cd, isolated, validators, redactor: redactor.as_ref() };
+            let inputs = Inputs {
+                settings,
+                root: &root,
+                cd,
+                isolated,
+                validators,
+                redactor: redactor.as_ref(),
+            };
             for layer in Prompt::of(&inputs).layers {
-                let what = layer.path.map_or_else(|| layer.kind.to_owned(), |path| format!("{} {path}", layer.kind));
+                let what = layer.path.map_or_else(
+                    || layer.kind.to_owned(),
+                    |path| format!("{} {path}", layer.kind),
+                );
                 rows.push((format!("system: {what}"), layer.text.len()));
             }
         }
         let mut tools = all_tools(settings)?;
         let gate = settings.gate(windlass_core::gate::Mode::Ask, &names(&tools))?;
         tools.retain(|tool| !gate.hides(&tool.spec().name));
-        let described = tools.iter().map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
+        let described = tools
+            .iter()
+            .map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
         rows.push(("tools".into(), described.sum()));
         if let Some((bytes, tokens)) = read.reported {
             // The vendor counted the system prompt and the tools as well.
@@ -133,8 +163,15 @@ impl View {
         let model = read.history.model().unwrap_or_default().to_owned();
         let mut facts = facts(settings, &model);
         // What cost nothing is free, whatever the table knows.
-        facts.price = facts.price.or_else(|| (read.last?.1? == 0).then_some(Price::FREE));
-        Ok(Self { rows, read, model, facts })
+        facts.price = facts
+            .price
+            .or_else(|| (read.last?.1? == 0).then_some(Price::FREE));
+        Ok(Self {
+            rows,
+            read,
+            model,
+            facts,
+        })
     }
 
     fn tokens(&self, bytes: usize) -> u64 {
@@ -150,7 +187,16 @@ impl View {
         let price: Price = self.facts.price?;
         let input = self.tokens(self.whole());
         let of = |usage: Usage| price.cost(usage);
-        Some((of(Usage { input, ..Usage::default() }), of(Usage { cache_read: input, ..Usage::default() })))
+        Some((
+            of(Usage {
+                input,
+                ..Usage::default()
+            }),
+            of(Usage {
+                cache_read: input,
+                ..Usage::default()
+            }),
+        ))
     }
 
     fn json(&self, id: &SessionId) -> String {
@@ -160,7 +206,10 @@ impl View {
             json!({ "what": what, "bytes": bytes, "tokens": self.tokens(*bytes), "share": share })
         };
         let window = self.facts.context_window;
-        let last = self.read.last.map(|(usage, cost)| json!({ "usage": usage, "cost_micros": cost }));
+        let last = self
+            .read
+            .last
+            .map(|(usage, cost)| json!({ "usage": usage, "cost_micros": cost }));
         json_line(&json!({
             "session": id,
             "model": self.model,
@@ -181,31 +230,55 @@ impl View {
     fn text(&self, id: &SessionId) -> String {
         let whole = self.whole().max(1);
         let mut text = format!("session {id}, model {}\n\n", one_line(&self.model));
-        let wide = self.rows.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0).min(48);
+        let wide = self
+            .rows
+            .iter()
+            .map(|(what, _)| what.chars().count())
+            .max()
+            .unwrap_or(0)
+            .min(48);
         for (what, bytes) in &self.rows {
             let share = *bytes as f64 / whole as f64;
             let bar = "█".repeat((share * BAR as f64).round() as usize);
             let what: String = one_line(what).chars().take(wide).collect();
             let tokens = self.tokens(*bytes);
-            let line = format!("{what:<wide$} {tokens:>9} tokens {:>5.1} %  {bar}", share * 100.0);
+            let line = format!(
+                "{what:<wide$} {tokens:>9} tokens {:>5.1} %  {bar}",
+                share * 100.0
+            );
             text.push_str(&format!("{}\n", line.trim_end()));
         }
         let tokens = self.tokens(whole);
         text.push_str(&format!("{:<wide$} {tokens:>9} tokens", "in all"));
         text.push_str(&match self.facts.context_window {
             Some(window) => {
-                let (free, used) = (reserve(window), tokens as f64 / window.max(1) as f64 * 100.0);
-                format!(" of {window} ({used:.1} %); room is made over {}\n", window - free)
+                let (free, used) = (
+                    reserve(window),
+                    tokens as f64 / window.max(1) as f64 * 100.0,
+                );
+                format!(
+                    " of {window} ({used:.1} %); room is made over {}\n",
+                    window - free
+                )
             }
             None => "; the model's window is not known here\n".to_owned(),
         });
         text.push_str(&self.costs());
         if let Some(last) = self.read.compactions.last() {
-            let why = last.by.map_or("older messages had to give way", |by| by.words());
+            let why = last
+                .by
+                .map_or("older messages had to give way", |by| by.words());
             let times = self.read.compactions.len();
-            text.push_str(&format!("room was made {times} times, the last time because {why}; left out then:\n"));
+            text.push_str(&format!(
+                "room was made {times} times, the last time because {why}; left out then:\n"
+            ));
             for row in &last.left_out {
-                text.push_str(&format!("  {} {} ({} bytes)\n", row.count, one_line(&row.what), row.bytes));
+                text.push_str(&format!(
+                    "  {} {} ({} bytes)\n",
+                    row.count,
+                    one_line(&row.what),
+                    row.bytes
+                ));
             }
             text.push_str("the log still has all of it: `windlass sessions show` shows it\n");
         }
@@ -225,8 +298,13 @@ impl View {
         if let Some((usage, cost)) = self.read.last {
             let input = usage.total_input();
             let share = usage.cache_read as f64 / input.max(1) as f64 * 100.0;
-            text.push_str(&format!("the last step sent {input} tokens, {share:.0} % of them from the cache"));
-            text.push_str(&cost.map_or_else(|| "\n".to_owned(), |cost| format!(", for {}\n", dollars(cost))));
+            text.push_str(&format!(
+                "the last step sent {input} tokens, {share:.0} % of them from the cache"
+            ));
+            text.push_str(&cost.map_or_else(
+                || "\n".to_owned(),
+                |cost| format!(", for {}\n", dollars(cost)),
+            ));
         }
         text
     }
@@ -235,14 +313,19 @@ impl View {
 /// What the messages take, by kind; results by the tool that gave them.
 fn messages(entries: &[Entry]) -> Vec<(String, usize)> {
     let mut rows: BTreeMap<(u8, String), usize> = BTreeMap::new();
-    let mut add = |order: u8, what: &str, bytes: usize| *rows.entry((order, what.to_owned())).or_default() += bytes;
+    let mut add = |order: u8, what: &str, bytes: usize| {
+        *rows.entry((order, what.to_owned())).or_default() += bytes
+    };
     for entry in entries {
         match entry.role {
             Role::User if entry.is_summary() => add(0, "summary", entry.bytes()),
             Role::User if is_words(entry) => add(1, "your messages", entry.bytes()),
             Role::User => add(4, "messages of the engine", entry.bytes()),
             Role::Assistant => {
-                let calls: usize = entry.calls().map(|call| call.name.len() + call.args.to_string().len() + 32).sum();
+                let calls: usize = entry
+                    .calls()
+                    .map(|call| call.name.len() + call.args.to_string().len() + 32)
+                    .sum();
                 add(2, "answers", entry.bytes().saturating_sub(calls));
                 if calls > 0 {
                     add(3, "calls", calls);
@@ -251,21 +334,30 @@ fn messages(entries: &[Entry]) -> Vec<(String, usize)> {
             Role::Tool => {
                 for part in &entry.parts {
                     if let Part::Result(result) = part {
-                        add(5, &format!("results of {}", result.name), result.text.len() + 32);
+                        add(
+                            5,
+                            &format!("results of {}", result.name),
+                            result.text.len() + 32,
+                        );
                     }
                 }
             }
         }
     }
-    rows.into_iter().map(|((_, what), bytes)| (what, bytes)).collect()
+    rows.into_iter()
+        .map(|((_, what), bytes)| (what, bytes))
+        .collect()
 }
 
 /// What is known of a session's model; its vendor is the one of the settings, else any that has a model of that name.
 fn facts(settings: &Settings, model: &str) -> ModelFacts {
     let named = settings.layers.text("provider");
     let vendors = VENDORS.iter().map(|vendor| vendor.id);
-    let mut facts =
-        named.into_iter().chain(vendors).find_map(|vendor| models::lookup(vendor, model)).unwrap_or_default();
+    let mut facts = named
+        .into_iter()
+        .chain(vendors)
+        .find_map(|vendor| models::lookup(vendor, model))
+        .unwrap_or_default();
     facts.price = wire::price(settings, model).or(facts.price);
     facts.context_window = wire::window(settings, model).or(facts.context_window);
     facts

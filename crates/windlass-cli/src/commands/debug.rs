@@ -15,9 +15,17 @@ use crate::{exit, out};
 const MAX_LINE: u64 = 256 << 20;
 
 pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
-    let options = DecodeOptions { split: args.split, bom: args.bom, crlf: args.crlf };
+    let options = DecodeOptions {
+        split: args.split,
+        bom: args.bom,
+        crlf: args.crlf,
+    };
     each_line(&args.file, |number, line| {
-        let row = line.and_then(|line| std::str::from_utf8(line).map_err(|err| err.to_string()).and_then(parse));
+        let row = line.and_then(|line| {
+            std::str::from_utf8(line)
+                .map_err(|err| err.to_string())
+                .and_then(parse)
+        });
         let decoded = match row {
             Ok(row) => read_row(&row, &options),
             Err(why) => unusable(number, why),
@@ -29,20 +37,32 @@ pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
 
 /// Gives every line of a file that is not empty, with its number; one that is too long is an error in its place.
 /// Stops when nobody reads the answers any more.
-pub(super) fn each_line(path: &Path, mut give: impl FnMut(u64, Result<&[u8], String>)) -> Result<(), Failure> {
+pub(super) fn each_line(
+    path: &Path,
+    mut give: impl FnMut(u64, Result<&[u8], String>),
+) -> Result<(), Failure> {
     let mut lines = open(path)?;
     let mut number = 0_u64;
     let mut line = Vec::new();
     loop {
         line.clear();
         let cannot = |err| Failure::usage(format!("{} cannot be read: {err}", path.display()));
-        if lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
+        if lines
+            .by_ref()
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut line)
+            .map_err(cannot)?
+            == 0
+        {
             return Ok(());
         }
         number += 1;
         if line.len() as u64 >= MAX_LINE && line.last() != Some(&b'\n') {
             skip_line(&mut lines).map_err(cannot)?;
-            give(number, Err(format!("the line is longer than {MAX_LINE} bytes")));
+            give(
+                number,
+                Err(format!("the line is longer than {MAX_LINE} bytes")),
+            );
         } else if !line.trim_ascii().is_empty() {
             give(number, Ok(&line));
         }
@@ -59,8 +79,16 @@ fn parse(line: &str) -> Result<Row, String> {
 /// A line that is no row is said in its place, so that the output has a line for every row.
 fn unusable(number: u64, why: String) -> Decoded {
     let message = format!("line {number} is not a recorded exchange: {why}");
-    let error = DecodedError { kind: "invalid_request", message, status: None };
-    Decoded { id: format!("line {number}"), error: Some(error), ..Decoded::default() }
+    let error = DecodedError {
+        kind: "invalid_request",
+        message,
+        status: None,
+    };
+    Decoded {
+        id: format!("line {number}"),
+        error: Some(error),
+        ..Decoded::default()
+    }
 }
 
 fn skip_line(lines: &mut impl BufRead) -> std::io::Result<()> {
@@ -85,14 +113,22 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
     let bytes: Box<dyn Read> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
-        let file = windlass_host::workspace::open_file(path)
-            .map_err(|err| Failure::usage(format!("{} cannot be read: {}", path.display(), err.message)))?;
+        let file = windlass_host::workspace::open_file(path).map_err(|err| {
+            Failure::usage(format!(
+                "{} cannot be read: {}",
+                path.display(),
+                err.message
+            ))
+        })?;
         Box::new(file)
     };
     let mut bytes = BufReader::with_capacity(1 << 16, bytes);
     let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     if packed {
-        return Ok(Box::new(BufReader::with_capacity(1 << 16, flate2::bufread::MultiGzDecoder::new(bytes))));
+        return Ok(Box::new(BufReader::with_capacity(
+            1 << 16,
+            flate2::bufread::MultiGzDecoder::new(bytes),
+        )));
     }
     Ok(Box::new(bytes))
 }

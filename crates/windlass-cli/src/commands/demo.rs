@@ -10,17 +10,21 @@ use windlass_core::terms::Isolation;
 
 use super::{block_on, replay, undo};
 use crate::args::{
-    AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs,
+    AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs, OutputArgs, ReplayArgs, TakeBackArgs,
+    UndoArgs,
 };
 use crate::failure::Failure;
 use crate::out::say;
 use crate::session_run::{Desk, Opening, Which, finish, prepare};
 use crate::{exit, sandboxing};
 
-const PROMPT: &str = "The test in test.sh fails. Find out why, fix median.sh and make the test pass.";
+const PROMPT: &str =
+    "The test in test.sh fails. Find out why, fix median.sh and make the test pass.";
 
-const FILES: &[(&str, &str)] =
-    &[("median.sh", include_str!("../demo/median.sh")), ("test.sh", include_str!("../demo/test.sh"))];
+const FILES: &[(&str, &str)] = &[
+    ("median.sh", include_str!("../demo/median.sh")),
+    ("test.sh", include_str!("../demo/test.sh")),
+];
 
 pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let folder = Folder::make(args.keep)?;
@@ -39,14 +43,24 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         yes: !held,
         ..AgentArgs::default()
     };
-    let contract = ContractArgs { validate: vec!["bash test.sh".into()], ..ContractArgs::default() };
+    let contract = ContractArgs {
+        validate: vec!["bash test.sh".into()],
+        ..ContractArgs::default()
+    };
     let text = args.output.format() == Format::Text && !args.output.quiet;
     if text {
-        say!("a small repository with a failing test: {}", project.display());
+        say!(
+            "a small repository with a failing test: {}",
+            project.display()
+        );
         say!("prompt: {PROMPT}");
         match held {
-            true => say!("nothing reaches the repository before `bash test.sh` passes on exactly what would land\n"),
-            false => say!("this machine has no kernel sandbox (see `windlass doctor`), so the demo works in place\n"),
+            true => say!(
+                "nothing reaches the repository before `bash test.sh` passes on exactly what would land\n"
+            ),
+            false => say!(
+                "this machine has no kernel sandbox (see `windlass doctor`), so the demo works in place\n"
+            ),
         }
     }
     let limits = LimitArgs::default();
@@ -56,7 +70,11 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         limits: &limits,
         output: &args.output,
         which: Which::New,
-        isolation: if held { Isolation::Isolated } else { Isolation::InPlace },
+        isolation: if held {
+            Isolation::Isolated
+        } else {
+            Isolation::InPlace
+        },
         contract: &contract,
         kept: None,
         only_land: false,
@@ -88,18 +106,34 @@ fn take_back_and_forth(project: &Path, session: &str) -> Result<(), Failure> {
         cd: Some(project.to_owned()),
     };
     say!("\n$ windlass undo");
-    undo::undo(&UndoArgs { run: None, call: None, to: None, how: how() })?;
+    undo::undo(&UndoArgs {
+        run: None,
+        call: None,
+        to: None,
+        how: how(),
+    })?;
     say!("\n$ windlass redo");
     undo::redo(&how())?;
     say!("\n$ windlass replay {session} --quiet");
-    let output = OutputArgs { quiet: true, ..OutputArgs::default() };
-    replay::run(&ReplayArgs { session: session.to_owned(), run: None, output })?;
+    let output = OutputArgs {
+        quiet: true,
+        ..OutputArgs::default()
+    };
+    replay::run(&ReplayArgs {
+        session: session.to_owned(),
+        run: None,
+        output,
+    })?;
     Ok(())
 }
 
 fn what_next(session: &str) {
     // Started by cargo, the program is not on the path yet.
-    let windlass = if std::env::var_os("CARGO").is_some() { "cargo run --" } else { "windlass" };
+    let windlass = if std::env::var_os("CARGO").is_some() {
+        "cargo run --"
+    } else {
+        "windlass"
+    };
     say!("\nwhat to try next:");
     say!("  {windlass} sessions show {session}      every event of what you just saw");
     say!("  {windlass} sessions export {session}    the log itself, as JSON lines");
@@ -115,17 +149,36 @@ fn make_project(project: &Path) -> Result<(), Failure> {
     }
     let git = |args: &[&str]| {
         let mut command = Command::new("git");
-        command.arg("-C").arg(project).args(["-c", "user.name=Demo", "-c", "user.email=demo@example.invalid"]);
-        command.args(["-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null"]).args(args);
-        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+        command.arg("-C").arg(project).args([
+            "-c",
+            "user.name=Demo",
+            "-c",
+            "user.email=demo@example.invalid",
+        ]);
+        command
+            .args([
+                "-c",
+                "commit.gpgsign=false",
+                "-c",
+                "core.hooksPath=/dev/null",
+            ])
+            .args(args);
+        command
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null");
         match command.output() {
             Ok(output) if output.status.success() => Ok(()),
             Ok(output) => {
                 let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                Err(Failure::new(exit::FAILED, format!("git {} failed: {why}", args.join(" "))))
+                Err(Failure::new(
+                    exit::FAILED,
+                    format!("git {} failed: {why}", args.join(" ")),
+                ))
             }
-            Err(err) => Err(Failure::new(exit::FAILED, format!("git cannot be started: {err}"))
-                .hint("the demo makes a small git repository; install git and run it again")),
+            Err(err) => Err(
+                Failure::new(exit::FAILED, format!("git cannot be started: {err}"))
+                    .hint("the demo makes a small git repository; install git and run it again"),
+            ),
         }
     };
     git(&["init", "-q", "-b", "main"])?;
@@ -148,12 +201,18 @@ impl Folder {
                 Ok(()) => return Ok(Self { path, keep }),
                 Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(err) => {
-                    return Err(Failure::new(exit::FAILED, format!("{} cannot be made: {err}", path.display()))
-                        .hint("set TMPDIR to a folder that can be written"));
+                    return Err(Failure::new(
+                        exit::FAILED,
+                        format!("{} cannot be made: {err}", path.display()),
+                    )
+                    .hint("set TMPDIR to a folder that can be written"));
                 }
             }
         }
-        Err(Failure::new(exit::FAILED, format!("{} is full of demo folders", base.display())))
+        Err(Failure::new(
+            exit::FAILED,
+            format!("{} is full of demo folders", base.display()),
+        ))
     }
 }
 

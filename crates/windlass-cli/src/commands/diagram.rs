@@ -33,30 +33,59 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
     for warning in &settings.warnings {
         say!("warning: {}", crate::safe::message(warning));
     }
-    let isolated = !args.in_place && !settings.profile.as_ref().is_some_and(|profile| profile.in_place);
+    let isolated = !args.in_place
+        && !settings
+            .profile
+            .as_ref()
+            .is_some_and(|profile| profile.in_place);
     let tools = programs::all_tools(&settings)?;
-    let gate = settings.gate(if isolated { Mode::Auto } else { Mode::Ask }, &programs::names(&tools))?;
+    let gate = settings.gate(
+        if isolated { Mode::Auto } else { Mode::Ask },
+        &programs::names(&tools),
+    )?;
     let mut chart = Chart::default();
     chart.line("flowchart LR");
     chart.node("person", &["prompt"]);
     let runtime = settings.layers.text("runtime").unwrap_or("native");
     chart.node("runtime", &[&format!("runtime: {runtime}")]);
     chart.node("provider", &[&model(&agent, &settings)]);
-    chart.node("budget", &budget(&settings.budget()?).iter().map(String::as_str).collect::<Vec<_>>());
-    chart.node("gate", &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>());
+    chart.node(
+        "budget",
+        &budget(&settings.budget()?)
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>(),
+    );
+    chart.node(
+        "gate",
+        &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     chart.line("  subgraph tools [\"tools on offer\"]");
     for tool in &tools {
         let spec = tool.spec();
         if spec.exposure != Exposure::Disabled && !gate.hides(&spec.name) {
             let effect = format!("{:?}", spec.effect).to_lowercase();
-            chart.node(&format!("tool_{}", identifier(&spec.name)), &[&spec.name, &effect]);
+            chart.node(
+                &format!("tool_{}", identifier(&spec.name)),
+                &[&spec.name, &effect],
+            );
         }
     }
     chart.line("  end");
     let (level, net) = sandboxing::described(&settings)?;
-    chart.node("sandbox", &[&format!("sandbox: {level}"), &format!("network: {net}")]);
-    let place = if isolated { "a private copy of" } else { "in place:" };
-    chart.node("workspace", &["workspace", &format!("{place} {}", root.root().display())]);
+    chart.node(
+        "sandbox",
+        &[&format!("sandbox: {level}"), &format!("network: {net}")],
+    );
+    let place = if isolated {
+        "a private copy of"
+    } else {
+        "in place:"
+    };
+    chart.node(
+        "workspace",
+        &["workspace", &format!("{place} {}", root.root().display())],
+    );
     chart.line("  subgraph checks [\"checks before it lands\"]");
     let plans = contract::chain(&settings, &checks, &root, isolated)?;
     for (at, plan) in plans.iter().enumerate() {
@@ -67,7 +96,13 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
     }
     chart.line("  end");
     chart.node("tree", &["your tree"]);
-    chart.node("sessions", &["sessions", &settings.places.sessions_dir().display().to_string()]);
+    chart.node(
+        "sessions",
+        &[
+            "sessions",
+            &settings.places.sessions_dir().display().to_string(),
+        ],
+    );
     chart.arrows(isolated);
     Ok(exit::printed(&chart.text))
 }
@@ -76,9 +111,16 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
 fn model(agent: &crate::args::AgentArgs, settings: &Settings) -> String {
     match ModelPlan::of(agent, settings) {
         Ok(ModelPlan::Scripted(path)) => format!("provider: scripted\nmodel: {}", path.display()),
-        Ok(ModelPlan::Served { vendor, model, base_url, .. }) => {
+        Ok(ModelPlan::Served {
+            vendor,
+            model,
+            base_url,
+            ..
+        }) => {
             // An address may hold a password.
-            let at = base_url.map(|url| format!("\nat {}", Secrets::default().redact(&url))).unwrap_or_default();
+            let at = base_url
+                .map(|url| format!("\nat {}", Secrets::default().redact(&url)))
+                .unwrap_or_default();
             format!("provider: {}\nmodel: {model}{at}", vendor.id)
         }
         Err(failure) => format!("no model: {}", failure.message()),
@@ -86,7 +128,9 @@ fn model(agent: &crate::args::AgentArgs, settings: &Settings) -> String {
 }
 
 fn budget(budget: &Budget) -> Vec<String> {
-    let number = |number: Option<u64>| number.map_or_else(|| "unlimited".to_owned(), |number| number.to_string());
+    let number = |number: Option<u64>| {
+        number.map_or_else(|| "unlimited".to_owned(), |number| number.to_string())
+    };
     let money = budget.cost_micros.map_or_else(
         || "unlimited".to_owned(),
         |micros| format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000),
@@ -104,7 +148,10 @@ fn budget(budget: &Budget) -> Vec<String> {
 fn rules(gate: &PermissionGate) -> Vec<String> {
     let mut lines = vec!["gate".to_owned(), format!("mode: {}", gate.mode)];
     for rule in gate.rules.iter().take(RULES) {
-        lines.push(format!("{} {rule}", format!("{:?}", rule.verdict).to_lowercase()));
+        lines.push(format!(
+            "{} {rule}",
+            format!("{:?}", rule.verdict).to_lowercase()
+        ));
     }
     if gate.rules.len() > RULES {
         lines.push(format!("and {} more rules", gate.rules.len() - RULES));
@@ -114,7 +161,11 @@ fn rules(gate: &PermissionGate) -> Vec<String> {
 }
 
 fn stops(plan: &ValidatorPlan) -> &'static str {
-    if plan.blocking { "must pass" } else { "only tells" }
+    if plan.blocking {
+        "must pass"
+    } else {
+        "only tells"
+    }
 }
 
 /// A flowchart, line by line.
@@ -130,12 +181,20 @@ impl Chart {
     }
 
     fn node(&mut self, id: &str, lines: &[&str]) {
-        let label: Vec<String> = lines.iter().flat_map(|text| text.split('\n')).map(label).collect();
+        let label: Vec<String> = lines
+            .iter()
+            .flat_map(|text| text.split('\n'))
+            .map(label)
+            .collect();
         self.line(&format!("  {id}[\"{}\"]", label.join("<br/>")));
     }
 
     fn arrows(&mut self, isolated: bool) {
-        let lands = if isolated { "checks -->|lands when they pass| tree" } else { "workspace --- tree" };
+        let lands = if isolated {
+            "checks -->|lands when they pass| tree"
+        } else {
+            "workspace --- tree"
+        };
         for arrow in [
             "person --> runtime",
             "runtime -->|asks| provider",
@@ -172,7 +231,9 @@ fn label(text: &str) -> String {
 }
 
 fn identifier(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
 }
 
 #[cfg(test)]
@@ -187,7 +248,13 @@ mod tests {
     #[test]
     fn a_label_holds_nothing_that_a_chart_would_read() {
         check("bash(rm *)", "bash#40;rm #42;#41;");
-        check("\"]; click a \"javascript:x\"", "#34;#93;#59; click a #34;javascript:x#34;");
-        check("a\nb<br>%%{init}%%", "a#9166;b#60;br#62;#37;#37;#123;init#125;#37;#37;");
+        check(
+            "\"]; click a \"javascript:x\"",
+            "#34;#93;#59; click a #34;javascript:x#34;",
+        );
+        check(
+            "a\nb<br>%%{init}%%",
+            "a#9166;b#60;br#62;#37;#37;#123;init#125;#37;#37;",
+        );
     }
 }

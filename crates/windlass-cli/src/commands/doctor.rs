@@ -45,7 +45,12 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if args.remove_apparmor {
         return apparmor_command::remove(args.yes);
     }
-    let Examination { findings, sandbox, runtimes, work } = block_on(examine(args))?;
+    let Examination {
+        findings,
+        sandbox,
+        runtimes,
+        work,
+    } = block_on(examine(args))?;
     let verdict = Verdict::of(&findings, sandbox.as_ref(), &work);
     let text = match args.json {
         true => report::json(&verdict, sandbox.as_ref(), &findings, &runtimes),
@@ -54,13 +59,20 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let failed_probe = runtimes.iter().any(|row| row["probe"]["works"] == false);
     let broken = failed_probe || findings.iter().any(Finding::is_broken);
     let printed = exit::printed(&text);
-    Ok(if broken { ExitCode::from(exit::FAILED) } else { printed })
+    Ok(if broken {
+        ExitCode::from(exit::FAILED)
+    } else {
+        printed
+    })
 }
 
 async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(None, home.as_deref());
-    let workspace = root.as_ref().map(|root| root.root().display().to_string()).map_err(|failure| failure.message());
+    let workspace = root
+        .as_ref()
+        .map(|root| root.root().display().to_string())
+        .map_err(|failure| failure.message());
     let mut findings = machine(workspace);
     let loaded = Settings::load(root.as_ref().ok().map(Files::root)).and_then(|settings| {
         let credentials = Credentials::read(&settings.places.credentials_file())?;
@@ -69,10 +81,25 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
     let (settings, credentials) = match loaded {
         Ok(loaded) => loaded,
         Err(failure) => {
-            let todo = failure.to_do().map(|todo| vec![format!("→ {todo}")]).unwrap_or_default();
-            findings.push(Finding::new(Group::Machine, "settings", Err(failure.message())).needed().with_more(todo));
-            let work = Work::Nothing { why: "the settings cannot be read".to_owned(), todo: "correct them".to_owned() };
-            return Ok(Examination { findings, sandbox: None, runtimes: Vec::new(), work });
+            let todo = failure
+                .to_do()
+                .map(|todo| vec![format!("→ {todo}")])
+                .unwrap_or_default();
+            findings.push(
+                Finding::new(Group::Machine, "settings", Err(failure.message()))
+                    .needed()
+                    .with_more(todo),
+            );
+            let work = Work::Nothing {
+                why: "the settings cannot be read".to_owned(),
+                todo: "correct them".to_owned(),
+            };
+            return Ok(Examination {
+                findings,
+                sandbox: None,
+                runtimes: Vec::new(),
+                work,
+            });
         }
     };
     findings.extend(files(&settings));
@@ -81,14 +108,25 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
     match &sandbox {
         Ok(sandbox) => {
             findings.extend(sandbox.findings());
-            findings.push(Finding::new(Group::Sandbox, "isolated runs", copies(&settings.places, sandbox.tier())));
+            findings.push(Finding::new(
+                Group::Sandbox,
+                "isolated runs",
+                copies(&settings.places, sandbox.tier()),
+            ));
         }
-        Err(failure) => findings.push(Finding::new(Group::Sandbox, "sandbox", Err(failure.message())).needed()),
+        Err(failure) => {
+            findings.push(Finding::new(Group::Sandbox, "sandbox", Err(failure.message())).needed())
+        }
     }
     findings.extend(vendors(&settings, &credentials).await);
     let (standings, runtimes) = runtimes(args, &settings, &mut findings).await?;
     let work = work(&standings, &findings, &settings);
-    Ok(Examination { findings, sandbox: sandbox.ok(), runtimes, work })
+    Ok(Examination {
+        findings,
+        sandbox: sandbox.ok(),
+        runtimes,
+        work,
+    })
 }
 
 /// The programs every run uses.
@@ -97,7 +135,10 @@ fn machine(workspace: Result<String, String>) -> Vec<Finding> {
     vec![
         finding("workspace", workspace),
         finding("git", version("git")),
-        finding("bash", version("bash").map_err(|why| format!("{why}; commands run with sh instead"))),
+        finding(
+            "bash",
+            version("bash").map_err(|why| format!("{why}; commands run with sh instead")),
+        ),
     ]
 }
 
@@ -109,10 +150,15 @@ fn files(settings: &Settings) -> Vec<Finding> {
         false => format!("no settings file ({}), defaults apply", file.display()),
     };
     let folder = writable(&settings.places.data_dir);
-    let todo = folder.as_ref().err().map(|_| "→ set XDG_DATA_HOME to a folder that can be written".to_owned());
+    let todo = folder
+        .as_ref()
+        .err()
+        .map(|_| "→ set XDG_DATA_HOME to a folder that can be written".to_owned());
     vec![
         Finding::new(Group::Machine, "settings", Ok(shown)),
-        Finding::new(Group::Machine, "session folder", folder).needed().with_more(todo.into_iter().collect()),
+        Finding::new(Group::Machine, "session folder", folder)
+            .needed()
+            .with_more(todo.into_iter().collect()),
         Finding::new(Group::Machine, "network path", network::path(settings)),
     ]
 }
@@ -121,14 +167,20 @@ fn files(settings: &Settings) -> Vec<Finding> {
 async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<Finding> {
     join_all(VENDORS.iter().map(|vendor| async move {
         let mut state = models::state(vendor, settings, credentials);
-        let url = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).or(vendor.base_url);
+        let url = settings
+            .layers
+            .text(&Settings::named("providers", vendor.id, "base_url"))
+            .or(vendor.base_url);
         if let Some(url) = url.filter(|_| vendor.local && state.is_ok())
             && !network::answers(url).await
         {
             state = Err(format!("no server answers at {url}"));
         }
         let finding = Finding::new(Group::Models, vendor.id, state);
-        Finding { minor: !finding.ok, ..finding }
+        Finding {
+            minor: !finding.ok,
+            ..finding
+        }
     }))
     .await
 }
@@ -150,13 +202,23 @@ async fn runtimes(
     join_all(standings.iter_mut().map(Standing::look_closer)).await;
     findings.extend(standings.iter().filter_map(agent_finding));
     let mut rows: Vec<Value> = standings.iter().map(row).collect();
-    let Some(names) = &args.probe else { return Ok((standings, rows)) };
+    let Some(names) = &args.probe else {
+        return Ok((standings, rows));
+    };
     let mut rehearsal = Rehearsal::new(settings)?;
     for name in to_probe(names, &standings, settings)? {
         say!("probing {} …", one_line(&name));
         let probed = rehearsal.probe(&name).await?;
-        let said = probed.result.as_ref().err().map_or("", |fell| fell.said.as_str());
-        let result = if probed.result.is_ok() { Ok(probed.line()) } else { Err(probed.line()) };
+        let said = probed
+            .result
+            .as_ref()
+            .err()
+            .map_or("", |fell| fell.said.as_str());
+        let result = if probed.result.is_ok() {
+            Ok(probed.line())
+        } else {
+            Err(probed.line())
+        };
         let finding = Finding::new(Group::Agents, &format!("probe of {name}"), result);
         findings.push(finding.with_more(said.lines().map(|line| format!("| {line}")).collect()));
         match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
@@ -174,35 +236,77 @@ fn agent_finding(standing: &Standing) -> Option<Finding> {
         Found::At(program) => Some(program.file.display().to_string()),
         Found::Nowhere => None,
     };
-    let todo = standing.usable.as_ref().err().and_then(|why| why.hint.as_ref()).map(|hint| format!("→ {hint}"));
+    let todo = standing
+        .usable
+        .as_ref()
+        .err()
+        .and_then(|why| why.hint.as_ref())
+        .map(|hint| format!("→ {hint}"));
     let minor = place.is_none();
-    let more = [todo, place, standing.versions()].into_iter().flatten().collect();
+    let more = [todo, place, standing.versions()]
+        .into_iter()
+        .flatten()
+        .collect();
     let result = standing.usable.clone().map_err(|why| why.what);
-    Some(Finding { minor, ..Finding::new(Group::Agents, &standing.name, result).with_more(more) })
+    Some(Finding {
+        minor,
+        ..Finding::new(Group::Agents, &standing.name, result).with_more(more)
+    })
 }
 
 /// The agent that can work: the built-in one if a model is configured, else one that is installed.
 fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Work {
-    let named = plan::named(&AgentArgs::default(), settings.layers.text("model"), settings);
+    let named = plan::named(
+        &AgentArgs::default(),
+        settings.layers.text("model"),
+        settings,
+    );
     let named = named.ok().and_then(|(vendor, _)| vendor);
-    let state = |id: &str| findings.iter().find(|finding| finding.group == Group::Models && finding.what == id);
-    let silent = named.filter(|vendor| vendor.local).and_then(|vendor| state(vendor.id)).filter(|finding| !finding.ok);
-    let native = standings.iter().find(|standing| standing.name == "native").map(|native| &native.usable);
+    let state = |id: &str| {
+        findings
+            .iter()
+            .find(|finding| finding.group == Group::Models && finding.what == id)
+    };
+    let silent = named
+        .filter(|vendor| vendor.local)
+        .and_then(|vendor| state(vendor.id))
+        .filter(|finding| !finding.ok);
+    let native = standings
+        .iter()
+        .find(|standing| standing.name == "native")
+        .map(|native| &native.usable);
     if let (Some(Ok(how)), None) = (native, silent) {
         return Work::Native(how.clone());
     }
-    let foreign = |standing: &&Standing| standing.found != Found::BuiltIn && standing.usable.is_ok();
+    let foreign =
+        |standing: &&Standing| standing.found != Found::BuiltIn && standing.usable.is_ok();
     if let Some(foreign) = standings.iter().find(foreign) {
         return Work::Foreign(foreign.name.clone());
     }
     if let Some(silent) = silent {
-        let todo = format!("start {}, or name another model with `windlass config set model …`", silent.what);
-        return Work::Nothing { why: silent.detail.clone(), todo };
+        let todo = format!(
+            "start {}, or name another model with `windlass config set model …`",
+            silent.what
+        );
+        return Work::Nothing {
+            why: silent.detail.clone(),
+            todo,
+        };
     }
-    let configured = settings.layers.text("model").or(settings.layers.text("provider")).is_some();
+    let configured = settings
+        .layers
+        .text("model")
+        .or(settings.layers.text("provider"))
+        .is_some();
     if let Some(Err(why)) = native.filter(|_| configured) {
-        let todo = why.hint.clone().unwrap_or_else(|| "`windlass models` lists what can be named".to_owned());
-        return Work::Nothing { why: why.what.clone(), todo };
+        let todo = why
+            .hint
+            .clone()
+            .unwrap_or_else(|| "`windlass models` lists what can be named".to_owned());
+        return Work::Nothing {
+            why: why.what.clone(),
+            todo,
+        };
     }
     match findings.iter().find(|finding| finding.group == Group::Models && finding.ok) {
         Some(vendor) => Work::Nothing {
@@ -221,11 +325,16 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
     let copy = "a copy of the tree, up to 2 GB and 200,000 files";
     match tier {
         None => Err("they need the sandbox; `run --in-place` works on the tree itself".to_owned()),
-        Some(Tier::Broker | Tier::Landlock) => Ok(format!("{copy}: overlays need the namespaces sandbox")),
+        Some(Tier::Broker | Tier::Landlock) => {
+            Ok(format!("{copy}: overlays need the namespaces sandbox"))
+        }
         Some(Tier::Namespaces) => {
             let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
             match windlass_host::isolated::try_layer(&helper, &places.transactions_dir()) {
-                Ok(()) => Ok("an overlay over the tree, which costs the same for a tree of any size".to_owned()),
+                Ok(()) => Ok(
+                    "an overlay over the tree, which costs the same for a tree of any size"
+                        .to_owned(),
+                ),
                 Err(why) => Ok(format!("{copy}, because no overlay can be mounted: {why}")),
             }
         }
@@ -235,7 +344,11 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
 fn version(program: &str) -> Result<String, String> {
     let output = Command::new(program).arg("--version").output();
     let output = output.map_err(|err| format!("{program} cannot be started: {err}"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 /// Sessions are written below this folder; the nearest part of it that exists must take new files.

@@ -14,12 +14,19 @@ use crate::{exit, out};
 
 pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
     each_line(&args.file, |number, line| {
-        let done = match line.and_then(|line| serde_json::from_slice(line).map_err(|err| err.to_string())) {
+        let done = match line
+            .and_then(|line| serde_json::from_slice(line).map_err(|err| err.to_string()))
+        {
             Ok(row) => said(row),
             Err(why) => refused(number, Value::Null, why),
         };
         out::json(&match done {
-            Done { id: Value::Null, .. } => Done { id: format!("line {number}").into(), ..done },
+            Done {
+                id: Value::Null, ..
+            } => Done {
+                id: format!("line {number}").into(),
+                ..done
+            },
             done => done,
         });
     })?;
@@ -29,17 +36,32 @@ pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
 /// A row that is JSON keeps its name and its files, whatever else is wrong with it.
 fn said(row: Value) -> Done {
     let id = row["id"].clone();
-    let files: BTreeMap<String, String> = serde_json::from_value(row["input"].clone()).unwrap_or_default();
+    let files: BTreeMap<String, String> =
+        serde_json::from_value(row["input"].clone()).unwrap_or_default();
     match serde_json::from_value::<Row>(row) {
         Ok(row) => edit(row),
         Err(err) => {
-            let error = Some(format!("this is not a row of `id`, `format`, `input` and `edit`: {err}"));
-            Done { id, ok: false, files, error }
+            let error = Some(format!(
+                "this is not a row of `id`, `format`, `input` and `edit`: {err}"
+            ));
+            Done {
+                id,
+                ok: false,
+                files,
+                error,
+            }
         }
     }
 }
 
 fn refused(number: u64, id: Value, why: String) -> Done {
-    let error = Some(format!("line {number} is not a row of `id`, `format`, `input` and `edit`: {why}"));
-    Done { id, ok: false, files: BTreeMap::new(), error }
+    let error = Some(format!(
+        "line {number} is not a row of `id`, `format`, `input` and `edit`: {why}"
+    ));
+    Done {
+        id,
+        ok: false,
+        files: BTreeMap::new(),
+        error,
+    }
 }

@@ -21,7 +21,9 @@ pub(super) fn run(args: &ForkArgs) -> Result<ExitCode, Failure> {
     let id = session.id();
     if args.json {
         let at = session.look(|history| history.last_seq() - 1);
-        return Ok(exit::printed(&json_line(&json!({ "session": id, "from": from, "at": at }))));
+        return Ok(exit::printed(&json_line(
+            &json!({ "session": id, "from": from, "at": at }),
+        )));
     }
     say!("`windlass resume {id}` goes on with it; {from} stays as it is");
     Ok(exit::printed(&format!("{id}\n")))

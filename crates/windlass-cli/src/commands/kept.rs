@@ -19,7 +19,8 @@ use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{
-    Card, Shelf, UNDO_BYTES, Untold, landing_was_told, recover_landings, undo_contents, untold_landings,
+    Card, Shelf, UNDO_BYTES, Untold, landing_was_told, recover_landings, undo_contents,
+    untold_landings,
 };
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
@@ -41,19 +42,32 @@ pub(super) fn shelf(places: &Places) -> Shelf {
 
 /// Finishes or takes back what was broken off, and says so.
 pub(super) fn recover() {
-    let Ok(places) = crate::settings::places() else { return };
+    let Ok(places) = crate::settings::places() else {
+        return;
+    };
     for (name, recovered) in recover_landings(&shelf(&places), &places.undo_dir()) {
         match recovered {
             Ok(done) => {
-                let how = if done.landed { "was finished" } else { "was taken back" };
-                let mut line = format!("a landing that was broken off {how}: {name} ({})", done.root.display());
+                let how = if done.landed {
+                    "was finished"
+                } else {
+                    "was taken back"
+                };
+                let mut line = format!(
+                    "a landing that was broken off {how}: {name} ({})",
+                    done.root.display()
+                );
                 for path in done.left {
                     line.push_str(&format!("; left as you wrote it: {path}"));
                 }
                 say!("{}", message(&line));
                 note_recovery(&places, &line);
             }
-            Err(why) => say!("warning: a landing that was broken off could not be mended: {}: {}", name, message(&why)),
+            Err(why) => say!(
+                "warning: a landing that was broken off could not be mended: {}: {}",
+                name,
+                message(&why)
+            ),
         }
     }
     for (slot, untold) in untold_landings(&shelf(&places)) {
@@ -67,7 +81,10 @@ pub(super) fn recover() {
                     say!("warning: {err}");
                 }
             }
-            Err(why) => say!("warning: {name} has landed, but its session cannot be told: {}", message(&why.message())),
+            Err(why) => say!(
+                "warning: {name} has landed, but its session cannot be told: {}",
+                message(&why.message())
+            ),
         }
     }
 }
@@ -78,11 +95,15 @@ fn note_recovery(places: &Places, line: &str) {
     lines.push(format!("{} {line}", SystemClock::new().now()));
     let first = lines.len().saturating_sub(MAX_RECOVERIES);
     // It is a courtesy: the tree is mended, whether or not this can be written.
-    let _ = std::fs::write(places.undo_dir().join("recovered"), lines[first..].join("\n"));
+    let _ = std::fs::write(
+        places.undo_dir().join("recovered"),
+        lines[first..].join("\n"),
+    );
 }
 
 fn recoveries(places: &Places) -> Vec<String> {
-    let text = wire::read_text(&places.undo_dir().join("recovered"), 1 << 20, "the list").unwrap_or_default();
+    let text = wire::read_text(&places.undo_dir().join("recovered"), 1 << 20, "the list")
+        .unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
@@ -91,8 +112,12 @@ fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
     block_on(async {
         let places = crate::settings::places()?;
         let id = crate::session_run::session_id(&card.session)?;
-        let changes = super::undo::undoable_changes(&SessionLog::new(places.sessions_dir()), &id).await?;
-        Ok(changes.done.iter().any(|change| change.call.is_none() && change.swaps == untold.landed.swaps))
+        let changes =
+            super::undo::undoable_changes(&SessionLog::new(places.sessions_dir()), &id).await?;
+        Ok(changes
+            .done
+            .iter()
+            .any(|change| change.call.is_none() && change.swaps == untold.landed.swaps))
     })
     .and_then(|known| match known {
         true => Ok(false),
@@ -107,10 +132,14 @@ fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
 pub(super) fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<Card, Failure> {
     let shelf = shelf(places);
     match name {
-        Some(name) => Ok(shelf.card(name).map_err(|err| Failure::usage(err.to_string()))?),
+        Some(name) => Ok(shelf
+            .card(name)
+            .map_err(|err| Failure::usage(err.to_string()))?),
         None => {
-            let own =
-                shelf.list().into_iter().find(|(card, busy)| !busy && card.was_made() && card.root == root.root());
+            let own = shelf
+                .list()
+                .into_iter()
+                .find(|(card, busy)| !busy && card.was_made() && card.root == root.root());
             own.map(|(card, _)| card).ok_or_else(|| {
                 Failure::usage("there is no kept run of this workspace")
                     .hint("a run that does not land is kept; `windlass status --all` lists those of other workspaces")
@@ -129,7 +158,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let here = |card: &Card| root.as_ref().is_none_or(|root| card.root == root.root());
     let all = shelf(&places).list().into_iter();
     // What never began holds nothing; the next run or `gc` clears it away.
-    let kept: Vec<(Card, bool)> = all.filter(|(card, busy)| here(card) && (*busy || card.was_made())).collect();
+    let kept: Vec<(Card, bool)> = all
+        .filter(|(card, busy)| here(card) && (*busy || card.was_made()))
+        .collect();
     if args.json {
         let rows: Vec<_> = kept
             .iter()
@@ -147,18 +178,31 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         out::out("no kept runs\n");
     }
     for (card, busy) in &kept {
-        let files = if card.files == 1 { "1 file".to_owned() } else { format!("{} files", card.files) };
+        let files = if card.files == 1 {
+            "1 file".to_owned()
+        } else {
+            format!("{} files", card.files)
+        };
         let (state, size) = (state(card, *busy), card.bytes.div_ceil(1 << 20));
-        out::out(&format!("{:24} {state:12} {files:>10}  {size} MB  session {}\n", card.name, card.session));
+        out::out(&format!(
+            "{:24} {state:12} {files:>10}  {size} MB  session {}\n",
+            card.name, card.session
+        ));
         if root.is_none() {
-            out::out(&format!("  {}\n", one_line(&card.root.display().to_string())));
+            out::out(&format!(
+                "  {}\n",
+                one_line(&card.root.display().to_string())
+            ));
         }
     }
     for line in recoveries(&places) {
         out::out(&format!("{}\n", one_line(&line)));
     }
     if let Some((card, _)) = kept.first() {
-        out::out(&format!("\nwindlass diff {0} · land {0} · resume {0} · discard {0}\n", card.name));
+        out::out(&format!(
+            "\nwindlass diff {0} · land {0} · resume {0} · discard {0}\n",
+            card.name
+        ));
     }
     Ok(exit::unless_broken(0))
 }
@@ -179,8 +223,10 @@ pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
     block_on(async move {
         let changes = changes_of(&settings, &root, &card).await?;
         if args.json {
-            out::json(&json!({ "name": card.name, "files": changes.files, "tree_hash": changes.tree_hash,
-                               "left": changes.left, "cannot_land": changes.cannot }));
+            out::json(
+                &json!({ "name": card.name, "files": changes.files, "tree_hash": changes.tree_hash,
+                               "left": changes.left, "cannot_land": changes.cannot }),
+            );
             return Ok(exit::unless_broken(0));
         }
         show(&changes, args.stat);
@@ -188,23 +234,47 @@ pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn changes_of(settings: &Settings, root: &Arc<Root>, card: &Card) -> Result<Changes, Failure> {
+async fn changes_of(
+    settings: &Settings,
+    root: &Arc<Root>,
+    card: &Card,
+) -> Result<Changes, Failure> {
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let sandbox = sandboxing::sandbox(settings, root.root(), Vec::new(), env.clone(), None)?;
     let all = wire::transactions(settings, root.clone(), env, sandbox)?;
     let (session, run) = (card.session.parse::<SessionId>(), card.run.parse::<RunId>());
     let (Ok(session), Ok(run)) = (session, run) else {
-        return Err(Failure::new(exit::FAILED, format!("the card of `{}` is damaged", card.name)));
+        return Err(Failure::new(
+            exit::FAILED,
+            format!("the card of `{}` is damaged", card.name),
+        ));
     };
-    let opening = Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept: Some(&card.name) };
-    let transaction = all.open(opening).await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
-    let changes = transaction.changes().await.map_err(|err| Failure::new(exit::FAILED, err.message));
+    let opening = Opening {
+        session: &session,
+        run: &run,
+        isolation: Isolation::Isolated,
+        kept: Some(&card.name),
+    };
+    let transaction = all
+        .open(opening)
+        .await
+        .map_err(|err| Failure::new(exit::FAILED, err.message))?;
+    let changes = transaction
+        .changes()
+        .await
+        .map_err(|err| Failure::new(exit::FAILED, err.message));
     // To look at it throws nothing away, also where your tree has all of it at this moment.
-    if changes.as_ref().is_ok_and(|changes| changes.files.is_empty()) {
+    if changes
+        .as_ref()
+        .is_ok_and(|changes| changes.files.is_empty())
+    {
         drop(transaction);
     } else {
-        transaction.keep().await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
+        transaction
+            .keep()
+            .await
+            .map_err(|err| Failure::new(exit::FAILED, err.message))?;
     }
     changes
 }
@@ -221,7 +291,12 @@ fn show(changes: &Changes, stat: bool) {
             // A program gets it as it is, to apply it; a terminal gets nothing that could move it.
             Some(diff) if !stat && !std::io::stdout().is_terminal() => out::out(diff),
             Some(diff) if !stat => out::out(&marked_block(diff)),
-            _ => out::out(&format!("{sign} {}{from} +{} -{}\n", one_line(&file.path), file.added, file.removed)),
+            _ => out::out(&format!(
+                "{sign} {}{from} +{} -{}\n",
+                one_line(&file.path),
+                file.added,
+                file.removed
+            )),
         }
     }
     for (path, why) in &changes.cannot {
@@ -234,16 +309,30 @@ fn show(changes: &Changes, stat: bool) {
 
 pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     let places = crate::settings::places()?;
-    let slot = shelf(&places).open(&args.name).map_err(|err| Failure::usage(err.to_string()))?;
-    let question = format!("throw away {} with {} changed files? [y/N] ", args.name, slot.card.files);
+    let slot = shelf(&places)
+        .open(&args.name)
+        .map_err(|err| Failure::usage(err.to_string()))?;
+    let question = format!(
+        "throw away {} with {} changed files? [y/N] ",
+        args.name, slot.card.files
+    );
     if !args.yes && !super::sessions::confirmed(&question)? {
         return Err(Failure::new(exit::ASKED, "nothing was thrown away")
             .hint("give --yes to throw it away without being asked"));
     }
     let card = slot.card.clone();
-    slot.discard().map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
-    if let Err(why) = note(&card, EventKind::Discarded { name: card.name.clone() }) {
-        say!("warning: the session's log does not say so: {}", message(&why.message()));
+    slot.discard()
+        .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    if let Err(why) = note(
+        &card,
+        EventKind::Discarded {
+            name: card.name.clone(),
+        },
+    ) {
+        say!(
+            "warning: the session's log does not say so: {}",
+            message(&why.message())
+        );
     }
     say!("{} is gone", args.name);
     Ok(exit::unless_broken(0))
@@ -251,12 +340,24 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
 
 /// Notes in the log of its session what became of a copy.
 fn note(card: &Card, what: EventKind) -> Result<(), Failure> {
-    let root = Arc::new(Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?);
+    let root = Arc::new(
+        Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?,
+    );
     let settings = Settings::load(Some(root.root()))?;
-    let wired = wire::engine(&settings, &wire::Agent::Nobody, root, Mode::Ask, Vec::new(), Vec::new())?;
+    let wired = wire::engine(
+        &settings,
+        &wire::Agent::Nobody,
+        root,
+        Mode::Ask,
+        Vec::new(),
+        Vec::new(),
+    )?;
     block_on(async move {
         let id = crate::session_run::session_id(&card.session)?;
-        let session = wired.engine.open(Open::Resume(id), RunMode::Analysis).await?;
+        let session = wired
+            .engine
+            .open(Open::Resume(id), RunMode::Analysis)
+            .await?;
         session.note(what).await?;
         Ok(())
     })
@@ -276,14 +377,20 @@ pub(super) fn gc(
     for (card, why) in shelf.surplus(max_bytes, max_age) {
         if !dry_run {
             // Somebody may have begun to work on it since it was listed.
-            let Ok(slot) = shelf.open(&card.name) else { continue };
+            let Ok(slot) = shelf.open(&card.name) else {
+                continue;
+            };
             slot.discard().map_err(|err| failed(err.to_string()))?;
         }
         freed += card.bytes;
         gone.push(json!({ "name": card.name, "bytes": card.bytes, "why": why }));
         if !as_json {
             let megabytes = card.bytes.div_ceil(1 << 20);
-            out::out(&format!("{} {} ({megabytes} MB): {why}\n", verb(dry_run), card.name));
+            out::out(&format!(
+                "{} {} ({megabytes} MB): {why}\n",
+                verb(dry_run),
+                card.name
+            ));
         }
     }
     let left = shelf.list();
@@ -291,8 +398,10 @@ pub(super) fn gc(
     let undo = undo_contents(&places.undo_dir()).and_then(|contents| contents.used());
     let undo = undo.map_err(|err| failed(err.to_string()))?;
     if as_json {
-        out::json(&json!({ "dry_run": dry_run, "gone": gone, "bytes": freed, "kept_runs": left.len(),
-                           "kept_bytes": kept, "undo_bytes": undo, "undo_cap": UNDO_BYTES }));
+        out::json(
+            &json!({ "dry_run": dry_run, "gone": gone, "bytes": freed, "kept_runs": left.len(),
+                           "kept_bytes": kept, "undo_bytes": undo, "undo_cap": UNDO_BYTES }),
+        );
         return Ok(exit::unless_broken(0));
     }
     let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -310,5 +419,9 @@ pub(super) fn gc(
 }
 
 fn verb(dry_run: bool) -> &'static str {
-    if dry_run { "would throw away" } else { "threw away" }
+    if dry_run {
+        "would throw away"
+    } else {
+        "threw away"
+    }
 }

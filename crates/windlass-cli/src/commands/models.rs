@@ -17,7 +17,10 @@ use crate::{exit, wire};
 pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(None)?;
     let credentials = Credentials::read(&settings.places.credentials_file())?;
-    let states: Vec<_> = VENDORS.iter().map(|vendor| (vendor, state(vendor, &settings, &credentials))).collect();
+    let states: Vec<_> = VENDORS
+        .iter()
+        .map(|vendor| (vendor, state(vendor, &settings, &credentials)))
+        .collect();
     let asked = block_on(ask(&states, &settings, &credentials, args.ask))?;
     let mut text = String::new();
     for ((vendor, state), served) in states.into_iter().zip(asked) {
@@ -45,7 +48,10 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
         }
     }
     if !args.json {
-        text.push_str(&format!("\nknown models (prices of {}, in USD for a million tokens):\n", table_date()));
+        text.push_str(&format!(
+            "\nknown models (prices of {}, in USD for a million tokens):\n",
+            table_date()
+        ));
     }
     for row in model_rows() {
         let usd = |micros: u64| micros as f64 / 1_000_000.0;
@@ -60,15 +66,20 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
             text.push_str(&json_line(&row));
         } else if args.prices {
             let name = format!("{}/{}", row.vendor, row.name);
-            let (price, batch) =
-                (row.price, row.batch_percent.map_or_else(String::new, |part| format!("  batch {part} %")));
+            let (price, batch) = (
+                row.price,
+                row.batch_percent
+                    .map_or_else(String::new, |part| format!("  batch {part} %")),
+            );
             let figures = [
                 ("in", price.input),
                 ("out", price.output),
                 ("cache read", price.cache_read),
                 ("write", price.cache_write),
             ];
-            let figures = figures.map(|(what, micros)| format!("{what} {:>8.3}", usd(micros))).join("  ");
+            let figures = figures
+                .map(|(what, micros)| format!("{what} {:>8.3}", usd(micros)))
+                .join("  ");
             text.push_str(&format!("  {name:<44} {figures}{batch}\n"));
         } else {
             text.push_str(&format!("  {}/{}\n", row.vendor, row.name));
@@ -88,7 +99,10 @@ async fn ask(
         if state.is_err() || !(vendor.local || all) {
             return None;
         }
-        let base = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).map(str::to_owned);
+        let base = settings
+            .layers
+            .text(&Settings::named("providers", vendor.id, "base_url"))
+            .map(str::to_owned);
         let provider = match wire::served(settings, vendor, base, credentials) {
             Ok(provider) => provider,
             Err(failure) => return Some(Err(failure.message())),
@@ -99,9 +113,18 @@ async fn ask(
 }
 
 /// Whether a vendor can be asked, and with what.
-pub(super) fn state(vendor: &Vendor, settings: &Settings, credentials: &Credentials) -> Result<String, String> {
-    let url = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).or(vendor.base_url);
-    let Some(url) = url else { return Err("needs an address: --base-url URL".to_owned()) };
+pub(super) fn state(
+    vendor: &Vendor,
+    settings: &Settings,
+    credentials: &Credentials,
+) -> Result<String, String> {
+    let url = settings
+        .layers
+        .text(&Settings::named("providers", vendor.id, "base_url"))
+        .or(vendor.base_url);
+    let Some(url) = url else {
+        return Err("needs an address: --base-url URL".to_owned());
+    };
     if vendor.local {
         return Ok(format!("a server of your own at {url}; no key, no price"));
     }

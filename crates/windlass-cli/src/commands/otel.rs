@@ -22,10 +22,16 @@ const BATCH: usize = 256;
 pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(None)?;
     let id = session_id(&args.session)?;
-    let mut page =
-        Page { resource: telemetry::resource(&settings, id.as_str()), spans: Vec::new(), meter: Meter::default() };
+    let mut page = Page {
+        resource: telemetry::resource(&settings, id.as_str()),
+        spans: Vec::new(),
+        meter: Meter::default(),
+    };
     let store = SessionLog::new(settings.places.sessions_dir());
-    let mut spans = Spans::new(Options { content: args.content, provider: None });
+    let mut spans = Spans::new(Options {
+        content: args.content,
+        provider: None,
+    });
     let mut model: Option<String> = None;
     block_on(async {
         let mut events = store.read(&id, 1);
@@ -35,7 +41,9 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
                 EventKind::SessionOpened { model: first, .. } => model = first.clone(),
                 EventKind::ModelSwitched { to, .. } => model = Some(to.clone()),
                 EventKind::RunStarted { flags, .. } => {
-                    let agent = RunFlags::load(flags).map(|flags| flags.agent).unwrap_or_default();
+                    let agent = RunFlags::load(flags)
+                        .map(|flags| flags.agent)
+                        .unwrap_or_default();
                     spans.options.provider = plan::vendor_of(&agent, model.as_deref());
                 }
                 _ => {}
@@ -66,7 +74,10 @@ struct Page {
 impl Page {
     fn take(&mut self, finished: Finished) {
         self.spans.extend(finished.spans);
-        finished.points.into_iter().for_each(|point| self.meter.add(point));
+        finished
+            .points
+            .into_iter()
+            .for_each(|point| self.meter.add(point));
         if self.spans.len() >= BATCH {
             self.print();
         }

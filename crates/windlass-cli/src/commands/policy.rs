@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::ask::{Answer, Question};
-use windlass_core::gate::{Decision, Explained, Level, Mode, PermissionGate, Place, Proposal, Rule, Stage, Verdict};
+use windlass_core::gate::{
+    Decision, Explained, Level, Mode, PermissionGate, Place, Proposal, Rule, Stage, Verdict,
+};
 use windlass_core::message::ErrorCategory;
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
@@ -42,11 +44,27 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     if let Some(mode) = &args.approval {
         gate.mode = mode.parse().map_err(Failure::usage)?;
     }
-    let place = Place { isolation: Isolation::from_flag(args.isolated), sandboxed: desk.held };
+    let place = Place {
+        isolation: Isolation::from_flag(args.isolated),
+        sandboxed: desk.held,
+    };
     let tool = desk.tool(&args.tool)?;
-    let given = if args.words == ["-"] { standard_input()? } else { args.words.join(" ") };
-    let judged = desk.judge(&gate, tool.as_ref(), &arguments(tool.as_ref(), &given)?, place);
-    let text = if args.json { format!("{}\n", as_json(&judged)) } else { as_text(&judged) };
+    let given = if args.words == ["-"] {
+        standard_input()?
+    } else {
+        args.words.join(" ")
+    };
+    let judged = desk.judge(
+        &gate,
+        tool.as_ref(),
+        &arguments(tool.as_ref(), &given)?,
+        place,
+    );
+    let text = if args.json {
+        format!("{}\n", as_json(&judged))
+    } else {
+        as_text(&judged)
+    };
     Ok(exit::printed(&text))
 }
 
@@ -57,7 +75,9 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
     let text = wire::read_text(&args.file, MAX_TABLE, "the policy table")?;
     let table: Value = toml::from_str(&text).map_err(|err| wrong(err.to_string()))?;
     if let Some(key) = keys(&table).find(|key| !matches!(*key, "rules" | "case" | "approval")) {
-        return Err(wrong(format!("`{key}` is not known; a table has `approval`, `[rules]` and `[[case]]`")));
+        return Err(wrong(format!(
+            "`{key}` is not known; a table has `approval`, `[rules]` and `[[case]]`"
+        )));
     }
     let desk = Desk::open(args.cd.as_deref(), None)?;
     let mut gate = desk.gate()?;
@@ -69,18 +89,29 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
     let cases = cases.ok_or_else(|| wrong("it has no [[case]]".into()))?;
     let mut failed = 0_usize;
     for (at, case) in cases.iter().enumerate() {
-        let said = run_case(&desk, &gate, case).map_err(|why| wrong(format!("case {}: {why}", at + 1)))?;
+        let said =
+            run_case(&desk, &gate, case).map_err(|why| wrong(format!("case {}: {why}", at + 1)))?;
         if let Some(said) = said {
             failed += 1;
             out::out(&format!("case {}: {}\n", at + 1, plain(&said)));
         }
     }
-    out::out(&format!("{} cases, {failed} decided otherwise\n", cases.len()));
-    Ok(exit::unless_broken(if failed == 0 { 0 } else { exit::FAILED }))
+    out::out(&format!(
+        "{} cases, {failed} decided otherwise\n",
+        cases.len()
+    ));
+    Ok(exit::unless_broken(if failed == 0 {
+        0
+    } else {
+        exit::FAILED
+    }))
 }
 
 fn keys(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_object().into_iter().flat_map(|map| map.keys().map(String::as_str))
+    value
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.keys().map(String::as_str))
 }
 
 fn rules(table: &Value) -> Result<Vec<Rule>, String> {
@@ -90,11 +121,19 @@ fn rules(table: &Value) -> Result<Vec<Rule>, String> {
             "allow" => Verdict::Allow,
             "ask" => Verdict::Ask,
             "deny" => Verdict::Deny,
-            other => return Err(format!("`rules.{other}` is not known; use allow, ask and deny")),
+            other => {
+                return Err(format!(
+                    "`rules.{other}` is not known; use allow, ask and deny"
+                ));
+            }
         };
-        let texts = table[key].as_array().ok_or_else(|| format!("`rules.{key}` must be a list"))?;
+        let texts = table[key]
+            .as_array()
+            .ok_or_else(|| format!("`rules.{key}` must be a list"))?;
         for text in texts {
-            let text = text.as_str().ok_or_else(|| format!("`rules.{key}` must be a list of texts"))?;
+            let text = text
+                .as_str()
+                .ok_or_else(|| format!("`rules.{key}` must be a list of texts"))?;
             rules.push(Rule::parse(text, verdict, Level::User).map_err(|err| err.to_string())?);
         }
     }
@@ -103,20 +142,36 @@ fn rules(table: &Value) -> Result<Vec<Rule>, String> {
 
 /// `None` when a case is decided as it must be; an error when it cannot be read.
 fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<String>, String> {
-    const KEYS: [&str; 8] = ["tool", "command", "args", "approval", "sandboxed", "isolated", "expect", "rule"];
+    const KEYS: [&str; 8] = [
+        "tool",
+        "command",
+        "args",
+        "approval",
+        "sandboxed",
+        "isolated",
+        "expect",
+        "rule",
+    ];
     if let Some(key) = keys(case).find(|key| !KEYS.contains(key)) {
-        return Err(format!("`{key}` is not known; a case has {}", KEYS.join(", ")));
+        return Err(format!(
+            "`{key}` is not known; a case has {}",
+            KEYS.join(", ")
+        ));
     }
     let text = |key: &str| case[key].as_str();
     let flag = |key: &str, without: bool| match &case[key] {
         Value::Null => Ok(without),
-        value => value.as_bool().ok_or_else(|| format!("`{key}` must be true or false")),
+        value => value
+            .as_bool()
+            .ok_or_else(|| format!("`{key}` must be true or false")),
     };
     let mut gate = gate.clone();
     if let Some(mode) = text("approval") {
         gate.mode = mode.parse::<Mode>()?;
     }
-    let tool = desk.tool(text("tool").unwrap_or("bash")).map_err(|err| err.message())?;
+    let tool = desk
+        .tool(text("tool").unwrap_or("bash"))
+        .map_err(|err| err.message())?;
     let args = match (text("command"), case.get("args")) {
         (Some(command), None) => json!({ "command": command }),
         (None, Some(args)) => args.clone(),
@@ -124,19 +179,32 @@ fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<S
     };
     let expect = text("expect").ok_or("`expect` is missing; use allow, ask, person or deny")?;
     if !["allow", "ask", "person", "deny"].contains(&expect) {
-        return Err(format!("`{expect}` is not a verdict; use allow, ask, person or deny"));
+        return Err(format!(
+            "`{expect}` is not a verdict; use allow, ask, person or deny"
+        ));
     }
-    let place =
-        Place { isolation: Isolation::from_flag(flag("isolated", false)?), sandboxed: flag("sandboxed", desk.held)? };
+    let place = Place {
+        isolation: Isolation::from_flag(flag("isolated", false)?),
+        sandboxed: flag("sandboxed", desk.held)?,
+    };
     let decision = desk.judge(&gate, tool.as_ref(), &args, place).decision;
     let got = word(decision.verdict);
     let rule_fits = text("rule").is_none_or(|rule| rule == decision.rule);
     if got == expect && rule_fits {
         return Ok(None);
     }
-    let wanted = text("rule").map_or_else(|| expect.to_owned(), |rule| format!("{expect} by {rule}"));
-    let what: String = text("command").map_or_else(|| args.to_string(), str::to_owned).chars().take(120).collect();
-    Ok(Some(format!("{} `{what}`: expected {wanted}, got {got} by {}", tool.spec().name, decision.rule)))
+    let wanted =
+        text("rule").map_or_else(|| expect.to_owned(), |rule| format!("{expect} by {rule}"));
+    let what: String = text("command")
+        .map_or_else(|| args.to_string(), str::to_owned)
+        .chars()
+        .take(120)
+        .collect();
+    Ok(Some(format!(
+        "{} `{what}`: expected {wanted}, got {got} by {}",
+        tool.spec().name,
+        decision.rule
+    )))
 }
 
 /// The settings and tools of a workspace.
@@ -156,7 +224,9 @@ impl Desk {
         let root: Arc<Root> = Arc::new(plan::open_workspace(cd, home.as_deref())?);
         let mut settings = Settings::load(Some(root.root()))?;
         if let Some(level) = sandbox {
-            settings.layers.add(Layer::Flag, "sandbox.level", level, "--sandbox")?;
+            settings
+                .layers
+                .add(Layer::Flag, "sandbox.level", level, "--sandbox")?;
         }
         let processes = HostProcesses::new(root.clone(), child_env(std::iter::empty(), &[]));
         let artifacts = ArtifactDir::new(settings.places.sessions_dir().join("none"));
@@ -171,14 +241,21 @@ impl Desk {
     }
 
     fn gate(&self) -> Result<PermissionGate, Failure> {
-        let names: Vec<&str> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+        let names: Vec<&str> = self
+            .tools
+            .iter()
+            .map(|tool| tool.spec().name.as_str())
+            .collect();
         self.settings.gate(Mode::Ask, &names)
     }
 
     fn tool(&self, name: &str) -> Result<&Arc<dyn Tool>, Failure> {
         self.tools.get(canonical_name(name)).ok_or_else(|| {
             let failure = Failure::usage(format!("there is no tool `{name}`"));
-            match nearest(name, self.tools.iter().map(|tool| tool.spec().name.as_str())) {
+            match nearest(
+                name,
+                self.tools.iter().map(|tool| tool.spec().name.as_str()),
+            ) {
                 Some(near) => failure.hint(format!("did you mean `{near}`?")),
                 None => failure.hint("`windlass tools` lists them"),
             }
@@ -203,8 +280,16 @@ impl Desk {
         };
         match touches {
             Ok(touches) => {
-                let proposal = Proposal { tool: name, effect: tool.spec().effect, touches: &touches, place };
-                let Explained { mut stages, mut decision } = gate.explain(&proposal);
+                let proposal = Proposal {
+                    tool: name,
+                    effect: tool.spec().effect,
+                    touches: &touches,
+                    place,
+                };
+                let Explained {
+                    mut stages,
+                    mut decision,
+                } = gate.explain(&proposal);
                 if gate.hides(name) {
                     decision = Decision {
                         verdict: Verdict::Deny,
@@ -212,14 +297,36 @@ impl Desk {
                         reason: "the model does not see this tool".into(),
                     };
                 }
-                stages.insert(3, Stage { name: "tool validation", says: None });
-                Judged { stages, decision, touches, capability }
+                stages.insert(
+                    3,
+                    Stage {
+                        name: "tool validation",
+                        says: None,
+                    },
+                );
+                Judged {
+                    stages,
+                    decision,
+                    touches,
+                    capability,
+                }
             }
             Err(failure) => {
-                let decision =
-                    Decision { verdict: Verdict::Deny, rule: "tool validation".into(), reason: failure.text };
-                let stage = Stage { name: "tool validation", says: Some(decision.clone()) };
-                Judged { stages: vec![stage], decision, touches: Vec::new(), capability }
+                let decision = Decision {
+                    verdict: Verdict::Deny,
+                    rule: "tool validation".into(),
+                    reason: failure.text,
+                };
+                let stage = Stage {
+                    name: "tool validation",
+                    says: Some(decision.clone()),
+                };
+                Judged {
+                    stages: vec![stage],
+                    decision,
+                    touches: Vec::new(),
+                    capability,
+                }
             }
         }
     }
@@ -253,7 +360,12 @@ impl Voice for Silent {
         String::new()
     }
     fn set_notes<'a>(&'a self, _text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
-        Box::pin(async { Err(ToolFailure::new(ErrorCategory::Exception, "nothing is kept here")) })
+        Box::pin(async {
+            Err(ToolFailure::new(
+                ErrorCategory::Exception,
+                "nothing is kept here",
+            ))
+        })
     }
 }
 
@@ -268,17 +380,27 @@ fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
             Err(err) => return Err(Failure::usage(format!("the arguments are not JSON: {err}"))),
         }
     }
-    let key = ["command", "path", "pattern"].into_iter().find(|key| properties.get(key).is_some());
+    let key = ["command", "path", "pattern"]
+        .into_iter()
+        .find(|key| properties.get(key).is_some());
     if given.is_empty() {
         return Ok(json!({}));
     }
     let Some(key) = key else {
-        return Err(Failure::usage(format!("`{}` takes neither a command nor a path", tool.spec().name))
-            .hint("give its arguments as JSON; `windlass tools NAME` shows their schema"));
+        return Err(Failure::usage(format!(
+            "`{}` takes neither a command nor a path",
+            tool.spec().name
+        ))
+        .hint("give its arguments as JSON; `windlass tools NAME` shows their schema"));
     };
     let mut args = json!({ key: given });
     // What a file would hold does not matter to the gate.
-    for needed in tool.spec().schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for needed in tool.spec().schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         if args.get(needed).is_none() && properties[needed]["type"] == "string" {
             args[needed] = json!("");
         }
@@ -325,20 +447,40 @@ fn touched(touch: &Touch) -> String {
 
 fn as_text(judged: &Judged) -> String {
     let mut text = String::new();
-    let line = |name: &str, says: &str| format!("{name:<16} {}\n", plain(says).replace('\n', "\n                 "));
+    let line = |name: &str, says: &str| {
+        format!(
+            "{name:<16} {}\n",
+            plain(says).replace('\n', "\n                 ")
+        )
+    };
     for stage in &judged.stages {
         let says = match &stage.says {
-            Some(decision) => format!("{}: {} ({})", word(decision.verdict), decision.reason, decision.rule),
-            None if stage.name == "tool validation" => {
-                judged.touches.iter().map(touched).collect::<Vec<_>>().join("\n")
-            }
+            Some(decision) => format!(
+                "{}: {} ({})",
+                word(decision.verdict),
+                decision.reason,
+                decision.rule
+            ),
+            None if stage.name == "tool validation" => judged
+                .touches
+                .iter()
+                .map(touched)
+                .collect::<Vec<_>>()
+                .join("\n"),
             None if stage.name == "capability" => judged.capability.to_owned(),
             None => "-".to_owned(),
         };
         text.push_str(&line(stage.name, &says));
     }
-    let Decision { verdict, rule, reason } = &judged.decision;
-    text.push_str(&line("decision", &format!("{}: {reason} ({rule})", word(*verdict))));
+    let Decision {
+        verdict,
+        rule,
+        reason,
+    } = &judged.decision;
+    text.push_str(&line(
+        "decision",
+        &format!("{}: {reason} ({rule})", word(*verdict)),
+    ));
     text
 }
 

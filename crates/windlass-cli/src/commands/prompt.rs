@@ -23,8 +23,12 @@ pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, Failure> {
     settings.add_flags(&args.agent(), &LimitArgs::default())?;
     let isolated = !args.in_place;
     let redactor = wire::redactor(&settings)?;
-    let checks = ContractArgs { validate: args.validate.clone(), ..ContractArgs::default() };
-    let validators = contract::validators(&settings, &checks, &root, || Ok(redactor.clone()), isolated)?;
+    let checks = ContractArgs {
+        validate: args.validate.clone(),
+        ..ContractArgs::default()
+    };
+    let validators =
+        contract::validators(&settings, &checks, &root, || Ok(redactor.clone()), isolated)?;
     let inputs = Inputs {
         settings: &settings,
         root: &root,
@@ -47,7 +51,11 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
     let tokens = |bytes: usize| Estimator::default().tokens(bytes);
     let mut rows: Vec<(&str, String, usize)> = Vec::new();
     for layer in &prompt.layers {
-        rows.push((layer.kind, layer.path.clone().unwrap_or_default(), layer.text.len()));
+        rows.push((
+            layer.kind,
+            layer.path.clone().unwrap_or_default(),
+            layer.text.len(),
+        ));
     }
     if !prompt.instructions.opening.is_empty() {
         rows.push(("opening", String::new(), prompt.instructions.opening.len()));
@@ -55,7 +63,9 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
     let mut tools = all_tools(settings)?;
     let gate = settings.gate(windlass_core::gate::Mode::Ask, &names(&tools))?;
     tools.retain(|tool| !gate.hides(&tool.spec().name));
-    let described = tools.iter().map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
+    let described = tools
+        .iter()
+        .map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
     rows.push(("tools", format!("{} tools", tools.len()), described.sum()));
     let whose = |whose: Whose| match whose {
         Whose::Managed => "managed",
@@ -77,12 +87,19 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
         return Ok(text);
     }
     for (kind, path, bytes) in &rows {
-        let line = format!("{kind:<12} {bytes:>8} bytes  about {:>6} tokens  {}", tokens(*bytes), one_line(path));
+        let line = format!(
+            "{kind:<12} {bytes:>8} bytes  about {:>6} tokens  {}",
+            tokens(*bytes),
+            one_line(path)
+        );
         text.push_str(&format!("{}\n", line.trim_end()));
     }
     for skipped in &prompt.skipped {
         let (path, why) = (one_line(&skipped.path), one_line(&skipped.why));
-        text.push_str(&format!("left out     {path} ({}): {why}\n", whose(skipped.whose)));
+        text.push_str(&format!(
+            "left out     {path} ({}): {why}\n",
+            whose(skipped.whose)
+        ));
     }
     Ok(text)
 }

@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 use windlass_core::event;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema};
+use windlass_core::runtime::{
+    Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema,
+};
 use windlass_host::config::{Key, Kind};
 
 use super::runtimes::FIELDS;
@@ -21,7 +23,12 @@ pub(super) fn text() -> String {
     );
     for key in KEYS {
         let variable = variable(key).map_or_else(String::new, |name| format!("`{name}`"));
-        text.push_str(&format!("| `{}` | {} | {variable} | {} |\n", key.name, value(key), cell(key.doc)));
+        text.push_str(&format!(
+            "| `{}` | {} | {variable} | {} |\n",
+            key.name,
+            value(key),
+            cell(key.doc)
+        ));
     }
     text.push_str(
         "\n## Events\n\nOne a line in `events.jsonl` and in `-o stream-json`. Every line has its `kind`, `data` with the fields below, and:\n\n",
@@ -60,12 +67,28 @@ pub(super) fn text() -> String {
 
 /// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
 fn runtimes() -> String {
-    let all: Vec<_> = RUNTIMES.iter().map(|known| (known, abilities(known))).collect();
-    let names: Vec<String> = all.iter().map(|(known, _)| format!("`{}`", known.name)).collect();
-    let head = |first: &str| format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let all: Vec<_> = RUNTIMES
+        .iter()
+        .map(|known| (known, abilities(known)))
+        .collect();
+    let names: Vec<String> = all
+        .iter()
+        .map(|(known, _)| format!("`{}`", known.name))
+        .collect();
+    let head = |first: &str| {
+        format!(
+            "| {first} | {} |\n|---|{}\n",
+            names.join(" | "),
+            "---|".repeat(names.len())
+        )
+    };
     let row = |first: &str, has: &dyn Fn(&Known, Capabilities, Features) -> bool| {
-        let mark = |(known, (can, held)): &(&Known, (Capabilities, Features))| has(known, *can, *held);
-        let marks: Vec<&str> = all.iter().map(|one| if mark(one) { "yes" } else { "" }).collect();
+        let mark =
+            |(known, (can, held)): &(&Known, (Capabilities, Features))| has(known, *can, *held);
+        let marks: Vec<&str> = all
+            .iter()
+            .map(|one| if mark(one) { "yes" } else { "" })
+            .collect();
         format!("| {first} | {} |\n", marks.join(" | "))
     };
     let mut text = String::from(
@@ -75,17 +98,24 @@ fn runtimes() -> String {
     );
     text.push_str(&head("capability"));
     for one in Capability::ALL {
-        text.push_str(&row(&format!("`{}`", one.word()), &|_, can, _| can.has(one)));
+        text.push_str(&row(&format!("`{}`", one.word()), &|_, can, _| {
+            can.has(one)
+        }));
     }
     text.push_str("\nWhat work each can do:\n\n");
     text.push_str(&head("work"));
     for work in Work::ALL {
-        text.push_str(&row(&format!("`{}`", work.name()), &|known, can, _| does(known, can, work)));
+        text.push_str(&row(&format!("`{}`", work.name()), &|known, can, _| {
+            does(known, can, work)
+        }));
     }
     text.push_str("\nHow each can be held and steered, through us:\n\n");
     text.push_str(&head("feature"));
     for one in Feature::ALL {
-        text.push_str(&row(&format!("`{}`: {}", one.word(), one.doc()), &|_, _, held| held.has(one)));
+        text.push_str(&row(
+            &format!("`{}`: {}", one.word(), one.doc()),
+            &|_, _, held| held.has(one),
+        ));
     }
     text.push_str(
         "\n### `windlass runtimes --json`\n\nOne object a line; `windlass doctor --json` has them as `runtimes`.\n\n\
@@ -107,9 +137,19 @@ fn capabilities() -> String {
     let docs = docs_of(&capability_schema(), "is");
     let native = windlass_engine::NativeRuntime::CAPABILITIES;
     for one in Capability::ALL {
-        let doc = docs.iter().find(|(word, _)| word == one.word()).map(|(_, doc)| doc.as_str()).unwrap_or_default();
+        let doc = docs
+            .iter()
+            .find(|(word, _)| word == one.word())
+            .map(|(_, doc)| doc.as_str())
+            .unwrap_or_default();
         let mark = |yes: bool| if yes { "yes" } else { "" };
-        let needs = |mode: RunMode| if mode.work().needs().all.has(one) { "needs it" } else { "" };
+        let needs = |mode: RunMode| {
+            if mode.work().needs().all.has(one) {
+                "needs it"
+            } else {
+                ""
+            }
+        };
         text.push_str(&format!(
             "| `{}` | {} | {} | {} | {} | {} |\n",
             one.word(),
@@ -127,7 +167,11 @@ fn capabilities() -> String {
 fn value(key: &Key) -> String {
     match key.kind {
         Kind::Text => "text".to_owned(),
-        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Choice(words) => words
+            .iter()
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
         Kind::Integer => "whole number".to_owned(),
         Kind::Number => "number".to_owned(),
         Kind::Limit => "number above zero, or `unlimited`".to_owned(),
@@ -144,28 +188,49 @@ fn kinds(schema: &Value) -> Vec<(String, String, &Value)> {
     found
 }
 
-fn collect<'a>(schema: &'a Value, defined: &'a Value, found: &mut Vec<(String, String, &'a Value)>) {
-    if let Some(kind) = schema.pointer("/properties/kind/const").and_then(Value::as_str) {
+fn collect<'a>(
+    schema: &'a Value,
+    defined: &'a Value,
+    found: &mut Vec<(String, String, &'a Value)>,
+) {
+    if let Some(kind) = schema
+        .pointer("/properties/kind/const")
+        .and_then(Value::as_str)
+    {
         let data = &schema["properties"]["data"];
-        let name = data["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));
+        let name = data["$ref"]
+            .as_str()
+            .and_then(|path| path.strip_prefix("#/$defs/"));
         let data = name.map_or(data, |name| &defined[name]);
         found.push((kind.to_owned(), description(schema), &data["properties"]));
         return;
     }
     for key in ["oneOf", "anyOf", "allOf"] {
-        schema[key].as_array().into_iter().flatten().for_each(|one| collect(one, defined, found));
+        schema[key]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .for_each(|one| collect(one, defined, found));
     }
 }
 
 /// The members of an object, one a line.
 fn fields(properties: &Value, but: &[&str]) -> String {
-    let all = properties.as_object().into_iter().flatten().filter(|(name, _)| !but.contains(&name.as_str()));
-    all.map(|(name, about)| format!("- `{name}`: {}\n", description(about))).collect()
+    let all = properties
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| !but.contains(&name.as_str()));
+    all.map(|(name, about)| format!("- `{name}`: {}\n", description(about)))
+        .collect()
 }
 
 /// A choice as rows of a table.
 fn words(schema: &Value, tag: &str) -> String {
-    docs_of(schema, tag).iter().map(|(word, doc)| format!("| `{word}` | {} |\n", cell(doc))).collect()
+    docs_of(schema, tag)
+        .iter()
+        .map(|(word, doc)| format!("| `{word}` | {} |\n", cell(doc)))
+        .collect()
 }
 
 /// The words of a choice and what they mean.
@@ -175,11 +240,21 @@ fn docs_of(schema: &Value, tag: &str) -> Vec<(String, String)> {
         let word = tagged.or_else(|| one.get("const"))?.as_str()?.to_owned();
         Some((word, description(one)))
     };
-    schema["oneOf"].as_array().into_iter().flatten().filter_map(one).collect()
+    schema["oneOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(one)
+        .collect()
 }
 
 fn description(schema: &Value) -> String {
-    schema["description"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    schema["description"]
+        .as_str()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn cell(text: &str) -> String {
@@ -195,13 +270,20 @@ mod tests {
 
     #[test]
     fn the_reference_is_the_checked_in_one() {
-        assert!(FILE == text(), "docs/reference.md is not what the code says: run `cargo xtask docs`");
+        assert!(
+            FILE == text(),
+            "docs/reference.md is not what the code says: run `cargo xtask docs`"
+        );
     }
 
     #[test]
     fn everything_that_has_a_name_has_words() {
         for key in KEYS {
-            assert!(key.doc.ends_with(['.', '…']) && key.doc.len() > 8, "the setting `{}` has no words", key.name);
+            assert!(
+                key.doc.ends_with(['.', '…']) && key.doc.len() > 8,
+                "the setting `{}` has no words",
+                key.name
+            );
         }
         let schema = event::schema();
         let found = kinds(&schema);
@@ -209,14 +291,29 @@ mod tests {
         for (kind, doc, about) in &found {
             assert!(!doc.is_empty(), "the event `{kind}` has no words");
             for (field, about) in about.as_object().into_iter().flatten() {
-                assert!(!description(about).is_empty(), "`{field}` of the event `{kind}` has no words");
+                assert!(
+                    !description(about).is_empty(),
+                    "`{field}` of the event `{kind}` has no words"
+                );
             }
         }
-        for name in ["Outcome", "FailReason", "RefusalCategory", "ErrorCategory", "Limit"] {
+        for name in [
+            "Outcome",
+            "FailReason",
+            "RefusalCategory",
+            "ErrorCategory",
+            "Limit",
+        ] {
             let docs = docs_of(&schema["$defs"][name], "is");
-            assert!(docs.len() >= 3 && docs.iter().all(|(_, doc)| !doc.is_empty()), "{name}: {docs:?}");
+            assert!(
+                docs.len() >= 3 && docs.iter().all(|(_, doc)| !doc.is_empty()),
+                "{name}: {docs:?}"
+            );
         }
         let docs = docs_of(&capability_schema(), "is");
-        assert!(Capability::ALL.iter().all(|one| docs.iter().any(|(word, doc)| word == one.word() && !doc.is_empty())));
+        assert!(Capability::ALL.iter().all(|one| {
+            docs.iter()
+                .any(|(word, doc)| word == one.word() && !doc.is_empty())
+        }));
     }
 }

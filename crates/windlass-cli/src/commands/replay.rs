@@ -43,8 +43,10 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
             view.end();
         }
         if !seen {
-            return Err(Failure::usage(format!("nothing of that is in session {id}"))
-                .hint("`windlass sessions show SESSION` lists its runs"));
+            return Err(
+                Failure::usage(format!("nothing of that is in session {id}"))
+                    .hint("`windlass sessions show SESSION` lists its runs"),
+            );
         }
         Ok(exit::unless_broken(0))
     })

@@ -16,7 +16,9 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::plan;
-use crate::runtimes::{Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, own_agents, unknown};
+use crate::runtimes::{
+    Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, own_agents, unknown,
+};
 use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
 
@@ -34,12 +36,19 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         Some(RuntimesCommand::Remove { names }) => return install::remove(names, &settings),
         None => {}
     }
-    let agent = AgentArgs { model: args.model.clone(), ..AgentArgs::default() };
+    let agent = AgentArgs {
+        model: args.model.clone(),
+        ..AgentArgs::default()
+    };
     settings.add_flags(&agent, &LimitArgs::default())?;
     let ground = Ground::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
         let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
-        let choice = choose(&ground.standings()?, needs, settings.layers.texts("runtime_order"))?;
+        let choice = choose(
+            &ground.standings()?,
+            needs,
+            settings.layers.texts("runtime_order"),
+        )?;
         return Ok(show_choice(&choice, args.json));
     }
     let mut standings = ground.standings()?;
@@ -53,11 +62,21 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     })?;
     let mut text = String::new();
     for standing in &standings {
-        text.push_str(&if args.json { json_line(&row(standing)) } else { shown(standing) });
+        text.push_str(&if args.json {
+            json_line(&row(standing))
+        } else {
+            shown(standing)
+        });
     }
     if !args.json {
-        text.push_str(&format!("{:<INDENT$}any agent that speaks the Agent Client Protocol\n", "acp:COMMAND"));
-        text.push_str(&format!("{:<INDENT$}the first that can (`windlass runtimes --for …` says which)\n", "auto"));
+        text.push_str(&format!(
+            "{:<INDENT$}any agent that speaks the Agent Client Protocol\n",
+            "acp:COMMAND"
+        ));
+        text.push_str(&format!(
+            "{:<INDENT$}the first that can (`windlass runtimes --for …` says which)\n",
+            "auto"
+        ));
     }
     Ok(exit::printed(&text))
 }
@@ -69,30 +88,55 @@ pub(super) const FIELDS: &[(&str, &str)] = &[
     ("built_in", "Whether it is a part of this program."),
     ("found", "Whether it is on this machine."),
     ("path", "Its program; null where there is none."),
-    ("version", "The version that is here; null where nothing tells it."),
-    ("tested", "The version that it was last certified with; another one is no error."),
-    ("usable", "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key."),
-    ("with", "With what it would work; null where it is not usable."),
+    (
+        "version",
+        "The version that is here; null where nothing tells it.",
+    ),
+    (
+        "tested",
+        "The version that it was last certified with; another one is no error.",
+    ),
+    (
+        "usable",
+        "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key.",
+    ),
+    (
+        "with",
+        "With what it would work; null where it is not usable.",
+    ),
     ("why", "Why it is not usable."),
     ("todo", "What to do about that."),
-    ("install", "The command that installs it; null for what is built in or your own."),
+    (
+        "install",
+        "The command that installs it; null for what is built in or your own.",
+    ),
     ("by_hand", "How it is installed without windlass."),
     ("work", "The kinds of work that it can do."),
-    ("missing", "For kinds of work that it cannot do, the capabilities that it lacks."),
+    (
+        "missing",
+        "For kinds of work that it cannot do, the capabilities that it lacks.",
+    ),
     ("capabilities", "What it can do."),
     ("features", "How it can be held and steered."),
 ];
 
 /// What is said of a runtime, for programs.
 pub(super) fn row(standing: &Standing) -> Value {
-    let work: Vec<&str> = Work::ALL.iter().filter(|work| standing.does(**work)).map(|work| work.name()).collect();
+    let work: Vec<&str> = Work::ALL
+        .iter()
+        .filter(|work| standing.does(**work))
+        .map(|work| work.name())
+        .collect();
     let missing: serde_json::Map<String, Value> = Work::ALL
         .iter()
         .filter(|work| !standing.missing(**work).is_empty())
         .map(|work| (work.name().to_owned(), json!(standing.missing(*work))))
         .collect();
     let (path, version) = match &standing.found {
-        Found::At(program) => (Some(program.file.display().to_string()), standing.version.as_deref()),
+        Found::At(program) => (
+            Some(program.file.display().to_string()),
+            standing.version.as_deref(),
+        ),
         Found::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
         Found::Nowhere => (None, None),
     };
@@ -131,14 +175,21 @@ fn shown(standing: &Standing) -> String {
     if let Found::At(program) = &standing.found {
         line(&program.file.display().to_string());
     }
-    standing.versions().iter().for_each(|versions| line(versions));
-    let (able, unable): (Vec<Work>, Vec<Work>) = Work::ALL.iter().partition(|work| standing.does(**work));
+    standing
+        .versions()
+        .iter()
+        .for_each(|versions| line(versions));
+    let (able, unable): (Vec<Work>, Vec<Work>) =
+        Work::ALL.iter().partition(|work| standing.does(**work));
     if !able.is_empty() {
         let names: Vec<&str> = able.iter().map(|work| work.name()).collect();
         line(&format!("for: {}", names.join(", ")));
     }
     if unable.contains(&Work::FullCoder) {
-        line(&format!("not for full-coder: lacks {}", standing.missing(Work::FullCoder).join(", ")));
+        line(&format!(
+            "not for full-coder: lacks {}",
+            standing.missing(Work::FullCoder).join(", ")
+        ));
     }
     text
 }
@@ -148,7 +199,11 @@ fn headed(name: &str, words: &str) -> String {
     // A name that is as long as a command has a line of its own.
     let name = one_line(name);
     let (head, tail) = (format!("{name:<INDENT$}"), wrapped(words));
-    if name.len() < INDENT { format!("{head}{}", tail.trim_start()) } else { format!("{name}\n{tail}") }
+    if name.len() < INDENT {
+        format!("{head}{}", tail.trim_start())
+    } else {
+        format!("{name}\n{tail}")
+    }
 }
 
 /// Words below the name of a runtime, in lines that fit. A word that is longer than a line stays whole.
@@ -185,20 +240,31 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         let mut text = headed(name, &format!("for {}", choice.wanted()));
         for (name, why) in &choice.others {
             text.push_str(&headed(name, &format!("not: {why}")));
-            why.to_do().iter().for_each(|hint| text.push_str(&wrapped(&format!("→ {hint}"))));
+            why.to_do()
+                .iter()
+                .for_each(|hint| text.push_str(&wrapped(&format!("→ {hint}"))));
         }
         out::out(&text);
     }
-    exit::unless_broken(if choice.chosen.is_some() { 0 } else { exit::FAILED })
+    exit::unless_broken(if choice.chosen.is_some() {
+        0
+    } else {
+        exit::FAILED
+    })
 }
 
 /// The names that are to be rehearsed: those that were named, else all that are here.
-pub(super) fn to_probe(names: &[String], standings: &[Standing], settings: &Settings) -> Result<Vec<String>, Failure> {
+pub(super) fn to_probe(
+    names: &[String],
+    standings: &[Standing],
+    settings: &Settings,
+) -> Result<Vec<String>, Failure> {
     if names.is_empty() {
         let here = standings.iter().filter(|one| one.found != Found::Nowhere);
         return Ok(here.map(|one| one.name.clone()).collect());
     }
-    let is_one = |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
+    let is_one =
+        |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
     match names.iter().find(|name| !is_one(name)) {
         Some(name) => Err(unknown(name, &own_agents(settings)?)),
         None => Ok(names.to_vec()),
@@ -219,7 +285,9 @@ async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<Exit
         }
         out::out(&headed(name, &probed.line()));
         if let Err(fell) = &probed.result {
-            fell.said.lines().for_each(|line| out::out(&wrapped(&format!("| {line}"))));
+            fell.said
+                .lines()
+                .for_each(|line| out::out(&wrapped(&format!("| {line}"))));
         }
     }
     Ok(exit::unless_broken(if all_work { 0 } else { exit::FAILED }))
@@ -235,8 +303,18 @@ mod tests {
         let text = wrapped(&format!("one {long} {}", "two ".repeat(20)));
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
         assert_eq!(lines[..2], ["one", long.as_str()]);
-        assert!(text.lines().all(|line| line.len() <= WIDTH || line.trim() == long), "{text}");
-        assert_eq!(headed("native", "the agent"), "native            the agent\n");
-        assert_eq!(headed("acp:a-command with words", "works"), "acp:a-command with words\n                  works\n");
+        assert!(
+            text.lines()
+                .all(|line| line.len() <= WIDTH || line.trim() == long),
+            "{text}"
+        );
+        assert_eq!(
+            headed("native", "the agent"),
+            "native            the agent\n"
+        );
+        assert_eq!(
+            headed("acp:a-command with words", "works"),
+            "acp:a-command with words\n                  works\n"
+        );
     }
 }

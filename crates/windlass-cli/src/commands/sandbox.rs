@@ -30,17 +30,32 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     for warning in &settings.warnings {
         say!("warning: {}", plain(warning));
     }
-    let env = child_env(std::env::vars_os(), settings.layers.texts("env.pass").unwrap_or_default());
+    let env = child_env(
+        std::env::vars_os(),
+        settings.layers.texts("env.pass").unwrap_or_default(),
+    );
     let tools = programs::all_tools(&settings)?;
-    let hidden = settings.gate(Mode::Ask, &programs::names(&tools))?.hidden_paths();
+    let hidden = settings
+        .gate(Mode::Ask, &programs::names(&tools))?
+        .hidden_paths();
     let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env, None)? else {
-        return Err(Failure::usage("`full` means no sandbox at all").hint("start the program itself instead"));
+        return Err(Failure::usage("`full` means no sandbox at all")
+            .hint("start the program itself instead"));
     };
     let dir = match &args.cd {
-        Some(dir) => dir.canonicalize().map_err(|err| Failure::usage(format!("{}: {err}", dir.display())))?,
-        None => std::env::current_dir().map_err(|err| Failure::usage(format!("the current directory: {err}")))?,
+        Some(dir) => dir
+            .canonicalize()
+            .map_err(|err| Failure::usage(format!("{}: {err}", dir.display())))?,
+        None => std::env::current_dir()
+            .map_err(|err| Failure::usage(format!("the current directory: {err}")))?,
     };
-    block_on(hold(Arc::new(sandbox), Arc::new(root), &settings.places.undo_dir(), args, &dir))
+    block_on(hold(
+        Arc::new(sandbox),
+        Arc::new(root),
+        &settings.places.undo_dir(),
+        args,
+        &dir,
+    ))
 }
 
 async fn hold(
@@ -50,15 +65,24 @@ async fn hold(
     args: &SandboxArgs,
     dir: &Path,
 ) -> Result<ExitCode, Failure> {
-    let own =
-        |handle: std::io::Result<OwnedFd>| handle.map_err(|err| Failure::usage(format!("standard handles: {err}")));
+    let own = |handle: std::io::Result<OwnedFd>| {
+        handle.map_err(|err| Failure::usage(format!("standard handles: {err}")))
+    };
     use std::os::fd::AsFd;
     let standard = Standard {
         input: own(std::io::stdin().as_fd().try_clone_to_owned())?,
         output: own(std::io::stdout().as_fd().try_clone_to_owned())?,
         error: own(std::io::stderr().as_fd().try_clone_to_owned())?,
     };
-    let ended = run_program(Arc::clone(&sandbox), root, undo, &args.command, dir, standard).await;
+    let ended = run_program(
+        Arc::clone(&sandbox),
+        root,
+        undo,
+        &args.command,
+        dir,
+        standard,
+    )
+    .await;
     for host in sandbox.take_refused() {
         say!("sandbox: refused a connection to {}", plain(&host));
     }
@@ -74,9 +98,17 @@ async fn hold(
             if ended.limits.memory {
                 say!("sandbox: ended at the limit of memory (setting `sandbox.memory_mb`)");
             }
-            let code = ended.status.code().or(ended.status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+            let code = ended
+                .status
+                .code()
+                .or(ended.status.signal().map(|signal| 128 + signal))
+                .unwrap_or(1);
             // A program that was told of success while some of its work was refused did not succeed.
-            let code = if kept_out && code == 0 { i32::from(exit::FAILED) } else { code };
+            let code = if kept_out && code == 0 {
+                i32::from(exit::FAILED)
+            } else {
+                code
+            };
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         Err(SandboxError::Command(why)) => Err(Failure::new(127, why)),

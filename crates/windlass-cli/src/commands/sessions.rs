@@ -37,19 +37,36 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
         SessionsCommand::List { json, limit } => block_on(list::run(&store, json, limit)),
         SessionsCommand::Show(args) => block_on(show::run(&store, &args)),
         SessionsCommand::Search(args) => block_on(search::run(&store, &args)),
-        SessionsCommand::Export { session, format, to } => {
+        SessionsCommand::Export {
+            session,
+            format,
+            to,
+        } => {
             let id = session_id(&session)?;
             block_on(export::run(&store, &id, format, to.as_deref()))
         }
         SessionsCommand::Import(args) => block_on(import::run(&store, &args)),
-        SessionsCommand::Salvage { session, json } => salvage::run(&store, &session_id(&session)?, json),
-        SessionsCommand::Gc { dry_run, days, megabytes, json } => {
-            let (age, bytes) = (Duration::from_secs(days.saturating_mul(86_400)), megabytes.saturating_mul(1 << 20));
+        SessionsCommand::Salvage { session, json } => {
+            salvage::run(&store, &session_id(&session)?, json)
+        }
+        SessionsCommand::Gc {
+            dry_run,
+            days,
+            megabytes,
+            json,
+        } => {
+            let (age, bytes) = (
+                Duration::from_secs(days.saturating_mul(86_400)),
+                megabytes.saturating_mul(1 << 20),
+            );
             super::kept::gc(&places, bytes, age, dry_run, json)
         }
         SessionsCommand::Delete { session, yes } => {
             let id = session_id(&session)?;
-            agreed(yes, &format!("delete session {id} and everything in it? [y/N] "))?;
+            agreed(
+                yes,
+                &format!("delete session {id} and everything in it? [y/N] "),
+            )?;
             block_on(async { Ok(store.delete(&id).await?) })?;
             Ok(ExitCode::SUCCESS)
         }
@@ -60,7 +77,10 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
 /// Deletes all sessions of a workspace. One that is being written, or is damaged, is said and stays.
 async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let here = plan::open_workspace(cd, home.as_deref())?.root().display().to_string();
+    let here = plan::open_workspace(cd, home.as_deref())?
+        .root()
+        .display()
+        .to_string();
     let mut ids = Vec::new();
     let mut heads = store.list();
     while let Some(head) = heads.next().await {
@@ -75,7 +95,14 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
         say!("there are no sessions of {}", message(&here));
         return Ok(exit::unless_broken(0));
     }
-    agreed(yes, &format!("delete all {} sessions of {}? [y/N] ", ids.len(), message(&here)))?;
+    agreed(
+        yes,
+        &format!(
+            "delete all {} sessions of {}? [y/N] ",
+            ids.len(),
+            message(&here)
+        ),
+    )?;
     let mut left = 0;
     for id in &ids {
         if let Err(err) = store.delete(id).await {
@@ -84,7 +111,11 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
         }
     }
     say!("{} sessions are gone", ids.len() - left);
-    Ok(exit::unless_broken(if left == 0 { 0 } else { exit::FAILED }))
+    Ok(exit::unless_broken(if left == 0 {
+        0
+    } else {
+        exit::FAILED
+    }))
 }
 
 /// What stands for older messages, where an event says so.
@@ -99,7 +130,8 @@ fn agreed(yes: bool, question: &str) -> Result<(), Failure> {
     if yes || confirmed(question)? {
         return Ok(());
     }
-    Err(Failure::new(exit::ASKED, "nothing was deleted").hint("give --yes to delete without being asked"))
+    Err(Failure::new(exit::ASKED, "nothing was deleted")
+        .hint("give --yes to delete without being asked"))
 }
 
 pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {

@@ -59,7 +59,11 @@ async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> 
 }
 
 /// Counts one log. What it is a copy of is counted where it was done, if that is one of the others.
-async fn fold(store: &SessionLog, id: &SessionId, others: &[SessionId]) -> Result<Stats, StoreError> {
+async fn fold(
+    store: &SessionLog,
+    id: &SessionId,
+    others: &[SessionId],
+) -> Result<Stats, StoreError> {
     let mut stats = Stats::default();
     let mut events = store.read(id, 1);
     while let Some(event) = events.next().await {
@@ -83,13 +87,35 @@ fn as_text(stats: &Stats) -> String {
     let mut lines = vec![
         ("sessions", stats.sessions.to_string()),
         ("runs", format!("{}{}", stats.runs.len(), outcomes(stats))),
-        ("time", format!("{}, of which models {} and calls {}", time(sum.ms), time(sum.model_ms), time(sum.calls.ms))),
-        ("steps", format!("{} in {} iterations", spent.steps, spent.iterations)),
+        (
+            "time",
+            format!(
+                "{}, of which models {} and calls {}",
+                time(sum.ms),
+                time(sum.model_ms),
+                time(sum.calls.ms)
+            ),
+        ),
+        (
+            "steps",
+            format!("{} in {} iterations", spent.steps, spent.iterations),
+        ),
         ("tokens", tokens(&spent.usage)),
         ("cost", cost(spent.cost_micros, spent.unpriced)),
         ("calls", calls(&sum.calls)),
-        ("commands", format!("{}, {} failed, {}", sum.commands.count, sum.commands.failed, time(sum.commands.ms))),
-        ("waits", format!("{} for {}", sum.waits.count, time(sum.waits.ms))),
+        (
+            "commands",
+            format!(
+                "{}, {} failed, {}",
+                sum.commands.count,
+                sum.commands.failed,
+                time(sum.commands.ms)
+            ),
+        ),
+        (
+            "waits",
+            format!("{} for {}", sum.waits.count, time(sum.waits.ms)),
+        ),
         (
             "asks",
             format!(
@@ -111,15 +137,32 @@ fn as_text(stats: &Stats) -> String {
                 time(sum.checks.ms)
             ),
         ),
-        ("files", format!("{} changed (+{} -{})", stats.files.len(), sum.added, sum.removed)),
+        (
+            "files",
+            format!(
+                "{} changed (+{} -{})",
+                stats.files.len(),
+                sum.added,
+                sum.removed
+            ),
+        ),
     ];
     if spent.estimated {
-        lines.push(("note", "some tokens are our own count, because the server reported none".to_owned()));
+        lines.push((
+            "note",
+            "some tokens are our own count, because the server reported none".to_owned(),
+        ));
     }
     if sum.refused_connections > 0 {
-        lines.push(("network", format!("{} connections refused", sum.refused_connections)));
+        lines.push((
+            "network",
+            format!("{} connections refused", sum.refused_connections),
+        ));
     }
-    let mut text: String = lines.iter().map(|(what, is)| format!("{what:<10} {is}\n")).collect();
+    let mut text: String = lines
+        .iter()
+        .map(|(what, is)| format!("{what:<10} {is}\n"))
+        .collect();
     for (title, by) in [("models", StatsBy::Model), ("tools", StatsBy::Tool)] {
         let table = table(stats, by);
         if !table.is_empty() {
@@ -127,7 +170,12 @@ fn as_text(stats: &Stats) -> String {
         }
     }
     for (name, one) in &stats.validators {
-        let line = format!("{} times, {} passed, {}", one.count, one.passed, time(one.ms));
+        let line = format!(
+            "{} times, {} passed, {}",
+            one.count,
+            one.passed,
+            time(one.ms)
+        );
         text.push_str(&format!("check {}: {line}\n", one_line(name)));
     }
     text
@@ -196,8 +244,16 @@ fn rows(stats: &Stats, by: StatsBy) -> Vec<Value> {
         row
     };
     match by {
-        StatsBy::Tool => stats.tools.iter().map(|(name, one)| named(name, json!(one))).collect(),
-        StatsBy::Model => stats.models.iter().map(|(name, one)| named(name, json!(one))).collect(),
+        StatsBy::Tool => stats
+            .tools
+            .iter()
+            .map(|(name, one)| named(name, json!(one)))
+            .collect(),
+        StatsBy::Model => stats
+            .models
+            .iter()
+            .map(|(name, one)| named(name, json!(one)))
+            .collect(),
         StatsBy::Run => stats.runs.iter().map(|run| json!(run)).collect(),
         StatsBy::Step => stats.steps.iter().map(|step| json!(step)).collect(),
     }
@@ -213,23 +269,41 @@ fn as_json(stats: &Stats) -> Value {
 fn outcomes(stats: &Stats) -> String {
     let mut words: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for run in &stats.runs {
-        *words.entry(run.outcome.as_deref().unwrap_or("open")).or_default() += 1;
+        *words
+            .entry(run.outcome.as_deref().unwrap_or("open"))
+            .or_default() += 1;
     }
-    let words: Vec<String> = words.iter().map(|(word, count)| format!("{count} {word}")).collect();
-    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+    let words: Vec<String> = words
+        .iter()
+        .map(|(word, count)| format!("{count} {word}"))
+        .collect();
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", words.join(", "))
+    }
 }
 
 fn tokens(usage: &Usage) -> String {
-    let hits = cache_hits(usage).map_or_else(String::new, |hits| format!(" ({:.0} % from a cache)", hits * 100.0));
+    let hits = cache_hits(usage).map_or_else(String::new, |hits| {
+        format!(" ({:.0} % from a cache)", hits * 100.0)
+    });
     format!("{} in{hits}, {} out", usage.total_input(), usage.output)
 }
 
 fn calls(calls: &Calls) -> String {
-    let mut text = format!("{} calls, {} failed, {} denied", calls.count, calls.failed, calls.denied);
+    let mut text = format!(
+        "{} calls, {} failed, {} denied",
+        calls.count, calls.failed, calls.denied
+    );
     if calls.interrupted > 0 {
         text.push_str(&format!(", {} interrupted", calls.interrupted));
     }
-    format!("{text}, {} (longest {})", time(calls.ms), time(calls.longest_ms))
+    format!(
+        "{text}, {} (longest {})",
+        time(calls.ms),
+        time(calls.longest_ms)
+    )
 }
 
 fn cost(micros: u64, unpriced: bool) -> String {

@@ -43,7 +43,11 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
                     text.push_str(&crate::safe::json_line(spec));
                 } else {
                     let effect = format!("{:?}", spec.effect).to_lowercase();
-                    text.push_str(&format!("{:<16} {effect:<8} {}\n", spec.name, first_line(&spec.description, 90)));
+                    text.push_str(&format!(
+                        "{:<16} {effect:<8} {}\n",
+                        spec.name,
+                        first_line(&spec.description, 90)
+                    ));
                 }
             }
         }

@@ -50,20 +50,32 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             may_change()?;
             let root = workspace(dir.as_deref())?;
             if store.lies_in(&root) {
-                return Err(Failure::usage("the answers would be kept inside the project they are about")
-                    .hint("set XDG_DATA_HOME to a directory outside of it"));
+                return Err(Failure::usage(
+                    "the answers would be kept inside the project they are about",
+                )
+                .hint("set XDG_DATA_HOME to a directory outside of it"));
             }
             let files = files(&root)?;
             if files.is_empty() {
-                return Err(Failure::usage(format!("{} has no settings of its own to trust", root.display())));
+                return Err(Failure::usage(format!(
+                    "{} has no settings of its own to trust",
+                    root.display()
+                )));
             }
             for file in files {
-                let said = if yes { Some(Said::Trusted) } else { ask(&settings, &root, &file)? };
+                let said = if yes {
+                    Some(Said::Trusted)
+                } else {
+                    ask(&settings, &root, &file)?
+                };
                 match said {
                     Some(said) => store.keep(&root, &file, said)?,
                     None => {
-                        return Err(Failure::new(exit::ASKED, "nobody answered, so nothing is trusted")
-                            .hint("look with `windlass trust show`, then give --yes"));
+                        return Err(Failure::new(
+                            exit::ASKED,
+                            "nobody answered, so nothing is trusted",
+                        )
+                        .hint("look with `windlass trust show`, then give --yes"));
                     }
                 }
             }
@@ -76,8 +88,10 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             let root = workspace(dir.as_deref()).unwrap_or(given);
             match store.forget(&root)? {
                 true => Ok(ExitCode::SUCCESS),
-                false => Err(Failure::usage(format!("nothing is known about {}", root.display()))
-                    .hint("`windlass trust list` shows what is")),
+                false => Err(
+                    Failure::usage(format!("nothing is known about {}", root.display()))
+                        .hint("`windlass trust list` shows what is"),
+                ),
             }
         }
     }
@@ -101,9 +115,16 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
                     let row = json!({ "root": record.root, "file": name, "blake3": hash, "said": said, "now": state });
                     text.push_str(&json_line(&row));
                 } else {
-                    let said = if *said == Said::Trusted { "trusted" } else { "refused" };
+                    let said = if *said == Said::Trusted {
+                        "trusted"
+                    } else {
+                        "refused"
+                    };
                     let place = one_line(&record.root.join(name).display().to_string());
-                    text.push_str(&format!("{said:<8} {}  {place}  ({state})\n", hash.get(..16).unwrap_or(hash)));
+                    text.push_str(&format!(
+                        "{said:<8} {}  {place}  ({state})\n",
+                        hash.get(..16).unwrap_or(hash)
+                    ));
                 }
             }
         }
@@ -119,13 +140,18 @@ fn may_change() -> Result<(), Failure> {
     if std::env::var_os(INSIDE_A_RUN).is_none() {
         return Ok(());
     }
-    Err(Failure::new(exit::REFUSED, "trust is given by a person, and this command was started by a run")
-        .hint("run it at a terminal of your own"))
+    Err(Failure::new(
+        exit::REFUSED,
+        "trust is given by a person, and this command was started by a run",
+    )
+    .hint("run it at a terminal of your own"))
 }
 
 fn workspace(dir: Option<&Path>) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    Ok(plan::open_workspace(dir, home.as_deref())?.root().to_owned())
+    Ok(plan::open_workspace(dir, home.as_deref())?
+        .root()
+        .to_owned())
 }
 
 fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
@@ -139,7 +165,9 @@ fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
 /// What is said about a name that is not read.
 pub(crate) fn link_warning(root: &Path, name: &str) -> String {
     let place = one_line(&root.join(name).display().to_string());
-    format!("{place} is a link or no regular file, and is not read: a project's settings are files of its own")
+    format!(
+        "{place} is a link or no regular file, and is not read: a project's settings are files of its own"
+    )
 }
 
 /// Asks about every file of a project that would loosen or redirect something; says whether anything changed. Nobody
@@ -199,7 +227,11 @@ fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Str
             Meaning::Runs => "RUNS",
             Meaning::Other => "sets",
         };
-        text.push_str(&format!("  {what:<12} {} = {}\n", marked_line(&name), marked_line(&value.to_string())));
+        text.push_str(&format!(
+            "  {what:<12} {} = {}\n",
+            marked_line(&name),
+            marked_line(&value.to_string())
+        ));
     }
     Ok(text)
 }
@@ -222,13 +254,26 @@ pub(crate) enum Meaning {
 impl Meaning {
     /// Judged by the value as well: what gives more room than there is without the project loosens.
     pub(crate) fn of(key: &str, value: &Value, own: &Layers<'_>) -> Self {
-        let by_value = |loosens: bool| if loosens { Self::Loosens } else { Self::Tightens };
+        let by_value = |loosens: bool| {
+            if loosens {
+                Self::Loosens
+            } else {
+                Self::Tightens
+            }
+        };
         match key {
             "approval" => by_value(mode(Some(value)) > mode(own.get(key).map(|own| &own.value))),
             "max_budget_usd" | "max_steps" | "max_iterations" | "max_tokens" | "max_seconds" => {
-                by_value(limit(value) > own.get(key).map_or(default_limit(key), |own| limit(&own.value)))
+                by_value(
+                    limit(value)
+                        > own
+                            .get(key)
+                            .map_or(default_limit(key), |own| limit(&own.value)),
+                )
             }
-            "sandbox.level" => by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value))),
+            "sandbox.level" => {
+                by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value)))
+            }
             "sandbox.net" => by_value(net(Some(value)).is_none_or(|project| {
                 let own = net(own.get(key).map(|own| &own.value)).unwrap_or_default();
                 project.narrowed(&own) != project
@@ -239,7 +284,9 @@ impl Meaning {
             "validate.chain" | "validate.write_paths" => Self::Loosens,
             key if key.starts_with("validators.") => Self::Loosens,
             "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
-            "provider" | "model" | "ca_file" | "runtime" | "runtime_order" | "runtime_fallback" => Self::Redirects,
+            "provider" | "model" | "ca_file" | "runtime" | "runtime_order" | "runtime_fallback" => {
+                Self::Redirects
+            }
             // Programs, their words and their variables.
             key if key.starts_with("runtimes.") => Self::Runs,
             key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
@@ -266,7 +313,9 @@ fn text(value: Option<&Value>) -> Option<&str> {
 
 /// How freely calls run, as a number.
 fn mode(value: Option<&Value>) -> u8 {
-    text(value).and_then(|text| text.parse::<Mode>().ok()).unwrap_or_default() as u8
+    text(value)
+        .and_then(|text| text.parse::<Mode>().ok())
+        .unwrap_or_default() as u8
 }
 
 /// How much commands may do, as a number. Without a word they may write in the workspace.
@@ -303,12 +352,18 @@ mod tests {
     fn check(own: &str, project: &str, expect: Meaning) {
         let read = |text: &str| {
             let mut layers = Layers::new(KEYS);
-            layers.add_text(Layer::User, Path::new("config.toml"), text).expect(text);
+            layers
+                .add_text(Layer::User, Path::new("config.toml"), text)
+                .expect(text);
             layers
         };
         let (own_layers, project_layers) = (read(own), read(project));
         let (key, setting) = project_layers.iter().next().expect("a key");
-        assert_eq!(Meaning::of(key, &setting.value, &own_layers), expect, "{project} over {own:?}");
+        assert_eq!(
+            Meaning::of(key, &setting.value, &own_layers),
+            expect,
+            "{project} over {own:?}"
+        );
     }
 
     #[test]
@@ -322,21 +377,49 @@ mod tests {
         check("approval = \"plan\"", "approval = \"ask\"", Loosens);
         check("", "sandbox.level = \"read-only\"", Tightens);
         check("", "sandbox.level = \"full\"", Loosens);
-        check("sandbox.level = \"full\"", "sandbox.level = \"workspace-write\"", Tightens);
-        check("sandbox.level = \"read-only\"", "sandbox.level = \"workspace-write\"", Loosens);
+        check(
+            "sandbox.level = \"full\"",
+            "sandbox.level = \"workspace-write\"",
+            Tightens,
+        );
+        check(
+            "sandbox.level = \"read-only\"",
+            "sandbox.level = \"workspace-write\"",
+            Loosens,
+        );
         check("", "sandbox.net = \"off\"", Tightens);
         check("", "sandbox.net = \"loopback\"", Loosens);
         check("", "sandbox.net = \"open\"", Loosens);
         check("", "sandbox.net = \"no such thing\"", Loosens);
-        check("sandbox.net = \"open\"", "sandbox.net = \"allow:a.example\"", Tightens);
-        check("sandbox.net = \"allow:a.example,b.example\"", "sandbox.net = \"allow:a.example\"", Tightens);
-        check("sandbox.net = \"allow:a.example,b.example\"", "sandbox.net = \"allow:b.example,a.example\"", Tightens);
-        check("sandbox.net = \"allow:a.example\"", "sandbox.net = \"allow:a.example,b.example\"", Loosens);
+        check(
+            "sandbox.net = \"open\"",
+            "sandbox.net = \"allow:a.example\"",
+            Tightens,
+        );
+        check(
+            "sandbox.net = \"allow:a.example,b.example\"",
+            "sandbox.net = \"allow:a.example\"",
+            Tightens,
+        );
+        check(
+            "sandbox.net = \"allow:a.example,b.example\"",
+            "sandbox.net = \"allow:b.example,a.example\"",
+            Tightens,
+        );
+        check(
+            "sandbox.net = \"allow:a.example\"",
+            "sandbox.net = \"allow:a.example,b.example\"",
+            Loosens,
+        );
         check("", "max_steps = 50", Tightens);
         check("", "max_steps = 51", Loosens);
         check("max_steps = 60", "max_steps = 51", Tightens);
         check("", "max_tokens = \"unlimited\"", Loosens);
-        check("max_tokens = \"unlimited\"", "max_tokens = 900000000", Tightens);
+        check(
+            "max_tokens = \"unlimited\"",
+            "max_tokens = 900000000",
+            Tightens,
+        );
         check("", "max_seconds = 3601", Loosens);
         check("", "max_budget_usd = 0.5", Tightens);
         check("", "max_budget_usd = 10.5", Loosens);
@@ -345,7 +428,11 @@ mod tests {
         check("", "sandbox.write = [\"/\"]", Loosens);
         check("", "model = \"x\"", Redirects);
         check("", "otel.endpoint = \"http://x\"", Redirects);
-        check("otel.endpoint = \"http://x\"", "otel.content = true", Redirects);
+        check(
+            "otel.endpoint = \"http://x\"",
+            "otel.content = true",
+            Redirects,
+        );
         check("", "tools.x.command = [\"x\"]", Runs);
         check("", "temperature = 1.0", Other);
     }

@@ -36,7 +36,10 @@ const MAX_SESSIONS: usize = 50;
 
 pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
     let wanted = match (&args.run, &args.call, args.to) {
-        (Some(run), _, _) => Wanted::Run(run.parse().map_err(|_| Failure::usage(format!("`{run}` is no run")))?),
+        (Some(run), _, _) => Wanted::Run(
+            run.parse()
+                .map_err(|_| Failure::usage(format!("`{run}` is no run")))?,
+        ),
         (_, Some(call), _) => Wanted::Call(CallId(call.clone())),
         (_, _, Some(seq)) => Wanted::To(seq),
         _ => Wanted::LastRun,
@@ -44,15 +47,28 @@ pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
     take_back(&args.how, |changes| {
         let found = changes.find(&wanted);
         let (first, others) = found.split_first()?;
-        let swaps = found.iter().flat_map(|change| change.swaps.clone()).collect();
-        Some(Task { swaps, of: first.seq, also: others.iter().map(|change| change.seq).collect(), redo: false })
+        let swaps = found
+            .iter()
+            .flat_map(|change| change.swaps.clone())
+            .collect();
+        Some(Task {
+            swaps,
+            of: first.seq,
+            also: others.iter().map(|change| change.seq).collect(),
+            redo: false,
+        })
     })
 }
 
 pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
     take_back(args, |changes| {
         let last = changes.undone.last()?;
-        Some(Task { swaps: last.swaps.clone(), of: last.seq, also: last.of.clone(), redo: true })
+        Some(Task {
+            swaps: last.swaps.clone(),
+            of: last.seq,
+            also: last.of.clone(),
+            redo: true,
+        })
     })
 }
 
@@ -75,7 +91,10 @@ impl Task {
     fn revoked(&self, seq: u64) -> EventKind {
         match self.redo {
             true => {
-                let (of, also) = self.also.split_first().map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
+                let (of, also) = self
+                    .also
+                    .split_first()
+                    .map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
                 EventKind::undone(of, also.to_vec(), self.swaps.clone())
             }
             false => EventKind::redone(seq, Vec::new()),
@@ -90,21 +109,30 @@ impl Task {
     }
 }
 
-fn take_back(args: &TakeBackArgs, pick: impl Fn(&UndoableChanges) -> Option<Task>) -> Result<ExitCode, Failure> {
+fn take_back(
+    args: &TakeBackArgs,
+    pick: impl Fn(&UndoableChanges) -> Option<Task>,
+) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let root = Arc::new(planning::open_workspace(args.cd.as_deref(), home.as_deref())?);
+    let root = Arc::new(planning::open_workspace(
+        args.cd.as_deref(),
+        home.as_deref(),
+    )?);
     let settings = Settings::load(Some(root.root()))?;
     let store = SessionLog::new(settings.places.sessions_dir());
     block_on(async {
         let (session, task) = find(&store, &root, args.session.as_deref(), pick).await?;
         let contents = undo_contents(&settings.places.undo_dir());
         let contents = contents.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
-        let planned = plan(&root, &task.swaps, &contents).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+        let planned = plan(&root, &task.swaps, &contents)
+            .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
         let files = preview(&root, &planned, &contents);
         if args.json {
-            out::json(&json!({ "session": session.to_string(), "preview": args.preview, "files": files,
+            out::json(
+                &json!({ "session": session.to_string(), "preview": args.preview, "files": files,
                                "merged": planned.merged, "unchanged": planned.unchanged,
-                               "conflicts": planned.conflicts }));
+                               "conflicts": planned.conflicts }),
+            );
         } else {
             show(&files, &planned, args.preview);
         }
@@ -112,12 +140,19 @@ fn take_back(args: &TakeBackArgs, pick: impl Fn(&UndoableChanges) -> Option<Task
             return Ok(exit::unless_broken(0));
         }
         if !planned.conflicts.is_empty() && !args.partly {
-            return Err(Failure::new(exit::FAILED, format!("nothing was {}: some files cannot be", task.word()))
-                .hint("look at them with --preview; --partly leaves them out"));
+            return Err(Failure::new(
+                exit::FAILED,
+                format!("nothing was {}: some files cannot be", task.word()),
+            )
+            .hint("look at them with --preview; --partly leaves them out"));
         }
         apply(&settings, &root, &session, &task, &planned, &contents).await?;
         if !args.json {
-            say!("{} {} in {session}", task.word(), count(planned.swaps.len()));
+            say!(
+                "{} {} in {session}",
+                task.word(),
+                count(planned.swaps.len())
+            );
         }
         Ok(exit::unless_broken(0))
     })
@@ -153,7 +188,10 @@ async fn find(
 }
 
 /// What a session did to the tree.
-pub(super) async fn undoable_changes(store: &SessionLog, id: &SessionId) -> Result<UndoableChanges, Failure> {
+pub(super) async fn undoable_changes(
+    store: &SessionLog,
+    id: &SessionId,
+) -> Result<UndoableChanges, Failure> {
     let mut changes = UndoableChanges::default();
     let mut events = store.read(id, 1);
     while let Some(event) = events.next().await {
@@ -172,8 +210,18 @@ async fn apply(
 ) -> Result<(), Failure> {
     // Held first: a session at work must not have its files changed under it.
     let nobody = wire::Agent::Nobody;
-    let wired = wire::engine(settings, &nobody, root.clone(), Mode::Ask, Vec::new(), Vec::new())?;
-    let session = wired.engine.open(Open::Resume(session.clone()), RunMode::Analysis).await?;
+    let wired = wire::engine(
+        settings,
+        &nobody,
+        root.clone(),
+        Mode::Ask,
+        Vec::new(),
+        Vec::new(),
+    )?;
+    let session = wired
+        .engine
+        .open(Open::Resume(session.clone()), RunMode::Analysis)
+        .await?;
     let journal = undo_journal(&settings.places.undo_dir(), root.root());
     // The log first: what is broken off after that is finished by the next command, and the log knows of it already.
     let seq = session.note(task.noted(planned.swaps.clone())).await?;
@@ -185,7 +233,11 @@ async fn apply(
         }
     };
     for lost in done.not_kept {
-        say!("warning: {} cannot be brought back: {}", message(&lost.path), lost.reason);
+        say!(
+            "warning: {} cannot be brought back: {}",
+            message(&lost.path),
+            lost.reason
+        );
     }
     Ok(())
 }
@@ -197,7 +249,11 @@ fn show(files: &[FileChange], planned: &Plan, whole: bool) {
             Change::Deleted => '-',
             Change::Modified | Change::MovedFrom(_) => '~',
         };
-        let merged = if planned.merged.contains(&file.path) { " (your later edits stay)" } else { "" };
+        let merged = if planned.merged.contains(&file.path) {
+            " (your later edits stay)"
+        } else {
+            ""
+        };
         match &file.diff {
             Some(diff) if whole => out::out(&marked_block(diff)),
             _ => out::out(&format!("{sign} {}{merged}\n", one_line(&file.path))),
@@ -212,5 +268,9 @@ fn show(files: &[FileChange], planned: &Plan, whole: bool) {
 }
 
 fn count(files: usize) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+    if files == 1 {
+        "1 file".to_owned()
+    } else {
+        format!("{files} files")
+    }
 }

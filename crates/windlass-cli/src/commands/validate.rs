@@ -49,22 +49,32 @@ struct Found {
 pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, Failure> {
     let mut unreadable = false;
     each_line(&args.file, |number, line| {
-        let row = line.and_then(|line| serde_json::from_slice::<Row>(line).map_err(|err| err.to_string()));
+        let row = line
+            .and_then(|line| serde_json::from_slice::<Row>(line).map_err(|err| err.to_string()));
         match row.and_then(|row| Ok((bytes(&row)?, row))) {
             Ok((bytes, row)) => out::json(&judge(row, &bytes)),
             Err(why) => {
                 unreadable = true;
-                say!("line {number} is not a row of `id`, `lang` and `text` or `text_b64`: {}", plain(&why));
+                say!(
+                    "line {number} is not a row of `id`, `lang` and `text` or `text_b64`: {}",
+                    plain(&why)
+                );
             }
         }
     })?;
-    Ok(exit::unless_broken(if unreadable { exit::USAGE } else { 0 }))
+    Ok(exit::unless_broken(if unreadable {
+        exit::USAGE
+    } else {
+        0
+    }))
 }
 
 fn bytes(row: &Row) -> Result<Vec<u8>, String> {
     match (&row.text, &row.text_b64) {
         (Some(text), None) => Ok(text.as_bytes().to_vec()),
-        (None, Some(coded)) => STANDARD.decode(coded.trim()).map_err(|err| format!("`text_b64` is not base64: {err}")),
+        (None, Some(coded)) => STANDARD
+            .decode(coded.trim())
+            .map_err(|err| format!("`text_b64` is not base64: {err}")),
         (Some(_), Some(_)) => Err("it has both `text` and `text_b64`".into()),
         (None, None) => Err("it has neither `text` nor `text_b64`".into()),
     }
@@ -74,24 +84,52 @@ fn judge(row: Row, bytes: &[u8]) -> Said {
     let said = match Language::named(&row.lang) {
         Some(language) => {
             // `jsx` or `pyi` for a language says as much as an ending.
-            let name = row.name.unwrap_or_else(|| format!("row.{}", row.lang.trim().to_ascii_lowercase()));
+            let name = row
+                .name
+                .unwrap_or_else(|| format!("row.{}", row.lang.trim().to_ascii_lowercase()));
             // A name can make it more precise, and only then is it asked.
-            let precise = Language::of(&name, bytes).filter(|of| (language, *of) == (Language::Json, Language::Jsonc));
-            check(precise.unwrap_or(language), &name, bytes, &Project::default()).settled()
+            let precise = Language::of(&name, bytes)
+                .filter(|of| (language, *of) == (Language::Json, Language::Jsonc));
+            check(
+                precise.unwrap_or(language),
+                &name,
+                bytes,
+                &Project::default(),
+            )
+            .settled()
         }
         None => {
             let known: Vec<_> = Language::all().map(Language::name).collect();
-            Checked::Unsure(format!("`{}` is not a language that is known; there are {}", row.lang, known.join(", ")))
+            Checked::Unsure(format!(
+                "`{}` is not a language that is known; there are {}",
+                row.lang,
+                known.join(", ")
+            ))
         }
     };
     let (verdict, findings) = match said {
         Checked::Flaws(flaws) if flaws.is_empty() => (Judgement::Pass, Vec::new()),
         Checked::Flaws(flaws) => {
-            let found =
-                |flaw: windlass_validators::Flaw| Found { line: flaw.line, column: flaw.column, message: flaw.message };
+            let found = |flaw: windlass_validators::Flaw| Found {
+                line: flaw.line,
+                column: flaw.column,
+                message: flaw.message,
+            };
             (Judgement::Fail, flaws.into_iter().map(found).collect())
         }
-        Checked::Unsure(why) => (Judgement::Unverifiable, vec![Found { line: 0, column: 0, message: why }]),
+        Checked::Unsure(why) => (
+            Judgement::Unverifiable,
+            vec![Found {
+                line: 0,
+                column: 0,
+                message: why,
+            }],
+        ),
     };
-    Said { id: row.id, verdict, findings, validator: "syntax" }
+    Said {
+        id: row.id,
+        verdict,
+        findings,
+        validator: "syntax",
+    }
 }

@@ -19,14 +19,18 @@ use windlass_host::isolated::Card;
 use windlass_host::session_log::SessionLog;
 
 use super::{answer, block_on, kept};
-use crate::args::{AgentArgs, ChatArgs, ContractArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs};
+use crate::args::{
+    AgentArgs, ChatArgs, ContractArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs,
+};
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::plan;
 use crate::run_flags::{RunFlags, over};
 use crate::saved_plan;
-use crate::session_run::{Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
+use crate::session_run::{
+    Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id,
+};
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
@@ -37,7 +41,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let prompt = match &args.plan {
         None => plan::prompt(words, &ready.root)?,
         Some(given) => {
-            let said = (!words.trim().is_empty()).then(|| plan::prompt(words, &ready.root)).transpose()?;
+            let said = (!words.trim().is_empty())
+                .then(|| plan::prompt(words, &ready.root))
+                .transpose()?;
             saved_plan::with_plan(said, &saved_plan::load(&ready.settings.places, given)?)
         }
     };
@@ -49,7 +55,11 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let profile = ready.settings.profile.as_ref();
     let looks = profile.is_some_and(|profile| profile.in_place) && !ready.needs_copy();
     let in_place = args.in_place || (!args.isolated && looks);
-    let isolation = if in_place { Isolation::InPlace } else { Isolation::Isolated };
+    let isolation = if in_place {
+        Isolation::InPlace
+    } else {
+        Isolation::Isolated
+    };
     let opening = Opening {
         agent: &args.agent,
         limits: &args.limits,
@@ -66,10 +76,17 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
 
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
-    let which = if args.go_on { Which::Newest } else { Which::New };
+    let which = if args.go_on {
+        Which::Newest
+    } else {
+        Which::New
+    };
     // Who talks also asks: an answer is enough, whoever works on a copy because they must.
     let allow_no_changes = args.contract.allow_no_changes || ready.needs_copy();
-    let contract = ContractArgs { allow_no_changes, ..args.contract.clone() };
+    let contract = ContractArgs {
+        allow_no_changes,
+        ..args.contract.clone()
+    };
     let opening = Opening {
         agent: &args.agent,
         limits: &args.limits,
@@ -88,10 +105,15 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let places = crate::settings::places()?;
     let root = plan::open_workspace(args.agent.cd.as_deref(), home().as_deref())?;
     // A kept run has a name of words; a session's id never looks like one.
-    let card = args.session.as_ref().and_then(|name| kept::shelf(&places).card(name).ok());
+    let card = args
+        .session
+        .as_ref()
+        .and_then(|name| kept::shelf(&places).card(name).ok());
     let kept = card.as_ref().map(|card| card.name.clone());
     let store = SessionLog::new(places.sessions_dir());
-    let named = card.map(|card| card.session).or_else(|| args.session.clone());
+    let named = card
+        .map(|card| card.session)
+        .or_else(|| args.session.clone());
     let (id, glance) = block_on(async {
         let id = match &named {
             Some(id) => session_id(id)?,
@@ -101,14 +123,21 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         Ok((id, glance))
     })?;
     let talks = args.prompt.is_empty() && kept.is_none() && std::io::stdin().is_terminal();
-    let words = if talks { String::new() } else { plan::words(&args.prompt)? };
+    let words = if talks {
+        String::new()
+    } else {
+        plan::words(&args.prompt)?
+    };
     let mut input = Input::default();
-    let waits_here = !glance.asks.is_empty() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
+    let waits_here =
+        !glance.asks.is_empty() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
     if words.trim().is_empty() && kept.is_some() && waits_here {
-        return Ok(match answers(args, &id, &glance, std::io::stdin().is_terminal())? {
-            Answers::Ended(code) => code,
-            Answers::Given(_) => exit::unless_broken(0),
-        });
+        return Ok(
+            match answers(args, &id, &glance, std::io::stdin().is_terminal())? {
+                Answers::Ended(code) => code,
+                Answers::Given(_) => exit::unless_broken(0),
+            },
+        );
     }
     // What waits for an answer goes on under its own terms, and nothing else does.
     if words.trim().is_empty() && kept.is_none() && !glance.asks.is_empty() {
@@ -129,7 +158,10 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         contract: &args.contract,
         kept,
         only_land: false,
-        room: args.last.map(Room::Last).or(args.summary.then_some(Room::Summary)),
+        room: args
+            .last
+            .map(Room::Last)
+            .or(args.summary.then_some(Room::Summary)),
     };
     if talks {
         return block_on(talk(ready, opening, input));
@@ -152,16 +184,30 @@ enum Answers {
 }
 
 /// Offers what a session waits for: to the person at the terminal, or to whoever reads what is printed.
-fn answers(args: &ResumeArgs, id: &SessionId, glance: &Glance, talks: bool) -> Result<Answers, Failure> {
+fn answers(
+    args: &ResumeArgs,
+    id: &SessionId,
+    glance: &Glance,
+    talks: bool,
+) -> Result<Answers, Failure> {
     let workspace = Path::new(&glance.workspace);
-    let flags = RunFlags::resumed(glance.flags.clone(), &args.unset, &args.agent, &args.limits, workspace)?;
+    let flags = RunFlags::resumed(
+        glance.flags.clone(),
+        &args.unset,
+        &args.agent,
+        &args.limits,
+        workspace,
+    )?;
     let ready = prepare(&flags.agent, &flags.limits)?;
     let opening = Opening {
         agent: &flags.agent,
         limits: &flags.limits,
         output: &args.output,
         which: Which::Named(id.to_string()),
-        isolation: glance.open.as_ref().map_or_else(Isolation::default, |open| open.isolation),
+        isolation: glance
+            .open
+            .as_ref()
+            .map_or_else(Isolation::default, |open| open.isolation),
         contract: &flags.contract,
         kept: None,
         only_land: false,
@@ -170,11 +216,17 @@ fn answers(args: &ResumeArgs, id: &SessionId, glance: &Glance, talks: bool) -> R
     block_on(async {
         let mut desk = Desk::open(ready, opening).await?;
         if !talks {
-            return Ok(Answers::Ended(finish(None, &desk.session, args.output.format())));
+            return Ok(Answers::Ended(finish(
+                None,
+                &desk.session,
+                args.output.format(),
+            )));
         }
         desk.steers = true;
         while let Some(ask) = desk.session.pending().into_iter().next() {
-            let Some(answer) = desk.ask_open(&ask).await else { break };
+            let Some(answer) = desk.ask_open(&ask).await else {
+                break;
+            };
             let outcome = desk.answer_open(&ask, answer).await?;
             desk.keep_plan(outcome.as_ref())?;
         }
@@ -183,11 +235,18 @@ fn answers(args: &ResumeArgs, id: &SessionId, glance: &Glance, talks: bool) -> R
 }
 
 /// What a session was told before, in order, then what it is told now.
-async fn what_waits(ready: Ready, opening: Opening<'_>, prompt: Option<Message>) -> Result<ExitCode, Failure> {
+async fn what_waits(
+    ready: Ready,
+    opening: Opening<'_>,
+    prompt: Option<Message>,
+) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     if let Some(prompt) = prompt {
-        if desk.session.look(|history| history.queue().all().is_empty()) {
+        if desk
+            .session
+            .look(|history| history.queue().all().is_empty())
+        {
             let outcome = desk.run(prompt).await?;
             desk.keep_plan(outcome.as_ref())?;
             return Ok(finish(outcome.as_ref(), &desk.session, format));
@@ -228,7 +287,11 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
         only_land: true,
         room: None,
     };
-    block_on(one(ready, opening, Message::user(format!("Land the kept run {}.", card.name))))
+    block_on(one(
+        ready,
+        opening,
+        Message::user(format!("Land the kept run {}.", card.name)),
+    ))
 }
 
 /// What the run that made a copy was asked to do: a commit of it says that, and not that it was landed.
@@ -238,7 +301,10 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
     let mut events = store.read(&id, 1);
     while let Some(event) = events.next().await {
         let event = event?;
-        if event.run.as_ref().is_some_and(|run| run.to_string() == card.run)
+        if event
+            .run
+            .as_ref()
+            .is_some_and(|run| run.to_string() == card.run)
             && let EventKind::RunStarted { prompt, .. } = event.kind
         {
             return Ok(Some(prompt.text().trim().to_owned()));
@@ -260,16 +326,24 @@ async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCo
     let isolated = opening.isolation == Isolation::Isolated;
     let mut desk = Desk::open(ready, opening).await?;
     if format == Format::Text {
-        let how =
-            if isolated { "each prompt works on a copy that lands when it passes" } else { "work happens in place" };
-        say!("session {} · {how} · /help lists the commands, /quit ends", desk.session.id());
+        let how = if isolated {
+            "each prompt works on a copy that lands when it passes"
+        } else {
+            "work happens in place"
+        };
+        say!(
+            "session {} · {how} · /help lists the commands, /quit ends",
+            desk.session.id()
+        );
     }
     desk.input = input;
     desk.steers = std::io::stdin().is_terminal();
     let mut last = None;
     if !desk.session.pending().is_empty() {
         let id = desk.session.id();
-        say!("a run of this session waits for an answer: `windlass resume {id}` offers it; a prompt here gives it up");
+        say!(
+            "a run of this session waits for an answer: `windlass resume {id}` offers it; a prompt here gives it up"
+        );
     }
     loop {
         // A prompt gives up what is open, so that nobody but the person says one while something is.
@@ -281,7 +355,9 @@ async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCo
                 return Ok(finish(None, &desk.session, format));
             }
         }
-        let Some(text) = desk.prompt().await else { break };
+        let Some(text) = desk.prompt().await else {
+            break;
+        };
         match text.trim() {
             "" => continue,
             "/quit" | "/exit" => break,
@@ -298,7 +374,11 @@ async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCo
                 );
                 continue;
             }
-            command if command.starts_with('/') && !command.contains(' ') && !command[1..].contains('/') => {
+            command
+                if command.starts_with('/')
+                    && !command.contains(' ')
+                    && !command[1..].contains('/') =>
+            {
                 say!("there is no command {command}; /help lists them");
                 continue;
             }
@@ -316,7 +396,11 @@ async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCo
             return Ok(finish(None, &desk.session, format));
         }
     }
-    say!("session {}: `windlass resume {}` goes on", desk.session.id(), desk.session.id());
+    say!(
+        "session {}: `windlass resume {}` goes on",
+        desk.session.id(),
+        desk.session.id()
+    );
     // A chat at a terminal ended because the person wanted it to; a piped one reports its last run.
     let at_terminal = std::io::stdin().is_terminal();
     Ok(match last {

@@ -30,36 +30,64 @@ pub(crate) fn does(known: &Known, can: Capabilities, work: Work) -> bool {
 pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {
     let nothing = (Capabilities::NONE, Features::NONE);
     let of = |agent: &dyn Adapter| {
-        (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
+        (
+            Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])),
+            agent.features(),
+        )
     };
     match known.kind {
         Kind::Native => (
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
             Features::of(NativeRuntime::FEATURES.iter().copied()),
         ),
-        Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
-        Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
-        Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Completion => (
+            Capabilities::of(windlass_runtimes::completion::CAPABILITIES),
+            Features::NONE,
+        ),
+        Kind::Patch => (
+            Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES),
+            Features::NONE,
+        ),
+        Kind::ClaudeCode => {
+            ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent))
+        }
         Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Aider => {
-            let options = AiderOptions { python: "python".into(), model: Some("m".into()), ..AiderOptions::default() };
+            let options = AiderOptions {
+                python: "python".into(),
+                model: Some("m".into()),
+                ..AiderOptions::default()
+            };
             let agent = options.program(Dialect::OpenAiChat).and_then(OneShot::new);
             agent.map_or(nothing, |agent| of(&agent))
         }
         Kind::Cli => {
-            let options = CliOptions { command: vec!["agent".into()], ..CliOptions::default() };
-            options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
+            let options = CliOptions {
+                command: vec!["agent".into()],
+                ..CliOptions::default()
+            };
+            options
+                .program()
+                .and_then(OneShot::new)
+                .map_or(nothing, |agent| of(&agent))
         }
-        Kind::Sidecar(sdk) => {
-            Sidecar::new(sdk, Dialect::OpenAiChat, SidecarOptions::default()).map_or(nothing, |agent| of(&agent))
-        }
-        Kind::OpenHands => {
-            OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic).map_or(nothing, |agent| of(&agent))
-        }
+        Kind::Sidecar(sdk) => Sidecar::new(sdk, Dialect::OpenAiChat, SidecarOptions::default())
+            .map_or(nothing, |agent| of(&agent)),
+        Kind::OpenHands => OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic)
+            .map_or(nothing, |agent| of(&agent)),
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
-            let options = AcpOptions { command: Some("agent".to_owned()), ..AcpOptions::default() };
-            Acp::new(Profile::named(known.name), options, Dialect::Anthropic, clock).map_or(nothing, |agent| of(&agent))
+            let options = AcpOptions {
+                command: Some("agent".to_owned()),
+                ..AcpOptions::default()
+            };
+            Acp::new(
+                Profile::named(known.name),
+                options,
+                Dialect::Anthropic,
+                clock,
+            )
+            .map_or(nothing, |agent| of(&agent))
         }
     }
 }

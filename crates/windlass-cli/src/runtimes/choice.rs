@@ -61,7 +61,11 @@ impl Need {
     /// Several, with commas between them or one by one; none twice.
     pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, Failure> {
         let mut all = Vec::new();
-        for word in words.into_iter().flat_map(|word| word.split(',')).filter(|word| !word.trim().is_empty()) {
+        for word in words
+            .into_iter()
+            .flat_map(|word| word.split(','))
+            .filter(|word| !word.trim().is_empty())
+        {
             let need = Self::named(word)?;
             if !all.contains(&need) {
                 all.push(need);
@@ -75,7 +79,9 @@ impl Need {
         match self {
             Self::Work(work) => {
                 let unmet = standing.can.require(&standing.name, work).err();
-                unmet.map_or_else(Vec::new, |unmet| unmet.missing.iter().map(Capability::word).collect())
+                unmet.map_or_else(Vec::new, |unmet| {
+                    unmet.missing.iter().map(Capability::word).collect()
+                })
             }
             Self::Capability(one) if !standing.can.has(one) => vec![one.word()],
             Self::Feature(one) if !standing.held.has(one) => vec![one.word()],
@@ -95,8 +101,17 @@ pub(crate) fn asked_by(name: &str) -> Option<Result<Vec<Need>, Failure>> {
 
 /// All that a run needs: what its profile is for and what was asked; the work of a coder where neither says.
 pub(crate) fn needs_of(asked: &[Need], profile: Option<RunMode>) -> Vec<Need> {
-    let mut all: Vec<Need> = profile.map(|mode| Need::Work(mode.work())).into_iter().collect();
-    all.extend(asked.iter().filter(|need| !all.contains(need)).copied().collect::<Vec<_>>());
+    let mut all: Vec<Need> = profile
+        .map(|mode| Need::Work(mode.work()))
+        .into_iter()
+        .collect();
+    all.extend(
+        asked
+            .iter()
+            .filter(|need| !all.contains(need))
+            .copied()
+            .collect::<Vec<_>>(),
+    );
     if !all.iter().any(|need| matches!(need, Need::Work(_))) {
         all.insert(0, Need::Work(Work::FullCoder));
     }
@@ -189,7 +204,11 @@ impl WhyNot {
 
 /// The first in the order that is usable and has what is needed. `order` is what the settings say; without it the
 /// built-in agent is first, then the tested ones, then the rest.
-pub(crate) fn choose(standings: &[Standing], needs: Vec<Need>, order: Option<&[String]>) -> Result<Choice, Failure> {
+pub(crate) fn choose(
+    standings: &[Standing],
+    needs: Vec<Need>,
+    order: Option<&[String]>,
+) -> Result<Choice, Failure> {
     let mut chosen: Option<String> = None;
     let (mut others, mut before) = (Vec::new(), 0);
     let (candidates, left_out) = ordered(standings, order)?;
@@ -205,8 +224,17 @@ pub(crate) fn choose(standings: &[Standing], needs: Vec<Need>, order: Option<&[S
         };
         others.push((standing.name.clone(), why));
     }
-    others.extend(left_out.into_iter().map(|standing| (standing.name.clone(), WhyNot::NotInOrder)));
-    Ok(Choice { needs, chosen, others, before })
+    others.extend(
+        left_out
+            .into_iter()
+            .map(|standing| (standing.name.clone(), WhyNot::NotInOrder)),
+    );
+    Ok(Choice {
+        needs,
+        chosen,
+        others,
+        before,
+    })
 }
 
 fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
@@ -223,7 +251,11 @@ fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
     if mode_of(needs) == Some(RunMode::Patch) && changes_itself {
         return Some(WhyNot::ProposesNoPatch);
     }
-    standing.usable.as_ref().err().map(|why| WhyNot::Unusable(why.what.clone(), why.hint.clone()))
+    standing
+        .usable
+        .as_ref()
+        .err()
+        .map(|why| WhyNot::Unusable(why.what.clone(), why.hint.clone()))
 }
 
 /// The candidates in their order, and those that are left out of it.
@@ -244,17 +276,27 @@ fn ordered<'a>(
     let mut candidates: Vec<&Standing> = Vec::new();
     for name in order {
         let Some(standing) = standings.iter().find(|standing| standing.name == *name) else {
-            let failure = Failure::usage(format!("`runtime_order` names `{name}`, which is no runtime"));
-            return Err(match nearest(name, standings.iter().map(|standing| standing.name.as_str())) {
-                Some(near) => failure.hint(format!("did you mean `{near}`?")),
-                None => failure.hint("`windlass runtimes` lists them"),
-            });
+            let failure = Failure::usage(format!(
+                "`runtime_order` names `{name}`, which is no runtime"
+            ));
+            return Err(
+                match nearest(
+                    name,
+                    standings.iter().map(|standing| standing.name.as_str()),
+                ) {
+                    Some(near) => failure.hint(format!("did you mean `{near}`?")),
+                    None => failure.hint("`windlass runtimes` lists them"),
+                },
+            );
         };
         if !candidates.iter().any(|known| known.name == standing.name) {
             candidates.push(standing);
         }
     }
-    let left_out = standings.iter().filter(|standing| !order.contains(&standing.name)).collect();
+    let left_out = standings
+        .iter()
+        .filter(|standing| !order.contains(&standing.name))
+        .collect();
     Ok((candidates, left_out))
 }
 
@@ -266,28 +308,50 @@ impl Choice {
 
     /// What was needed, in words.
     pub(crate) fn wanted(&self) -> String {
-        self.needs.iter().map(|need| need.word()).collect::<Vec<_>>().join(", ")
+        self.needs
+            .iter()
+            .map(|need| need.word())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// In one line: who, what for, and who came before but was not fit.
     pub(crate) fn summary(&self) -> String {
-        let Some(chosen) = &self.chosen else { return format!("no runtime is usable for {}", self.wanted()) };
-        let before: Vec<String> =
-            self.others.iter().take(self.before).map(|(name, why)| format!("{name} ({})", why.short())).collect();
+        let Some(chosen) = &self.chosen else {
+            return format!("no runtime is usable for {}", self.wanted());
+        };
+        let before: Vec<String> = self
+            .others
+            .iter()
+            .take(self.before)
+            .map(|(name, why)| format!("{name} ({})", why.short()))
+            .collect();
         match before.is_empty() {
-            true => format!("{chosen} was chosen for {}: it is the first in the order", self.wanted()),
-            false => format!("{chosen} was chosen for {}; before it: {}", self.wanted(), before.join(", ")),
+            true => format!(
+                "{chosen} was chosen for {}: it is the first in the order",
+                self.wanted()
+            ),
+            false => format!(
+                "{chosen} was chosen for {}; before it: {}",
+                self.wanted(),
+                before.join(", ")
+            ),
         }
     }
 
     /// One line for each of the others.
     pub(crate) fn reasons(&self) -> impl Iterator<Item = String> {
-        self.others.iter().map(|(name, why)| format!("not {name}: {why}"))
+        self.others
+            .iter()
+            .map(|(name, why)| format!("not {name}: {why}"))
     }
 
     /// For the log: who, and why each of the others was not.
     pub(crate) fn whole(&self) -> String {
-        std::iter::once(self.summary()).chain(self.reasons()).collect::<Vec<_>>().join("\n")
+        std::iter::once(self.summary())
+            .chain(self.reasons())
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// That nobody can do it, with everything a person needs to change that.
@@ -295,9 +359,16 @@ impl Choice {
         let mut text = self.summary();
         for (name, why) in &self.others {
             text.push_str(&format!("\n{name}: {why}"));
-            why.to_do().iter().for_each(|hint| text.push_str(&format!("\n  → {hint}")));
+            why.to_do()
+                .iter()
+                .for_each(|hint| text.push_str(&format!("\n  → {hint}")));
         }
-        let words = self.needs.iter().map(|need| need.word()).collect::<Vec<_>>().join(" ");
+        let words = self
+            .needs
+            .iter()
+            .map(|need| need.word())
+            .collect::<Vec<_>>()
+            .join(" ");
         Failure::usage(text).hint(format!(
             "do one of these, or need less; `windlass runtimes --for {words}` says who would be chosen then"
         ))
@@ -318,14 +389,21 @@ mod tests {
         let (name, usable) = (name.trim_end_matches('!'), !name.ends_with('!'));
         let known = RUNTIMES.iter().find(|known| known.name == name).unwrap();
         let (can, held) = abilities(known);
-        let why = || Why { what: "no key".to_owned(), hint: Some("get a key".to_owned()) };
+        let why = || Why {
+            what: "no key".to_owned(),
+            hint: Some("get a key".to_owned()),
+        };
         Standing {
             name: name.to_owned(),
             about: String::new(),
             known,
             found: Found::Nowhere,
             version: None,
-            usable: if usable { Ok("has a key".to_owned()) } else { Err(why()) },
+            usable: if usable {
+                Ok("has a key".to_owned())
+            } else {
+                Err(why())
+            },
             can,
             held,
         }
@@ -335,33 +413,75 @@ mod tests {
     #[track_caller]
     fn check(standings: &str, wanted: &str, order: Option<&str>, expect: (&str, &str)) {
         let standings: Vec<Standing> = standings.split_whitespace().map(standing).collect();
-        let order: Option<Vec<String>> = order.map(|order| order.split_whitespace().map(str::to_owned).collect());
+        let order: Option<Vec<String>> =
+            order.map(|order| order.split_whitespace().map(str::to_owned).collect());
         let needs = needs_of(&Need::list([wanted]).unwrap(), None);
         let choice = choose(&standings, needs, order.as_deref()).unwrap();
-        let others: Vec<String> = choice.others.iter().map(|(name, why)| format!("{name} {why}")).collect();
-        assert_eq!((choice.chosen.as_deref().unwrap_or("nobody"), others.join("; ").as_str()), expect);
+        let others: Vec<String> = choice
+            .others
+            .iter()
+            .map(|(name, why)| format!("{name} {why}"))
+            .collect();
+        assert_eq!(
+            (
+                choice.chosen.as_deref().unwrap_or("nobody"),
+                others.join("; ").as_str()
+            ),
+            expect
+        );
     }
 
     #[test]
     fn the_first_usable_one_that_can_is_chosen_and_the_others_have_their_reasons() {
-        check("native codex", "", None, ("native", "codex would do, and comes after native"));
+        check(
+            "native codex",
+            "",
+            None,
+            ("native", "codex would do, and comes after native"),
+        );
         check("native! codex", "", None, ("codex", "native no key"));
-        check("native! codex!", "", None, ("nobody", "native no key; codex no key"));
+        check(
+            "native! codex!",
+            "",
+            None,
+            ("nobody", "native no key; codex no key"),
+        );
         // What it cannot do counts before what could be set up.
         check(
             "native codex claude-code!",
             "mcp,subagents",
             None,
-            ("nobody", "native lacks mcp, subagents; codex lacks subagents; claude-code no key"),
+            (
+                "nobody",
+                "native lacks mcp, subagents; codex lacks subagents; claude-code no key",
+            ),
         );
-        check("native claude-code", "writing_subagent", None, ("claude-code", "native lacks subagents"));
-        check("codex patch", "patch-coder", None, ("patch", "codex changes files itself, and proposes no patch"));
-        check("completion native!", "analysis", None, ("completion", "native no key"));
+        check(
+            "native claude-code",
+            "writing_subagent",
+            None,
+            ("claude-code", "native lacks subagents"),
+        );
+        check(
+            "codex patch",
+            "patch-coder",
+            None,
+            ("patch", "codex changes files itself, and proposes no patch"),
+        );
+        check(
+            "completion native!",
+            "analysis",
+            None,
+            ("completion", "native no key"),
+        );
         check(
             "completion native!",
             "",
             None,
-            ("nobody", "native no key; completion lacks native_tool_loop, filesystem_edit, shell"),
+            (
+                "nobody",
+                "native no key; completion lacks native_tool_loop, filesystem_edit, shell",
+            ),
         );
     }
 
@@ -381,26 +501,58 @@ mod tests {
             "native claude-code codex",
             "",
             Some("codex native"),
-            ("codex", "native would do, and comes after codex; claude-code is not in `runtime_order`"),
+            (
+                "codex",
+                "native would do, and comes after codex; claude-code is not in `runtime_order`",
+            ),
         );
-        check("native codex!", "", Some("codex codex native"), ("native", "codex no key"));
+        check(
+            "native codex!",
+            "",
+            Some("codex codex native"),
+            ("native", "codex no key"),
+        );
         let standings = ["native", "codex"].map(standing);
-        let failure = choose(&standings, Vec::new(), Some(&["codx".to_owned()])).err().unwrap().text();
-        assert!(failure.contains("`codx`, which is no runtime | did you mean `codex`?"), "{failure}");
+        let failure = choose(&standings, Vec::new(), Some(&["codx".to_owned()]))
+            .err()
+            .unwrap()
+            .text();
+        assert!(
+            failure.contains("`codx`, which is no runtime | did you mean `codex`?"),
+            "{failure}"
+        );
     }
 
     #[test]
     fn what_is_asked_for_is_read_with_the_nearest_word_for_a_wrong_one() {
-        let words = |name: &str| asked_by(name).map(|needs| needs.map_err(|failure| failure.text()));
+        let words =
+            |name: &str| asked_by(name).map(|needs| needs.map_err(|failure| failure.text()));
         assert_eq!(words("native"), None);
         assert_eq!(words("autopilot"), None);
         assert_eq!(words("auto"), Some(Ok(Vec::new())));
-        let (shell, resume) = (Need::Capability(Capability::Shell), Need::Feature(Feature::Resume));
-        assert_eq!(words("auto:shell, resume,shell"), Some(Ok(vec![shell, resume])));
-        assert_eq!(words("auto:end_to_end"), Some(Ok(vec![Need::Work(Work::EndToEnd)])));
+        let (shell, resume) = (
+            Need::Capability(Capability::Shell),
+            Need::Feature(Feature::Resume),
+        );
+        assert_eq!(
+            words("auto:shell, resume,shell"),
+            Some(Ok(vec![shell, resume]))
+        );
+        assert_eq!(
+            words("auto:end_to_end"),
+            Some(Ok(vec![Need::Work(Work::EndToEnd)]))
+        );
         let wrong = words("auto:shel").unwrap().unwrap_err();
-        assert!(wrong.contains("`shel` is nothing") && wrong.contains("did you mean `shell`?"), "{wrong}");
-        assert!(words("auto:xyzzy").unwrap().unwrap_err().contains("full-coder"));
+        assert!(
+            wrong.contains("`shel` is nothing") && wrong.contains("did you mean `shell`?"),
+            "{wrong}"
+        );
+        assert!(
+            words("auto:xyzzy")
+                .unwrap()
+                .unwrap_err()
+                .contains("full-coder")
+        );
     }
 
     #[test]
@@ -414,8 +566,18 @@ mod tests {
         check(&[], None, &[coder], RunMode::Full);
         check(&[mcp], None, &[coder, mcp], RunMode::Full);
         check(&[analysis], None, &[analysis], RunMode::Analysis);
-        check(&[mcp], Some(RunMode::Analysis), &[analysis, mcp], RunMode::Analysis);
-        check(&[analysis], Some(RunMode::Full), &[coder, analysis], RunMode::Full);
+        check(
+            &[mcp],
+            Some(RunMode::Analysis),
+            &[analysis, mcp],
+            RunMode::Analysis,
+        );
+        check(
+            &[analysis],
+            Some(RunMode::Full),
+            &[coder, analysis],
+            RunMode::Full,
+        );
         check(
             &[Need::Work(Work::PatchCoder), analysis],
             None,
@@ -428,11 +590,26 @@ mod tests {
     fn the_line_of_a_choice_names_those_before_it_and_its_failure_says_what_to_do() {
         let standings = ["native!", "codex", "claude-code!"].map(standing);
         let choice = choose(&standings, needs_of(&[], None), None).unwrap();
-        assert_eq!(choice.summary(), "codex was chosen for full-coder; before it: native (not usable)");
+        assert_eq!(
+            choice.summary(),
+            "codex was chosen for full-coder; before it: native (not usable)"
+        );
         assert_eq!(choice.whole().lines().count(), 3);
-        let nobody = Standing { can: Capabilities::NONE, held: Features::NONE, ..standing("native") };
-        let failure = choose(&[nobody, standing("codex!")], needs_of(&[], None), None).unwrap().failure().text();
-        for says in ["no runtime is usable for full-coder", "native: lacks", "codex: no key", "→ get a key"] {
+        let nobody = Standing {
+            can: Capabilities::NONE,
+            held: Features::NONE,
+            ..standing("native")
+        };
+        let failure = choose(&[nobody, standing("codex!")], needs_of(&[], None), None)
+            .unwrap()
+            .failure()
+            .text();
+        for says in [
+            "no runtime is usable for full-coder",
+            "native: lacks",
+            "codex: no key",
+            "→ get a key",
+        ] {
             assert!(failure.contains(says), "{failure}");
         }
     }

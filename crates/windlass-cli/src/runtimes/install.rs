@@ -87,7 +87,9 @@ impl Install {
     pub(crate) fn by_hand(&self) -> String {
         match self {
             Self::BuiltIn => "built in".to_owned(),
-            Self::Npm { package, version, .. } => format!("npm install -g {}@{version}", platformed(package)),
+            Self::Npm {
+                package, version, ..
+            } => format!("npm install -g {}@{version}", platformed(package)),
             Self::Pip { packages, .. } => format!("pip install {}", packages.join(" ")),
         }
     }
@@ -118,30 +120,53 @@ impl Installed<'_> {
     pub(crate) fn search(&self) -> Search {
         let node = self.dir.join(NODE.0).join("node_modules/.bin");
         let own = self.version(NODE.0).map(|_| node).into_iter().collect();
-        Search { own, ..Search::of_environment() }
+        Search {
+            own,
+            ..Search::of_environment()
+        }
     }
 
     /// Installs an agent; what is there in this version stays. Says what it does as it goes.
     pub(crate) fn install(&self, known: &Known, say: &dyn Fn(&str)) -> Result<PathBuf, Failure> {
-        let there = self.program(known).filter(|_| self.version(known.name).as_deref() == known.install.version());
+        let there = self
+            .program(known)
+            .filter(|_| self.version(known.name).as_deref() == known.install.version());
         if let Some(program) = there {
             return Ok(program);
         }
         match known.install {
             Install::BuiltIn => {
-                return Err(Failure::usage(format!("`{}` is built in", known.name)).hint("there is nothing to install"));
+                return Err(Failure::usage(format!("`{}` is built in", known.name))
+                    .hint("there is nothing to install"));
             }
-            Install::Npm { package, version, node, .. } => {
+            Install::Npm {
+                package,
+                version,
+                node,
+                ..
+            } => {
                 self.node(node, say)?;
                 self.npm(known.name, &platformed(package), version, say)?;
             }
-            Install::Pip { packages, version, pins, python, .. } => {
+            Install::Pip {
+                packages,
+                version,
+                pins,
+                python,
+                ..
+            } => {
                 self.pip(known.name, packages, version, (pins, python), say)?;
             }
         }
         self.program(known).ok_or_else(|| {
-            failed(format!("`{}` was installed, and its program is not where it should be", known.name))
-                .hint(format!("remove {} and try again", self.dir.join(known.name).display()))
+            failed(format!(
+                "`{}` was installed, and its program is not where it should be",
+                known.name
+            ))
+            .hint(format!(
+                "remove {} and try again",
+                self.dir.join(known.name).display()
+            ))
         })
     }
 
@@ -169,7 +194,13 @@ impl Installed<'_> {
         self.npm(NODE.0, NODE.0, NODE.1, say)
     }
 
-    fn npm(&self, name: &str, package: &str, version: &str, say: &dyn Fn(&str)) -> Result<(), Failure> {
+    fn npm(
+        &self,
+        name: &str,
+        package: &str,
+        version: &str,
+        say: &dyn Fn(&str),
+    ) -> Result<(), Failure> {
         let search = self.search();
         let npm = search.find("npm").map_err(|_| {
             failed("npm is needed to install this agent, and was not found".to_owned()).hint(
@@ -178,16 +209,35 @@ impl Installed<'_> {
             )
         })?;
         let folder = self.begin(name)?;
-        say(&format!("installing {package} {version} into {}", folder.1.display()));
+        say(&format!(
+            "installing {package} {version} into {}",
+            folder.1.display()
+        ));
         let mut command = Command::new(npm.file);
-        command.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(&folder.1);
+        command
+            .args([
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--loglevel=error",
+                "--prefix",
+            ])
+            .arg(&folder.1);
         command.arg(format!("{package}@{version}"));
         // What is found beside the folder that it runs in is nobody's program.
-        let before = search.own.iter().chain(&search.folders).filter(|folder| folder.is_absolute());
+        let before = search
+            .own
+            .iter()
+            .chain(&search.folders)
+            .filter(|folder| folder.is_absolute());
         if let Ok(path) = std::env::join_paths(before) {
             command.env("PATH", path);
         }
-        ran(command, &folder.1, &format!("npm could not install {package}@{version}"))?;
+        ran(
+            command,
+            &folder.1,
+            &format!("npm could not install {package}@{version}"),
+        )?;
         finished(&folder.1, version)
     }
 
@@ -206,12 +256,21 @@ impl Installed<'_> {
             ))
         })?;
         let folder = self.begin(name)?;
-        say(&format!("installing {} into {}", packages.join(" "), folder.1.display()));
+        say(&format!(
+            "installing {} into {}",
+            packages.join(" "),
+            folder.1.display()
+        ));
         let mut command = Command::new(python);
         command.args(["-I", "-m", "venv"]).arg(&folder.1);
-        ran(command, &folder.1, "the Python environment could not be made (is Python's venv module installed?)")?;
+        ran(
+            command,
+            &folder.1,
+            "the Python environment could not be made (is Python's venv module installed?)",
+        )?;
         let constraints = folder.1.join("constraints.txt");
-        std::fs::write(&constraints, pins).map_err(|err| failed(format!("{}: {err}", constraints.display())))?;
+        std::fs::write(&constraints, pins)
+            .map_err(|err| failed(format!("{}: {err}", constraints.display())))?;
         let mut command = Command::new(folder.1.join("bin/python"));
         command.args([
             "-I",
@@ -224,28 +283,40 @@ impl Installed<'_> {
             "--constraint",
         ]);
         command.arg(constraints).args(packages);
-        ran(command, &folder.1, &format!("pip could not install {}", packages.join(" ")))?;
+        ran(
+            command,
+            &folder.1,
+            &format!("pip could not install {}", packages.join(" ")),
+        )?;
         finished(&folder.1, version)
     }
 
     /// An empty folder for an agent, which nobody else fills meanwhile.
     fn begin(&self, name: &str) -> Result<(File, PathBuf), Failure> {
         let folder = self.dir.join(name);
-        std::fs::create_dir_all(self.dir).map_err(|err| failed(format!("{}: {err}", self.dir.display())))?;
+        std::fs::create_dir_all(self.dir)
+            .map_err(|err| failed(format!("{}: {err}", self.dir.display())))?;
         let lock = self.lock(name)?;
         cleared(&folder)?;
-        std::fs::create_dir(&folder).map_err(|err| failed(format!("{}: {err}", folder.display())))?;
+        std::fs::create_dir(&folder)
+            .map_err(|err| failed(format!("{}: {err}", folder.display())))?;
         Ok((lock, folder))
     }
 
     fn lock(&self, name: &str) -> Result<File, Failure> {
         let path = self.dir.join(format!("{name}.lock"));
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
         let file = file.map_err(|err| failed(format!("{}: {err}", path.display())))?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
-            Err(_) => Err(failed(format!("`{name}` is being installed by another process"))
-                .hint("wait until that is done, and try again")),
+            Err(_) => Err(
+                failed(format!("`{name}` is being installed by another process"))
+                    .hint("wait until that is done, and try again"),
+            ),
         }
     }
 }
@@ -254,9 +325,10 @@ impl Installed<'_> {
 fn cleared(folder: &Path) -> Result<(), Failure> {
     let _ = std::fs::remove_file(folder.join(NOTE));
     match std::fs::remove_dir_all(folder) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed(format!("{} cannot be removed: {err}", folder.display())))
-        }
+        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(failed(format!(
+            "{} cannot be removed: {err}",
+            folder.display()
+        ))),
         _ => Ok(()),
     }
 }
@@ -272,7 +344,9 @@ fn finished(folder: &Path, version: &str) -> Result<(), Failure> {
 fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Failure> {
     command.current_dir(folder);
     // What it says is for the person; standard output is ours.
-    command.stdin(std::process::Stdio::null()).stdout(std::io::stderr());
+    command
+        .stdin(std::process::Stdio::null())
+        .stdout(std::io::stderr());
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(failed(format!("{otherwise} (see above)"))),
@@ -286,7 +360,11 @@ fn failed(what: String) -> Failure {
 
 /// A package's name for this machine.
 fn platformed(name: &str) -> String {
-    let system = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
+    let system = if cfg!(target_os = "macos") {
+        "darwin"
+    } else {
+        std::env::consts::OS
+    };
     let processor = match std::env::consts::ARCH {
         "x86_64" => "x64",
         "aarch64" => "arm64",
@@ -296,7 +374,12 @@ fn platformed(name: &str) -> String {
 }
 
 fn main_version(said: &str) -> Option<u32> {
-    said.trim().trim_start_matches('v').split('.').next()?.parse().ok()
+    said.trim()
+        .trim_start_matches('v')
+        .split('.')
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -310,7 +393,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let installed = Installed { dir: dir.path() };
         let codex = RUNTIMES.iter().find(|known| known.name == "codex").unwrap();
-        let program = dir.path().join("codex").join(codex.install.program().unwrap());
+        let program = dir
+            .path()
+            .join("codex")
+            .join(codex.install.program().unwrap());
         std::fs::create_dir_all(program.parent().unwrap()).unwrap();
         std::fs::write(&program, "").unwrap();
         assert_eq!(installed.program(codex), None);
@@ -318,7 +404,10 @@ mod tests {
         assert_eq!(installed.program(codex), Some(program));
         assert_eq!(installed.version("codex").as_deref(), Some("0.166.0"));
         assert!(installed.remove("codex").unwrap());
-        assert_eq!((installed.program(codex), installed.remove("codex").unwrap()), (None, false));
+        assert_eq!(
+            (installed.program(codex), installed.remove("codex").unwrap()),
+            (None, false)
+        );
     }
 
     #[test]
@@ -326,7 +415,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let installed = Installed { dir: dir.path() };
         let first = installed.begin("codex").unwrap();
-        assert!(installed.begin("codex").is_err_and(|failure| failure.message().contains("another process")));
+        assert!(
+            installed
+                .begin("codex")
+                .is_err_and(|failure| failure.message().contains("another process"))
+        );
         drop(first);
         assert!(installed.begin("codex").is_ok());
     }

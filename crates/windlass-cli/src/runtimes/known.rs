@@ -69,16 +69,30 @@ pub(crate) struct Login {
 }
 
 /// A sign-in of which nothing is known.
-const SOME_LOGIN: Option<Login> = Some(Login { file: None, hosts: &[] });
+const SOME_LOGIN: Option<Login> = Some(Login {
+    file: None,
+    hosts: &[],
+});
 /// Where Claude Code and Codex sign in, by whichever protocol they are driven.
 const CLAUDE_LOGIN: Option<Login> = Some(Login {
     file: Some(".claude/.credentials.json"),
-    hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
+    hosts: &[
+        "api.anthropic.com",
+        "claude.ai",
+        "platform.claude.com",
+        "console.anthropic.com",
+    ],
 });
-const CODEX_LOGIN: Option<Login> =
-    Some(Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] });
+const CODEX_LOGIN: Option<Login> = Some(Login {
+    file: Some(".codex/auth.json"),
+    hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"],
+});
 
-const ANTHROPIC: &[Protocol] = &[Protocol::AnthropicMessages, Protocol::BedrockAnthropic, Protocol::VertexAnthropic];
+const ANTHROPIC: &[Protocol] = &[
+    Protocol::AnthropicMessages,
+    Protocol::BedrockAnthropic,
+    Protocol::VertexAnthropic,
+];
 const EVERY_WIRE: &[Protocol] = &[
     Protocol::AnthropicMessages,
     Protocol::BedrockAnthropic,
@@ -99,15 +113,29 @@ const OURS: Known = Known {
     needs_model: false,
     install: Install::BuiltIn,
     login: None,
-    hears: &["temperature", "stop", "max_output", "reasoning_effort", "thinking_tokens"],
+    hears: &[
+        "temperature",
+        "stop",
+        "max_output",
+        "reasoning_effort",
+        "thinking_tokens",
+    ],
     about: "the built-in agent",
 };
 
 /// What is the same for most agents that are not ours.
-const FOREIGN: Known = Known { needs_model: true, hears: &[], ..OURS };
+const FOREIGN: Known = Known {
+    needs_model: true,
+    hears: &[],
+    ..OURS
+};
 
 /// And for most that speak ACP.
-const AN_ACP: Known = Known { kind: Kind::Acp, login: SOME_LOGIN, ..FOREIGN };
+const AN_ACP: Known = Known {
+    kind: Kind::Acp,
+    login: SOME_LOGIN,
+    ..FOREIGN
+};
 
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
@@ -118,7 +146,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         about: "a model proposes a patch, the engine checks and applies it",
         ..OURS
     },
-    Known { name: "completion", kind: Kind::Completion, about: "a model answers; it has no tools", ..OURS },
+    Known {
+        name: "completion",
+        kind: Kind::Completion,
+        about: "a model answers; it has no tools",
+        ..OURS
+    },
     Known {
         name: "claude-code",
         kind: Kind::ClaudeCode,
@@ -146,7 +179,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["openai"],
         reads: &["AGENTS.md"],
         needs_model: false,
-        install: Install::Npm { package: "@openai/codex", version: "0.166.0", program: ".bin/codex", node: Some(22) },
+        install: Install::Npm {
+            package: "@openai/codex",
+            version: "0.166.0",
+            program: ".bin/codex",
+            node: Some(22),
+        },
         login: CODEX_LOGIN,
         hears: &["reasoning_effort"],
         about: "Codex, by its app server",
@@ -160,8 +198,16 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["anthropic", "openai"],
         hides: &[".opencode"],
         reads: &["AGENTS.md", "CLAUDE.md"],
-        install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
-        login: Some(Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] }),
+        install: Install::Npm {
+            package: "opencode-ai",
+            version: "1.18.33",
+            program: ".bin/opencode",
+            node: Some(22),
+        },
+        login: Some(Login {
+            file: Some(".local/share/opencode/auth.json"),
+            hosts: &[],
+        }),
         hears: &[],
         about: "opencode, by ACP",
         ..FOREIGN
@@ -179,7 +225,11 @@ pub(crate) const RUNTIMES: &[Known] = &[
         },
         login: Some(Login {
             file: Some(".gemini/oauth_creds.json"),
-            hosts: &["cloudcode-pa.googleapis.com", "oauth2.googleapis.com", "www.googleapis.com"],
+            hosts: &[
+                "cloudcode-pa.googleapis.com",
+                "oauth2.googleapis.com",
+                "www.googleapis.com",
+            ],
         }),
         about: "Gemini CLI, by ACP",
         ..AN_ACP
@@ -305,7 +355,11 @@ pub(crate) const RUNTIMES: &[Known] = &[
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
         install: Install::Pip {
-            packages: &["openhands-agent-server==1.58.0", "openhands-sdk==1.58.0", "openhands-tools==1.58.0"],
+            packages: &[
+                "openhands-agent-server==1.58.0",
+                "openhands-sdk==1.58.0",
+                "openhands-tools==1.58.0",
+            ],
             version: "1.58.0",
             pins: include_str!("pins/openhands.txt"),
             python: (12, 13),
@@ -328,5 +382,9 @@ pub(crate) const ANY_ACP: Known = Known {
 };
 
 /// Any program that does one prompt and ends, by the settings.
-pub(crate) const ANY_CLI: Known =
-    Known { name: "cli", kind: Kind::Cli, about: "a program that does one prompt and ends", ..ANY_ACP };
+pub(crate) const ANY_CLI: Known = Known {
+    name: "cli",
+    kind: Kind::Cli,
+    about: "a program that does one prompt and ends",
+    ..ANY_ACP
+};

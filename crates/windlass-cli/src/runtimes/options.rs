@@ -27,27 +27,48 @@ impl Given {
         let prefix = format!("runtimes.{name}.");
         let mut all = Map::new();
         for (key, setting) in settings.layers.iter() {
-            let Some(path) = key.strip_prefix(&prefix) else { continue };
-            let value = json(path, &setting.value)
-                .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?;
+            let Some(path) = key.strip_prefix(&prefix) else {
+                continue;
+            };
+            let value = json(path, &setting.value).map_err(|err| {
+                Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin))
+            })?;
             put(&mut all, path, value);
         }
         Ok(Self::of(all))
     }
 
     fn of(mut options: Map<String, Json>) -> Self {
-        let mut text = |key: &str| options.remove(key).and_then(|value| value.as_str().map(str::to_owned));
-        let (command, auth, metering, login_file) =
-            (text("command"), text("auth"), text("metering"), text("login_file"));
+        let mut text = |key: &str| {
+            options
+                .remove(key)
+                .and_then(|value| value.as_str().map(str::to_owned))
+        };
+        let (command, auth, metering, login_file) = (
+            text("command"),
+            text("auth"),
+            text("metering"),
+            text("login_file"),
+        );
         // Who it is was read already, and whoever makes the gate reads the mode.
-        ["kind", "about", "approval"].iter().for_each(|key| drop(options.remove(*key)));
-        Self { command, auth, metering, login_file, options }
+        ["kind", "about", "approval"]
+            .iter()
+            .for_each(|key| drop(options.remove(*key)));
+        Self {
+            command,
+            auth,
+            metering,
+            login_file,
+            options,
+        }
     }
 }
 
 fn json(path: &str, value: &Value) -> Result<Json, serde_json::Error> {
     Ok(match value {
-        Value::Text(text) if path == "mcp_servers" || path == "agents" => serde_json::from_str(text)?,
+        Value::Text(text) if path == "mcp_servers" || path == "agents" => {
+            serde_json::from_str(text)?
+        }
         // Values of an agent's own settings may be numbers and switches.
         Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
             serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
@@ -64,7 +85,9 @@ fn put(all: &mut Map<String, Json>, path: &str, value: Json) {
     match path.split_once('.') {
         None => drop(all.insert(path.to_owned(), value)),
         Some((table, name)) => {
-            let table = all.entry(table.to_owned()).or_insert_with(|| Json::Object(Map::new()));
+            let table = all
+                .entry(table.to_owned())
+                .or_insert_with(|| Json::Object(Map::new()));
             if let Json::Object(table) = table {
                 table.insert(name.trim_matches('"').to_owned(), value);
             }
@@ -74,17 +97,32 @@ fn put(all: &mut Map<String, Json>, path: &str, value: Json) {
 
 /// Refuses settings of runtimes that have none, or that nobody knows.
 pub(super) fn check_names(settings: &Settings) -> Result<(), Failure> {
-    let with_options = || RUNTIMES.iter().chain([&ANY_ACP]).filter(|known| known.kind != Kind::Native);
+    let with_options = || {
+        RUNTIMES
+            .iter()
+            .chain([&ANY_ACP])
+            .filter(|known| known.kind != Kind::Native)
+    };
     let own = own::all(settings)?;
-    let mut known: Vec<&str> =
-        with_options().filter(|known| !known.speaks.is_empty()).map(|known| known.name).collect();
+    let mut known: Vec<&str> = with_options()
+        .filter(|known| !known.speaks.is_empty())
+        .map(|known| known.name)
+        .collect();
     known.extend(own.iter().map(|own| own.name.as_str()));
     for (key, setting) in settings.layers.iter() {
-        let Some(name) = key.strip_prefix("runtimes.").and_then(|rest| rest.split('.').next()) else { continue };
+        let Some(name) = key
+            .strip_prefix("runtimes.")
+            .and_then(|rest| rest.split('.').next())
+        else {
+            continue;
+        };
         if known.contains(&name.trim_matches('"')) {
             continue;
         }
-        let failure = Failure::usage(format!("{}: there is no runtime `{name}` that has options", setting.origin));
+        let failure = Failure::usage(format!(
+            "{}: there is no runtime `{name}` that has options",
+            setting.origin
+        ));
         return Err(match nearest(name, known.iter().copied()) {
             Some(near) => failure.hint(format!("did you mean `runtimes.{near}`?")),
             None => failure.hint(format!(
@@ -104,12 +142,22 @@ pub(super) fn tell_thinking(
     options: &mut Map<String, Json>,
 ) -> Result<(), Failure> {
     let heard = |key: &str| known.hears.contains(&key);
-    if let Some(tokens) = settings.layers.integer("thinking_tokens").filter(|_| heard("thinking_tokens")) {
-        options.entry("thinking_tokens").or_insert_with(|| Json::from(tokens));
+    if let Some(tokens) = settings
+        .layers
+        .integer("thinking_tokens")
+        .filter(|_| heard("thinking_tokens"))
+    {
+        options
+            .entry("thinking_tokens")
+            .or_insert_with(|| Json::from(tokens));
     }
-    let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
+    let Some(effort) = settings.layers.text("reasoning_effort") else {
+        return Ok(());
+    };
     if heard("reasoning_effort") {
-        options.entry("effort").or_insert_with(|| Json::from(effort));
+        options
+            .entry("effort")
+            .or_insert_with(|| Json::from(effort));
         return Ok(());
     }
     if !flag {
@@ -127,7 +175,11 @@ pub(super) fn tell_thinking(
 /// Passes on how the model is to answer, where the agent can be told.
 pub(super) fn tell_sampling(known: &Known, settings: &Settings, options: &mut Map<String, Json>) {
     let heard = |key: &str| known.hears.contains(&key);
-    if let Some(temperature) = settings.sampling().temperature.filter(|_| heard("temperature")) {
+    if let Some(temperature) = settings
+        .sampling()
+        .temperature
+        .filter(|_| heard("temperature"))
+    {
         options.insert("temperature".to_owned(), Json::from(temperature));
     }
     if let Some(most) = settings.max_output().filter(|_| heard("max_output")) {
@@ -177,7 +229,11 @@ mod tests {
     fn beside(path: &str) -> &'static [(&'static str, &'static str)] {
         match path {
             "fields.text" => &[("output", "jsonl")],
-            "resume_args" => &[("output", "jsonl"), ("fields.text", "text"), ("fields.session", "session")],
+            "resume_args" => &[
+                ("output", "jsonl"),
+                ("fields.text", "text"),
+                ("fields.session", "session"),
+            ],
             _ => &[],
         }
     }
@@ -192,7 +248,10 @@ mod tests {
             known,
             name: known.name.to_owned(),
             settings: known.name.to_owned(),
-            program: Program { file: file.to_owned(), ..Program::default() },
+            program: Program {
+                file: file.to_owned(),
+                ..Program::default()
+            },
             words: Vec::new(),
             model: Some("m".to_owned()),
             upstream: None,
@@ -202,7 +261,9 @@ mod tests {
             options: Given::of(all).options,
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        crate::wire::agents::adapter(&plan, &clock).map(drop).map_err(|failure| failure.message())
+        crate::wire::agents::adapter(&plan, &clock)
+            .map(drop)
+            .map_err(|failure| failure.message())
     }
 
     /// Two agents connect to no server in a folder that they do not trust, and say so.
@@ -212,31 +273,55 @@ mod tests {
 
     #[test]
     fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
-        let agents: Vec<&'static Known> =
-            RUNTIMES.iter().filter(|known| known.program.is_some()).chain([&ANY_ACP, &ANY_CLI]).collect();
-        let of_runtimes: Vec<_> = KEYS.iter().filter(|key| key.name.starts_with("runtimes.*.")).collect();
+        let agents: Vec<&'static Known> = RUNTIMES
+            .iter()
+            .filter(|known| known.program.is_some())
+            .chain([&ANY_ACP, &ANY_CLI])
+            .collect();
+        let of_runtimes: Vec<_> = KEYS
+            .iter()
+            .filter(|key| key.name.starts_with("runtimes.*."))
+            .collect();
         assert!(of_runtimes.len() > 20);
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent");
         std::fs::write(&file, "#!/usr/bin/python3\n").unwrap();
         for key in of_runtimes {
-            let name = if key.name.contains(".fields.") { ".text" } else { ".NAME" };
-            let path = key.name.trim_start_matches("runtimes.*.").replace(".*", name);
+            let name = if key.name.contains(".fields.") {
+                ".text"
+            } else {
+                ".NAME"
+            };
+            let path = key
+                .name
+                .trim_start_matches("runtimes.*.")
+                .replace(".*", name);
             let value = sample(&path, key.kind);
-            let given = [path.as_str()].into_iter().chain(beside(&path).iter().map(|(path, _)| *path));
+            let given = [path.as_str()]
+                .into_iter()
+                .chain(beside(&path).iter().map(|(path, _)| *path));
             let fields: Vec<&str> = given.map(|path| path.split('.').next().unwrap()).collect();
             let mut honoured = Vec::new();
             for known in &agents {
                 match takes(known, &file, &path, &value) {
                     Ok(()) => honoured.push(known.name),
                     Err(why) => {
-                        let unknown = fields.iter().any(|field| why.contains(&format!("no option `{field}`")));
-                        assert!(unknown || why.contains("no MCP server"), "{}: {why}", known.name);
+                        let unknown = fields
+                            .iter()
+                            .any(|field| why.contains(&format!("no option `{field}`")));
+                        assert!(
+                            unknown || why.contains("no MCP server"),
+                            "{}: {why}",
+                            known.name
+                        );
                     }
                 }
             }
             // The words of a key say whose it is; without such words it is everybody's.
-            let whose = key.doc.split_once(": ").map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
+            let whose = key
+                .doc
+                .split_once(": ")
+                .map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
             let words = |known: &Known| match known.kind {
                 Kind::Acp => [known.name, "ACP"],
                 Kind::Sidecar(_) => [known.name, "SDKs"],
@@ -244,10 +329,17 @@ mod tests {
             };
             let all: Vec<&str> = agents.iter().flat_map(|known| words(known)).collect();
             let whose = whose.filter(|whose| whose.iter().all(|one| all.contains(one)));
-            let meant =
-                |known: &Known| whose.as_ref().is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)));
+            let meant = |known: &Known| {
+                whose
+                    .as_ref()
+                    .is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)))
+            };
             let theirs = |known: &&&'static Known| meant(known) && takes_it(known.name, fields[0]);
-            let says: Vec<&str> = agents.iter().filter(theirs).map(|known| known.name).collect();
+            let says: Vec<&str> = agents
+                .iter()
+                .filter(theirs)
+                .map(|known| known.name)
+                .collect();
             assert_eq!(honoured, says, "{}", key.name);
         }
     }

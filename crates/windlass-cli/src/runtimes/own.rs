@@ -25,30 +25,52 @@ pub(crate) struct Own {
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Own>, Failure> {
     let mut all = Vec::new();
     for (key, setting) in settings.layers.iter() {
-        let kind = key.strip_prefix("runtimes.").and_then(|rest| rest.strip_suffix(".kind"));
-        let (Some(name), Value::Text(kind)) = (kind, &setting.value) else { continue };
+        let kind = key
+            .strip_prefix("runtimes.")
+            .and_then(|rest| rest.strip_suffix(".kind"));
+        let (Some(name), Value::Text(kind)) = (kind, &setting.value) else {
+            continue;
+        };
         let name = name.trim_matches('"');
         if let Err(why) = check_name(name) {
-            return Err(Failure::usage(format!("{}: {why}", setting.origin))
-                .hint("a name of your own is of letters, digits, `-` and `_`, as in `runtimes.my-agent`"));
+            return Err(Failure::usage(format!("{}: {why}", setting.origin)).hint(
+                "a name of your own is of letters, digits, `-` and `_`, as in `runtimes.my-agent`",
+            ));
         }
         let known = if kind == "cli" { &ANY_CLI } else { &ANY_ACP };
-        let about = settings.layers.text(&Settings::named("runtimes", name, "about")).unwrap_or(match known.kind {
-            super::Kind::Cli => "an agent of your own: a program that does one prompt and ends",
-            _ => "an agent of your own, by ACP",
+        let about = settings
+            .layers
+            .text(&Settings::named("runtimes", name, "about"))
+            .unwrap_or(match known.kind {
+                super::Kind::Cli => "an agent of your own: a program that does one prompt and ends",
+                _ => "an agent of your own, by ACP",
+            });
+        all.push(Own {
+            name: name.to_owned(),
+            known,
+            about: about.to_owned(),
         });
-        all.push(Own { name: name.to_owned(), known, about: about.to_owned() });
     }
     Ok(all)
 }
 
 /// Refuses names that mean another runtime, and such that are no folder's.
 fn check_name(name: &str) -> Result<(), String> {
-    if name == "auto" || RUNTIMES.iter().chain([&ANY_ACP, &ANY_CLI]).any(|known| known.name == name) {
-        return Err(format!("`{name}` is known; `kind` is for agents of your own"));
+    if name == "auto"
+        || RUNTIMES
+            .iter()
+            .chain([&ANY_ACP, &ANY_CLI])
+            .any(|known| known.name == name)
+    {
+        return Err(format!(
+            "`{name}` is known; `kind` is for agents of your own"
+        ));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let first = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+    let first = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphanumeric());
     // Agents that are named by their command have such homes.
     if first && name.len() <= MAX_NAME && name.chars().all(plain) && !name.starts_with("acp-") {
         return Ok(());
@@ -57,8 +79,9 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 pub(super) fn no_command(name: &str) -> Failure {
-    Failure::usage(format!("`{name}` has no program"))
-        .hint(format!("set `runtimes.{name}.command` to its name or its path"))
+    Failure::usage(format!("`{name}` has no program")).hint(format!(
+        "set `runtimes.{name}.command` to its name or its path"
+    ))
 }
 
 #[cfg(test)]
@@ -71,9 +94,22 @@ mod tests {
             assert_eq!(check_name(name), Ok(()));
         }
         let long = "x".repeat(MAX_NAME + 1);
-        for name in
-            ["codex", "native", "auto", "acp", "cli", "aider", "acp-goose", "", "-x", "a/b", "..", "a b", "ä", &long]
-        {
+        for name in [
+            "codex",
+            "native",
+            "auto",
+            "acp",
+            "cli",
+            "aider",
+            "acp-goose",
+            "",
+            "-x",
+            "a/b",
+            "..",
+            "a b",
+            "ä",
+            &long,
+        ] {
             assert!(check_name(name).is_err(), "{name}");
         }
     }

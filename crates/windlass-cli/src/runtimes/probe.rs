@@ -135,22 +135,38 @@ impl Task {
         let text = format!("{marker}\n");
         let moves = match self {
             Self::Tool | Self::Untold | Self::Edit => {
-                vec![Move::Write { path: FILE.to_owned(), text }, Move::Say(END.to_owned())]
+                vec![
+                    Move::Write {
+                        path: FILE.to_owned(),
+                        text,
+                    },
+                    Move::Say(END.to_owned()),
+                ]
             }
             Self::Patch => {
-                let patch = format!("*** Begin Patch\n*** Add File: {FILE}\n+{text}*** End Patch\n");
-                let file = json!({ "path": FILE, "operation": "create", "to": null, "patch": patch });
-                vec![Move::Json(json!({ "summary": END, "files": [file], "tests": [], "risks": [], "read": [] }))]
+                let patch =
+                    format!("*** Begin Patch\n*** Add File: {FILE}\n+{text}*** End Patch\n");
+                let file =
+                    json!({ "path": FILE, "operation": "create", "to": null, "patch": patch });
+                vec![Move::Json(
+                    json!({ "summary": END, "files": [file], "tests": [], "risks": [], "read": [] }),
+                )]
             }
             Self::Answer => vec![Move::Say(marker.to_owned())],
         };
-        Script { without_tools: !matches!(self, Self::Tool | Self::Untold), ..Script::new(root, moves) }
+        Script {
+            without_tools: !matches!(self, Self::Tool | Self::Untold),
+            ..Script::new(root, moves)
+        }
     }
 }
 
 impl<'a> Rehearsal<'a> {
     pub(crate) fn new(settings: &'a Settings) -> Result<Self, Failure> {
-        Ok(Self { settings, interrupts: Interrupts::listen()? })
+        Ok(Self {
+            settings,
+            interrupts: Interrupts::listen()?,
+        })
     }
 
     /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
@@ -160,7 +176,10 @@ impl<'a> Rehearsal<'a> {
         let (known, table) = match name.starts_with("acp:") {
             true => (&ANY_ACP, ANY_ACP.name),
             false => {
-                let known = RUNTIMES.iter().find(|known| known.name == name).or_else(of_own);
+                let known = RUNTIMES
+                    .iter()
+                    .find(|known| known.name == name)
+                    .or_else(of_own);
                 (known.ok_or_else(|| unknown(name, &own))?, name)
             }
         };
@@ -169,7 +188,11 @@ impl<'a> Rehearsal<'a> {
         let server = Server::start(task.script(&stage.work(), &stage.marker))?;
         self.configure(table, &stage)?;
         let began = Instant::now();
-        let deadline = if known.install.python().is_some() { MORE_PATIENCE } else { PATIENCE };
+        let deadline = if known.install.python().is_some() {
+            MORE_PATIENCE
+        } else {
+            PATIENCE
+        };
         let command = self.command(name, known, &stage, &server, deadline)?;
         let heard = watch(command, deadline, &mut self.interrupts).await?;
         let took = began.elapsed();
@@ -185,14 +208,36 @@ impl<'a> Rehearsal<'a> {
         let landed = std::fs::read_to_string(stage.work().join(FILE)).unwrap_or_default();
         let foreign = !known.is_ours();
         let (marker, landed) = (stage.marker.as_str(), landed.as_str());
-        let result = match (Evidence { task, foreign, marker, heard: &heard, seen: &seen, landed }).judge() {
+        let result = match (Evidence {
+            task,
+            foreign,
+            marker,
+            heard: &heard,
+            seen: &seen,
+            landed,
+        })
+        .judge()
+        {
             Ok(()) => Ok(task.seen()),
             Err((step, why)) => {
-                let why = if heard.overdue { format!("{why}, after {} s", deadline.as_secs()) } else { why };
-                Err(Fell { step, why, said: last_words(&heard.err) })
+                let why = if heard.overdue {
+                    format!("{why}, after {} s", deadline.as_secs())
+                } else {
+                    why
+                };
+                Err(Fell {
+                    step,
+                    why,
+                    said: last_words(&heard.err),
+                })
             }
         };
-        Ok(Probed { name: name.to_owned(), took, requests: server.requests(), result })
+        Ok(Probed {
+            name: name.to_owned(),
+            took,
+            requests: server.requests(),
+            result,
+        })
     }
 
     /// The settings of the run: what the person set for this runtime, but for how it signs in and what it reaches.
@@ -227,14 +272,28 @@ impl<'a> Rehearsal<'a> {
     ) -> Result<Command, Failure> {
         let vendor = vendor_for(known);
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["run", "-o", "stream-json", "--on-ask", "deny", "--runtime", name]);
-        command.args(["--base-url", &format!("{}{}", server.url, below(vendor.protocol))]);
+        command.args([
+            "run",
+            "-o",
+            "stream-json",
+            "--on-ask",
+            "deny",
+            "--runtime",
+            name,
+        ]);
+        command.args([
+            "--base-url",
+            &format!("{}{}", server.url, below(vendor.protocol)),
+        ]);
         // Who is known by a command alone may not take the name of a model.
         if known.is_ours() || known.program.is_some() {
             command.args(["-m", &format!("{}/{}", vendor.id, model_of(vendor))]);
         }
         command.args(["--max-seconds", &deadline.as_secs().to_string()]);
-        command.arg(format!("Write the word {} into the file {FILE}.", stage.marker));
+        command.arg(format!(
+            "Write the word {} into the file {FILE}.",
+            stage.marker
+        ));
         command.env_clear().current_dir(stage.work());
         for name in ["PATH", "HOME", "TMPDIR"] {
             if let Some(value) = std::env::var_os(name) {
@@ -249,19 +308,29 @@ impl<'a> Rehearsal<'a> {
         ] {
             command.env(name, stage.at(folder));
         }
-        let configured = self.settings.layers.text(&Settings::named("providers", vendor.id, "key_env"));
+        let configured =
+            self.settings
+                .layers
+                .text(&Settings::named("providers", vendor.id, "key_env"));
         if let Some(variable) = configured.or(vendor.key_env) {
             command.env(variable, &stage.key);
         }
         command.env("NO_COLOR", "1").env("LANG", "C.UTF-8");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
         Ok(command)
     }
 }
 
 /// Follows a run to its end, to its deadline, or to an interrupt of ours.
-async fn watch(mut command: Command, deadline: Duration, interrupts: &mut Interrupts) -> Result<Heard, Failure> {
+async fn watch(
+    mut command: Command,
+    deadline: Duration,
+    interrupts: &mut Interrupts,
+) -> Result<Heard, Failure> {
     let mut child = command.spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = (tokio::spawn(all_of(out)), tokio::spawn(all_of(err)));
@@ -278,20 +347,38 @@ async fn watch(mut command: Command, deadline: Duration, interrupts: &mut Interr
         }
     };
     if interrupted {
-        return Err(Failure::new(exit::INTERRUPTED, "the probe was interrupted; what it started has ended"));
+        return Err(Failure::new(
+            exit::INTERRUPTED,
+            "the probe was interrupted; what it started has ended",
+        ));
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     // It is gone; something that it left behind may hold the pipes, and is not waited for.
-    let (out, err) = tokio::join!(tokio::time::timeout(GRACE, out), tokio::time::timeout(GRACE, err));
-    let all = |heard: Result<Result<Vec<u8>, _>, _>| text(heard.ok().and_then(Result::ok).unwrap_or_default());
+    let (out, err) = tokio::join!(
+        tokio::time::timeout(GRACE, out),
+        tokio::time::timeout(GRACE, err)
+    );
+    let all = |heard: Result<Result<Vec<u8>, _>, _>| {
+        text(heard.ok().and_then(Result::ok).unwrap_or_default())
+    };
     let (out, err) = (all(out), all(err));
-    let events: Vec<Value> = out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    Ok(Heard { code: status.and_then(|status| status.code()), events, err, overdue })
+    let events: Vec<Value> = out
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    Ok(Heard {
+        code: status.and_then(|status| status.code()),
+        events,
+        err,
+        overdue,
+    })
 }
 
 /// Ends a run: it is asked to first, because then it ends what it started itself.
 async fn ended(child: &mut Child) -> Option<std::process::ExitStatus> {
-    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let pid = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let _ = pid.map(|pid| kill_process(pid, Signal::INT));
     if let Ok(status) = tokio::time::timeout(GRACE, child.wait()).await {
         return status.ok();
@@ -318,23 +405,37 @@ struct Stage {
 
 impl Stage {
     fn new() -> Result<Self, Failure> {
-        let dir = tempfile::Builder::new().prefix("windlass-probe-").tempdir()?;
+        let dir = tempfile::Builder::new()
+            .prefix("windlass-probe-")
+            .tempdir()?;
         let clock = SystemClock::new();
-        let (marker, key) = (format!("probe-{:016x}", clock.entropy()), format!("probe-key-{:032x}", clock.entropy()));
+        let (marker, key) = (
+            format!("probe-{:016x}", clock.entropy()),
+            format!("probe-key-{:032x}", clock.entropy()),
+        );
         let stage = Self { dir, marker, key };
         for folder in ["work", "config/windlass", "data/windlass", "cache", "state"] {
             std::fs::create_dir_all(stage.at(folder))?;
         }
-        std::fs::write(stage.work().join("README.md"), "A repository for a probe.\n")?;
+        std::fs::write(
+            stage.work().join("README.md"),
+            "A repository for a probe.\n",
+        )?;
         // Without git it is a folder, which is as good for a run.
         let mut git = std::process::Command::new("git");
-        git.args(["init", "-q"]).current_dir(stage.work()).env("HOME", stage.dir.path());
+        git.args(["init", "-q"])
+            .current_dir(stage.work())
+            .env("HOME", stage.dir.path());
         let _ = git.stdin(Stdio::null()).output();
         Ok(stage)
     }
 
     fn at(&self, path: &str) -> PathBuf {
-        self.dir.path().canonicalize().unwrap_or_else(|_| self.dir.path().to_owned()).join(path)
+        self.dir
+            .path()
+            .canonicalize()
+            .unwrap_or_else(|_| self.dir.path().to_owned())
+            .join(path)
     }
 
     fn work(&self) -> PathBuf {
@@ -344,14 +445,25 @@ impl Stage {
 
 /// The vendor that a runtime is rehearsed with: the first that it would try.
 fn vendor_for(known: &Known) -> &'static Vendor {
-    let first = known.vendors.iter().find_map(|id| windlass_providers::vendor(id));
-    first.or_else(|| windlass_providers::vendor("anthropic")).unwrap_or(&VENDORS[0])
+    let first = known
+        .vendors
+        .iter()
+        .find_map(|id| windlass_providers::vendor(id));
+    first
+        .or_else(|| windlass_providers::vendor("anthropic"))
+        .unwrap_or(&VENDORS[0])
 }
 
 /// A model of a vendor; the scripted one is whichever it is taken for.
 fn model_of(vendor: &Vendor) -> &'static str {
-    let listed = || model_rows().find(|row| row.vendor == vendor.id).map(|row| row.name);
-    plan::default_model(vendor).or_else(listed).unwrap_or("scripted")
+    let listed = || {
+        model_rows()
+            .find(|row| row.vendor == vendor.id)
+            .map(|row| row.name)
+    };
+    plan::default_model(vendor)
+        .or_else(listed)
+        .unwrap_or("scripted")
 }
 
 /// Where the scripted model serves a protocol.
@@ -367,7 +479,13 @@ fn below(protocol: Protocol) -> &'static str {
 fn last_words(err: &str) -> String {
     let lines: Vec<&str> = err.lines().filter(|line| !line.trim().is_empty()).collect();
     let text = lines[lines.len().saturating_sub(5)..].join("\n");
-    text.chars().rev().take(1_000).collect::<Vec<_>>().into_iter().rev().collect()
+    text.chars()
+        .rev()
+        .take(1_000)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect()
 }
 
 impl Probed {

@@ -30,7 +30,9 @@ impl Program {
             return Some(environment.join("bin/python"));
         }
         let named = interpreter(&self.file)?;
-        let python = named.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
+        let python = named
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("python"));
         python.then_some(named)
     }
 
@@ -59,13 +61,22 @@ impl Search {
     pub(crate) fn of_environment() -> Self {
         let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect());
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        Self { folders: folders.unwrap_or_default(), own: Vec::new(), home }
+        Self {
+            folders: folders.unwrap_or_default(),
+            own: Vec::new(),
+            home,
+        }
     }
 
     /// A program by its path or its name, with all that it needs.
     pub(crate) fn find(&self, wanted: &str) -> Result<Program, String> {
-        let file = self.look_up(wanted).ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
-        let mut program = Program { file: settled(file), ..Program::default() };
+        let file = self
+            .look_up(wanted)
+            .ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
+        let mut program = Program {
+            file: settled(file),
+            ..Program::default()
+        };
         self.add(&program.file.clone(), &mut program);
         if let Some(wanted) = interpreter(&program.file) {
             let by_name = wanted.components().count() == 1;
@@ -77,7 +88,10 @@ impl Search {
                 ));
             }
             // What is no program is nobody's interpreter, and shows nothing beside it.
-            let found = self.look_up(&wanted.to_string_lossy()).filter(|file| runs(file)).map(settled);
+            let found = self
+                .look_up(&wanted.to_string_lossy())
+                .filter(|file| runs(file))
+                .map(settled);
             let Some(found) = found else {
                 return Err(format!(
                     "`{}` needs `{}`, which is not on this machine",
@@ -90,7 +104,11 @@ impl Search {
             } else {
                 // The system looks where the script says, whatever that leads to.
                 let folder = wanted.parent().map(Path::to_path_buf).unwrap_or_default();
-                program.show([if self.holds_home(&folder) { wanted.clone() } else { folder }]);
+                program.show([if self.holds_home(&folder) {
+                    wanted.clone()
+                } else {
+                    folder
+                }]);
             }
             self.add(&found, &mut program);
         }
@@ -100,10 +118,19 @@ impl Search {
     fn look_up(&self, wanted: &str) -> Option<PathBuf> {
         let path = Path::new(wanted);
         if path.components().count() > 1 {
-            return path.is_file().then(|| std::path::absolute(path).ok()).flatten();
+            return path
+                .is_file()
+                .then(|| std::path::absolute(path).ok())
+                .flatten();
         }
-        let absolute = self.own.iter().chain(&self.folders).filter(|folder| folder.is_absolute());
-        absolute.map(|folder| folder.join(wanted)).find(|file| file.is_file() && runs(file))
+        let absolute = self
+            .own
+            .iter()
+            .chain(&self.folders)
+            .filter(|folder| folder.is_absolute());
+        absolute
+            .map(|folder| folder.join(wanted))
+            .find(|file| file.is_file() && runs(file))
     }
 
     /// What a file needs to see: its own folder, all packages beside one that came with npm, a Python environment with
@@ -111,16 +138,26 @@ impl Search {
     /// the person's.
     fn add(&self, file: &Path, program: &mut Program) {
         let parts: Vec<_> = file.components().collect();
-        let packages = parts.iter().position(|part| part.as_os_str() == "node_modules");
+        let packages = parts
+            .iter()
+            .position(|part| part.as_os_str() == "node_modules");
         let folder = match (environment_of(file), packages) {
             (Some(environment), _) => {
-                program.show(base_python(&environment).into_iter().filter(|place| !self.holds_home(place)));
+                program.show(
+                    base_python(&environment)
+                        .into_iter()
+                        .filter(|place| !self.holds_home(place)),
+                );
                 environment
             }
             (None, Some(at)) => parts[..=at].iter().collect(),
             (None, None) => file.parent().map(Path::to_path_buf).unwrap_or_default(),
         };
-        program.show([if self.holds_home(&folder) { file.to_owned() } else { folder }]);
+        program.show([if self.holds_home(&folder) {
+            file.to_owned()
+        } else {
+            folder
+        }]);
     }
 
     /// Whether a folder is a home, or has it somewhere below it.
@@ -140,7 +177,9 @@ fn runs(file: &Path) -> bool {
 fn settled(file: PathBuf) -> PathBuf {
     let mut file = file;
     for _ in 0..MAX_LINKS {
-        let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { break };
+        let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
+            break;
+        };
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let at = folder.join(name);
         if let Some(meant) = behind_pyenv(&folder, name) {
@@ -158,40 +197,74 @@ fn settled(file: PathBuf) -> PathBuf {
 /// The folder of the Python environment that a program belongs to.
 fn environment_of(file: &Path) -> Option<PathBuf> {
     let environment = file.parent()?.parent()?;
-    environment.join("pyvenv.cfg").is_file().then(|| environment.to_owned())
+    environment
+        .join("pyvenv.cfg")
+        .is_file()
+        .then(|| environment.to_owned())
 }
 
 /// Programs and libraries of the Python that an environment was made from. What has no Python is not taken for one,
 /// whatever the environment says.
 fn base_python(environment: &Path) -> Vec<PathBuf> {
     let config = std::fs::read_to_string(environment.join("pyvenv.cfg")).unwrap_or_default();
-    let home = config.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim() == "home");
-    let Some(bin) = home.map(|(_, value)| Path::new(value.trim())).and_then(|bin| bin.canonicalize().ok()) else {
+    let home = config
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .find(|(key, _)| key.trim() == "home");
+    let Some(bin) = home
+        .map(|(_, value)| Path::new(value.trim()))
+        .and_then(|bin| bin.canonicalize().ok())
+    else {
         return Vec::new();
     };
     if !holds(&bin, "python") {
         return Vec::new();
     }
-    let libraries = bin.parent().and_then(|base| base.join("lib").canonicalize().ok());
-    std::iter::once(bin).chain(libraries.filter(|lib| holds(lib, "python"))).collect()
+    let libraries = bin
+        .parent()
+        .and_then(|base| base.join("lib").canonicalize().ok());
+    std::iter::once(bin)
+        .chain(libraries.filter(|lib| holds(lib, "python")))
+        .collect()
 }
 
 /// Whether something in a folder has a name that begins so.
 fn holds(folder: &Path, name: &str) -> bool {
-    let begins = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(name.as_bytes());
-    std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_ENTRIES).any(begins)
+    let begins = |entry: std::fs::DirEntry| {
+        entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(name.as_bytes())
+    };
+    std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_ENTRIES)
+        .any(begins)
 }
 
 /// Which program is meant by one of pyenv's: that of the version it would choose, else of any version that has it.
 fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
-    let root = folder.parent().filter(|_| folder.file_name() == Some(OsStr::new("shims")))?;
-    let has = |version: &str| Some(root.join("versions").join(version).join("bin").join(name)).filter(|p| p.is_file());
+    let root = folder
+        .parent()
+        .filter(|_| folder.file_name() == Some(OsStr::new("shims")))?;
+    let has = |version: &str| {
+        Some(root.join("versions").join(version).join("bin").join(name)).filter(|p| p.is_file())
+    };
     let said = std::fs::read_to_string(root.join("version")).unwrap_or_default();
     let chosen = said.split_whitespace().find_map(has);
     chosen.or_else(|| {
         let all = std::fs::read_dir(root.join("versions")).ok()?.flatten();
-        let mut all: Vec<String> = all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        all.sort_by_key(|version| version.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>());
+        let mut all: Vec<String> = all
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        all.sort_by_key(|version| {
+            version
+                .split('.')
+                .filter_map(|part| part.parse().ok())
+                .collect::<Vec<u32>>()
+        });
         all.iter().rev().find_map(|version| has(version))
     })
 }
@@ -199,15 +272,24 @@ fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
 /// What the first line of a script says that it is run by; a name alone where it leaves the search to `env`.
 fn interpreter(file: &Path) -> Option<PathBuf> {
     let mut first = Vec::new();
-    std::fs::File::open(file).ok()?.take(FIRST_LINE).read_to_end(&mut first).ok()?;
-    let line = first.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    std::fs::File::open(file)
+        .ok()?
+        .take(FIRST_LINE)
+        .read_to_end(&mut first)
+        .ok()?;
+    let line = first
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.split_whitespace();
     let program = words.next()?;
     if Path::new(program).file_name() != Some(OsStr::new("env")) {
         return Some(PathBuf::from(program));
     }
-    words.find(|word| !word.starts_with('-') && !word.contains('=')).map(PathBuf::from)
+    words
+        .find(|word| !word.starts_with('-') && !word.contains('='))
+        .map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -251,10 +333,18 @@ mod tests {
         #[track_caller]
         fn check(&self, wanted: &str, folders: &[&str], expect: (&str, &[&str], &[&str])) {
             let folders = folders.iter().map(|folder| self.at(folder)).collect();
-            let search = Search { folders, own: Vec::new(), home: Some(self.at("home")) };
+            let search = Search {
+                folders,
+                own: Vec::new(),
+                home: Some(self.at("home")),
+            };
             let found = search.find(wanted).unwrap();
             let all = |paths: &[&str]| paths.iter().map(|path| self.at(path)).collect::<Vec<_>>();
-            let expect = Program { file: self.at(expect.0), shows: all(expect.1), path: all(expect.2) };
+            let expect = Program {
+                file: self.at(expect.0),
+                shows: all(expect.1),
+                path: all(expect.2),
+            };
             assert_eq!(found, expect);
         }
     }
@@ -262,28 +352,65 @@ mod tests {
     #[test]
     fn a_program_shows_its_folder_and_never_a_home() {
         let machine = Machine::new();
-        for path in ["home/agent", "agent", "home/agents/one", "opt/one/agent", "home/.npm/node_modules/a/cli"] {
+        for path in [
+            "home/agent",
+            "agent",
+            "home/agents/one",
+            "opt/one/agent",
+            "home/.npm/node_modules/a/cli",
+        ] {
             machine.file(path, "\u{7f}ELF");
         }
         machine.link("bin/a", "../home/.npm/node_modules/a/cli");
         machine.check("agent", &["home"], ("home/agent", &["home/agent"], &[]));
         machine.check("agent", &["."], ("agent", &["agent"], &[]));
-        machine.check("one", &["home/agents"], ("home/agents/one", &["home/agents"], &[]));
-        machine.check("agent", &["nowhere", "opt/one"], ("opt/one/agent", &["opt/one"], &[]));
-        machine.check("a", &["bin"], ("home/.npm/node_modules/a/cli", &["home/.npm/node_modules"], &[]));
+        machine.check(
+            "one",
+            &["home/agents"],
+            ("home/agents/one", &["home/agents"], &[]),
+        );
+        machine.check(
+            "agent",
+            &["nowhere", "opt/one"],
+            ("opt/one/agent", &["opt/one"], &[]),
+        );
+        machine.check(
+            "a",
+            &["bin"],
+            (
+                "home/.npm/node_modules/a/cli",
+                &["home/.npm/node_modules"],
+                &[],
+            ),
+        );
     }
 
     #[test]
     fn a_script_shows_its_interpreter_too() {
         let machine = Machine::new();
-        machine.file("lib/node_modules/agent/cli.js", "#!/usr/bin/env -S node --flag\n");
+        machine.file(
+            "lib/node_modules/agent/cli.js",
+            "#!/usr/bin/env -S node --flag\n",
+        );
         machine.link("bin/agent", "../lib/node_modules/agent/cli.js");
-        let search = Search { folders: vec![machine.at("bin")], ..Search::default() };
-        assert!(search.find("agent").unwrap_err().contains("needs `node`, which is not on this machine"));
+        let search = Search {
+            folders: vec![machine.at("bin")],
+            ..Search::default()
+        };
+        assert!(
+            search
+                .find("agent")
+                .unwrap_err()
+                .contains("needs `node`, which is not on this machine")
+        );
         machine.file("node/22/bin/node", "\u{7f}ELF");
         machine.link("bin/node", "../node/22/bin/node");
         let shows: &[&str] = &["lib/node_modules", "node/22/bin"];
-        machine.check("agent", &["bin"], ("lib/node_modules/agent/cli.js", shows, &["node/22/bin"]));
+        machine.check(
+            "agent",
+            &["bin"],
+            ("lib/node_modules/agent/cli.js", shows, &["node/22/bin"]),
+        );
     }
 
     #[test]
@@ -291,17 +418,48 @@ mod tests {
         let machine = Machine::new();
         machine.file("py/3.12/bin/python3.12", "\u{7f}ELF");
         machine.file("py/3.12/lib/python3.12/os.py", "");
-        machine.file("env/pyvenv.cfg", &format!("home = {}\nversion = 3.12.1\n", machine.at("py/3.12/bin").display()));
-        machine.link("env/bin/python", machine.at("py/3.12/bin/python3.12").to_str().unwrap());
-        machine.file("env/bin/agent", &format!("#!{}\nimport agent\n", machine.at("env/bin/python").display()));
+        machine.file(
+            "env/pyvenv.cfg",
+            &format!(
+                "home = {}\nversion = 3.12.1\n",
+                machine.at("py/3.12/bin").display()
+            ),
+        );
+        machine.link(
+            "env/bin/python",
+            machine.at("py/3.12/bin/python3.12").to_str().unwrap(),
+        );
+        machine.file(
+            "env/bin/agent",
+            &format!(
+                "#!{}\nimport agent\n",
+                machine.at("env/bin/python").display()
+            ),
+        );
         machine.link("home/.local/bin/agent", "../../../env/bin/agent");
         let base = &["py/3.12/bin", "py/3.12/lib", "env"];
-        machine.check(machine.at("env/bin/python").to_str().unwrap(), &[], ("env/bin/python", base, &[]));
+        machine.check(
+            machine.at("env/bin/python").to_str().unwrap(),
+            &[],
+            ("env/bin/python", base, &[]),
+        );
         let all: &[&str] = &["py/3.12/bin", "py/3.12/lib", "env", "env/bin"];
         machine.check("agent", &["home/.local/bin"], ("env/bin/agent", all, &[]));
-        let python = |file: PathBuf| Program { file, ..Program::default() }.python();
-        assert_eq!(python(machine.at("env/bin/agent")), Some(machine.at("env/bin/python")));
-        assert_eq!(python(machine.file("one", "#!/usr/bin/python3\n")), Some(PathBuf::from("/usr/bin/python3")));
+        let python = |file: PathBuf| {
+            Program {
+                file,
+                ..Program::default()
+            }
+            .python()
+        };
+        assert_eq!(
+            python(machine.at("env/bin/agent")),
+            Some(machine.at("env/bin/python"))
+        );
+        assert_eq!(
+            python(machine.file("one", "#!/usr/bin/python3\n")),
+            Some(PathBuf::from("/usr/bin/python3"))
+        );
         assert_eq!(python(machine.file("two", "#!/bin/sh\n")), None);
     }
 
@@ -310,43 +468,96 @@ mod tests {
         let machine = Machine::new();
         machine.file("home/run", "\u{7f}ELF");
         machine.file("home/notes/a", "");
-        machine.file("tools/one/agent", &format!("#!{}\n", machine.at("home/run").display()));
-        machine.check("agent", &["tools/one"], ("tools/one/agent", &["tools/one", "home/run"], &[]));
-        machine.file("tools/two/agent", &format!("#!{}/notes/../run\n", machine.at("home").display()));
-        let found = Search { folders: vec![machine.at("tools/two")], own: Vec::new(), home: Some(machine.at("home")) };
+        machine.file(
+            "tools/one/agent",
+            &format!("#!{}\n", machine.at("home/run").display()),
+        );
+        machine.check(
+            "agent",
+            &["tools/one"],
+            ("tools/one/agent", &["tools/one", "home/run"], &[]),
+        );
+        machine.file(
+            "tools/two/agent",
+            &format!("#!{}/notes/../run\n", machine.at("home").display()),
+        );
+        let found = Search {
+            folders: vec![machine.at("tools/two")],
+            own: Vec::new(),
+            home: Some(machine.at("home")),
+        };
         let found = found.find("agent").unwrap();
-        assert!(found.shows.iter().all(|place| place.is_file() || place.ends_with("two")), "{found:?}");
+        assert!(
+            found
+                .shows
+                .iter()
+                .all(|place| place.is_file() || place.ends_with("two")),
+            "{found:?}"
+        );
         for home in ["home", "home/notes", "."] {
-            machine.file("env/pyvenv.cfg", &format!("home = {}\n", machine.at(home).display()));
+            machine.file(
+                "env/pyvenv.cfg",
+                &format!("home = {}\n", machine.at(home).display()),
+            );
             machine.file("env/bin/agent", "\u{7f}ELF");
             machine.check("agent", &["env/bin"], ("env/bin/agent", &["env"], &[]));
         }
         machine.file("home/python3", "\u{7f}ELF");
-        machine.file("env/pyvenv.cfg", &format!("home = {}\n", machine.at("home").display()));
+        machine.file(
+            "env/pyvenv.cfg",
+            &format!("home = {}\n", machine.at("home").display()),
+        );
         machine.check("agent", &["env/bin"], ("env/bin/agent", &["env"], &[]));
         let thesis = machine.at("home/notes/thesis");
         std::fs::write(&thesis, "").unwrap();
         machine.file("tools/four/agent", &format!("#!{}\n", thesis.display()));
-        let search = Search { folders: vec![machine.at("tools/four")], ..Search::default() };
-        assert!(search.find("agent").unwrap_err().contains("is not on this machine"));
+        let search = Search {
+            folders: vec![machine.at("tools/four")],
+            ..Search::default()
+        };
+        assert!(
+            search
+                .find("agent")
+                .unwrap_err()
+                .contains("is not on this machine")
+        );
         for line in ["#!bin/python\n", "#!/usr/bin/env ../../x\n", "#!./x\n"] {
             machine.file("tools/three/agent", line);
-            let search = Search { folders: vec![machine.at("tools/three")], ..Search::default() };
-            assert!(search.find("agent").unwrap_err().contains("wherever it is started"), "{line}");
+            let search = Search {
+                folders: vec![machine.at("tools/three")],
+                ..Search::default()
+            };
+            assert!(
+                search
+                    .find("agent")
+                    .unwrap_err()
+                    .contains("wherever it is started"),
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn the_program_behind_pyenv_is_found() {
         let machine = Machine::new();
-        machine.file("home/.pyenv/shims/agent", "#!/usr/bin/env bash\nexec pyenv exec agent\n");
+        machine.file(
+            "home/.pyenv/shims/agent",
+            "#!/usr/bin/env bash\nexec pyenv exec agent\n",
+        );
         for version in ["3.9.18", "3.11.7", "3.12.1"] {
-            machine.file(&format!("home/.pyenv/versions/{version}/bin/agent"), "\u{7f}ELF");
+            machine.file(
+                &format!("home/.pyenv/versions/{version}/bin/agent"),
+                "\u{7f}ELF",
+            );
         }
         let bin = |version: &str| format!("home/.pyenv/versions/{version}/bin");
         let expect = |version: &str| {
             let (file, bin) = (format!("{}/agent", bin(version)), bin(version));
-            machine.check("agent", &["home/.pyenv/shims"], (file.as_str(), &[bin.as_str()], &[]));
+            machine.check(
+                "agent",
+                &["home/.pyenv/shims"],
+                (file.as_str(), &[bin.as_str()], &[]),
+            );
         };
         expect("3.12.1");
         machine.file("home/.pyenv/version", "3.11.7\n3.9.18\n");

@@ -14,7 +14,12 @@ const MAX_SAID: usize = 4_096;
 pub(super) fn said(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     // Not where the person stands: launchers of versions read there which one they are to start.
-    command.args(args).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .args(args)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let stdout = child.stdout.take();
     let began = Instant::now();
@@ -46,7 +51,10 @@ mod tests {
     fn what_a_program_leaves_behind_is_not_waited_for() {
         let shell = Path::new("/bin/sh");
         assert_eq!(said(shell, &["-c", "echo 3 12"]).as_deref(), Some("3 12\n"));
-        assert_eq!(said(shell, &["-c", "echo 3 12; exec sleep 20 &"]).as_deref(), Some("3 12\n"));
+        assert_eq!(
+            said(shell, &["-c", "echo 3 12; exec sleep 20 &"]).as_deref(),
+            Some("3 12\n")
+        );
         assert_eq!(said(shell, &["-c", "sleep 20 & exit 0"]), None);
         assert_eq!(said(shell, &["-c", "echo 3 12; exit 1"]), None);
     }

@@ -27,29 +27,47 @@ pub(super) fn lies_beside(program: &Path, package: Option<&str>) -> Option<Strin
 
 /// The version of the npm package that a program is a part of.
 fn of_npm(program: &Path) -> Option<String> {
-    let is_packages = |folder: &Path| folder.file_name().is_some_and(|name| name == "node_modules");
-    let is_scope =
-        |folder: &Path| folder.file_name().is_some_and(|name| name.as_encoded_bytes().first() == Some(&b'@'));
+    let is_packages = |folder: &Path| {
+        folder
+            .file_name()
+            .is_some_and(|name| name == "node_modules")
+    };
+    let is_scope = |folder: &Path| {
+        folder
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().first() == Some(&b'@'))
+    };
     let package = program.ancestors().skip(1).find(|folder| {
         let above = folder.parent();
         above.is_some_and(is_packages) && !is_scope(folder)
             || above.is_some_and(|above| is_scope(above) && above.parent().is_some_and(is_packages))
     })?;
-    let facts: serde_json::Value = serde_json::from_str(&text_of(&package.join("package.json"))?).ok()?;
+    let facts: serde_json::Value =
+        serde_json::from_str(&text_of(&package.join("package.json"))?).ok()?;
     sound(facts.get("version")?.as_str()?)
 }
 
 /// The version of a Python package below the folder that its program's folder is in; none where there are several.
 fn of_python(base: &Path, package: &str) -> Option<String> {
-    let inside = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_PACKAGES);
+    let inside = |folder: &Path| {
+        std::fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .take(MOST_PACKAGES)
+    };
     let of_python = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"python");
     let libraries = inside(&base.join("lib")).filter(|entry| of_python(&entry.file_name()));
-    let folders = libraries.flat_map(|entry| ["site-packages", "dist-packages"].map(|below| entry.path().join(below)));
+    let folders = libraries
+        .flat_map(|entry| ["site-packages", "dist-packages"].map(|below| entry.path().join(below)));
     let wanted = plain(package);
     let mut found: Vec<String> = Vec::new();
     for entry in folders.flat_map(|folder| inside(&folder).collect::<Vec<_>>()) {
         let name = entry.file_name();
-        let Some((name, _)) = name.to_str().and_then(|name| name.strip_suffix(".dist-info")?.split_once('-')) else {
+        let Some((name, _)) = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(".dist-info")?.split_once('-'))
+        else {
             continue;
         };
         if plain(name) != wanted {
@@ -57,7 +75,10 @@ fn of_python(base: &Path, package: &str) -> Option<String> {
         }
         let facts = text_of(&entry.path().join("METADATA"))?;
         let head = facts.lines().take_while(|line| !line.is_empty());
-        found.extend(head.filter_map(|line| line.strip_prefix("Version:")).find_map(|version| sound(version.trim())));
+        found.extend(
+            head.filter_map(|line| line.strip_prefix("Version:"))
+                .find_map(|version| sound(version.trim())),
+        );
     }
     found.dedup();
     found.pop().filter(|_| found.is_empty())
@@ -65,13 +86,25 @@ fn of_python(base: &Path, package: &str) -> Option<String> {
 
 /// Names of packages are the same with `-`, `_` and `.` between their words.
 fn plain(package: &str) -> String {
-    package.chars().map(|c| if matches!(c, '_' | '.') { '-' } else { c.to_ascii_lowercase() }).collect()
+    package
+        .chars()
+        .map(|c| {
+            if matches!(c, '_' | '.') {
+                '-'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
+        .collect()
 }
 
 /// A version that is the name of the program's file, or of the folder that it lies in.
 fn of_name(program: &Path) -> Option<String> {
     let folder = program.parent().and_then(Path::file_name);
-    [program.file_name(), folder].into_iter().flatten().find_map(|name| sound(name.to_str()?))
+    [program.file_name(), folder]
+        .into_iter()
+        .flatten()
+        .find_map(|name| sound(name.to_str()?))
 }
 
 fn text_of(file: &Path) -> Option<String> {
@@ -83,27 +116,50 @@ fn text_of(file: &Path) -> Option<String> {
 fn sound(text: &str) -> Option<String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts = text.split('.');
-    let number =
-        |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
-    let second = |part: Option<&str>| part.is_some_and(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
-    let letters = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+'));
-    (text.len() <= 64 && letters && number(parts.next()) && second(parts.next())).then(|| text.to_owned())
+    let number = |part: Option<&str>| {
+        part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let second = |part: Option<&str>| {
+        part.is_some_and(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()))
+    };
+    let letters = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+'));
+    (text.len() <= 64 && letters && number(parts.next()) && second(parts.next()))
+        .then(|| text.to_owned())
 }
 
 /// The first version in what a program said.
 fn said(text: &str) -> Option<String> {
     let trim = |word: &str| sound(word.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
-    text.lines().take(20).flat_map(str::split_whitespace).find_map(trim)
+    text.lines()
+        .take(20)
+        .flat_map(str::split_whitespace)
+        .find_map(trim)
 }
 
 /// Asks the program itself: in a sandbox, with no network and a folder of its own, and not for long.
 pub(super) async fn asked(program: &Program) -> Option<String> {
-    let folder = tempfile::Builder::new().prefix("windlass-version-").tempdir().ok()?;
+    let folder = tempfile::Builder::new()
+        .prefix("windlass-version-")
+        .tempdir()
+        .ok()?;
     let root = folder.path().canonicalize().ok()?.join("root");
     std::fs::create_dir(&root).ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(program.path.iter().cloned().chain(std::env::split_paths(&path))).ok()?;
-    let env = vec![("PATH".into(), path), ("HOME".into(), root.clone().into()), ("LANG".into(), "C.UTF-8".into())];
+    let path = std::env::join_paths(
+        program
+            .path
+            .iter()
+            .cloned()
+            .chain(std::env::split_paths(&path)),
+    )
+    .ok()?;
+    let env = vec![
+        ("PATH".into(), path),
+        ("HOME".into(), root.clone().into()),
+        ("LANG".into(), "C.UTF-8".into()),
+    ];
     let plan = SandboxPlan {
         root: root.clone(),
         home: None,
@@ -120,9 +176,18 @@ pub(super) async fn asked(program: &Program) -> Option<String> {
         agent: None,
     };
     let sandbox = Sandbox::new(plan, crate::sandboxing::helper().ok()?, env);
-    let null = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = || {
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+    };
     let (reader, writer) = std::io::pipe().ok()?;
-    let standard = Standard { input: null().ok()?.into(), output: writer.into(), error: null().ok()?.into() };
+    let standard = Standard {
+        input: null().ok()?.into(),
+        output: writer.into(),
+        error: null().ok()?.into(),
+    };
     let argv = [program.file.clone().into_os_string(), "--version".into()];
     let hearing = tokio::task::spawn_blocking(move || {
         let mut text = Vec::new();
@@ -155,44 +220,106 @@ mod tests {
     #[track_caller]
     fn check(files: &[(&str, &str)], program: &str, package: Option<&str>, version: Option<&str>) {
         let dir = tree(files);
-        assert_eq!(lies_beside(&dir.path().join(program), package).as_deref(), version, "{program}");
+        assert_eq!(
+            lies_beside(&dir.path().join(program), package).as_deref(),
+            version,
+            "{program}"
+        );
     }
 
     #[test]
     fn a_version_is_read_from_what_lies_beside_a_program() {
-        let agent = ("lib/node_modules/agent/package.json", r#"{"name":"agent","version":"1.18.33"}"#);
-        check(&[agent], "lib/node_modules/agent/bin/agent", None, Some("1.18.33"));
-        let scoped = ("node_modules/@who/agent/package.json", r#"{"version":"0.166.0"}"#);
-        check(&[scoped], "node_modules/@who/agent/bin/deep/agent.js", None, Some("0.166.0"));
+        let agent = (
+            "lib/node_modules/agent/package.json",
+            r#"{"name":"agent","version":"1.18.33"}"#,
+        );
+        check(
+            &[agent],
+            "lib/node_modules/agent/bin/agent",
+            None,
+            Some("1.18.33"),
+        );
+        let scoped = (
+            "node_modules/@who/agent/package.json",
+            r#"{"version":"0.166.0"}"#,
+        );
+        check(
+            &[scoped],
+            "node_modules/@who/agent/bin/deep/agent.js",
+            None,
+            Some("0.166.0"),
+        );
         // A package inside a package is its own; a package.json that is no package's says nothing.
-        let inner = ("lib/node_modules/agent/node_modules/inner/package.json", r#"{"version":"9.9.9"}"#);
-        check(&[agent, inner], "lib/node_modules/agent/node_modules/inner/run", None, Some("9.9.9"));
-        check(&[("package.json", r#"{"version":"5.0.0"}"#)], "bin/agent", None, None);
-        check(&[("node_modules/agent/package.json", r#"{"version":"; rm"}"#)], "node_modules/agent/x", None, None);
+        let inner = (
+            "lib/node_modules/agent/node_modules/inner/package.json",
+            r#"{"version":"9.9.9"}"#,
+        );
+        check(
+            &[agent, inner],
+            "lib/node_modules/agent/node_modules/inner/run",
+            None,
+            Some("9.9.9"),
+        );
+        check(
+            &[("package.json", r#"{"version":"5.0.0"}"#)],
+            "bin/agent",
+            None,
+            None,
+        );
+        check(
+            &[("node_modules/agent/package.json", r#"{"version":"; rm"}"#)],
+            "node_modules/agent/x",
+            None,
+            None,
+        );
         check(&[], "share/claude/versions/2.1.325", None, Some("2.1.325"));
-        check(&[], "agents/v0.4.0-beta.1/agent", None, Some("0.4.0-beta.1"));
+        check(
+            &[],
+            "agents/v0.4.0-beta.1/agent",
+            None,
+            Some("0.4.0-beta.1"),
+        );
         check(&[], "versions/3.12.1/bin/agent", None, None);
     }
 
     #[test]
     fn a_version_is_read_from_what_python_knows_of_a_package() {
         let facts = "Metadata-Version: 2.4\nName: aider-chat\nVersion: 0.86.3\n\nVersion: 1.0\n";
-        let dist = ("venv/lib/python3.12/site-packages/aider_chat-0.86.3.dist-info/METADATA", facts);
-        let other = ("venv/lib/python3.12/site-packages/aider-9.9.dist-info/METADATA", "Version: 9.9\n");
-        check(&[dist, other], "venv/bin/aider", Some("aider-chat"), Some("0.86.3"));
+        let dist = (
+            "venv/lib/python3.12/site-packages/aider_chat-0.86.3.dist-info/METADATA",
+            facts,
+        );
+        let other = (
+            "venv/lib/python3.12/site-packages/aider-9.9.dist-info/METADATA",
+            "Version: 9.9\n",
+        );
+        check(
+            &[dist, other],
+            "venv/bin/aider",
+            Some("aider-chat"),
+            Some("0.86.3"),
+        );
         check(&[other], "venv/bin/aider", Some("aider-chat"), None);
         check(&[dist], "venv/bin/aider", None, None);
-        let second = ("venv/lib/python3.11/site-packages/aider_chat-0.80.0.dist-info/METADATA", "Version: 0.80.0\n");
+        let second = (
+            "venv/lib/python3.11/site-packages/aider_chat-0.80.0.dist-info/METADATA",
+            "Version: 0.80.0\n",
+        );
         check(&[dist, second], "venv/bin/aider", Some("aider-chat"), None);
     }
 
     #[test]
     fn a_version_is_found_in_what_a_program_says() {
-        let check = |text: &str, version: Option<&str>| assert_eq!(said(text).as_deref(), version, "{text}");
+        let check = |text: &str, version: Option<&str>| {
+            assert_eq!(said(text).as_deref(), version, "{text}")
+        };
         check("2.1.325 (Claude Code)\n", Some("2.1.325"));
         check("codex-cli 0.166.0", Some("0.166.0"));
         check(" 1.10.0\n", Some("1.10.0"));
-        check("agent, version v3.2.1-rc.1, built today", Some("3.2.1-rc.1"));
+        check(
+            "agent, version v3.2.1-rc.1, built today",
+            Some("3.2.1-rc.1"),
+        );
         check("usage: agent FILE\nno version here", None);
         check("", None);
     }

@@ -31,7 +31,8 @@ impl Input {
     /// Shows a question. On a terminal, whatever was typed ahead is dropped.
     pub(crate) fn ask(&mut self, question: &str) {
         if std::io::stdin().is_terminal() {
-            let _ = rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
+            let _ =
+                rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
         }
         self.questions.fetch_add(1, Ordering::SeqCst);
         crate::out::err(question);
@@ -68,7 +69,10 @@ impl Input {
         // A blocking read cannot be called off; the thread ends with the process.
         std::thread::spawn(move || {
             while wants.recv().is_ok() {
-                let line = read_line().map(|text| Line { text, after: questions.load(Ordering::SeqCst) });
+                let line = read_line().map(|text| Line {
+                    text,
+                    after: questions.load(Ordering::SeqCst),
+                });
                 if to.blocking_send(line).is_err() {
                     return;
                 }

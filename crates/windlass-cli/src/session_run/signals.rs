@@ -22,11 +22,20 @@ struct Shared {
 impl Signals {
     pub(crate) fn listen() -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let heard = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let heard = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ]
+        .map(signal);
         let [interrupts, terminations, hangups] = heard;
         let hearing = hear(shared.clone(), interrupts?, terminations?, hangups?);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(hearing))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || runtime.block_on(hearing))?;
         Ok(Self(shared))
     }
 
@@ -47,7 +56,12 @@ impl Shared {
     }
 }
 
-async fn hear(shared: Arc<Shared>, mut interrupts: Signal, mut terminations: Signal, mut hangups: Signal) {
+async fn hear(
+    shared: Arc<Shared>,
+    mut interrupts: Signal,
+    mut terminations: Signal,
+    mut hangups: Signal,
+) {
     let mut told = false;
     loop {
         tokio::select! {

@@ -15,18 +15,36 @@ pub(crate) fn question(ask: &Ask) -> String {
     let mut text = String::new();
     match &ask.about {
         About::Approval(approval) => {
-            text.push_str(&format!("{} {}\n", paint.on(Style::Warning, "approve?"), marked_line(&approval.call.name)));
+            text.push_str(&format!(
+                "{} {}\n",
+                paint.on(Style::Warning, "approve?"),
+                marked_line(&approval.call.name)
+            ));
             text.push_str(&whole_call(approval));
-            text.push_str(&format!("  because: {} ({})\n", marked_line(&approval.reason), marked_line(&approval.rule)));
-            for touch in approval.touches.iter().filter(|touch| !runs(touch)).take(MAX_TOUCHES) {
+            text.push_str(&format!(
+                "  because: {} ({})\n",
+                marked_line(&approval.reason),
+                marked_line(&approval.rule)
+            ));
+            for touch in approval
+                .touches
+                .iter()
+                .filter(|touch| !runs(touch))
+                .take(MAX_TOUCHES)
+            {
                 text.push_str(&format!("  {}\n", marked_line(&touched(touch))));
             }
-            text.push_str(&more(approval.touches.len(), MAX_TOUCHES, "things it touches"));
-            for line in approval
-                .preview
-                .iter()
-                .flat_map(|preview| marked_block(preview).lines().map(str::to_owned).collect::<Vec<_>>())
-            {
+            text.push_str(&more(
+                approval.touches.len(),
+                MAX_TOUCHES,
+                "things it touches",
+            ));
+            for line in approval.preview.iter().flat_map(|preview| {
+                marked_block(preview)
+                    .lines()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            }) {
                 let style = match line.trim_start_matches([' ', '│']).bytes().next() {
                     Some(b'+') => Style::Added,
                     Some(b'-') => Style::Removed,
@@ -45,13 +63,21 @@ pub(crate) fn question(ask: &Ask) -> String {
         About::Landing(landing) => {
             text.push_str(&format!("{}\n", paint.on(Style::Warning, "let this land?")));
             for (path, reason) in landing.paths.iter().take(MAX_TOUCHES) {
-                text.push_str(&format!("  {}: {}\n", marked_line(path), marked_line(reason)));
+                text.push_str(&format!(
+                    "  {}: {}\n",
+                    marked_line(path),
+                    marked_line(reason)
+                ));
             }
             text.push_str(&more(landing.paths.len(), MAX_TOUCHES, "paths"));
             text.push_str("[y] once  [n] no: ");
         }
         About::Question(question) => {
-            text.push_str(&format!("{}\n{}", paint.on(Style::Warning, "question:"), marked_block(&question.text)));
+            text.push_str(&format!(
+                "{}\n{}",
+                paint.on(Style::Warning, "question:"),
+                marked_block(&question.text)
+            ));
             for (at, option) in question.options.iter().enumerate() {
                 text.push_str(&format!("  {}. {}\n", at + 1, marked_line(option)));
             }
@@ -82,7 +108,11 @@ fn runs(touch: &Touch) -> bool {
 
 /// What is not shown is said, so that nobody approves it unseen.
 fn more(all: usize, shown: usize, what: &str) -> String {
-    if all <= shown { String::new() } else { format!("  … and {} more {what} that are NOT shown\n", all - shown) }
+    if all <= shown {
+        String::new()
+    } else {
+        format!("  … and {} more {what} that are NOT shown\n", all - shown)
+    }
 }
 
 /// What a typed line says; `None` when it says nothing that fits.
@@ -90,7 +120,10 @@ pub(crate) fn understand(ask: &Ask, line: &str) -> Option<Answer> {
     let line = line.trim();
     match &ask.about {
         About::Question(question) => {
-            let chosen = line.parse::<usize>().ok().and_then(|n| question.options.get(n.checked_sub(1)?));
+            let chosen = line
+                .parse::<usize>()
+                .ok()
+                .and_then(|n| question.options.get(n.checked_sub(1)?));
             let text = chosen.cloned().unwrap_or_else(|| line.to_owned());
             (!text.is_empty()).then_some(Answer::Text { text })
         }
@@ -104,7 +137,9 @@ pub(crate) fn understand(ask: &Ask, line: &str) -> Option<Answer> {
             let note = (!rest.trim().is_empty()).then(|| rest.trim().to_owned());
             match word.to_lowercase().as_str() {
                 "y" | "yes" | "once" if note.is_none() => Some(Answer::Once),
-                "a" | "always" if note.is_none() && approval.always.is_some() => Some(Answer::Always),
+                "a" | "always" if note.is_none() && approval.always.is_some() => {
+                    Some(Answer::Always)
+                }
                 "n" | "no" => Some(Answer::No { note }),
                 _ => None,
             }
@@ -130,7 +165,15 @@ mod tests {
 
     fn ask(about: About) -> Ask {
         let id = AskId::nth(1, 1);
-        Ask { id, about, call: None, person: false, expires: None, waits_ms: None, run_ms: 0 }
+        Ask {
+            id,
+            about,
+            call: None,
+            person: false,
+            expires: None,
+            waits_ms: None,
+            run_ms: 0,
+        }
     }
 
     fn approval(always: Option<&str>) -> Ask {
@@ -158,7 +201,12 @@ mod tests {
         assert_eq!(understand(&ask, "y"), Some(Answer::Once));
         assert_eq!(understand(&ask, " YES "), Some(Answer::Once));
         assert_eq!(understand(&ask, "a"), Some(Answer::Always));
-        assert_eq!(understand(&ask, "n not that"), Some(Answer::No { note: Some("not that".into()) }));
+        assert_eq!(
+            understand(&ask, "n not that"),
+            Some(Answer::No {
+                note: Some("not that".into())
+            })
+        );
         for vague in ["", "ok", "yes but carefully", "yep", "1", "always maybe"] {
             assert_eq!(understand(&ask, vague), None, "{vague}");
         }
@@ -167,20 +215,39 @@ mod tests {
 
     #[test]
     fn a_number_chooses_an_option() {
-        let about = About::Question(Question { text: "which?".into(), options: vec!["red".into(), "blue".into()] });
+        let about = About::Question(Question {
+            text: "which?".into(),
+            options: vec!["red".into(), "blue".into()],
+        });
         let ask = ask(about);
-        assert_eq!(understand(&ask, "2"), Some(Answer::Text { text: "blue".into() }));
-        assert_eq!(understand(&ask, "7"), Some(Answer::Text { text: "7".into() }));
+        assert_eq!(
+            understand(&ask, "2"),
+            Some(Answer::Text {
+                text: "blue".into()
+            })
+        );
+        assert_eq!(
+            understand(&ask, "7"),
+            Some(Answer::Text { text: "7".into() })
+        );
         assert_eq!(understand(&ask, " "), None);
     }
 
     #[track_caller]
     fn check(command: &str, holds: &[&str]) {
         let mut ask = approval(None);
-        let About::Approval(about) = &mut ask.about else { panic!("an approval") };
-        about.touches = vec![Touch::Execute { command: command.to_owned(), script: None }];
+        let About::Approval(about) = &mut ask.about else {
+            panic!("an approval")
+        };
+        about.touches = vec![Touch::Execute {
+            command: command.to_owned(),
+            script: None,
+        }];
         let shown = question(&ask);
-        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+        assert!(
+            shown.chars().all(|c| c == '\n' || !c.is_control()),
+            "{shown:?}"
+        );
         for part in holds {
             assert!(shown.contains(part), "{part} is not in {shown:?}");
         }
@@ -190,8 +257,17 @@ mod tests {
     fn whatever_a_command_holds_is_seen() {
         check("touch build\rls           ", &["  │ touch build‹U+000D›ls"]);
         check("echo \u{202e} hs|live\u{202c}", &["‹U+202E›", "‹U+202C›"]);
-        check(&format!("ls{}; touch tail", " ".repeat(5_000)), &["  │ ls ‹5000 blanks› ; touch tail\n"]);
-        check(&format!("ls {}; touch tail", "x".repeat(50_000)), &["NOT shown", "; touch tail\n"]);
-        check("ls\n[y] once  [n] no\ntouch x", &["  │ ls\n  │ [y] once  [n] no\n  │ touch x\n"]);
+        check(
+            &format!("ls{}; touch tail", " ".repeat(5_000)),
+            &["  │ ls ‹5000 blanks› ; touch tail\n"],
+        );
+        check(
+            &format!("ls {}; touch tail", "x".repeat(50_000)),
+            &["NOT shown", "; touch tail\n"],
+        );
+        check(
+            "ls\n[y] once  [n] no\ntouch x",
+            &["  │ ls\n  │ [y] once  [n] no\n  │ touch x\n"],
+        );
     }
 }

@@ -59,9 +59,11 @@ impl JsonView {
             EventKind::Asked { ask } => self.ask = Some(ask.clone()),
             EventKind::Answered { .. } => self.ask = None,
             EventKind::Landed { landed, tree_hash } => {
-                self.landed = Some(json!({ "files": landed.files, "tree_hash": tree_hash, "ref": landed.refname,
+                self.landed = Some(
+                    json!({ "files": landed.files, "tree_hash": tree_hash, "ref": landed.refname,
                     "commit": landed.commit, "patch": landed.patch, "executes": landed.executes,
-                    "left": landed.left }));
+                    "left": landed.left }),
+                );
             }
             EventKind::Kept { name } => self.kept = Some(name.clone()),
             EventKind::RunFinished(summary) => self.finished = Some(summary.clone()),
@@ -78,7 +80,9 @@ impl JsonView {
         result["evidence"] = json!(summary.evidence);
         result["judge_changed"] = json!(summary.judge_changed);
         result["limits"] = json!(summary.limits);
-        if let (Value::Object(result), Ok(Value::Object(fields))) = (&mut result, serde_json::to_value(summary)) {
+        if let (Value::Object(result), Ok(Value::Object(fields))) =
+            (&mut result, serde_json::to_value(summary))
+        {
             result.extend(fields.into_iter().filter(|(name, _)| name != "output"));
         }
         if self.structured {
@@ -90,7 +94,9 @@ impl JsonView {
     pub(crate) fn end(&mut self) {
         let mut result = match &self.finished {
             Some(summary) => self.finished_result(summary),
-            None => json!({ "session": self.session, "run": self.run, "status": "waiting", "ask": self.ask }),
+            None => {
+                json!({ "session": self.session, "run": self.run, "status": "waiting", "ask": self.ask })
+            }
         };
         result["warnings"] = std::mem::take(&mut self.warnings).into();
         result["landed"] = json!(self.landed.take());

@@ -19,13 +19,22 @@ const MAX_PATHS: usize = 10;
 pub(super) fn lines(kind: &EventKind) -> Vec<(Style, String)> {
     match kind {
         EventKind::IterationStarted { iteration, .. } if *iteration > 1 => {
-            vec![(Style::Dim, format!("try {iteration}, with what the checks found"))]
+            vec![(
+                Style::Dim,
+                format!("try {iteration}, with what the checks found"),
+            )]
         }
-        EventKind::Validated { validator, blocking, report } => validated(validator, *blocking, report),
+        EventKind::Validated {
+            validator,
+            blocking,
+            report,
+        } => validated(validator, *blocking, report),
         EventKind::Landed { landed, .. } => landing(landed),
         EventKind::Kept { name } => vec![(
             Style::Warning,
-            format!("not landed; kept as {name}: windlass diff {name} · land {name} · resume {name} · discard {name}"),
+            format!(
+                "not landed; kept as {name}: windlass diff {name} · land {name} · resume {name} · discard {name}"
+            ),
         )],
         _ => Vec::new(),
     }
@@ -64,12 +73,21 @@ pub(super) fn foreign(name: &str, terms: &Terms) -> Vec<(Style, String)> {
         GateKind::PerCall => "each call is judged",
         GateKind::SandboxOnly => "calls are not judged one by one, the sandbox holds them",
     };
-    let version = terms.agent_version.as_ref().map(|version| format!(" {}", one_line(version))).unwrap_or_default();
+    let version = terms
+        .agent_version
+        .as_ref()
+        .map(|version| format!(" {}", one_line(version)))
+        .unwrap_or_default();
     let (confinement, network) = (terms.confinement(), &terms.network);
-    let mut lines =
-        vec![(Style::Dim, format!("{name}{version} works on a copy ({confinement}); {gate}; network: {network}"))];
+    let mut lines = vec![(
+        Style::Dim,
+        format!("{name}{version} works on a copy ({confinement}); {gate}; network: {network}"),
+    )];
     if !terms.not_held.is_empty() {
-        lines.push((Style::Dim, format!("not held: {}", terms.not_held.join("; "))));
+        lines.push((
+            Style::Dim,
+            format!("not held: {}", terms.not_held.join("; ")),
+        ));
     }
     match terms.metering {
         MeteringKind::Wire => {
@@ -92,7 +110,10 @@ fn validated(validator: &str, blocking: bool, report: &Report) -> Vec<(Style, St
     let (style, text) = match report.judgement {
         Judgement::Pass => (Style::Added, format!("✓ {name}")),
         Judgement::Fail if blocking => (Style::Removed, format!("✗ {name}")),
-        Judgement::Fail => (Style::Warning, format!("! {name} (does not stop the landing)")),
+        Judgement::Fail => (
+            Style::Warning,
+            format!("! {name} (does not stop the landing)"),
+        ),
         Judgement::Unverifiable => (Style::Warning, format!("? {name} could not be established")),
     };
     let mut lines = vec![(style, text)];
@@ -106,12 +127,19 @@ fn validated(validator: &str, blocking: bool, report: &Report) -> Vec<(Style, St
 }
 
 fn landing(landed: &Landed) -> Vec<(Style, String)> {
-    let files = if landed.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", landed.files.len()) };
+    let files = if landed.files.len() == 1 {
+        "1 file".to_owned()
+    } else {
+        format!("{} files", landed.files.len())
+    };
     let mut lines = vec![(
         Style::Added,
         match (&landed.patch, &landed.commit) {
             (Some(patch), _) => format!("patch of {files} written to {}", one_line(patch)),
-            (_, Some(commit)) => format!("landed {files} as commit {}", commit.get(..12).unwrap_or(commit)),
+            (_, Some(commit)) => format!(
+                "landed {files} as commit {}",
+                commit.get(..12).unwrap_or(commit)
+            ),
             _ if landed.files.is_empty() => "no file was changed".to_owned(),
             _ => format!("landed {files}; `windlass undo` takes them back"),
         },
@@ -120,17 +148,28 @@ fn landing(landed: &Landed) -> Vec<(Style, String)> {
         lines.push((Style::Dim, format!("  the run's own commits: {refname}")));
     }
     if !landed.executes.is_empty() {
-        let text = format!("  will execute on your machine: {}", listed(&landed.executes));
+        let text = format!(
+            "  will execute on your machine: {}",
+            listed(&landed.executes)
+        );
         lines.push((Style::Warning, text));
     }
     if !landed.left.is_empty() {
-        lines.push((Style::Dim, format!("  ignored or built, left behind: {}", listed(&landed.left))));
+        lines.push((
+            Style::Dim,
+            format!("  ignored or built, left behind: {}", listed(&landed.left)),
+        ));
     }
     lines
 }
 
 fn listed(paths: &[String]) -> String {
-    let mut text = paths.iter().take(MAX_PATHS).map(|path| one_line(path)).collect::<Vec<_>>().join(", ");
+    let mut text = paths
+        .iter()
+        .take(MAX_PATHS)
+        .map(|path| one_line(path))
+        .collect::<Vec<_>>()
+        .join(", ");
     if paths.len() > MAX_PATHS {
         text.push_str(&format!(" and {} more", paths.len() - MAX_PATHS));
     }
@@ -139,13 +178,28 @@ fn listed(paths: &[String]) -> String {
 
 /// What was spent of what was allowed.
 pub(super) fn limits(limits: &Budget, spent: &Spent, ms: u64) -> String {
-    let of = |is: String, max: Option<String>| format!("{is} of {}", max.unwrap_or_else(|| "unlimited".to_owned()));
-    let tokens = if spent.usage.cached() { limits.tokens } else { limits.tokens_uncached };
-    let seconds = of((ms / 1000).to_string(), limits.seconds.map(|max| max.to_string()));
+    let of = |is: String, max: Option<String>| {
+        format!("{is} of {}", max.unwrap_or_else(|| "unlimited".to_owned()))
+    };
+    let tokens = if spent.usage.cached() {
+        limits.tokens
+    } else {
+        limits.tokens_uncached
+    };
+    let seconds = of(
+        (ms / 1000).to_string(),
+        limits.seconds.map(|max| max.to_string()),
+    );
     format!(
         "tries {} · steps {} · tokens {} · cost {} · seconds {seconds}",
-        of(spent.iterations.to_string(), limits.iterations.map(|max| max.to_string())),
-        of(spent.steps.to_string(), limits.steps.map(|max| max.to_string())),
+        of(
+            spent.iterations.to_string(),
+            limits.iterations.map(|max| max.to_string())
+        ),
+        of(
+            spent.steps.to_string(),
+            limits.steps.map(|max| max.to_string())
+        ),
         of(thousands(spent.usage.counted()), tokens.map(thousands)),
         of(dollars(spent.cost_micros), limits.cost_micros.map(dollars)),
     )

@@ -76,7 +76,8 @@ impl Progress {
 }
 
 fn columns() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20))
+    rustix::termios::tcgetwinsize(std::io::stderr())
+        .map_or(80, |size| usize::from(size.ws_col).max(20))
 }
 
 /// As much of a line as fits, one column short so that nothing wraps.

@@ -40,7 +40,11 @@ impl Paint {
 
     pub(crate) fn on(self, style: Style, text: &str) -> String {
         let text = plain(text);
-        if self.0 { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.into_owned() }
+        if self.0 {
+            format!("\x1b[{}m{text}\x1b[0m", style.code())
+        } else {
+            text.into_owned()
+        }
     }
 }
 
@@ -71,7 +75,10 @@ pub(crate) fn first_line(text: &str, most: usize) -> String {
     if line.chars().count() <= most {
         line.into_owned()
     } else {
-        line.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+        line.chars()
+            .take(most.saturating_sub(1))
+            .chain(['…'])
+            .collect()
     }
 }
 
@@ -81,7 +88,10 @@ mod tests {
 
     #[test]
     fn only_our_own_escapes_colour() {
-        assert_eq!(Paint(true).on(Style::Added, "a\u{1b}[2Jb"), "\u{1b}[32ma[2Jb\u{1b}[0m");
+        assert_eq!(
+            Paint(true).on(Style::Added, "a\u{1b}[2Jb"),
+            "\u{1b}[32ma[2Jb\u{1b}[0m"
+        );
     }
 
     #[test]

@@ -100,11 +100,18 @@ impl TextView {
             }
             EventKind::Delta { of, text } => self.delta(of, text),
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
-                self.wanted.extend(message.calls().map(|call| (call.id.clone(), describe(call))));
+                self.wanted.extend(
+                    message
+                        .calls()
+                        .map(|call| (call.id.clone(), describe(call))),
+                );
                 self.said(&message.text());
             }
             EventKind::Said { message, .. } if message.origin == Origin::Engine && self.verbose => {
-                self.note(Style::Dim, &format!("(to the model) {}", first_line(&message.text(), 200)));
+                self.note(
+                    Style::Dim,
+                    &format!("(to the model) {}", first_line(&message.text(), 200)),
+                );
             }
             EventKind::CallStarted { call, .. } => self.call_started(call),
             EventKind::CallProgress { text, .. } => {
@@ -114,9 +121,17 @@ impl TextView {
             EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
             EventKind::FileChanged { change, .. } => self.file_changed(change),
             EventKind::Denied { call, reason, .. } => self.call_denied(call, reason),
-            EventKind::Waited { reason, ms, attempt, .. } => {
+            EventKind::Waited {
+                reason,
+                ms,
+                attempt,
+                ..
+            } => {
                 let reason = message(reason);
-                let text = format!("{reason}; try {attempt} in {}", seconds(Duration::from_millis(*ms)));
+                let text = format!(
+                    "{reason}; try {attempt} in {}",
+                    seconds(Duration::from_millis(*ms))
+                );
                 self.note(Style::Warning, &text);
             }
             EventKind::Spent { total, .. } => {
@@ -126,17 +141,38 @@ impl TextView {
             }
             EventKind::Compacted { compaction } => self.note(Style::Dim, &made_room(compaction)),
             EventKind::BudgetWarned { limit } => {
-                self.note(Style::Warning, &format!("four fifths of the limit on {limit} are used"));
+                self.note(
+                    Style::Warning,
+                    &format!("four fifths of the limit on {limit} are used"),
+                );
             }
             EventKind::Queued { prompt, steer } => {
-                let when = if *steer { "said at the next step" } else { "waits for the end of this run" };
-                self.note(Style::Dim, &format!("{when}: {}", first_line(&prompt.text(), 80)));
+                let when = if *steer {
+                    "said at the next step"
+                } else {
+                    "waits for the end of this run"
+                };
+                self.note(
+                    Style::Dim,
+                    &format!("{when}: {}", first_line(&prompt.text(), 80)),
+                );
             }
-            EventKind::Warned { text, .. } => self.note(Style::Warning, &format!("warning: {}", message(text))),
+            EventKind::Warned { text, .. } => {
+                self.note(Style::Warning, &format!("warning: {}", message(text)))
+            }
             EventKind::ValidationStarted { validator } => {
                 self.progress.doing = format!("checking: {}", first_line(validator, 80));
             }
-            EventKind::RunFinished(RunSummary { outcome, files, totals, ms, limits, transaction, output, .. }) => {
+            EventKind::RunFinished(RunSummary {
+                outcome,
+                files,
+                totals,
+                ms,
+                limits,
+                transaction,
+                output,
+                ..
+            }) => {
                 if let Some(output) = output {
                     self.answered(output);
                 }
@@ -154,7 +190,9 @@ impl TextView {
                 }
             }
             EventKind::TransactionOpened { terms, .. } if self.foreign.is_some() => {
-                for (style, line) in landing::foreign(self.foreign.as_deref().unwrap_or_default(), terms) {
+                for (style, line) in
+                    landing::foreign(self.foreign.as_deref().unwrap_or_default(), terms)
+                {
                     self.note(style, &line);
                 }
             }
@@ -222,7 +260,8 @@ impl TextView {
 
     /// An answer in a schema. Agents that have a call for it do not say it in words.
     fn answered(&mut self, output: &serde_json::Value) {
-        if serde_json::from_str::<serde_json::Value>(&self.answer).is_ok_and(|said| said == *output) {
+        if serde_json::from_str::<serde_json::Value>(&self.answer).is_ok_and(|said| said == *output)
+        {
             return;
         }
         self.hush();
@@ -253,19 +292,33 @@ impl TextView {
         "thinking".clone_into(&mut self.progress.doing);
         let started = self.calls.remove(&result.id);
         self.wanted.remove(&result.id);
-        let limit = if self.verbose { usize::MAX } else { FAILURE_LINES };
+        let limit = if self.verbose {
+            usize::MAX
+        } else {
+            FAILURE_LINES
+        };
         match result.error {
             // A denial said its reason already.
             Some(_) if self.denied.remove(&result.id) => {}
             Some(_) if started.is_none() => {
-                self.note(Style::Removed, &format!("  {} {}", one_line(&result.name), first_line(&result.text, 200)));
+                self.note(
+                    Style::Removed,
+                    &format!(
+                        "  {} {}",
+                        one_line(&result.name),
+                        first_line(&result.text, 200)
+                    ),
+                );
             }
             Some(_) => self.note(Style::Removed, &indent(&tail(&result.text, limit))),
             None if self.verbose => self.note(Style::Dim, &indent(&tail(&result.text, 200))),
             None => {}
         }
         if ms >= 1_000 {
-            self.note(Style::Dim, &format!("  {}", seconds(Duration::from_millis(ms))));
+            self.note(
+                Style::Dim,
+                &format!("  {}", seconds(Duration::from_millis(ms))),
+            );
         }
     }
 
@@ -281,11 +334,18 @@ impl TextView {
             (0, 0) => String::new(),
             (added, removed) => format!(" (+{added} -{removed})"),
         };
-        self.note(Style::Bold, &format!("  {} {what}{lines}", one_line(&change.path)));
-        let Some(diff) = change.diff.as_ref().filter(|_| !self.quiet) else { return };
+        self.note(
+            Style::Bold,
+            &format!("  {} {what}{lines}", one_line(&change.path)),
+        );
+        let Some(diff) = change.diff.as_ref().filter(|_| !self.quiet) else {
+            return;
+        };
         let limit = if self.verbose { usize::MAX } else { DIFF_LINES };
-        let lines: Vec<&str> =
-            diff.lines().filter(|line| !line.starts_with("---") && !line.starts_with("+++")).collect();
+        let lines: Vec<&str> = diff
+            .lines()
+            .filter(|line| !line.starts_with("---") && !line.starts_with("+++"))
+            .collect();
         for line in lines.iter().take(limit) {
             let style = match line.bytes().next() {
                 Some(b'+') => Style::Added,
@@ -297,7 +357,10 @@ impl TextView {
             self.note(style, &format!("  {}", marked(line)));
         }
         if lines.len() > limit {
-            self.note(Style::Dim, &format!("  … {} more lines (-v shows all)", lines.len() - limit));
+            self.note(
+                Style::Dim,
+                &format!("  … {} more lines (-v shows all)", lines.len() - limit),
+            );
         }
     }
 
@@ -313,13 +376,25 @@ impl TextView {
         if self.quiet && *outcome == Outcome::Completed {
             return;
         }
-        let style = if *outcome == Outcome::Completed { Style::Added } else { Style::Removed };
+        let style = if *outcome == Outcome::Completed {
+            Style::Added
+        } else {
+            Style::Removed
+        };
         let (word, detail, advice) = explain(outcome, &self.session, kept);
-        let cost = if totals.unpriced { "price unknown".to_owned() } else { dollars(totals.cost_micros) };
+        let cost = if totals.unpriced {
+            "price unknown".to_owned()
+        } else {
+            dollars(totals.cost_micros)
+        };
         let line = format!(
             "{} · {} · {} tokens · {cost} · {} · session {}",
             self.paint.on(style, &word),
-            if totals.steps == 1 { "1 step".to_owned() } else { format!("{} steps", totals.steps) },
+            if totals.steps == 1 {
+                "1 step".to_owned()
+            } else {
+                format!("{} steps", totals.steps)
+            },
             thousands(totals.usage.total_input() + totals.usage.output),
             seconds(took),
             self.session,
@@ -375,29 +450,61 @@ impl TextView {
 pub(crate) fn describe(call: &ToolCall) -> String {
     let text = |key: &str| call.args.get(key).and_then(serde_json::Value::as_str);
     // The names of ours first, then those that other agents use.
-    let keys =
-        ["command", "path", "pattern", "glob", "from", "question", "expression", "job", "file_path", "filePath", "url"];
+    let keys = [
+        "command",
+        "path",
+        "pattern",
+        "glob",
+        "from",
+        "question",
+        "expression",
+        "job",
+        "file_path",
+        "filePath",
+        "url",
+    ];
     let about = keys.iter().find_map(|key| text(key)).map(str::to_owned);
     // A call that changes several files says so file by file.
-    let changes = call.args.get("changes").and_then(serde_json::Value::as_array);
-    let paths = || Some(changes?.iter().filter_map(|one| one["path"].as_str()).collect::<Vec<_>>().join(", "));
+    let changes = call
+        .args
+        .get("changes")
+        .and_then(serde_json::Value::as_array);
+    let paths = || {
+        Some(
+            changes?
+                .iter()
+                .filter_map(|one| one["path"].as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+    };
     let about = match about.or_else(paths).filter(|about| !about.is_empty()) {
         Some(about) => about,
         None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),
         None => call.args.to_string(),
     };
-    format!("{} {}", one_line(&call.name), first_line(&about, 160)).trim_end().to_owned()
+    format!("{} {}", one_line(&call.name), first_line(&about, 160))
+        .trim_end()
+        .to_owned()
 }
 
 /// The outcome in a word, its detail, and what to do next.
-pub(crate) fn explain(outcome: &Outcome, session: &SessionId, kept: Option<&str>) -> (String, String, Option<String>) {
+pub(crate) fn explain(
+    outcome: &Outcome,
+    session: &SessionId,
+    kept: Option<&str>,
+) -> (String, String, Option<String>) {
     // What was kept is gone on with by its own name: by that of the session, the next prompt would not see it.
     let resume = match kept {
         Some(name) => format!("`windlass resume {name}`"),
         None => format!("`windlass resume {session}`"),
     };
     let (detail, advice) = match outcome {
-        Outcome::Failed { reason, detail, provider_error } => {
+        Outcome::Failed {
+            reason,
+            detail,
+            provider_error,
+        } => {
             let advice = match (reason, provider_error) {
                 (_, Some(ProviderErrorKind::Authentication)) => {
                     Some("check the key; `windlass doctor` says which one is used".to_owned())
@@ -405,7 +512,9 @@ pub(crate) fn explain(outcome: &Outcome, session: &SessionId, kept: Option<&str>
                 (_, Some(ProviderErrorKind::ModelNotFound)) => {
                     Some("`windlass models` lists the models that are known".to_owned())
                 }
-                (FailReason::Provider, _) => Some(format!("nothing is lost: {resume} goes on from here")),
+                (FailReason::Provider, _) => {
+                    Some(format!("nothing is lost: {resume} goes on from here"))
+                }
                 _ => None,
             };
             (detail.clone(), advice)
@@ -413,20 +522,28 @@ pub(crate) fn explain(outcome: &Outcome, session: &SessionId, kept: Option<&str>
         Outcome::Refused { detail, .. } => (detail.clone(), None),
         Outcome::BudgetExceeded { limit } => {
             let text = format!("the next model call would have crossed the limit on {limit}");
-            (text, Some(format!("raise the limit, then {resume} goes on from here")))
+            (
+                text,
+                Some(format!("raise the limit, then {resume} goes on from here")),
+            )
         }
         Outcome::MaxSteps => (
             "the steps are used up".into(),
-            Some(format!("{resume} goes on with new steps; --max-steps raises the limit")),
+            Some(format!(
+                "{resume} goes on with new steps; --max-steps raises the limit"
+            )),
         ),
-        Outcome::TimedOut => {
-            ("the time is up".into(), Some(format!("{resume} goes on; --max-seconds raises the limit")))
-        }
+        Outcome::TimedOut => (
+            "the time is up".into(),
+            Some(format!("{resume} goes on; --max-seconds raises the limit")),
+        ),
         _ => (String::new(), None),
     };
     let word = match outcome {
         Outcome::Failed { reason, .. } => {
-            let reason = serde_json::to_value(reason).ok().and_then(|v| v.as_str().map(str::to_owned));
+            let reason = serde_json::to_value(reason)
+                .ok()
+                .and_then(|v| v.as_str().map(str::to_owned));
             format!("failed ({})", reason.unwrap_or_default())
         }
         other => other.word().replace('_', " "),
@@ -452,7 +569,11 @@ fn seconds(duration: Duration) -> String {
 }
 
 fn indent(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect::<String>().trim_end().to_owned()
+    text.lines()
+        .map(|line| format!("  {line}\n"))
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 /// The last lines of a text: of a failing command the end says why.
@@ -473,15 +594,32 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, args: Value, shown: &str) {
-        let call = ToolCall { id: CallId("1".to_owned()), name: name.to_owned(), args, malformed: None };
+        let call = ToolCall {
+            id: CallId("1".to_owned()),
+            name: name.to_owned(),
+            args,
+            malformed: None,
+        };
         assert_eq!(describe(&call), shown);
     }
 
     #[test]
     fn a_call_is_told_by_what_it_is_about() {
-        check("bash", json!({ "command": "ls\n-l", "path": "a" }), "bash ls");
-        check("Write", json!({ "file_path": "a.rs", "content": "x" }), "Write a.rs");
-        check("apply_patch", json!({ "changes": [{ "path": "a" }, { "path": "b" }] }), "apply_patch a, b");
+        check(
+            "bash",
+            json!({ "command": "ls\n-l", "path": "a" }),
+            "bash ls",
+        );
+        check(
+            "Write",
+            json!({ "file_path": "a.rs", "content": "x" }),
+            "Write a.rs",
+        );
+        check(
+            "apply_patch",
+            json!({ "changes": [{ "path": "a" }, { "path": "b" }] }),
+            "apply_patch a, b",
+        );
         check("edit", json!({ "changes": [] }), "edit {\"changes\":[]}");
         check("list", json!({}), "list");
     }

@@ -19,11 +19,16 @@ text = "blue it is"
 "#;
 
 fn ask_of(out: &str) -> Value {
-    serde_json::from_str(out.lines().last().unwrap_or_default()).unwrap_or_else(|err| panic!("{err}: {out}"))
+    serde_json::from_str(out.lines().last().unwrap_or_default())
+        .unwrap_or_else(|err| panic!("{err}: {out}"))
 }
 
 fn count(place: &Place, kind: &str) -> usize {
-    place.log().iter().filter(|event| event["kind"] == kind).count()
+    place
+        .log()
+        .iter()
+        .filter(|event| event["kind"] == kind)
+        .count()
 }
 
 #[test]
@@ -36,7 +41,11 @@ fn a_run_goes_on_from_answer_to_answer_and_does_each_thing_once() {
     assert_eq!(ask["about"]["is"], "approval");
     assert_eq!(ask["session"], id_of(&place.sessions()[0]).as_str());
     let id = ask["id"].as_str().unwrap();
-    assert!(output.err.contains(&format!("windlass answer {id}")), "{}", output.err);
+    assert!(
+        output.err.contains(&format!("windlass answer {id}")),
+        "{}",
+        output.err
+    );
     assert!(place.run(&["answer"]).out.contains(id), "it is listed");
 
     // What is no answer changes nothing.
@@ -57,14 +66,27 @@ fn a_run_goes_on_from_answer_to_answer_and_does_each_thing_once() {
     let output = place.run(&["answer", question["id"].as_str().unwrap(), "2"]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(output.out.contains("blue it is"), "{}", output.out);
-    for (kind, times) in [("run_started", 1), ("run_finished", 1), ("call_started", 3), ("call_finished", 3)] {
+    for (kind, times) in [
+        ("run_started", 1),
+        ("run_finished", 1),
+        ("call_started", 3),
+        ("call_finished", 3),
+    ] {
         assert_eq!(count(&place, kind), times, "{kind}");
     }
-    assert_eq!(place.log().last().unwrap()["data"]["limits"]["steps"], 7, "under the limits it was started with");
+    assert_eq!(
+        place.log().last().unwrap()["data"]["limits"]["steps"],
+        7,
+        "under the limits it was started with"
+    );
     // Used up.
     let output = place.run(&["answer", id, "yes"]);
     assert_eq!(output.code, 2);
-    assert!(output.err.contains("there is no open ask"), "{}", output.err);
+    assert!(
+        output.err.contains("there is no open ask"),
+        "{}",
+        output.err
+    );
 }
 
 #[test]
@@ -112,7 +134,12 @@ fn resuming_offers_what_is_open_and_a_prompt_gives_it_up() {
     let script = place.script("[[step]]\nexpect = \"not run, because\"\ntext = \"then not\"\n");
     let output = place.run(&["resume", &session, "--script", &script, "never mind"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.run(&["answer", ask["id"].as_str().unwrap(), "yes"]).code, 2);
+    assert_eq!(
+        place
+            .run(&["answer", ask["id"].as_str().unwrap(), "yes"])
+            .code,
+        2
+    );
     assert!(!place.work().join("b.txt").exists());
 }
 
@@ -125,7 +152,11 @@ fn words_from_a_pipe_are_a_prompt_of_their_own_and_take_over_no_yes() {
     assert_eq!(place.play(asks, &["--yes", "--approval", "ask"]).code, 5);
     let script = place.script("[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n");
     let output = place.run_with(place.command(&["resume", "--script", &script]), "write b\n");
-    assert_eq!(output.code, 5, "the yes of the other run does not count: {}", output.err);
+    assert_eq!(
+        output.code, 5,
+        "the yes of the other run does not count: {}",
+        output.err
+    );
     assert!(!place.work().join("b.txt").exists());
 }
 
@@ -136,7 +167,13 @@ fn a_copy_that_waits_goes_on_by_its_name() {
     let script = place.script("follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }, { name = \"ask_user\", args = { question = \"which?\" } }]\n[[step]]\nexpect = \"that one\"\ntext = \"ok\"\n");
     let output = place.run(&["run", "--script", &script, "--validate", "none", "go"]);
     assert_eq!(output.code, 5, "{}", output.err);
-    let kept = place.log().into_iter().rev().find(|event| event["kind"] == "kept").unwrap()["data"]["name"].clone();
+    let kept = place
+        .log()
+        .into_iter()
+        .rev()
+        .find(|event| event["kind"] == "kept")
+        .unwrap()["data"]["name"]
+        .clone();
     let output = place.run(&["resume", kept.as_str().unwrap()]);
     assert_eq!(output.code, 5, "{}", output.err);
     let ask = ask_of(&output.out);
@@ -160,8 +197,16 @@ fn a_landing_that_waits_is_let_through_or_not_by_the_answer() {
         assert_eq!(ask["about"]["is"], "landing");
         let output = place.run(&["answer", ask["id"].as_str().unwrap(), word]);
         assert_eq!(output.code, if lands { 0 } else { 1 }, "{}", output.err);
-        assert_eq!(place.work().join(".envrc").exists(), lands, "{}", output.err);
-        assert_eq!((count(&place, "run_finished"), count(&place, "asked")), (1, 1));
+        assert_eq!(
+            place.work().join(".envrc").exists(),
+            lands,
+            "{}",
+            output.err
+        );
+        assert_eq!(
+            (count(&place, "run_finished"), count(&place, "asked")),
+            (1, 1)
+        );
         assert_eq!(count(&place, "kept"), if lands { 1 } else { 2 });
     }
 }
@@ -173,13 +218,23 @@ fn an_isolated_run_that_stopped_before_it_changed_anything_goes_on() {
     let script = place.script(
         "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\\n\" } }]\n[[step]]\ntext = \"done\"\n",
     );
-    let output = place.run(&["run", "--script", &script, "--approval", "ask", "make it so"]);
+    let output = place.run(&[
+        "run",
+        "--script",
+        &script,
+        "--approval",
+        "ask",
+        "make it so",
+    ]);
     assert_eq!(output.code, 5, "{}", output.err);
     let ask = ask_of(&output.out);
     let output = place.run(&["answer", ask["id"].as_str().unwrap(), "yes"]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(place.read("b.txt"), "x\n");
-    assert_eq!((count(&place, "discarded"), count(&place, "landed")), (1, 1));
+    assert_eq!(
+        (count(&place, "discarded"), count(&place, "landed")),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -197,18 +252,32 @@ fn always_is_remembered_also_when_it_is_said_later() {
 #[test]
 fn a_fork_goes_on_beside_the_session_it_was_made_of() {
     let place = Place::new();
-    assert_eq!(place.play("[[step]]\ntext = \"the first answer\"\n", &[]).code, 0);
+    assert_eq!(
+        place
+            .play("[[step]]\ntext = \"the first answer\"\n", &[])
+            .code,
+        0
+    );
     let id = id_of(&place.sessions()[0]);
     let before = place.log();
     let output = place.run(&["fork", &id]);
     assert_eq!(output.code, 0, "{}", output.err);
     let fork = output.out.trim().to_owned();
     let script = place.script("[[step]]\nexpect = \"the first answer\"\ntext = \"and more\"\n");
-    assert_eq!(place.run(&["resume", &fork, "--script", &script, "go on"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["resume", &fork, "--script", &script, "go on"])
+            .code,
+        0
+    );
     assert_eq!(place.log_of(&id), before);
     let output = place.run(&["fork", &id, "--at", "999"]);
     assert_eq!(output.code, 1);
-    assert!(output.err.contains("cannot be forked at event 999"), "{}", output.err);
+    assert!(
+        output.err.contains("cannot be forked at event 999"),
+        "{}",
+        output.err
+    );
     assert_eq!(place.run(&["fork", "../x"]).code, 2);
 }
 
@@ -224,9 +293,20 @@ fn of_two_who_answer_at_once_one_does() {
         let both: Vec<_> = (0..4).map(|_| scope.spawn(answer)).collect();
         both.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
+    assert_eq!(
+        codes.iter().filter(|code| **code == 0).count(),
+        1,
+        "{codes:?}"
+    );
     assert_eq!(place.read("b.txt"), "once\n");
-    assert_eq!((count(&place, "answered"), count(&place, "call_started"), count(&place, "run_finished")), (1, 1, 1));
+    assert_eq!(
+        (
+            count(&place, "answered"),
+            count(&place, "call_started"),
+            count(&place, "run_finished")
+        ),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -235,7 +315,10 @@ fn a_line_of_a_piped_chat_is_a_prompt_and_no_answer() {
     place.write("a.txt", "one\n");
     assert_eq!(place.play(THREE, &["--approval", "ask"]).code, 5);
     let script = place.script("[[step]]\nexpect = \"not run, because\"\ntext = \"then not\"\n");
-    let output = place.run_with(place.command(&["chat", "--continue", "--script", &script]), "yes\n");
+    let output = place.run_with(
+        place.command(&["chat", "--continue", "--script", &script]),
+        "yes\n",
+    );
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(!place.work().join("b.txt").exists(), "{}", output.err);
 }
@@ -260,11 +343,19 @@ fn a_run_whose_terms_cannot_be_read_does_not_go_on_under_looser_ones() {
         assert_eq!(output.code, 5, "{}", output.err);
         let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
         let asks = "\"approval\":\"ask\",";
-        tamper(&place, &format!("{asks}\"sandbox\":\"read-only\""), &format!("{asks}{to}"));
+        tamper(
+            &place,
+            &format!("{asks}\"sandbox\":\"read-only\""),
+            &format!("{asks}{to}"),
+        );
         for args in [&["answer", &id, "yes"][..], &["resume"]] {
             let output = place.run(args);
             assert_eq!(output.code, 2, "{to}: {}", output.err);
-            assert!(output.err.contains(named) && output.err.contains("hint"), "{to}: {}", output.err);
+            assert!(
+                output.err.contains(named) && output.err.contains("hint"),
+                "{to}: {}",
+                output.err
+            );
         }
         assert_eq!(count(&place, "answered"), 0, "{to}: it is still open");
         // A new prompt is another run, under what is said now.
@@ -284,7 +375,15 @@ fn a_secret_in_a_flag_is_not_kept_and_the_run_does_not_go_on_with_words_in_its_p
         "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \".envrc\", content = \"export A=1\\n\" } }]\n[[step]]\ntext = \"done\"\n",
     );
     let validate = format!("test -n {key}");
-    let output = place.run(&["run", "--script", &script, "--yes", "--validate", &validate, "make it so"]);
+    let output = place.run(&[
+        "run",
+        "--script",
+        &script,
+        "--yes",
+        "--validate",
+        &validate,
+        "make it so",
+    ]);
     assert_eq!(output.code, 5, "{}", output.err);
     let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
     let log = format!("{:?}", place.log());
@@ -298,7 +397,12 @@ fn a_secret_in_a_flag_is_not_kept_and_the_run_does_not_go_on_with_words_in_its_p
 #[test]
 fn a_fork_of_a_damaged_session_leaves_nothing_behind() {
     let place = Place::new();
-    assert_eq!(place.play("[[step]]\ntext = \"the first answer\"\n", &[]).code, 0);
+    assert_eq!(
+        place
+            .play("[[step]]\ntext = \"the first answer\"\n", &[])
+            .code,
+        0
+    );
     let id = id_of(&place.sessions()[0]);
     tamper(&place, "\"kind\":\"run_started\"", "\"kind\":run_started");
     let output = place.run(&["fork", &id]);
@@ -316,7 +420,10 @@ fn a_piped_prompt_is_another_run_and_no_flag_of_the_one_that_waits_holds_for_it(
     let place = Place::new();
     assert_eq!(place.play(ASKS, &["--yes"]).code, 5);
     let script = place.script(WRITES);
-    let output = place.run_with(place.command(&["resume", "--script", &script]), "and now write it\n");
+    let output = place.run_with(
+        place.command(&["resume", "--script", &script]),
+        "and now write it\n",
+    );
     assert_eq!(output.code, 5, "{}", output.err);
     assert!(!place.work().join("b.txt").exists(), "{}", output.err);
 }

@@ -13,7 +13,13 @@ const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../windlass-corpus/co
 pub(crate) fn drive(path: &str, ids: &[&str]) -> Report {
     let mut ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
     ids.extend(std::env::var("WINDLASS_CASE"));
-    let options = Options { binary: BINARY.into(), paths: vec![path.into()], ids, jobs: 2, ..Options::default() };
+    let options = Options {
+        binary: BINARY.into(),
+        paths: vec![path.into()],
+        ids,
+        jobs: 2,
+        ..Options::default()
+    };
     run(&options, &|row: &Row| eprintln!("{}", row.line())).unwrap()
 }
 
@@ -22,12 +28,29 @@ fn every_attack_is_stopped_and_everyday_work_goes_through() {
     let report = drive(CORPUS, &[]);
     eprintln!("\n{}", report.summary());
     // A missing program is this machine's; everything else that did not run is ours.
-    let ours = |row: &&Row| row.state == State::NotRun && row.why.iter().any(|why| why.contains("kernel sandbox"));
-    let failed = report.rows.iter().filter(|row| row.state == State::Failed || ours(row));
+    let ours = |row: &&Row| {
+        row.state == State::NotRun && row.why.iter().any(|why| why.contains("kernel sandbox"))
+    };
+    let failed = report
+        .rows
+        .iter()
+        .filter(|row| row.state == State::Failed || ours(row));
     let failed: Vec<String> = failed.map(Row::line).collect();
-    assert!(failed.is_empty(), "{} cases do not hold:\n{}", failed.len(), failed.join("\n"));
-    let ran = report.rows.iter().filter(|row| row.state == State::Passed).count();
-    assert!(ran > 320 || std::env::var_os("WINDLASS_CASE").is_some(), "only {ran} cases ran");
+    assert!(
+        failed.is_empty(),
+        "{} cases do not hold:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+    let ran = report
+        .rows
+        .iter()
+        .filter(|row| row.state == State::Passed)
+        .count();
+    assert!(
+        ran > 320 || std::env::var_os("WINDLASS_CASE").is_some(),
+        "only {ran} cases ran"
+    );
 }
 
 /// One case of the schema; what is given takes the place of what is usual.
@@ -37,7 +60,9 @@ fn case(id: &str, change: serde_json::Value) -> serde_json::Value {
         "input": { "kind": "tool_call", "tool": "read", "args": { "path": "README.md" } },
         "expect": { "decision": "allow" }, "post": [{ "check": "no_prompt" }], "source": "x",
     });
-    case.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    case.as_object_mut()
+        .unwrap()
+        .extend(change.as_object().unwrap().clone());
     case
 }
 
@@ -59,7 +84,11 @@ fn check_breaches(breaches: &[(serde_json::Value, &str)]) {
     assert!(!report.passed());
     for (row, (change, says)) in report.rows.iter().zip(breaches) {
         assert_eq!(row.state, State::Failed, "{change}: {}", row.line());
-        assert!(row.why.join("; ").contains(says), "{change}: {}", row.line());
+        assert!(
+            row.why.join("; ").contains(says),
+            "{change}: {}",
+            row.line()
+        );
     }
 }
 
@@ -67,19 +96,46 @@ fn check_breaches(breaches: &[(serde_json::Value, &str)]) {
 fn what_the_driver_does_not_know_is_a_failure() {
     use serde_json::json;
     check_breaches(&[
-        (json!({ "post": [{ "check": "all_is_well" }] }), "`all_is_well` is not a check"),
-        (json!({ "setup": [{ "op": "levitate" }] }), "`levitate` is not a setup operation"),
-        (json!({ "input": { "kind": "telepathy" } }), "`telepathy` is not a kind"),
-        (json!({ "rules": { "maybe": ["x"] } }), "`maybe` is not a rule"),
-        (json!({ "input": { "kind": "text", "where": "sky", "text": "x" } }), "`sky` is no place"),
-        (json!({ "input": { "kind": "resume", "log_edit": "eat" } }), "`eat` is nothing"),
+        (
+            json!({ "post": [{ "check": "all_is_well" }] }),
+            "`all_is_well` is not a check",
+        ),
+        (
+            json!({ "setup": [{ "op": "levitate" }] }),
+            "`levitate` is not a setup operation",
+        ),
+        (
+            json!({ "input": { "kind": "telepathy" } }),
+            "`telepathy` is not a kind",
+        ),
+        (
+            json!({ "rules": { "maybe": ["x"] } }),
+            "`maybe` is not a rule",
+        ),
+        (
+            json!({ "input": { "kind": "text", "where": "sky", "text": "x" } }),
+            "`sky` is no place",
+        ),
+        (
+            json!({ "input": { "kind": "resume", "log_edit": "eat" } }),
+            "`eat` is nothing",
+        ),
         (
             json!({ "input": { "kind": "stream", "format": "raw", "chunks": [], "shout": 1 } }),
             "not a field of a stream",
         ),
-        (json!({ "setup": [{ "op": "file", "path": "/etc/x", "text": "x" }] }), "not in the scratch directory"),
-        (json!({ "setup": [{ "op": "file", "path": "../../../x", "text": "x" }] }), "not in the scratch directory"),
-        (json!({ "post": [{ "check": "output_lacks", "text": "x", "where": "dreams" }] }), "`dreams` is no place"),
+        (
+            json!({ "setup": [{ "op": "file", "path": "/etc/x", "text": "x" }] }),
+            "not in the scratch directory",
+        ),
+        (
+            json!({ "setup": [{ "op": "file", "path": "../../../x", "text": "x" }] }),
+            "not in the scratch directory",
+        ),
+        (
+            json!({ "post": [{ "check": "output_lacks", "text": "x", "where": "dreams" }] }),
+            "`dreams` is no place",
+        ),
         (json!({ "mode": "yolo" }), "`yolo`"),
     ]);
 }
@@ -87,16 +143,22 @@ fn what_the_driver_does_not_know_is_a_failure() {
 #[test]
 fn the_driver_sees_a_breach() {
     use serde_json::json;
-    let write =
-        |path: &str| json!({ "kind": "tool_call", "tool": "write", "args": { "path": path, "content": "pwned\n" } });
-    let read = |path: &str| json!({ "kind": "tool_call", "tool": "read", "args": { "path": path } });
+    let write = |path: &str| json!({ "kind": "tool_call", "tool": "write", "args": { "path": path, "content": "pwned\n" } });
+    let read =
+        |path: &str| json!({ "kind": "tool_call", "tool": "read", "args": { "path": path } });
     let post = |post: serde_json::Value| json!([post]);
     let listen = json!([{ "op": "listen", "proto": "tcp" }]);
     let knock = json!({ "kind": "startup", "prompt": "hi", "base_url": "http://127.0.0.1:@PORT@" });
     let refused = json!({ "decision": "deny" });
     check_breaches(&[
-        (json!({ "expect": { "decision": "deny" } }), "decision: allow, right is deny"),
-        (json!({ "input": read("no-such-file"), "category": "benign" }), "decision: deny, right is allow"),
+        (
+            json!({ "expect": { "decision": "deny" } }),
+            "decision: allow, right is deny",
+        ),
+        (
+            json!({ "input": read("no-such-file"), "category": "benign" }),
+            "decision: deny, right is allow",
+        ),
         (
             json!({ "input": write("new.txt"), "post": post(json!({ "check": "file_unchanged", "path": "new.txt" })) }),
             "was made",
@@ -105,8 +167,14 @@ fn the_driver_sees_a_breach() {
             json!({ "input": write("new.txt"), "post": post(json!({ "check": "file_absent", "path": "@WS@/new.txt" })) }),
             "is there",
         ),
-        (json!({ "post": post(json!({ "check": "file_exists", "path": "@OUT@/none" })) }), "is not there"),
-        (json!({ "post": post(json!({ "check": "file_equals", "path": "README.md", "text": "x" })) }), "holds"),
+        (
+            json!({ "post": post(json!({ "check": "file_exists", "path": "@OUT@/none" })) }),
+            "is not there",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "file_equals", "path": "README.md", "text": "x" })) }),
+            "holds",
+        ),
         (
             json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "everything" })) }),
             "in everything",
@@ -115,19 +183,46 @@ fn the_driver_sees_a_breach() {
             json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "result" })) }),
             "in result",
         ),
-        (json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "log" })) }), "in log"),
-        (json!({ "post": post(json!({ "check": "result_contains", "text": "goodbye" })) }), "the result is"),
-        (json!({ "post": post(json!({ "check": "approval_requested" })) }), "nobody was asked"),
-        (json!({ "post": post(json!({ "check": "not_executed" })) }), "a call was started"),
-        (json!({ "post": post(json!({ "check": "finishes_within_ms", "ms": 0 })) }), "finishes_within_ms"),
-        (json!({ "post": post(json!({ "check": "engine_rss_at_most", "bytes": 1 })) }), "MiB"),
-        (json!({ "post": post(json!({ "check": "no_connection", "proto": "tcp" })) }), "nothing listens"),
-        (json!({ "post": post(json!({ "check": "canary_alive" })) }), "there is no canary"),
+        (
+            json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "log" })) }),
+            "in log",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "result_contains", "text": "goodbye" })) }),
+            "the result is",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "approval_requested" })) }),
+            "nobody was asked",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "not_executed" })) }),
+            "a call was started",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "finishes_within_ms", "ms": 0 })) }),
+            "finishes_within_ms",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "engine_rss_at_most", "bytes": 1 })) }),
+            "MiB",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "no_connection", "proto": "tcp" })) }),
+            "nothing listens",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "canary_alive" })) }),
+            "there is no canary",
+        ),
         (
             json!({ "post": post(json!({ "check": "mode_at_most", "path": "@WS@/README.md", "mode": "0400" })) }),
             "has mode",
         ),
-        (json!({ "post": post(json!({ "check": "log_contains", "text": "goodbye" })) }), "no log has"),
+        (
+            json!({ "post": post(json!({ "check": "log_contains", "text": "goodbye" })) }),
+            "no log has",
+        ),
         (
             json!({ "input": { "kind": "startup", "prompt": "hi" }, "post": post(json!({ "check": "no_argv_contains", "text": "some-model" })) }),
             "arguments hold it",
@@ -152,8 +247,14 @@ fn the_driver_sees_a_breach() {
             json!({ "category": "benign", "input": { "kind": "shell", "command": "sleep 0.3" }, "rules": { "allow": ["sleep"] }, "post": post(json!({ "check": "process_peak_at_most", "count": 0 })) }),
             "at once",
         ),
-        (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "refuses_with_message" })) }), "exit 0"),
-        (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "warning_shown" })) }), "warning_shown"),
+        (
+            json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "refuses_with_message" })) }),
+            "exit 0",
+        ),
+        (
+            json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "warning_shown" })) }),
+            "warning_shown",
+        ),
         (
             json!({ "input": { "kind": "argv", "argv": ["--version"] }, "expect": { "decision": "deny" } }),
             "decision: allow",
@@ -165,35 +266,75 @@ fn the_driver_sees_a_breach() {
 fn a_hostile_command_is_given_only_to_a_product_that_can_hold_it() {
     let place = Place::new();
     let shell = serde_json::json!({ "input": { "kind": "shell", "command": "true" }, "expect": { "decision": "ask" } });
-    let report = drive(written(&place, &[case("h-1", shell).to_string()]).to_str().unwrap(), &[]);
+    let report = drive(
+        written(&place, &[case("h-1", shell).to_string()])
+            .to_str()
+            .unwrap(),
+        &[],
+    );
     let walled = place.run(&["run", "--help"]).out.contains("--sandbox");
-    assert_eq!(report.rows[0].state == State::NotRun, !walled, "{}", report.rows[0].line());
+    assert_eq!(
+        report.rows[0].state == State::NotRun,
+        !walled,
+        "{}",
+        report.rows[0].line()
+    );
 }
 
 #[test]
 fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
     let place = Place::new();
     let good = case("g-1", serde_json::json!({}));
-    let pending = case("g-2", serde_json::json!({ "input": { "kind": "mcp", "steps": [] } }));
+    let pending = case(
+        "g-2",
+        serde_json::json!({ "input": { "kind": "mcp", "steps": [] } }),
+    );
     let needs = case("g-3", serde_json::json!({ "needs": ["no-such-program"] }));
-    let file = written(&place, &[good.to_string(), pending.to_string(), needs.to_string()]);
+    let file = written(
+        &place,
+        &[good.to_string(), pending.to_string(), needs.to_string()],
+    );
     let path = file.to_str().unwrap();
     let output = place.run(&["debug", "attacks", path]);
     assert_eq!(output.code, 0, "{}{}", output.out, output.err);
-    for line in ["g-1         passed   allow", "pending (1): g-2", "not run (1): g-3", "attacks stopped 1 of 1"] {
+    for line in [
+        "g-1         passed   allow",
+        "pending (1): g-2",
+        "not run (1): g-3",
+        "attacks stopped 1 of 1",
+    ] {
         assert!(output.out.contains(line), "{line}:\n{}", output.out);
     }
-    assert!(output.out.contains("needs no-such-program"), "{}", output.out);
+    assert!(
+        output.out.contains("needs no-such-program"),
+        "{}",
+        output.out
+    );
     let output = place.run(&["debug", "attacks", path, "--json", "--id", "g-1"]);
-    let rows: Vec<serde_json::Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<serde_json::Value> = output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(rows.len(), 2);
-    assert_eq!((&rows[0]["state"], &rows[1]["passed"]), (&"passed".into(), &true.into()));
+    assert_eq!(
+        (&rows[0]["state"], &rows[1]["passed"]),
+        (&"passed".into(), &true.into())
+    );
     // Nothing that ran is no success, and nothing to run is a mistake.
-    assert_eq!(place.run(&["debug", "attacks", path, "--id", "g-2"]).code, 1);
+    assert_eq!(
+        place.run(&["debug", "attacks", path, "--id", "g-2"]).code,
+        1
+    );
     assert_eq!(place.run(&["debug", "attacks", "no/such/path"]).code, 2);
     for more in [["--id", "g-9"], ["--category", "pahts"]] {
         let output = place.run(&["debug", "attacks", path, more[0], more[1]]);
         let says = format!("no case matches {}; the categories are paths", more[1]);
-        assert!(output.code == 2 && output.err.contains(&says), "{} {}", output.code, output.err);
+        assert!(
+            output.code == 2 && output.err.contains(&says),
+            "{} {}",
+            output.code,
+            output.err
+        );
     }
 }

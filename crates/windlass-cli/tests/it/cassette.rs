@@ -27,7 +27,17 @@ fn recorded(place: &Place) -> PathBuf {
     let tape = place.home().join("tape.jsonl");
     let (url, server) = serve(answers());
     let file = tape.display().to_string();
-    let args = ["run", "--in-place", "-m", "groq/some-model", "--base-url", &url, "--record", &file, "read a.txt"];
+    let args = [
+        "run",
+        "--in-place",
+        "-m",
+        "groq/some-model",
+        "--base-url",
+        &url,
+        "--record",
+        &file,
+        "read a.txt",
+    ];
     let mut command = place.command(&args);
     command.env("GROQ_API_KEY", SECRET);
     let output = place.run_with(command, "");
@@ -43,25 +53,60 @@ fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
     let tape = recorded(&place);
     let text = std::fs::read_to_string(&tape).unwrap();
     assert_eq!(text.lines().count(), 2);
-    assert!(!text.contains(SECRET) && !text.to_lowercase().contains("authorization"), "{text}");
+    assert!(
+        !text.contains(SECRET) && !text.to_lowercase().contains("authorization"),
+        "{text}"
+    );
     let row: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    assert_eq!((&row["provider"], &row["protocol"]), (&"groq".into(), &"openai.chat".into()));
-    assert!(row["request"]["body"].as_str().unwrap().contains("read a.txt"));
+    assert_eq!(
+        (&row["provider"], &row["protocol"]),
+        (&"groq".into(), &"openai.chat".into())
+    );
+    assert!(
+        row["request"]["body"]
+            .as_str()
+            .unwrap()
+            .contains("read a.txt")
+    );
 
     // The recorded path is that of the server on loopback; no key, no server.
     let file = tape.display().to_string();
-    let play = ["run", "--in-place", "--cassette", &file, "--base-url", "http://127.0.0.1:9", "--json", "read a.txt"];
+    let play = [
+        "run",
+        "--in-place",
+        "--cassette",
+        &file,
+        "--base-url",
+        "http://127.0.0.1:9",
+        "--json",
+        "read a.txt",
+    ];
     let output = place.run(&play);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "your key is [redacted by windlass: secret]");
-    assert_eq!(place.log().iter().filter(|event| event["kind"] == "call_finished").count(), 1);
+    assert_eq!(
+        place
+            .log()
+            .iter()
+            .filter(|event| event["kind"] == "call_finished")
+            .count(),
+        1
+    );
 
     place.write("a.txt", "other words");
     let output = place.run(&play);
     assert_eq!(output.code, 7, "{}", output.err);
-    assert!(output.err.contains("exchange 2 of 2") || output.out.contains("exchange 2 of 2"), "{}", output.err);
-    assert!(output.out.contains("/messages/3/content") || output.err.contains("/messages/3/content"), "{}", output.out);
+    assert!(
+        output.err.contains("exchange 2 of 2") || output.out.contains("exchange 2 of 2"),
+        "{}",
+        output.err
+    );
+    assert!(
+        output.out.contains("/messages/3/content") || output.err.contains("/messages/3/content"),
+        "{}",
+        output.out
+    );
 }
 
 #[test]
@@ -70,13 +115,22 @@ fn a_cassette_that_cannot_be_used_says_why() {
     let check = |text: &str, says: &str| {
         let tape = place.home().join("bad.jsonl");
         std::fs::write(&tape, text).unwrap();
-        let output = place.run(&["run", "--in-place", "--cassette", &tape.display().to_string(), "go"]);
+        let output = place.run(&[
+            "run",
+            "--in-place",
+            "--cassette",
+            &tape.display().to_string(),
+            "go",
+        ]);
         assert_eq!(output.code, 2);
         assert!(output.err.contains(says), "{}", output.err);
     };
     check("", "no exchange");
     check("what", "line 1");
-    check("{\"id\":\"a\",\"response\":{\"status\":200}}", "which model");
+    check(
+        "{\"id\":\"a\",\"response\":{\"status\":200}}",
+        "which model",
+    );
 }
 
 fn decode(place: &Place, args: &[&str], stdin: &str) -> Vec<Value> {
@@ -84,7 +138,11 @@ fn decode(place: &Place, args: &[&str], stdin: &str) -> Vec<Value> {
     all.extend_from_slice(args);
     let output = place.run_with(place.command(&all), stdin);
     assert_eq!(output.code, 0, "{}", output.err);
-    output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -93,21 +151,63 @@ fn recordings_are_decoded_line_by_line() {
     place.write("a.txt", "the file's words");
     let tape = recorded(&place);
     let rows = decode(&place, &[&tape.display().to_string()], "");
-    assert_eq!(rows[0]["tool_calls"], serde_json::json!([{ "name": "read_file", "arguments": { "path": "a.txt" } }]));
-    assert_eq!((&rows[0]["stop"], &rows[1]["stop"]), (&"tool_calls".into(), &"done".into()));
-    assert_eq!(rows[1]["text"], "your key is [redacted by windlass: secret]");
-    assert_eq!((&rows[1]["error"], &rows[1]["usage"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        rows[0]["tool_calls"],
+        serde_json::json!([{ "name": "read_file", "arguments": { "path": "a.txt" } }])
+    );
+    assert_eq!(
+        (&rows[0]["stop"], &rows[1]["stop"]),
+        (&"tool_calls".into(), &"done".into())
+    );
+    assert_eq!(
+        rows[1]["text"],
+        "your key is [redacted by windlass: secret]"
+    );
+    assert_eq!(
+        (&rows[1]["error"], &rows[1]["usage"]),
+        (&Value::Null, &Value::Null)
+    );
     let text = std::fs::read_to_string(&tape).unwrap();
     let packed = place.home().join("tape.jsonl.gz");
-    let mut gzip = flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    let mut gzip = flate2::write::GzEncoder::new(
+        std::fs::File::create(&packed).unwrap(),
+        flate2::Compression::fast(),
+    );
     gzip.write_all(text.as_bytes()).unwrap();
     gzip.finish().unwrap();
-    assert_eq!(decode(&place, &[&packed.display().to_string(), "--split", "1", "--bom", "--crlf"], ""), rows);
+    assert_eq!(
+        decode(
+            &place,
+            &[
+                &packed.display().to_string(),
+                "--split",
+                "1",
+                "--bom",
+                "--crlf"
+            ],
+            ""
+        ),
+        rows
+    );
     assert_eq!(decode(&place, &["-"], &text), rows);
     let odd = "{\"id\":\"x\",\"protocol\":\"morse\",\"response\":{\"status\":200,\"body\":\"-.-\"}}\n\nnot a row\n";
     let rows = decode(&place, &["-"], odd);
-    assert!(rows[0]["error"]["message"].as_str().unwrap().contains("`morse` is not one we speak"), "{}", rows[0]);
-    assert!(rows[1]["error"]["message"].as_str().unwrap().contains("line 3"), "{}", rows[1]);
+    assert!(
+        rows[0]["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("`morse` is not one we speak"),
+        "{}",
+        rows[0]
+    );
+    assert!(
+        rows[1]["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("line 3"),
+        "{}",
+        rows[1]
+    );
     assert_eq!(place.run(&["debug", "decode", "/nowhere"]).code, 2);
 }
 
@@ -115,7 +215,8 @@ fn recordings_are_decoded_line_by_line() {
 #[test]
 fn every_shared_recording_is_decoded() {
     let given = std::env::var_os("WINDLASS_STREAMS").map(PathBuf::from);
-    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
+    let folder = given
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
     let file = folder.join("recorded.jsonl.gz");
     if !file.is_file() {
         windlass_needs::not_run("needs recorded streams (set WINDLASS_STREAMS to their folder)");
@@ -123,20 +224,37 @@ fn every_shared_recording_is_decoded() {
     }
     let place = Place::new();
     let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap()).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap())
+        .read_to_string(&mut text)
+        .unwrap();
     let file = file.display().to_string();
     let whole = decode(&place, &[&file], "");
-    let unknown = whole
-        .iter()
-        .filter(|row| row["error"]["message"].as_str().is_some_and(|text| text.contains("is not one we speak")));
-    eprintln!("{} recordings decoded, {} of protocols we do not speak", whole.len(), unknown.count());
-    assert_eq!(decode(&place, &[&file, "--split", "7", "--bom", "--crlf"], ""), whole);
+    let unknown = whole.iter().filter(|row| {
+        row["error"]["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("is not one we speak"))
+    });
+    eprintln!(
+        "{} recordings decoded, {} of protocols we do not speak",
+        whole.len(),
+        unknown.count()
+    );
+    assert_eq!(
+        decode(&place, &[&file, "--split", "7", "--bom", "--crlf"], ""),
+        whole
+    );
 
     // Cut in the middle: an error that keeps the text so far.
     let half = text.lines().map(|line| {
         let mut row: Value = serde_json::from_str(line).unwrap();
-        if let Some(body) = row["response"]["body"].as_str().filter(|_| row["framing"] != "aws-eventstream") {
-            let half = body.chars().take(body.chars().count() / 2).collect::<String>();
+        if let Some(body) = row["response"]["body"]
+            .as_str()
+            .filter(|_| row["framing"] != "aws-eventstream")
+        {
+            let half = body
+                .chars()
+                .take(body.chars().count() / 2)
+                .collect::<String>();
             row["response"]["body"] = half.into();
         }
         format!("{row}\n")

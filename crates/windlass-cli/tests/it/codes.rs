@@ -11,14 +11,20 @@ fn check(script: &str, more: &[&str], code: i32, says: &str) {
     assert_eq!(output.code, code, "{}\n{}", output.out, output.err);
     let all = format!("{}\n{}", output.out, output.err);
     assert!(all.contains(says), "{says:?} is not in\n{all}");
-    assert!(!all.contains('\u{1b}') && !all.contains('\r'), "no escape sequences and no progress in a pipe:\n{all}");
+    assert!(
+        !all.contains('\u{1b}') && !all.contains('\r'),
+        "no escape sequences and no progress in a pipe:\n{all}"
+    );
 }
 
 #[test]
 fn code_0_is_completed_and_standard_output_is_the_answer() {
     check(HELLO, &[], 0, "completed · 1 step");
     let output = Place::new().play(HELLO, &["-q"]);
-    assert_eq!((output.out.as_str(), output.err.as_str()), ("hello there\n", ""));
+    assert_eq!(
+        (output.out.as_str(), output.err.as_str()),
+        ("hello there\n", "")
+    );
 }
 
 #[test]
@@ -31,22 +37,60 @@ fn code_1_is_failed() {
 fn code_2_is_wrong_usage_or_configuration() {
     let place = Place::new();
     for (args, says) in [
-        (&["run", "--in-place", "-m", "antropic/x", "go"][..], "did you mean `anthropic`?"),
+        (
+            &["run", "--in-place", "-m", "antropic/x", "go"][..],
+            "did you mean `anthropic`?",
+        ),
         (&["run", "--in-plac", "go"], "--in-place"),
         (&["rum"], "run"),
-        (&["run", "--in-place", "--max-steps", "0", "-m", "ollama/x", "go"], "above zero"),
-        (&["run", "--in-place", "-C", "nowhere", "go"], "no such directory"),
-        (&["run", "--in-place", "-m", "ollama/x"], "there is no prompt"),
+        (
+            &[
+                "run",
+                "--in-place",
+                "--max-steps",
+                "0",
+                "-m",
+                "ollama/x",
+                "go",
+            ],
+            "above zero",
+        ),
+        (
+            &["run", "--in-place", "-C", "nowhere", "go"],
+            "no such directory",
+        ),
+        (
+            &["run", "--in-place", "-m", "ollama/x"],
+            "there is no prompt",
+        ),
         (&["sessions", "show", "../x"], "not a valid session id"),
         (&["sessions", "show", "nothing"], "sessions list"),
         (&["config", "set", "modle", "x"], "did you mean `model`?"),
         (&["tools", "read_fil"], "did you mean `read_file`?"),
-        (&["run", "--in-place", "-m", "openai-compatible/x", "go"], "--base-url"),
-        (&["run", "--in-place", "-m", "ollama/x", "--max-budget-usd", "0", "go"], "above zero"),
+        (
+            &["run", "--in-place", "-m", "openai-compatible/x", "go"],
+            "--base-url",
+        ),
+        (
+            &[
+                "run",
+                "--in-place",
+                "-m",
+                "ollama/x",
+                "--max-budget-usd",
+                "0",
+                "go",
+            ],
+            "above zero",
+        ),
     ] {
         let output = place.run(args);
         assert_eq!(output.code, 2, "{args:?}: {}", output.err);
-        assert!(output.err.contains(says), "{args:?}: {says:?} is not in\n{}", output.err);
+        assert!(
+            output.err.contains(says),
+            "{args:?}: {says:?} is not in\n{}",
+            output.err
+        );
     }
     assert!(place.sessions().is_empty(), "nothing was started");
 }
@@ -54,11 +98,23 @@ fn code_2_is_wrong_usage_or_configuration() {
 #[test]
 fn an_explicit_cost_limit_with_an_unknown_price_is_refused_and_a_local_model_is_not() {
     let place = Place::new();
-    let mut command = place.command(&["run", "--in-place", "-m", "openai/unheard-of", "--max-budget-usd", "1", "go"]);
+    let mut command = place.command(&[
+        "run",
+        "--in-place",
+        "-m",
+        "openai/unheard-of",
+        "--max-budget-usd",
+        "1",
+        "go",
+    ]);
     command.env("OPENAI_API_KEY", "sk-test");
     let output = place.run_with(command, "");
     assert_eq!(output.code, 2);
-    assert!(output.err.contains("prices.unheard-of.input"), "{}", output.err);
+    assert!(
+        output.err.contains("prices.unheard-of.input"),
+        "{}",
+        output.err
+    );
     // A local server costs nothing; nobody listens there, so that the run itself fails.
     let output = place.run(&[
         "run",
@@ -84,8 +140,11 @@ fn a_broken_script_shows_the_line_and_a_caret() {
 
 #[test]
 fn code_4_is_the_budget_or_the_steps() {
-    let step =
-        |n: usize| format!("[[step]]\ncalls = [{{ name = \"calculator\", args = {{ expression = \"{n}+1\" }} }}]\n");
+    let step = |n: usize| {
+        format!(
+            "[[step]]\ncalls = [{{ name = \"calculator\", args = {{ expression = \"{n}+1\" }} }}]\n"
+        )
+    };
     let script: String = (0..5).map(step).collect();
     check(&script, &["--max-steps", "2"], 4, "max steps");
     check(HELLO, &["--max-tokens", "100"], 4, "the limit on tokens");
@@ -93,15 +152,20 @@ fn code_4_is_the_budget_or_the_steps() {
 
 #[test]
 fn code_5_is_an_ask_that_found_nobody() {
-    let script =
-        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n[[step]]\ntext = \"ok\"\n";
+    let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n[[step]]\ntext = \"ok\"\n";
     let place = Place::new();
     let output = place.play(script, &[]);
     assert_eq!(output.code, 5, "{}", output.err);
     let ask: serde_json::Value = serde_json::from_str(output.out.trim()).unwrap();
     assert_eq!(ask["about"]["call"]["args"]["command"], "touch made");
     assert!(!place.work().join("made").exists());
-    assert!(place.log().iter().all(|event| event["kind"] != "run_finished"), "the run stays open");
+    assert!(
+        place
+            .log()
+            .iter()
+            .all(|event| event["kind"] != "run_finished"),
+        "the run stays open"
+    );
 
     // Where CI is set, nobody is asked: the call is denied and the run goes on.
     let place = Place::new();
@@ -119,12 +183,25 @@ fn code_6_is_a_refusal() {
 
 #[test]
 fn code_7_is_the_provider_or_the_key() {
-    check("[[step]]\nerror = { kind = \"authentication\", message = \"bad key\", status = 401 }\n", &[], 7, "bad key");
+    check(
+        "[[step]]\nerror = { kind = \"authentication\", message = \"bad key\", status = 401 }\n",
+        &[],
+        7,
+        "bad key",
+    );
     let place = Place::new();
     let output = place.run(&["run", "--in-place", "-m", "anthropic/claude-sonnet-5", "go"]);
     assert_eq!(output.code, 7);
-    assert!(output.err.contains("ANTHROPIC_API_KEY") && output.err.contains("export"), "{}", output.err);
-    assert_eq!(place.run(&["run", "--in-place", "go"]).code, 7, "no key at all");
+    assert!(
+        output.err.contains("ANTHROPIC_API_KEY") && output.err.contains("export"),
+        "{}",
+        output.err
+    );
+    assert_eq!(
+        place.run(&["run", "--in-place", "go"]).code,
+        7,
+        "no key at all"
+    );
 }
 
 #[test]
@@ -138,7 +215,12 @@ fn code_8_is_isolation_that_cannot_be_had() {
 
 #[test]
 fn code_124_is_time() {
-    check("[[step]]\ntext = \"wait\"\nhang = true\n", &["--max-seconds", "1"], 124, "timed out");
+    check(
+        "[[step]]\ntext = \"wait\"\nhang = true\n",
+        &["--max-seconds", "1"],
+        124,
+        "timed out",
+    );
 }
 
 #[test]
@@ -146,18 +228,40 @@ fn code_130_is_an_interrupt_and_nothing_is_left_running() {
     let place = Place::new();
     let mark = format!("3{}.5", std::process::id());
     let command = format!("sleep {mark} & sleep {mark}");
-    let script =
-        place.script(&format!("[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = \"{command}\" }} }}]\n"));
-    let mut child = place.command(&["run", "--in-place", "--yes", "--script", &script, "-o", "json", "go"]);
-    child.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let script = place.script(&format!(
+        "[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = \"{command}\" }} }}]\n"
+    ));
+    let mut child = place.command(&[
+        "run",
+        "--in-place",
+        "--yes",
+        "--script",
+        &script,
+        "-o",
+        "json",
+        "go",
+    ]);
+    child
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
     wait_until(|| running(&mark));
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let began = Instant::now();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["outcome"]["is"], "cancelled");
     assert!(!running(&mark), "a sleep was left running");
@@ -167,14 +271,21 @@ fn code_130_is_an_interrupt_and_nothing_is_left_running() {
 fn running(mark: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let mut lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.any(|line| String::from_utf8_lossy(&line).split('\0').any(|word| word == mark))
+    lines.any(|line| {
+        String::from_utf8_lossy(&line)
+            .split('\0')
+            .any(|word| word == mark)
+    })
 }
 
 #[track_caller]
 pub(crate) fn wait_until(done: impl Fn() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it never came to be");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "it never came to be"
+        );
         std::thread::yield_now();
     }
 }

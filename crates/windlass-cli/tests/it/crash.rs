@@ -9,7 +9,14 @@ use windlass_needs::{Need, lacks};
 /// So many cases at a time; each is one process that mostly waits for the disk.
 const WORKERS: usize = 4;
 /// Each of these happens often, and each is struck.
-const COMMON: [Kind; 6] = [Kind::Write, Kind::Sync, Kind::Rename, Kind::Create, Kind::Mkdir, Kind::Unlink];
+const COMMON: [Kind; 6] = [
+    Kind::Write,
+    Kind::Sync,
+    Kind::Rename,
+    Kind::Create,
+    Kind::Mkdir,
+    Kind::Unlink,
+];
 
 /// The harness listens to the system calls of the binary, and the kernel allows one listener for a process and what it
 /// starts. So the binary cannot hold commands by a listener of its own here; it needs the other tier.
@@ -29,15 +36,35 @@ fn check(place: Where, hows: &[&str], pick: Pick) {
         wide_patches: false,
     };
     let report = run(&options, &|_| {}).unwrap_or_else(|err| panic!("{err:#}"));
-    let told: Vec<_> = report.failures.iter().map(|(case, why)| format!("{why}\n  again: {}", case.repeat())).collect();
-    assert!(told.is_empty(), "\n{}\n\n{}", told.join("\n"), report.table());
+    let told: Vec<_> = report
+        .failures
+        .iter()
+        .map(|(case, why)| format!("{why}\n  again: {}", case.repeat()))
+        .collect();
+    assert!(
+        told.is_empty(),
+        "\n{}\n\n{}",
+        told.join("\n"),
+        report.table()
+    );
     for row in &report.rows {
-        assert!(row.events >= 190, "a run of about 200 events, not of {}", row.events);
+        assert!(
+            row.events >= 190,
+            "a run of about 200 events, not of {}",
+            row.events
+        );
         assert!(row.blows() > 0, "nothing was struck:\n{}", report.table());
         if row.how == How::Kill {
             // Threads make the order vary a little, so that the rare kinds may be missed by one.
-            let missed: Vec<_> = COMMON.iter().filter(|kind| !row.struck.contains_key(kind)).collect();
-            assert!(missed.is_empty(), "no operation of these kinds was struck: {missed:?}\n{}", report.table());
+            let missed: Vec<_> = COMMON
+                .iter()
+                .filter(|kind| !row.struck.contains_key(kind))
+                .collect();
+            assert!(
+                missed.is_empty(),
+                "no operation of these kinds was struck: {missed:?}\n{}",
+                report.table()
+            );
         }
     }
 }
@@ -71,6 +98,14 @@ fn a_disk_that_fails_is_a_clear_end_and_no_loss() {
     if cannot_run() {
         return;
     }
-    check(Where::InPlace, &["enospc", "eio", "erofs"], Pick::Every(380, 11));
-    check(Where::Isolated, &["enospc", "eio", "erofs"], Pick::Every(380, 11));
+    check(
+        Where::InPlace,
+        &["enospc", "eio", "erofs"],
+        Pick::Every(380, 11),
+    );
+    check(
+        Where::Isolated,
+        &["enospc", "eio", "erofs"],
+        Pick::Every(380, 11),
+    );
 }

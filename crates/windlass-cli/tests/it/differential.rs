@@ -18,7 +18,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % most
     }
 
@@ -205,7 +208,11 @@ const ENDS: &[&str] = &[
 ];
 
 fn command(dice: &mut Dice) -> String {
-    let mut line = if dice.below(12) == 0 { "x=1 ".to_owned() } else { String::new() };
+    let mut line = if dice.below(12) == 0 {
+        "x=1 ".to_owned()
+    } else {
+        String::new()
+    };
     line.push_str(dice.pick(PROGRAMS));
     for _ in 0..dice.below(3) {
         line.push(' ');
@@ -240,11 +247,18 @@ fn look(dir: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap().map(Result::unwrap) {
             let meta = entry.path().symlink_metadata().unwrap();
-            let bytes = if meta.is_file() { std::fs::read(entry.path()).unwrap() } else { Vec::new() };
+            let bytes = if meta.is_file() {
+                std::fs::read(entry.path()).unwrap()
+            } else {
+                Vec::new()
+            };
             if meta.is_dir() {
                 folders.push(entry.path());
             }
-            all.insert(entry.path().display().to_string(), (meta.permissions().mode(), bytes));
+            all.insert(
+                entry.path().display().to_string(),
+                (meta.permissions().mode(), bytes),
+            );
         }
     }
     all
@@ -262,14 +276,27 @@ impl Bench {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().canonicalize().unwrap();
         let spec = Spec::around(dir.clone());
-        let helper = Helper { program: BINARY.into(), args: vec!["__sandbox-helper".into()] };
-        let bench = Self { session: Session::open(&helper, &spec).unwrap().session, _scratch: scratch, dir };
+        let helper = Helper {
+            program: BINARY.into(),
+            args: vec!["__sandbox-helper".into()],
+        };
+        let bench = Self {
+            session: Session::open(&helper, &spec).unwrap().session,
+            _scratch: scratch,
+            dir,
+        };
         bench.lay_out();
         bench
     }
 
     fn lay_out(&self) {
-        let files = [("a", "a 1\nb 2\na 1\n"), ("b", "one\ntwo\n"), ("c", "x"), ("d/e", "deep\n"), ("-o", "o\n")];
+        let files = [
+            ("a", "a 1\nb 2\na 1\n"),
+            ("b", "one\ntwo\n"),
+            ("c", "x"),
+            ("d/e", "deep\n"),
+            ("-o", "o\n"),
+        ];
         for (name, text) in files {
             let path = self.dir.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -279,14 +306,44 @@ impl Bench {
 
     /// Runs a line to its end; its exit code.
     fn run(&self, line: &str) -> Option<i32> {
-        let null = || std::fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
-        let standard = Standard { input: null(), output: null(), error: null() };
-        let argv = ["/usr/bin/timeout", "10", "bash", "--norc", "--noprofile", "-c", line].map(Into::into);
-        let env = [("PATH".into(), "/usr/bin:/bin".into()), ("HOME".into(), self.dir.clone().into())];
+        let null = || {
+            std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open("/dev/null")
+                .unwrap()
+                .into()
+        };
+        let standard = Standard {
+            input: null(),
+            output: null(),
+            error: null(),
+        };
+        let argv = [
+            "/usr/bin/timeout",
+            "10",
+            "bash",
+            "--norc",
+            "--noprofile",
+            "-c",
+            line,
+        ]
+        .map(Into::into);
+        let env = [
+            ("PATH".into(), "/usr/bin:/bin".into()),
+            ("HOME".into(), self.dir.clone().into()),
+        ];
         let (done, ended) = mpsc::channel();
-        let started = self.session.start(&argv, &env, &self.dir, Access::Write, standard, move |result| {
-            drop(done.send(result));
-        });
+        let started = self.session.start(
+            &argv,
+            &env,
+            &self.dir,
+            Access::Write,
+            standard,
+            move |result| {
+                drop(done.send(result));
+            },
+        );
         let _child = started.unwrap();
         ended.recv().unwrap().unwrap().status.code()
     }
@@ -301,7 +358,8 @@ impl Bench {
     /// Nothing is left in any other place that could have been written.
     fn nothing_elsewhere(&self) -> bool {
         let own = self.dir.display();
-        let left = format!("find /tmp /dev/shm -mindepth 1 -not -path '{own}*' -print -quit | grep -q .");
+        let left =
+            format!("find /tmp /dev/shm -mindepth 1 -not -path '{own}*' -print -quit | grep -q .");
         self.run(&left) == Some(1)
     }
 }
@@ -311,7 +369,13 @@ fn the_check_sees_what_is_written() {
     if lacks(Need::Namespaces) {
         return;
     }
-    for line in ["touch new", "echo x > new", "sort -o a b", "echo x | tee d/e", "sed -i s/a/b/ a"] {
+    for line in [
+        "touch new",
+        "echo x > new",
+        "sort -o a b",
+        "echo x | tee d/e",
+        "sed -i s/a/b/ a",
+    ] {
         assert!(Bench::new().changes(line), "{line}");
     }
     let bench = Bench::new();
@@ -330,11 +394,17 @@ fn what_is_classed_as_looking_leaves_everything_as_it_was() {
         let line = line(&mut dice);
         if windlass_shell::read(&line).only_looks() {
             run += 1;
-            assert!(!bench.changes(&line), "{line:?} was classed as looking and writes");
+            assert!(
+                !bench.changes(&line),
+                "{line:?} was classed as looking and writes"
+            );
         }
     }
     assert!(bench.nothing_elsewhere());
-    assert!(run >= 150, "only {run} lines were classed as looking; the vocabulary proves too little");
+    assert!(
+        run >= 150,
+        "only {run} lines were classed as looking; the vocabulary proves too little"
+    );
 }
 
 /// Everyday lines with a word put in or taken out somewhere: what a flag or an operand turns into a writer.
@@ -344,10 +414,16 @@ fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
         return;
     }
     let (mut dice, bench) = (Dice(7), Bench::new());
-    let usable =
-        |line: &&str| !["##", "sleep", "timeout"].iter().any(|word| line.contains(word)) && !line.contains(" /");
-    let lines: Vec<&str> =
-        include_str!("../../../windlass-shell/tests/data/looks.txt").lines().filter(usable).collect();
+    let usable = |line: &&str| {
+        !["##", "sleep", "timeout"]
+            .iter()
+            .any(|word| line.contains(word))
+            && !line.contains(" /")
+    };
+    let lines: Vec<&str> = include_str!("../../../windlass-shell/tests/data/looks.txt")
+        .lines()
+        .filter(usable)
+        .collect();
     let mut run = 0;
     for _ in 0..4_000 {
         let line = dice.pick(&lines).replace('␤', "\n");
@@ -362,7 +438,10 @@ fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
         let line = words.join(" ");
         if windlass_shell::read(&line).only_looks() {
             run += 1;
-            assert!(!bench.changes(&line), "{line:?} was classed as looking and writes");
+            assert!(
+                !bench.changes(&line),
+                "{line:?} was classed as looking and writes"
+            );
         }
     }
     assert!(bench.nothing_elsewhere());

@@ -8,7 +8,9 @@ use crate::place::{Output, Place};
 
 fn with_key(place: &Place, args: &[&str]) -> Command {
     let mut command = place.command(args);
-    command.env("ANTHROPIC_API_KEY", "a-key").env("PATH", "/usr/bin:/bin");
+    command
+        .env("ANTHROPIC_API_KEY", "a-key")
+        .env("PATH", "/usr/bin:/bin");
     command
 }
 
@@ -19,7 +21,10 @@ fn json(output: &Output) -> Value {
 #[track_caller]
 fn finding<'a>(report: &'a Value, what: &str) -> &'a Value {
     let findings = report["findings"].as_array().unwrap();
-    findings.iter().find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("{what}: {report}"))
+    findings
+        .iter()
+        .find(|finding| finding["what"] == what)
+        .unwrap_or_else(|| panic!("{what}: {report}"))
 }
 
 #[test]
@@ -37,14 +42,20 @@ fn doctor_begins_with_ready_or_the_one_thing_to_do() {
     match report["ready"].as_bool().unwrap() {
         true => {
             let tier = report["sandbox"]["tier"].as_str().unwrap();
-            assert!(first.starts_with(&format!("ready: commands run in the {tier} sandbox")), "{first}");
+            assert!(
+                first.starts_with(&format!("ready: commands run in the {tier} sandbox")),
+                "{first}"
+            );
             assert!(report["todo"].is_null(), "{report}");
             let why = "not ready: no model is configured; set ANTHROPIC_API_KEY";
             assert!(without.out.starts_with(why), "{}", without.out);
         }
         false => {
             assert!(first.starts_with("not ready: "), "{first}");
-            assert!(first.ends_with(report["todo"].as_str().unwrap()), "{first}: {report}");
+            assert!(
+                first.ends_with(report["todo"].as_str().unwrap()),
+                "{first}: {report}"
+            );
         }
     }
 }
@@ -54,13 +65,26 @@ fn doctor_has_a_short_list_and_a_long_one() {
     let place = Place::new();
     let short = place.run_with(with_key(&place, &["doctor"]), "").out;
     assert!(short.lines().count() < 30, "{short}");
-    for says in ["\nmachine\n", "\nsandbox\n", "\nmodels\n", "\nagents\n", "a key is set", "doctor --all"] {
+    for says in [
+        "\nmachine\n",
+        "\nsandbox\n",
+        "\nmodels\n",
+        "\nagents\n",
+        "a key is set",
+        "doctor --all",
+    ] {
         assert!(short.contains(says), "{says}: {short}");
     }
-    assert!(!short.contains("GROQ_API_KEY") && !short.contains("qwen-code"), "{short}");
+    assert!(
+        !short.contains("GROQ_API_KEY") && !short.contains("qwen-code"),
+        "{short}"
+    );
     for flag in ["--all", "--verbose", "-a"] {
         let long = place.run_with(with_key(&place, &["doctor", flag]), "").out;
-        assert!(long.contains("GROQ_API_KEY") && long.contains("qwen-code"), "{long}");
+        assert!(
+            long.contains("GROQ_API_KEY") && long.contains("qwen-code"),
+            "{long}"
+        );
     }
 }
 
@@ -70,22 +94,36 @@ fn doctor_says_the_sandbox_as_fields() {
     let report = json(&place.run(&["doctor", "--json"]));
     let sandbox = &report["sandbox"];
     for tier in ["namespaces", "broker", "landlock"] {
-        let (ok, why) = (sandbox[tier]["ok"].as_bool().unwrap(), &sandbox[tier]["why"]);
+        let (ok, why) = (
+            sandbox[tier]["ok"].as_bool().unwrap(),
+            &sandbox[tier]["why"],
+        );
         assert_eq!(ok, why.is_null(), "{tier}: {sandbox}");
         assert_eq!(finding(&report, tier)["ok"], ok);
     }
-    assert!(sandbox["not_held"].is_array() && sandbox["landlock_version"].is_u64(), "{sandbox}");
+    assert!(
+        sandbox["not_held"].is_array() && sandbox["landlock_version"].is_u64(),
+        "{sandbox}"
+    );
 }
 
 #[test]
 fn doctor_says_that_settings_are_absent_until_they_are_written() {
     let place = Place::new();
-    let settings = |place: &Place| finding(&json(&place.run(&["doctor", "--json"])), "settings")["detail"].to_string();
+    let settings = |place: &Place| {
+        finding(&json(&place.run(&["doctor", "--json"])), "settings")["detail"].to_string()
+    };
     let absent = settings(&place);
-    assert!(absent.contains("no settings file") && absent.contains("defaults apply"), "{absent}");
+    assert!(
+        absent.contains("no settings file") && absent.contains("defaults apply"),
+        "{absent}"
+    );
     assert_eq!(place.run(&["config", "set", "max_steps", "7"]).code, 0);
     let present = settings(&place);
-    assert!(present.ends_with("config.toml\"") && !present.contains("defaults"), "{present}");
+    assert!(
+        present.ends_with("config.toml\"") && !present.contains("defaults"),
+        "{present}"
+    );
 }
 
 #[test]
@@ -93,30 +131,59 @@ fn doctor_asks_local_servers_whether_they_are_there() {
     let place = Place::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    assert_eq!(place.run(&["config", "set", "providers.vllm.base_url", &url]).code, 0);
+    assert_eq!(
+        place
+            .run(&["config", "set", "providers.vllm.base_url", &url])
+            .code,
+        0
+    );
     let state = |place: &Place| {
         let mut command = place.command(&["doctor", "--json"]);
         command.env("PATH", "/usr/bin:/bin");
         let report = json(&place.run_with(command, ""));
-        (finding(&report, "vllm")["ok"].as_bool().unwrap(), report["todo"].as_str().unwrap_or_default().to_owned())
+        (
+            finding(&report, "vllm")["ok"].as_bool().unwrap(),
+            report["todo"].as_str().unwrap_or_default().to_owned(),
+        )
     };
     let (answers, todo) = state(&place);
     assert!(answers, "the server listens");
-    assert!(todo.contains("windlass config set model vllm/MODEL") || !todo.contains("model"), "{todo}");
+    assert!(
+        todo.contains("windlass config set model vllm/MODEL") || !todo.contains("model"),
+        "{todo}"
+    );
     drop(listener);
-    assert_eq!(place.run(&["config", "set", "model", "vllm/a-model"]).code, 0);
+    assert_eq!(
+        place.run(&["config", "set", "model", "vllm/a-model"]).code,
+        0
+    );
     let (answers, todo) = state(&place);
     assert!(!answers, "no server listens");
-    assert!(todo.contains("start vllm") || !todo.contains("model"), "{todo}");
+    assert!(
+        todo.contains("start vllm") || !todo.contains("model"),
+        "{todo}"
+    );
 }
 
 #[test]
 fn doctor_reports_a_certificate_file_that_is_missing() {
     let place = Place::new();
-    assert_eq!(place.run(&["config", "set", "ca_file", "/nowhere/own.pem"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["config", "set", "ca_file", "/nowhere/own.pem"])
+            .code,
+        0
+    );
     let report = json(&place.run(&["doctor", "--json"]));
     let path = finding(&report, "network path");
-    assert!(path["ok"] == false && path["detail"].as_str().unwrap().contains("/nowhere/own.pem"), "{path}");
+    assert!(
+        path["ok"] == false
+            && path["detail"]
+                .as_str()
+                .unwrap()
+                .contains("/nowhere/own.pem"),
+        "{path}"
+    );
 }
 
 #[test]
@@ -126,7 +193,11 @@ fn doctor_fails_on_settings_that_cannot_be_read() {
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("config.toml"), "max_steps = [").unwrap();
     let output = place.run(&["doctor"]);
-    assert!(output.code == 1 && output.out.starts_with("not ready: settings: "), "{}", output.out);
+    assert!(
+        output.code == 1 && output.out.starts_with("not ready: settings: "),
+        "{}",
+        output.out
+    );
     assert_eq!(json(&place.run(&["doctor", "--json"]))["ready"], false);
 }
 
@@ -138,7 +209,11 @@ fn doctor_changes_no_profile_without_an_answer() {
     // Never with `--yes` here: on a machine with AppArmor that would really change it.
     for flag in ["--install-apparmor", "--remove-apparmor"] {
         let output = place.run(&["doctor", flag]);
-        assert!(output.code == 2 && output.err.starts_with("error: "), "{}", output.err);
+        assert!(
+            output.code == 2 && output.err.starts_with("error: "),
+            "{}",
+            output.err
+        );
     }
     assert_eq!(std::fs::read(file).ok(), before);
 }

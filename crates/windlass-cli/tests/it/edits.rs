@@ -18,10 +18,21 @@ fn every_row_gets_its_files_and_a_bad_one_does_not_end_the_rest() {
     ];
     let output = place.run_with(place.command(&["debug", "edit", "-"]), &rows.join("\n"));
     assert_eq!((output.code, output.err.as_str()), (0, ""));
-    let said: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let short: Vec<_> = said.iter().map(|row| (row["id"].clone(), row["ok"].clone(), row["files"].clone())).collect();
+    let said: Vec<Value> = output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let short: Vec<_> = said
+        .iter()
+        .map(|row| (row["id"].clone(), row["ok"].clone(), row["files"].clone()))
+        .collect();
     let expect = [
-        (json!("made"), json!(true), json!({ "a.txt": "two\n", "b": "x" })),
+        (
+            json!("made"),
+            json!(true),
+            json!({ "a.txt": "two\n", "b": "x" }),
+        ),
         (json!(7), json!(false), json!({ "a.txt": "other\n" })),
         (json!("line 3"), json!(false), json!({})),
         (json!("shape"), json!(false), json!({ "a.txt": "one\n" })),
@@ -29,5 +40,9 @@ fn every_row_gets_its_files_and_a_bad_one_does_not_end_the_rest() {
     ];
     assert_eq!(short, expect);
     assert_eq!(said[0]["error"], Value::Null);
-    assert!(said[1]["error"].as_str().unwrap().contains("was not found"), "{}", said[1]);
+    assert!(
+        said[1]["error"].as_str().unwrap().contains("was not found"),
+        "{}",
+        said[1]
+    );
 }

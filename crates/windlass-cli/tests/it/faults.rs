@@ -5,7 +5,13 @@ use crate::attacks::drive;
 
 #[test]
 fn every_fault_of_a_provider_is_answered_as_listed() {
-    let report = drive(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/provider-faults.jsonl"), &[]);
+    let report = drive(
+        concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/corpus/provider-faults.jsonl"
+        ),
+        &[],
+    );
     assert!(report.passed(), "{}", report.summary());
 }
 
@@ -22,21 +28,45 @@ fn what_keeps_us_from_the_server_is_told_apart() {
     });
     let cases = [
         ("http://127.0.0.1:1", "", "refused the connection", 3),
-        ("https://host.invalid", "", "cannot find the address of `host.invalid`", 3),
-        ("https://host.invalid", "http://127.0.0.1:1", "the proxy did not connect us", 3),
+        (
+            "https://host.invalid",
+            "",
+            "cannot find the address of `host.invalid`",
+            3,
+        ),
+        (
+            "https://host.invalid",
+            "http://127.0.0.1:1",
+            "the proxy did not connect us",
+            3,
+        ),
         (tls.as_str(), "", "TLS with", 0),
     ];
     std::thread::scope(|scope| {
         for (url, proxy, says, retries) in cases {
             scope.spawn(move || {
                 let place = crate::place::Place::new();
-                let args = ["run", "--in-place", "-m", "anthropic/some-model", "--base-url", url, "go"];
+                let args = [
+                    "run",
+                    "--in-place",
+                    "-m",
+                    "anthropic/some-model",
+                    "--base-url",
+                    url,
+                    "go",
+                ];
                 let mut command = place.command(&args);
-                command.env("ANTHROPIC_API_KEY", "sk-corpus-0123456789abcdef").env("HTTPS_PROXY", proxy);
+                command
+                    .env("ANTHROPIC_API_KEY", "sk-corpus-0123456789abcdef")
+                    .env("HTTPS_PROXY", proxy);
                 let output = place.run_with(command, "");
                 assert_eq!(output.code, 7, "{url}: {}", output.err);
                 assert!(output.err.contains(says), "{url}: {}", output.err);
-                let waits = place.log().iter().filter(|event| event["kind"] == "waited").count();
+                let waits = place
+                    .log()
+                    .iter()
+                    .filter(|event| event["kind"] == "waited")
+                    .count();
                 assert_eq!(waits, retries, "{url}: {}", output.err);
             });
         }

@@ -19,7 +19,11 @@ fn help_is_as_reviewed() {
     ] {
         let output = place.run(args);
         assert_eq!(output.code, 0);
-        let name = args.iter().map(|word| word.trim_start_matches('-')).collect::<Vec<_>>().join("-");
+        let name = args
+            .iter()
+            .map(|word| word.trim_start_matches('-'))
+            .collect::<Vec<_>>()
+            .join("-");
         insta::assert_snapshot!(name, output.out);
     }
 }
@@ -57,11 +61,25 @@ fn the_commands_that_only_look_work_in_an_empty_home() {
 #[test]
 fn settings_are_set_shown_with_their_origin_and_unset() {
     let place = Place::new();
-    assert_eq!(place.run(&["config", "set", "model", "ollama/qwen3"]).code, 0);
-    assert_eq!(place.run(&["config", "set", "rules.deny", "bash(rm *),web_fetch"]).code, 0);
+    assert_eq!(
+        place.run(&["config", "set", "model", "ollama/qwen3"]).code,
+        0
+    );
+    assert_eq!(
+        place
+            .run(&["config", "set", "rules.deny", "bash(rm *),web_fetch"])
+            .code,
+        0
+    );
     let shown = place.run(&["config", "--origin"]).out;
-    assert!(shown.contains("model = \"ollama/qwen3\"  # ") && shown.contains("config.toml:1"), "{shown}");
-    assert_eq!(place.run(&["config", "get", "model"]).out, "\"ollama/qwen3\"\n");
+    assert!(
+        shown.contains("model = \"ollama/qwen3\"  # ") && shown.contains("config.toml:1"),
+        "{shown}"
+    );
+    assert_eq!(
+        place.run(&["config", "get", "model"]).out,
+        "\"ollama/qwen3\"\n"
+    );
     assert_eq!(place.run(&["config", "unset", "model"]).code, 0);
     assert_eq!(place.run(&["config", "get", "model"]).code, 1);
     assert_eq!(place.run(&["config", "get", "modle"]).code, 2);
@@ -83,11 +101,25 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
         "windlass replay",
         "sessions show",
     ] {
-        assert!(output.err.contains(says), "{says:?} is not in\n{}", output.err);
+        assert!(
+            output.err.contains(says),
+            "{says:?} is not in\n{}",
+            output.err
+        );
     }
-    let kinds: Vec<String> = place.log().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(kinds.iter().filter(|kind| *kind == "file_changed").count(), 2);
-    assert!(kinds.ends_with(&["run_finished", "undone", "redone"].map(str::to_owned)), "{kinds:?}");
+    let kinds: Vec<String> = place
+        .log()
+        .iter()
+        .map(|event| event["kind"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        kinds.iter().filter(|kind| *kind == "file_changed").count(),
+        2
+    );
+    assert!(
+        kinds.ends_with(&["run_finished", "undone", "redone"].map(str::to_owned)),
+        "{kinds:?}"
+    );
 }
 
 #[test]
@@ -95,7 +127,11 @@ fn every_vendor_and_every_setting_is_documented() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
     let vendors = std::fs::read_to_string(format!("{docs}/vendors.md")).unwrap();
     for vendor in windlass_providers::VENDORS {
-        assert!(vendors.contains(&format!("| `{}` |", vendor.id)), "docs/vendors.md does not list {}", vendor.id);
+        assert!(
+            vendors.contains(&format!("| `{}` |", vendor.id)),
+            "docs/vendors.md does not list {}",
+            vendor.id
+        );
     }
     let place = Place::new();
     for line in place.run(&["config", "keys"]).out.lines() {

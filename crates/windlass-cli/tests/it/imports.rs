@@ -19,7 +19,11 @@ fn import(place: &Place, text: &str, more: &[&str]) -> Output {
 #[track_caller]
 fn check_goes_on(text: &str, kind: &str) {
     let place = Place::new();
-    let output = import(&place, text, &["-C", place.work().to_str().unwrap(), "--json"]);
+    let output = import(
+        &place,
+        text,
+        &["-C", place.work().to_str().unwrap(), "--json"],
+    );
     assert_eq!(output.code, 0, "{}", output.err);
     let told: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!((&told["kind"], &told["runs"]), (&kind.into(), &2.into()));
@@ -32,8 +36,14 @@ fn check_goes_on(text: &str, kind: &str) {
     assert_eq!(output.out, "I know what was before\n");
     let log = place.log();
     let opened = &log[0];
-    assert_eq!((&opened["kind"], &opened["data"]["runtime"]), (&"session_opened".into(), &kind.into()));
-    let ends: Vec<_> = log.iter().filter(|event| event["kind"] == "run_finished").collect();
+    assert_eq!(
+        (&opened["kind"], &opened["data"]["runtime"]),
+        (&"session_opened".into(), &kind.into())
+    );
+    let ends: Vec<_> = log
+        .iter()
+        .filter(|event| event["kind"] == "run_finished")
+        .collect();
     assert_eq!(ends.len(), 3);
     assert_eq!(ends[2]["data"]["outcome"]["is"], "completed");
     let shown = place.run(&["sessions", "list"]).out;
@@ -51,11 +61,18 @@ fn an_export_comes_back_as_it_was_and_a_taken_id_is_said() {
     let place = Place::new();
     assert_eq!(place.play(HELLO, &[]).code, 0);
     let session = place.sessions()[0].clone();
-    let (id, log) = (id_of(&session), std::fs::read_to_string(session.join("events.jsonl")).unwrap());
+    let (id, log) = (
+        id_of(&session),
+        std::fs::read_to_string(session.join("events.jsonl")).unwrap(),
+    );
     let exported = place.run(&["sessions", "export", &id]).out;
     let output = import(&place, &exported, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert!(output.err.contains(&format!("its id {id} is taken here")), "{}", output.err);
+    assert!(
+        output.err.contains(&format!("its id {id} is taken here")),
+        "{}",
+        output.err
+    );
     assert_eq!(place.sessions().len(), 2);
 
     assert_eq!(place.run(&["sessions", "clear", "--yes"]).code, 0);
@@ -64,15 +81,25 @@ fn an_export_comes_back_as_it_was_and_a_taken_id_is_said() {
     assert_eq!(output.out, format!("{id}\n"), "{}", output.err);
     // All but the flags it was started with: those of a file do not count.
     let without_flags = |text: &str| -> Vec<Value> {
-        let mut events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        events.iter_mut().for_each(|event| drop(event["data"].as_object_mut().unwrap().remove("flags")));
+        let mut events: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        events
+            .iter_mut()
+            .for_each(|event| drop(event["data"].as_object_mut().unwrap().remove("flags")));
         events
     };
     let back = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
     assert_eq!(without_flags(&back), without_flags(&log));
     assert!(log.contains("\"flags\":") && !back.contains("\"flags\":"));
     let script = place.script("[[step]]\nexpect = \"hello there\"\ntext = \"x\"\n");
-    assert_eq!(place.run(&["resume", "--script", &script, &id, "more"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["resume", "--script", &script, &id, "more"])
+            .code,
+        0
+    );
 }
 
 #[test]
@@ -102,7 +129,11 @@ fn what_cannot_be_imported_is_named_and_nothing_is_left() {
 fn secrets_of_a_file_do_not_come_in() {
     let place = Place::new();
     let file = place.home().join("given.jsonl");
-    std::fs::write(&file, CLAUDE.replace("echo one", "echo planted-0123456789abcdef")).unwrap();
+    std::fs::write(
+        &file,
+        CLAUDE.replace("echo one", "echo planted-0123456789abcdef"),
+    )
+    .unwrap();
     let mut command = place.command(&["sessions", "import", file.to_str().unwrap()]);
     command.env("MY_API_TOKEN", "planted-0123456789abcdef");
     let output = place.run_with(command, "");
@@ -119,7 +150,10 @@ fn what_a_file_says_was_done_is_not_taken_back_here() {
     assert_eq!(place.play(script, &["--approval", "edit"]).code, 0);
     let id = id_of(&place.sessions()[0]);
     let file = place.home().join("export.jsonl").display().to_string();
-    assert_eq!(place.run(&["sessions", "export", &id, "--to", &file]).code, 0);
+    assert_eq!(
+        place.run(&["sessions", "export", &id, "--to", &file]).code,
+        0
+    );
     assert_eq!(place.run(&["sessions", "delete", &id, "--yes"]).code, 0);
     assert_eq!(place.run(&["sessions", "import", &file]).code, 0);
     let output = place.run(&["undo", "--yes"]);

@@ -40,9 +40,16 @@ fn the_same_task_passes_with_tools_disabled() {
     assert_eq!(result["text"], "It is copied.");
     assert_eq!(place.read("b.txt"), "copied");
     let log = place.log();
-    let calls = log.iter().filter(|event| event["kind"] == "call_finished").count();
+    let calls = log
+        .iter()
+        .filter(|event| event["kind"] == "call_finished")
+        .count();
     assert_eq!(calls, 2);
-    assert!(!output.out.contains("\"answer\"") && !output.err.contains("\"answer\""), "{}", output.out);
+    assert!(
+        !output.out.contains("\"answer\"") && !output.err.contains("\"answer\""),
+        "{}",
+        output.out
+    );
 }
 
 #[test]
@@ -52,24 +59,50 @@ fn a_served_model_gets_the_tools_as_words() {
     place.write("a.txt", "the file's words");
     let says = |text: &str| {
         let half = text.len() / 2;
-        let delta = |text: &str| json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }).to_string();
-        let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] }).to_string();
+        let delta = |text: &str| {
+            json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }).to_string()
+        };
+        let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] })
+            .to_string();
         events(&[&delta(&text[..half]), &delta(&text[half..]), &end, "[DONE]"])
     };
     let (url, server) = serve(vec![
         says(r#"{"action": "read_file", "arguments": {"path": "a.txt"}}"#),
         says(r#"{"answer": "It says: the file's words"}"#),
     ]);
-    let output =
-        place.run(&["run", "--in-place", "-m", "openai-compatible/small", "--base-url", &url, "--json", "read a.txt"]);
+    let output = place.run(&[
+        "run",
+        "--in-place",
+        "-m",
+        "openai-compatible/small",
+        "--base-url",
+        &url,
+        "--json",
+        "read a.txt",
+    ]);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "It says: the file's words");
     let asked = server.join().unwrap();
-    let body = |request: &str| -> Value { serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap() };
+    let body = |request: &str| -> Value {
+        serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
     let (first, second) = (body(&asked[0]), body(&asked[1]));
     assert!(first.get("tools").is_none());
-    assert!(first["messages"][0]["content"].as_str().unwrap().contains("- read_file: "));
-    assert_eq!(first["messages"][0], second["messages"][0], "the prefix is stable");
-    assert!(second["messages"][3]["content"].as_str().unwrap().contains("the file's words"));
+    assert!(
+        first["messages"][0]["content"]
+            .as_str()
+            .unwrap()
+            .contains("- read_file: ")
+    );
+    assert_eq!(
+        first["messages"][0], second["messages"][0],
+        "the prefix is stable"
+    );
+    assert!(
+        second["messages"][3]["content"]
+            .as_str()
+            .unwrap()
+            .contains("the file's words")
+    );
 }

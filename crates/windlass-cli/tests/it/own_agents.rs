@@ -22,7 +22,18 @@ fn with_program(program: &str, settings: &str) -> Place {
 }
 
 fn run(place: &Place, more: &[&str]) -> Output {
-    let args = [&["run", "--runtime", "own", "-m", "anthropic/some-model", "write it down"], more].concat();
+    let args = [
+        &[
+            "run",
+            "--runtime",
+            "own",
+            "-m",
+            "anthropic/some-model",
+            "write it down",
+        ],
+        more,
+    ]
+    .concat();
     let mut command = place.command(&args);
     command.env("ANTHROPIC_API_KEY", "a-key");
     place.run_with(command, "")
@@ -34,17 +45,30 @@ fn check_prompt(program: &str, settings: &str) {
     let output = run(&place, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     let seen = place.read("seen.txt");
-    assert!(seen.starts_with("You are working") && seen.ends_with("The task:\nwrite it down"), "{seen}");
+    assert!(
+        seen.starts_with("You are working") && seen.ends_with("The task:\nwrite it down"),
+        "{seen}"
+    );
     assert!(output.out.contains("all is well"), "{}", output.out);
-    let opened = place.log().into_iter().find(|event| event["kind"] == "transaction_opened").unwrap();
+    let opened = place
+        .log()
+        .into_iter()
+        .find(|event| event["kind"] == "transaction_opened")
+        .unwrap();
     assert_eq!(opened["data"]["gate"], "sandbox_only", "{opened}");
 }
 
 #[test]
 fn a_program_is_told_its_prompt_in_the_way_that_its_words_say() {
     check_prompt("cat > seen.txt\necho all is well", "");
-    check_prompt("printf %s \"$2\" > seen.txt\necho all is well", "args = [\"--say\", \"{prompt}\"]");
-    check_prompt("cat \"$1\" > seen.txt\necho all is well", "args = [\"{prompt_file}\"]");
+    check_prompt(
+        "printf %s \"$2\" > seen.txt\necho all is well",
+        "args = [\"--say\", \"{prompt}\"]",
+    );
+    check_prompt(
+        "cat \"$1\" > seen.txt\necho all is well",
+        "args = [\"{prompt_file}\"]",
+    );
     let lines = r#"cat > seen.txt
 echo starting
 echo '{"id":"s1"}'
@@ -59,28 +83,48 @@ fn it_is_pointed_at_the_meter_and_has_a_home_of_its_own() {
 echo "$1" > model.txt
 echo "$OPENAI_BASE_URL $MY_URL" > urls.txt
 echo done"#;
-    let settings = "args = [\"{model}\"]\nenv.MY_URL = \"{url}\"\nhome_files.conf = \"at {url} in {home}\"";
+    let settings =
+        "args = [\"{model}\"]\nenv.MY_URL = \"{url}\"\nhome_files.conf = \"at {url} in {home}\"";
     let place = with_program(program, settings);
     let output = run(&place, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(place.read("model.txt"), "some-model\n");
     let urls = place.read("urls.txt");
     let (openai, own) = urls.trim().split_once(' ').unwrap();
-    assert!(own.starts_with("http://127.0.0.1:") && openai == format!("{own}/v1"), "{urls}");
-    assert!(place.read("conf.txt").starts_with(&format!("at {own} in /")), "{}", place.read("conf.txt"));
+    assert!(
+        own.starts_with("http://127.0.0.1:") && openai == format!("{own}/v1"),
+        "{urls}"
+    );
+    assert!(
+        place
+            .read("conf.txt")
+            .starts_with(&format!("at {own} in /")),
+        "{}",
+        place.read("conf.txt")
+    );
 }
 
 #[track_caller]
 fn check_failed(program: &str, flags: &[&str], code: i32, says: &str) {
     let place = with_program(program, "");
     let output = run(&place, flags);
-    assert!(output.code == code && output.err.contains(says), "{}: {}", output.code, output.err);
+    assert!(
+        output.code == code && output.err.contains(says),
+        "{}: {}",
+        output.code,
+        output.err
+    );
     assert_eq!(place.read("a.txt"), "one\n");
 }
 
 #[test]
 fn what_goes_wrong_ends_the_run_and_nothing_lands() {
-    check_failed("echo two > a.txt\necho no such model >&2\nexit 1", &[], 1, "no such model");
+    check_failed(
+        "echo two > a.txt\necho no such model >&2\nexit 1",
+        &[],
+        1,
+        "no such model",
+    );
     check_failed("echo two > a.txt\nkill -SEGV $$", &[], 1, "signal");
     check_failed("cat > /dev/null", &[], 1, "no file was changed");
     let endless = "echo two > a.txt\nyes \"$(head -c 100000 /dev/zero | tr '\\0' x)\"";
@@ -97,10 +141,22 @@ fn check_refused(settings: &[(&str, &str)], runtime: &str, says: &str) {
         let set = place.run(&["config", "set", key, value]);
         assert_eq!(set.code, 0, "{}", set.err);
     }
-    let mut command = place.command(&["run", "--runtime", runtime, "-m", "anthropic/some-model", "go"]);
+    let mut command = place.command(&[
+        "run",
+        "--runtime",
+        runtime,
+        "-m",
+        "anthropic/some-model",
+        "go",
+    ]);
     command.env("ANTHROPIC_API_KEY", "a-key");
     let output = place.run_with(command, "");
-    assert!(output.code == 2 && output.err.contains(says), "{}: {}", output.code, output.err);
+    assert!(
+        output.code == 2 && output.err.contains(says),
+        "{}: {}",
+        output.code,
+        output.err
+    );
     assert!(place.sessions().is_empty(), "nothing was begun");
 }
 
@@ -109,14 +165,34 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
     let cli = ("runtimes.own.kind", "cli");
     let sh = ("runtimes.own.command", "sh");
     check_refused(&[cli], "own", "`own` has no program");
-    check_refused(&[cli, sh, ("runtimes.own.fs", "true")], "own", "runtimes.own: it has no option `fs`");
-    check_refused(&[cli, sh, ("runtimes.own.fields.text", "a..b")], "own", "is no place in a line");
-    check_refused(&[cli, sh, ("runtimes.own.output", "jsonl")], "own", "where its words stand");
+    check_refused(
+        &[cli, sh, ("runtimes.own.fs", "true")],
+        "own",
+        "runtimes.own: it has no option `fs`",
+    );
+    check_refused(
+        &[cli, sh, ("runtimes.own.fields.text", "a..b")],
+        "own",
+        "is no place in a line",
+    );
+    check_refused(
+        &[cli, sh, ("runtimes.own.output", "jsonl")],
+        "own",
+        "where its words stand",
+    );
     check_refused(&[cli, sh], "onw", "did you mean `own`?");
     check_refused(&[sh], "own", "no runtime `own` that has options");
-    check_refused(&[("runtimes.codex.kind", "cli")], "codex", "`codex` is known");
     check_refused(
-        &[("runtimes.own.kind", "acp"), sh, ("runtimes.own.output", "text")],
+        &[("runtimes.codex.kind", "cli")],
+        "codex",
+        "`codex` is known",
+    );
+    check_refused(
+        &[
+            ("runtimes.own.kind", "acp"),
+            sh,
+            ("runtimes.own.output", "text"),
+        ],
         "own",
         "it has no option `output`",
     );
@@ -125,15 +201,26 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
 #[test]
 fn a_project_brings_no_agent_before_it_is_trusted() {
     let place = Place::new();
-    place.write(".windlass/config.toml", "[runtimes.theirs]\nkind = \"cli\"\ncommand = \"sh\"\n");
+    place.write(
+        ".windlass/config.toml",
+        "[runtimes.theirs]\nkind = \"cli\"\ncommand = \"sh\"\n",
+    );
     let output = place.run(&["run", "--runtime", "theirs", "go"]);
-    assert!(output.code == 2 && output.err.contains("there is no runtime `theirs`"), "{}", output.err);
+    assert!(
+        output.code == 2 && output.err.contains("there is no runtime `theirs`"),
+        "{}",
+        output.err
+    );
 }
 
 #[test]
 fn agents_of_ones_own_are_listed() {
     let place = with_program("true", "about = \"the one that I wrote\"");
     let output = place.run(&["runtimes"]);
-    assert!(output.out.contains("own") && output.out.contains("the one that I wrote"), "{}", output.out);
+    assert!(
+        output.out.contains("own") && output.out.contains("the one that I wrote"),
+        "{}",
+        output.out
+    );
     assert!(output.out.contains("home/bin/agent"), "{}", output.out);
 }

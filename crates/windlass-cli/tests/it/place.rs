@@ -57,7 +57,9 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command.args(args).current_dir(self.work()).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", self.home());
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.home());
         command
     }
 
@@ -66,13 +68,20 @@ impl Place {
     }
 
     pub(crate) fn run_with(&self, mut command: Command, stdin: &str) -> Output {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // A command that ends before it reads its input is fine.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Output { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+        Output {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// `run --in-place` on a script, with further arguments.
@@ -102,7 +111,9 @@ impl Place {
     pub(crate) fn log_of(&self, id: &str) -> Vec<Value> {
         let session = self.home().join(".local/share/windlass/sessions").join(id);
         let text = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 }
 

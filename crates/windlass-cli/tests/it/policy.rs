@@ -10,12 +10,35 @@ fn every_stage_of_a_call_is_shown() {
     place.write("src/a.rs", "");
     let shown = place.run(&["policy", "explain", "bash", "ls", "-la", "src"]);
     assert_eq!(shown.code, 0, "{}", shown.err);
-    let names: Vec<&str> = shown.out.lines().map(|line| line[..16].trim()).filter(|name| !name.is_empty()).collect();
-    let all =
-        ["deny rules", "ask rules", "allow rules", "tool validation", "safety floor", "mode", "capability", "decision"];
+    let names: Vec<&str> = shown
+        .out
+        .lines()
+        .map(|line| line[..16].trim())
+        .filter(|name| !name.is_empty())
+        .collect();
+    let all = [
+        "deny rules",
+        "ask rules",
+        "allow rules",
+        "tool validation",
+        "safety floor",
+        "mode",
+        "capability",
+        "decision",
+    ];
     assert_eq!(names, all, "{}", shown.out);
-    assert!(shown.out.contains("only looks: ls -la src"), "{}", shown.out);
-    assert!(shown.out.contains("decision         allow: the command only looks (mode ask)"), "{}", shown.out);
+    assert!(
+        shown.out.contains("only looks: ls -la src"),
+        "{}",
+        shown.out
+    );
+    assert!(
+        shown
+            .out
+            .contains("decision         allow: the command only looks (mode ask)"),
+        "{}",
+        shown.out
+    );
 }
 
 #[test]
@@ -28,15 +51,24 @@ fn a_call_is_explained_as_json_in_any_mode() {
         assert_eq!(output.code, 0, "{}", output.err);
         serde_json::from_str::<Value>(&output.out).unwrap()["decision"].clone()
     };
-    let decision = explain(&["--approval", "auto", "--sandbox", "full", "bash", "make"], "");
-    assert_eq!((&decision["verdict"], &decision["rule"]), (&"ask".into(), &"mode auto".into()));
+    let decision = explain(
+        &["--approval", "auto", "--sandbox", "full", "bash", "make"],
+        "",
+    );
+    assert_eq!(
+        (&decision["verdict"], &decision["rule"]),
+        (&"ask".into(), &"mode auto".into())
+    );
     // Held, as a run is when nobody says otherwise.
     let decision = explain(&["--approval", "auto", "bash", "make"], "");
     assert_eq!(decision["verdict"], "allow");
     let decision = explain(&["--approval", "plan", "bash", "-"], "make install\n");
     assert_eq!(decision["verdict"], "deny");
     let decision = explain(&["write_file", ".git/config"], "");
-    assert_eq!((&decision["verdict"], &decision["rule"]), (&"deny".into(), &"floor: git internals".into()));
+    assert_eq!(
+        (&decision["verdict"], &decision["rule"]),
+        (&"deny".into(), &"floor: git internals".into())
+    );
     let decision = explain(&["Read", "{\"path\": \"/etc/hosts\"}"], "");
     assert_eq!(decision["verdict"], "allow");
     assert_eq!(place.run(&["policy", "explain", "bahs", "ls"]).code, 2);
@@ -44,7 +76,10 @@ fn a_call_is_explained_as_json_in_any_mode() {
     std::fs::create_dir_all(place.home().join(".config/windlass")).unwrap();
     std::fs::write(place.home().join(".config/windlass/config.toml"), settings).unwrap();
     assert_eq!(explain(&["bash", "make"], "")["verdict"], "ask");
-    assert_eq!(explain(&["-s", "workspace-write", "bash", "make"], "")["verdict"], "allow");
+    assert_eq!(
+        explain(&["-s", "workspace-write", "bash", "make"], "")["verdict"],
+        "allow"
+    );
     let table = "[[case]]\ncommand = \"make\"\nexpect = \"ask\"\n[[case]]\ncommand = \"make\"\nsandboxed = true\nexpect = \"allow\"\n";
     place.write("policy.toml", table);
     let passed = place.run(&["policy", "test", "policy.toml"]);
@@ -59,7 +94,11 @@ fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
         assert_eq!(output.code, 0, "{}", output.err);
         assert!(output.out.contains(says), "{tool} {call}: {}", output.out);
     };
-    check("bash", "{\"command\": \"ls\"}", "decision         allow: the command only looks (mode ask)");
+    check(
+        "bash",
+        "{\"command\": \"ls\"}",
+        "decision         allow: the command only looks (mode ask)",
+    );
     check("bash", "{ ls; }", "{ ls; }");
     check("bash", "{\"comand\": \"ls\"}", "tool validation  deny: ");
     check(
@@ -67,7 +106,11 @@ fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
         "{\"command\": 1}",
         "decision         deny: `command`: 1 is not of type \"string\" (tool validation)",
     );
-    check("read_file", "{\"path\": \"a\", \"paht\": 1}", "(tool validation)");
+    check(
+        "read_file",
+        "{\"path\": \"a\", \"paht\": 1}",
+        "(tool validation)",
+    );
     let output = place.run(&["policy", "explain", "read_file", "{\"path\": "]);
     assert_eq!(output.code, 2, "{}", output.out);
 }
@@ -106,17 +149,37 @@ fn a_table_fails_when_a_decision_is_another() {
     "#;
     place.write("policy.toml", table);
     let passed = place.run(&["policy", "test", "policy.toml"]);
-    assert_eq!((passed.code, passed.out.as_str()), (0, "6 cases, 0 decided otherwise\n"), "{}", passed.err);
-    place.write("policy.toml", &table.replace("deny = [\"bash(git push *)\"]", "deny = []"));
+    assert_eq!(
+        (passed.code, passed.out.as_str()),
+        (0, "6 cases, 0 decided otherwise\n"),
+        "{}",
+        passed.err
+    );
+    place.write(
+        "policy.toml",
+        &table.replace("deny = [\"bash(git push *)\"]", "deny = []"),
+    );
     let failed = place.run(&["policy", "test", "policy.toml"]);
     let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 decided otherwise\n";
     assert_eq!((failed.code, failed.out.as_str()), (1, expect));
     for (bad, says) in [
         ("[[case]]\ncommand = \"ls\"\n", "`expect` is missing"),
-        ("[[case]]\ncommand = \"ls\"\nexpect = \"maybe\"\n", "not a verdict"),
-        ("[[case]]\ncomand = \"ls\"\nexpect = \"ask\"\n", "`comand` is not known"),
-        ("[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\nsandboxed = \"yes\"\n", "`sandboxed` must be true or false"),
-        ("[rules]\nallow = [\"bash(\"]\n[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\n", "is not a rule"),
+        (
+            "[[case]]\ncommand = \"ls\"\nexpect = \"maybe\"\n",
+            "not a verdict",
+        ),
+        (
+            "[[case]]\ncomand = \"ls\"\nexpect = \"ask\"\n",
+            "`comand` is not known",
+        ),
+        (
+            "[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\nsandboxed = \"yes\"\n",
+            "`sandboxed` must be true or false",
+        ),
+        (
+            "[rules]\nallow = [\"bash(\"]\n[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\n",
+            "is not a rule",
+        ),
         ("", "has no [[case]]"),
     ] {
         place.write("policy.toml", bad);
@@ -129,20 +192,46 @@ fn a_table_fails_when_a_decision_is_another() {
 /// Plays calls and gives what the log says about each: its verdict and rule, and the result's text.
 fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, String)> {
     let step = |(name, args): &(&str, Value)| {
-        let args: String = args.as_object().unwrap().iter().map(|(key, value)| format!("{key} = {value}, ")).collect();
-        format!("[[step]]\ncalls = [{{ name = \"{name}\", args = {{ {} }} }}]\n", args.trim_end_matches(", "))
+        let args: String = args
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}, "))
+            .collect();
+        format!(
+            "[[step]]\ncalls = [{{ name = \"{name}\", args = {{ {} }} }}]\n",
+            args.trim_end_matches(", ")
+        )
     };
     let script: String = calls.iter().map(step).collect::<String>() + "[[step]]\ntext = \"ok\"\n";
     let output = place.play(&script, more);
     assert_eq!(output.code, 0, "{}", output.err);
     let log = place.log();
-    let of = |kind: &str| log.iter().filter(|event| event["kind"] == kind).cloned().collect::<Vec<_>>();
-    let started = log.iter().filter(|event| event["kind"] == "call_started" || event["kind"] == "denied");
+    let of = |kind: &str| {
+        log.iter()
+            .filter(|event| event["kind"] == kind)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let started = log
+        .iter()
+        .filter(|event| event["kind"] == "call_started" || event["kind"] == "denied");
     let results = of("call_ended");
-    let results = if results.is_empty() { of("call_finished") } else { results };
-    let decided =
-        started.map(|event| format!("{} {}", event["kind"].as_str().unwrap(), event["data"]["rule"].as_str().unwrap()));
-    decided.zip(results.iter().map(ToString::to_string)).collect()
+    let results = if results.is_empty() {
+        of("call_finished")
+    } else {
+        results
+    };
+    let decided = started.map(|event| {
+        format!(
+            "{} {}",
+            event["kind"].as_str().unwrap(),
+            event["data"]["rule"].as_str().unwrap()
+        )
+    });
+    decided
+        .zip(results.iter().map(ToString::to_string))
+        .collect()
 }
 
 #[test]
@@ -150,10 +239,21 @@ fn looking_runs_in_ask_mode_and_every_decision_names_its_rule() {
     let place = Place::new();
     place.write("src/a.rs", "fn main() {}\n");
     let bash = |line: &str| ("bash", serde_json::json!({ "command": line }));
-    let calls = [bash("grep -rn main src | head -3"), bash("touch made"), bash("cat .env")];
+    let calls = [
+        bash("grep -rn main src | head -3"),
+        bash("touch made"),
+        bash("cat .env"),
+    ];
     let said = play(&place, &calls, &["--on-ask", "deny"]);
     let rules: Vec<&str> = said.iter().map(|(rule, _)| rule.as_str()).collect();
-    assert_eq!(rules, ["call_started mode ask", "denied mode ask", "denied floor: credentials"]);
+    assert_eq!(
+        rules,
+        [
+            "call_started mode ask",
+            "denied mode ask",
+            "denied floor: credentials"
+        ]
+    );
     assert!(!place.work().join("made").exists());
 }
 
@@ -163,14 +263,30 @@ fn what_a_rule_keeps_back_no_tool_shows() {
     place.write("private/plan.txt", "marker-of-a-secret\n");
     place.write("open.txt", "marker-of-all\n");
     place.write("half/plan.txt", "marker-of-a-secret\n");
-    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/),read_file(half/plan.txt)"]).code, 0);
+    assert_eq!(
+        place
+            .run(&[
+                "config",
+                "set",
+                "rules.deny",
+                "read_file(private/),read_file(half/plan.txt)"
+            ])
+            .code,
+        0
+    );
     let calls = [
-        ("read_file", serde_json::json!({ "path": "private/plan.txt" })),
+        (
+            "read_file",
+            serde_json::json!({ "path": "private/plan.txt" }),
+        ),
         ("grep", serde_json::json!({ "pattern": "marker" })),
         ("find_files", serde_json::json!({ "pattern": "*.txt" })),
         ("list_directory", serde_json::json!({ "path": "." })),
         ("list_directory", serde_json::json!({ "path": "half" })),
-        ("bash", serde_json::json!({ "command": "cat private/plan.txt" })),
+        (
+            "bash",
+            serde_json::json!({ "command": "cat private/plan.txt" }),
+        ),
         ("bash", serde_json::json!({ "command": "grep -r marker ." })),
         ("bash", serde_json::json!({ "command": "cat open.txt" })),
     ];

@@ -24,7 +24,11 @@ fn json_of(text: &str) -> Value {
 fn stats_on_a_copied_log_equal_the_live_totals() {
     let place = Place::new();
     place.write("a.txt", "one\n");
-    let live = json_of(&place.play(WORK, &["--yes", "--json", "--validate", "true"]).out);
+    let live = json_of(
+        &place
+            .play(WORK, &["--yes", "--json", "--validate", "true"])
+            .out,
+    );
     let id = id_of(&place.sessions()[0]);
     let stats = json_of(&place.run(&["stats", "--json"]).out);
     assert_eq!(stats["total"]["spent"], live["totals"]);
@@ -36,15 +40,28 @@ fn stats_on_a_copied_log_equal_the_live_totals() {
         stats["total"]["commands"],
         json!({ "count": 1, "failed": 1, "bytes": 0, "ms": stats["total"]["commands"]["ms"] })
     );
-    assert_eq!(stats["total"]["files"].as_u64().unwrap(), live["files"].as_array().unwrap().len() as u64);
+    assert_eq!(
+        stats["total"]["files"].as_u64().unwrap(),
+        live["files"].as_array().unwrap().len() as u64
+    );
     assert_eq!(stats["runs"][0]["outcome"], live["status"]);
 
     // Only the log is copied, to a machine that has nothing else.
     let elsewhere = Place::new();
-    let folder = elsewhere.home().join(".local/share/windlass/sessions").join(&id);
+    let folder = elsewhere
+        .home()
+        .join(".local/share/windlass/sessions")
+        .join(&id);
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(place.sessions()[0].join("events.jsonl"), folder.join("events.jsonl")).unwrap();
-    assert_eq!(json_of(&elsewhere.run(&["stats", &id, "--json"]).out), stats);
+    std::fs::copy(
+        place.sessions()[0].join("events.jsonl"),
+        folder.join("events.jsonl"),
+    )
+    .unwrap();
+    assert_eq!(
+        json_of(&elsewhere.run(&["stats", &id, "--json"]).out),
+        stats
+    );
     let all = json_of(&elsewhere.run(&["stats", "--all", "--json"]).out);
     assert_eq!(all["total"]["spent"], live["totals"]);
 }
@@ -55,15 +72,34 @@ fn what_was_paid_is_counted_between_runs_and_once_for_a_fork() {
     place.write("a.txt", "one\n");
     assert_eq!(place.play(WORK, &["--yes"]).code, 0);
     let id = id_of(&place.sessions()[0]);
-    let script = place.script("[[step]]\ntext = \"## Goal\\nx\"\nusage = { input = 1000, output = 10 }\nrepeat = 2\n");
-    let input = |args: &[&str]| json_of(&place.run(args).out)["total"]["spent"]["usage"]["input"].as_u64().unwrap();
+    let script = place.script(
+        "[[step]]\ntext = \"## Goal\\nx\"\nusage = { input = 1000, output = 10 }\nrepeat = 2\n",
+    );
+    let input = |args: &[&str]| {
+        json_of(&place.run(args).out)["total"]["spent"]["usage"]["input"]
+            .as_u64()
+            .unwrap()
+    };
     let before = input(&["stats", &id, "--json"]);
     // One call writes the summary between the runs, the other one answers.
-    assert_eq!(place.run(&["resume", "--summary", "--script", &script, &id, "go on"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["resume", "--summary", "--script", &script, &id, "go on"])
+            .code,
+        0
+    );
     assert_eq!(input(&["stats", &id, "--json"]), before + 2_000);
     let fork = place.run(&["fork", &id]).out;
-    assert_eq!(input(&["stats", fork.trim(), "--json"]), before + 2_000, "a copy tells of what it is a copy of");
-    assert_eq!(input(&["stats", "--all", "--json"]), before + 2_000, "and was not paid twice");
+    assert_eq!(
+        input(&["stats", fork.trim(), "--json"]),
+        before + 2_000,
+        "a copy tells of what it is a copy of"
+    );
+    assert_eq!(
+        input(&["stats", "--all", "--json"]),
+        before + 2_000,
+        "and was not paid twice"
+    );
 }
 
 #[test]
@@ -71,8 +107,12 @@ fn stats_have_a_row_for_each_step_tool_model_and_run() {
     let place = Place::new();
     place.write("a.txt", "one\n");
     assert_eq!(place.play(WORK, &["--yes"]).code, 0);
-    for (by, rows, says) in [("step", 2, "model"), ("tool", 2, "edit_file"), ("model", 1, "scripted"), ("run", 1, "r1")]
-    {
+    for (by, rows, says) in [
+        ("step", 2, "model"),
+        ("tool", 2, "edit_file"),
+        ("model", 1, "scripted"),
+        ("run", 1, "r1"),
+    ] {
         let text = place.run(&["stats", "--by", by]).out;
         assert_eq!(text.lines().count(), rows, "{by}: {text}");
         assert!(text.contains(says), "{by}: {text}");
@@ -80,11 +120,21 @@ fn stats_have_a_row_for_each_step_tool_model_and_run() {
         assert_eq!(lines.lines().map(json_of).count(), rows, "{by}: {lines}");
     }
     let text = place.run(&["stats"]).out;
-    for says in ["runs       1 (1 completed)", "cost", "checks", "asks", "bash"] {
+    for says in [
+        "runs       1 (1 completed)",
+        "cost",
+        "checks",
+        "asks",
+        "bash",
+    ] {
         assert!(text.contains(says), "{says}: {text}");
     }
     assert_eq!(place.run(&["stats", "../x"]).code, 2);
-    assert_eq!(Place::new().run(&["stats"]).code, 2, "there is no session yet");
+    assert_eq!(
+        Place::new().run(&["stats"]).code,
+        2,
+        "there is no session yet"
+    );
 }
 
 #[test]
@@ -121,9 +171,15 @@ fn a_diagram_names_what_is_really_set_up() {
     ] {
         assert!(chart.contains(says), "{says} is not in\n{chart}");
     }
-    assert!(!chart.contains("tool_python"), "a tool that a rule hides is not on offer:\n{chart}");
+    assert!(
+        !chart.contains("tool_python"),
+        "a tool that a rule hides is not on offer:\n{chart}"
+    );
     // What Mermaid reads: quotes are paired, groups are closed, and every end of an arrow is there.
-    assert_eq!(chart.matches("subgraph ").count(), chart.lines().filter(|line| line.trim() == "end").count());
+    assert_eq!(
+        chart.matches("subgraph ").count(),
+        chart.lines().filter(|line| line.trim() == "end").count()
+    );
     for line in chart.lines() {
         assert_eq!(line.matches('"').count() % 2, 0, "{line}");
     }
@@ -135,11 +191,22 @@ fn a_diagram_names_what_is_really_set_up() {
     for arrow in chart.lines().filter(|line| line.contains("->")) {
         let words: Vec<&str> = arrow.split_whitespace().collect();
         for end in [words.first().unwrap(), words.last().unwrap()] {
-            assert!(ids.contains(end), "{end} of `{arrow}` is nowhere in\n{chart}");
+            assert!(
+                ids.contains(end),
+                "{end} of `{arrow}` is nowhere in\n{chart}"
+            );
         }
     }
-    let chart = place.run(&["diagram", "--in-place", "--sandbox", "full"]).out;
-    for says in ["mode: ask", "in place:", "nobody looks", "no sandbox at all", "network: open"] {
+    let chart = place
+        .run(&["diagram", "--in-place", "--sandbox", "full"])
+        .out;
+    for says in [
+        "mode: ask",
+        "in place:",
+        "nobody looks",
+        "no sandbox at all",
+        "network: open",
+    ] {
         assert!(chart.contains(says), "{says} is not in\n{chart}");
     }
 }

@@ -19,7 +19,13 @@ fn hold(place: &Place, flags: &[&str], line: &str) -> Output {
 #[track_caller]
 fn works(place: &Place, flags: &[&str], line: &str, expect: &str) {
     let output = hold(place, flags, line);
-    assert!(output.code == 0 && output.out.contains(expect), "{line}: {}\n{}\n{}", output.code, output.out, output.err);
+    assert!(
+        output.code == 0 && output.out.contains(expect),
+        "{line}: {}\n{}\n{}",
+        output.code,
+        output.out,
+        output.err
+    );
 }
 
 #[track_caller]
@@ -31,39 +37,81 @@ fn fails(place: &Place, flags: &[&str], line: &str) {
 #[test]
 fn a_program_keeps_its_words_its_input_and_its_code() {
     let place = Place::new();
-    let command = place.command(&["sandbox", "--", "sh", "-c", "cat; echo \"$1\" >&2; exit 7", "x", "a b"]);
+    let command = place.command(&[
+        "sandbox",
+        "--",
+        "sh",
+        "-c",
+        "cat; echo \"$1\" >&2; exit 7",
+        "x",
+        "a b",
+    ]);
     let output = place.run_with(command, "typed");
-    assert_eq!((output.code, output.out.as_str(), output.err.as_str()), (7, "typed", "a b\n"));
+    assert_eq!(
+        (output.code, output.out.as_str(), output.err.as_str()),
+        (7, "typed", "a b\n")
+    );
     let missing = place.run(&["sandbox", "--", "no-such-program"]);
-    assert!(missing.code == 127 && missing.err.contains("no-such-program"), "{}", missing.err);
+    assert!(
+        missing.code == 127 && missing.err.contains("no-such-program"),
+        "{}",
+        missing.err
+    );
     let none = place.run(&["sandbox", "-s", "full", "--", "true"]);
-    assert!(none.code == 2 && none.err.contains("no sandbox at all"), "{}", none.err);
+    assert!(
+        none.code == 2 && none.err.contains("no sandbox at all"),
+        "{}",
+        none.err
+    );
     let wrong = place.run(&["sandbox", "--net", "somewhere", "--", "true"]);
-    assert!(wrong.code == 2 && wrong.err.contains("loopback"), "{}", wrong.err);
+    assert!(
+        wrong.code == 2 && wrong.err.contains("loopback"),
+        "{}",
+        wrong.err
+    );
 }
 
 #[test]
 fn building_and_committing_work_inside() {
     let place = Place::new();
-    place.write("Cargo.toml", "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    place.write(
+        "Cargo.toml",
+        "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+    );
     place.write("src/main.rs", "fn main() { println!(\"built\"); }\n");
     // The toolchain is the machine user's; its home is shown read-only like any tool's.
-    let mut command = place.command(&["sandbox", "--", "bash", "-c", "cargo build --offline -q && target/debug/tiny"]);
+    let mut command = place.command(&[
+        "sandbox",
+        "--",
+        "bash",
+        "-c",
+        "cargo build --offline -q && target/debug/tiny",
+    ]);
     for name in ["CARGO_HOME", "RUSTUP_HOME"] {
         let usual = std::env::var_os("HOME").map(|home| {
-            std::path::Path::new(&home).join(if name == "CARGO_HOME" { ".cargo" } else { ".rustup" }).into_os_string()
+            std::path::Path::new(&home)
+                .join(if name == "CARGO_HOME" {
+                    ".cargo"
+                } else {
+                    ".rustup"
+                })
+                .into_os_string()
         });
         if let Some(folder) = std::env::var_os(name).or(usual) {
             command.env(name, folder);
         }
     }
     let output = place.run_with(command, "");
-    assert!(output.code == 0 && output.out.contains("built"), "{}\n{}", output.out, output.err);
+    assert!(
+        output.code == 0 && output.out.contains("built"),
+        "{}\n{}",
+        output.out,
+        output.err
+    );
     let git = "git init -q . && git -c user.name=t -c user.email=t@t.invalid commit -q --allow-empty -m first && \
                git status --porcelain && git log --oneline";
     works(&place, &[], git, "first");
-    let git =
-        "git add -A && git -c user.name=t -c user.email=t@t.invalid commit -qm second && git log --oneline | head -1";
+    let git = "git add -A && git -c user.name=t -c user.email=t@t.invalid commit -qm second && git log --oneline | head -1";
     works(&place, &[], git, "second");
     fails(&place, &[], "git config core.pager x");
     fails(&place, &[], "touch ~/x");
@@ -77,8 +125,14 @@ fn node_packages_are_tested_inside() {
         return;
     }
     let place = Place::new();
-    place.write("package.json", r#"{"name":"tiny","version":"1.0.0","scripts":{"test":"node test.js"}}"#);
-    place.write("test.js", "require('fs').writeFileSync('out.txt', 'x'); console.log('passed');\n");
+    place.write(
+        "package.json",
+        r#"{"name":"tiny","version":"1.0.0","scripts":{"test":"node test.js"}}"#,
+    );
+    place.write(
+        "test.js",
+        "require('fs').writeFileSync('out.txt', 'x'); console.log('passed');\n",
+    );
     works(&place, &[], "npm test --silent", "passed");
     assert_eq!(place.read("out.txt"), "x");
 }
@@ -101,14 +155,17 @@ fn index(wheel: Vec<u8>) -> u16 {
                 true => ("application/octet-stream", wheel.clone()),
                 false => (
                     "text/html",
-                    b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>".to_vec(),
+                    b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>"
+                        .to_vec(),
                 ),
             };
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 body.len()
             );
-            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+            let _ = stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(&body));
         }
     });
     port
@@ -174,14 +231,15 @@ fn greeter() -> (u16, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
             let Ok(mut stream) = stream else { return };
             counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+            let _ = stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n",
+            );
         }
     });
     (port, seen)
 }
 
-const FETCH: &str =
-    "exec 3<>/dev/tcp/127.0.0.1/${HTTP_PROXY##*:}; printf 'GET http://HOST/ HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+const FETCH: &str = "exec 3<>/dev/tcp/127.0.0.1/${HTTP_PROXY##*:}; printf 'GET http://HOST/ HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
 
 #[test]
 fn the_network_is_what_it_was_said_to_be() {
@@ -191,16 +249,38 @@ fn the_network_is_what_it_was_said_to_be() {
     fails(&place, &[], &direct);
     fails(&place, &["--net", "loopback"], &direct);
     assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 0);
-    works(&place, &["--net", "open"], &format!("{direct}; printf 'x' >&3; cat <&3"), "hello");
+    works(
+        &place,
+        &["--net", "open"],
+        &format!("{direct}; printf 'x' >&3; cat <&3"),
+        "hello",
+    );
     let net = format!("allow:127.0.0.1:{port}");
-    works(&place, &["--net", &net], &FETCH.replace("HOST", &format!("127.0.0.1:{port}")), "hello");
-    let refused = hold(&place, &["--net", &net], &FETCH.replace("HOST", "other.example"));
+    works(
+        &place,
+        &["--net", &net],
+        &FETCH.replace("HOST", &format!("127.0.0.1:{port}")),
+        "hello",
+    );
+    let refused = hold(
+        &place,
+        &["--net", &net],
+        &FETCH.replace("HOST", "other.example"),
+    );
     assert!(
-        refused.out.contains("403") && refused.err.contains("refused a connection to other.example"),
+        refused.out.contains("403")
+            && refused
+                .err
+                .contains("refused a connection to other.example"),
         "{}",
         refused.err
     );
-    works(&place, &["--net", "loopback"], "(exec 3<>/dev/tcp/127.0.0.1/9) 2>&1 | grep -q refused && echo up", "up");
+    works(
+        &place,
+        &["--net", "loopback"],
+        "(exec 3<>/dev/tcp/127.0.0.1/9) 2>&1 | grep -q refused && echo up",
+        "up",
+    );
 }
 
 #[test]
@@ -208,16 +288,41 @@ fn a_refused_connection_is_an_event_and_a_hint() {
     let place = Place::new();
     place.write("fetch.sh", &FETCH.replace("HOST", "other.example"));
     let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"bash fetch.sh; exit 1\" } }]\n[[step]]\ntext = \"done\"\n";
-    let output = place.play(script, &["--approval", "auto", "--net", "allow:some.example", "-o", "stream-json"]);
+    let output = place.play(
+        script,
+        &[
+            "--approval",
+            "auto",
+            "--net",
+            "allow:some.example",
+            "-o",
+            "stream-json",
+        ],
+    );
     assert_eq!(output.code, 0, "{}", output.err);
     let log = place.log();
-    let refused = log.iter().find(|event| event["kind"] == "connection_refused").expect("an event");
+    let refused = log
+        .iter()
+        .find(|event| event["kind"] == "connection_refused")
+        .expect("an event");
     assert_eq!(refused["data"]["host"], "other.example");
-    let result = log.iter().find(|event| event["kind"] == "call_finished").expect("a result");
+    let result = log
+        .iter()
+        .find(|event| event["kind"] == "call_finished")
+        .expect("a result");
     let text = result["data"]["result"]["text"].as_str().unwrap();
-    assert!(text.contains("--net allow:some.example,other.example"), "{text}");
-    let opened = log.iter().find(|event| event["kind"] == "transaction_opened").expect("the terms");
-    assert!(["namespaces", "broker"].contains(&opened["data"]["tier"].as_str().unwrap()), "{opened}");
+    assert!(
+        text.contains("--net allow:some.example,other.example"),
+        "{text}"
+    );
+    let opened = log
+        .iter()
+        .find(|event| event["kind"] == "transaction_opened")
+        .expect("the terms");
+    assert!(
+        ["namespaces", "broker"].contains(&opened["data"]["tier"].as_str().unwrap()),
+        "{opened}"
+    );
     assert_eq!(opened["data"]["network"]["hosts"][0], "some.example");
 }
 
@@ -231,14 +336,24 @@ fn a_granted_path_is_shown_and_one_that_is_not_there_is_a_mistake() {
     fails(&place, &[], "cat ~/shared/x");
     fails(&place, &[], "cat .env.test");
     let grant = |text: &str| {
-        let mut command = place.command(&["sandbox", "--", "bash", "-c", "cat ~/shared/x .env.test"]);
+        let mut command =
+            place.command(&["sandbox", "--", "bash", "-c", "cat ~/shared/x .env.test"]);
         command.env("WINDLASS_SANDBOX_READ", text);
         place.run_with(command, "")
     };
     let output = grant(r#"["~/shared", ".env.test", "other.env"]"#);
-    assert_eq!((output.code, output.out.as_str()), (0, "grantedA=1"), "{}", output.err);
+    assert_eq!(
+        (output.code, output.out.as_str()),
+        (0, "grantedA=1"),
+        "{}",
+        output.err
+    );
     let output = grant(r#"["~/nowhere"]"#);
-    assert!(output.code == 2 && output.err.contains("`~/nowhere`, which is not there"), "{}", output.err);
+    assert!(
+        output.code == 2 && output.err.contains("`~/nowhere`, which is not there"),
+        "{}",
+        output.err
+    );
 }
 
 #[test]
@@ -268,7 +383,13 @@ fn what_a_killed_engine_started_and_placed_goes() {
         return;
     }
     let place = Place::new();
-    let mut command = place.command(&["sandbox", "--", "bash", "-c", "echo up; sleep 987654 & wait"]);
+    let mut command = place.command(&[
+        "sandbox",
+        "--",
+        "bash",
+        "-c",
+        "echo up; sleep 987654 & wait",
+    ]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut up = [0; 3];
     child.stdout.take().unwrap().read_exact(&mut up).unwrap();
@@ -277,7 +398,8 @@ fn what_a_killed_engine_started_and_placed_goes() {
     child.wait().unwrap();
     let alive = || {
         std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-            std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(b"sleep\0987654"))
+            std::fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| line.starts_with(b"sleep\0987654"))
         })
     };
     for _ in 0..250 {
@@ -286,7 +408,10 @@ fn what_a_killed_engine_started_and_placed_goes() {
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    panic!("something is left: {:?}", std::fs::read_dir(place.work()).unwrap().collect::<Vec<_>>());
+    panic!(
+        "something is left: {:?}",
+        std::fs::read_dir(place.work()).unwrap().collect::<Vec<_>>()
+    );
 }
 
 /// The binary where the kernel gives no user namespaces.
@@ -294,10 +419,16 @@ fn without_namespaces(place: &Place, args: &[&str]) -> Output {
     let mut command = place.command(&[]);
     let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
     let mut outer = std::process::Command::new("unshare");
-    outer.args(["--user", "--map-root-user", "sh", "-c", line, "sh", BINARY]).args(args).current_dir(place.work());
     outer
-        .env_clear()
-        .envs(command.env("XDG_DATA_HOME", place.home().join("data")).get_envs().filter_map(|(k, v)| Some((k, v?))));
+        .args(["--user", "--map-root-user", "sh", "-c", line, "sh", BINARY])
+        .args(args)
+        .current_dir(place.work());
+    outer.env_clear().envs(
+        command
+            .env("XDG_DATA_HOME", place.home().join("data"))
+            .get_envs()
+            .filter_map(|(k, v)| Some((k, v?))),
+    );
     place.run_with(outer, "")
 }
 
@@ -307,28 +438,70 @@ fn without_namespaces_the_broker_holds_commands_on_a_copy() {
         return;
     }
     let place = Place::new();
-    let held = without_namespaces(&place, &["sandbox", "--", "sh", "-c", "touch x; echo y > ../outside"]);
-    assert!(held.code != 0 && place.work().join("x").exists(), "{} {}", held.code, held.err);
+    let held = without_namespaces(
+        &place,
+        &["sandbox", "--", "sh", "-c", "touch x; echo y > ../outside"],
+    );
+    assert!(
+        held.code != 0 && place.work().join("x").exists(),
+        "{} {}",
+        held.code,
+        held.err
+    );
     assert!(!place.work().join("../outside").exists());
     let script = place.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo hi > new; rm -f x; mkdir d\" } }]\n\
          [[step]]\ntext = \"done\"\n",
     );
-    let base = ["run", "--approval", "auto", "--yes", "--validate", "none", "--script", script.as_str(), "go"];
-    let run = without_namespaces(&place, &[&base[..], &["--in-place", "-o", "stream-json"]].concat());
-    assert!(run.code == 0 && run.out.contains("\"tier\":\"broker\""), "{} {}", run.code, run.out);
+    let base = [
+        "run",
+        "--approval",
+        "auto",
+        "--yes",
+        "--validate",
+        "none",
+        "--script",
+        script.as_str(),
+        "go",
+    ];
+    let run = without_namespaces(
+        &place,
+        &[&base[..], &["--in-place", "-o", "stream-json"]].concat(),
+    );
+    assert!(
+        run.code == 0 && run.out.contains("\"tier\":\"broker\""),
+        "{} {}",
+        run.code,
+        run.out
+    );
     assert!(run.out.contains("\"not_held\":["), "{}", run.out);
-    assert_eq!(std::fs::read_to_string(place.work().join("new")).unwrap(), "hi\n");
+    assert_eq!(
+        std::fs::read_to_string(place.work().join("new")).unwrap(),
+        "hi\n"
+    );
     assert!(!place.work().join("x").exists() && place.work().join("d").is_dir());
     let undone = without_namespaces(&place, &["undo"]);
-    assert!(undone.code == 0 && !place.work().join("new").exists(), "{} {}", undone.code, undone.err);
+    assert!(
+        undone.code == 0 && !place.work().join("new").exists(),
+        "{} {}",
+        undone.code,
+        undone.err
+    );
     assert!(place.work().join("x").exists());
     place.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo hi > new\" } }]\n[[step]]\ntext = \"done\"\n",
     );
     let isolated = without_namespaces(&place, &[&base[..], &["-o", "stream-json"]].concat());
-    assert!(isolated.code == 0 && isolated.out.contains("\"tier\":\"broker\""), "{} {}", isolated.code, isolated.out);
-    assert_eq!(std::fs::read_to_string(place.work().join("new")).unwrap(), "hi\n");
+    assert!(
+        isolated.code == 0 && isolated.out.contains("\"tier\":\"broker\""),
+        "{} {}",
+        isolated.code,
+        isolated.out
+    );
+    assert_eq!(
+        std::fs::read_to_string(place.work().join("new")).unwrap(),
+        "hi\n"
+    );
 }
 
 #[test]
@@ -341,18 +514,56 @@ fn what_cannot_be_had_is_refused_and_says_what_to_do() {
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     std::fs::write(&config, "[sandbox]\nrequire = \"namespaces\"\n").unwrap();
     let refused = without_namespaces(&place, &["sandbox", "--", "touch", "x"]);
-    let (err, told) = (&refused.err, ["sandbox.require", "user namespaces are not available", "windlass doctor"]);
-    assert!(refused.code == 8 && told.iter().all(|part| err.contains(part)), "{} {err}", refused.code);
+    let (err, told) = (
+        &refused.err,
+        [
+            "sandbox.require",
+            "user namespaces are not available",
+            "windlass doctor",
+        ],
+    );
+    assert!(
+        refused.code == 8 && told.iter().all(|part| err.contains(part)),
+        "{} {err}",
+        refused.code
+    );
     let script = place.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch x\" } }]\n[[step]]\ntext = \"done\"\n",
     );
-    let base = ["run", "--in-place", "--approval", "auto", "--yes", "--script", script.as_str(), "go"];
-    let asked = without_namespaces(&place, &[&base[..], &["--sandbox", "workspace-write"]].concat());
-    assert!(asked.code == 8 && asked.err.contains("not available"), "{} {}", asked.code, asked.err);
+    let base = [
+        "run",
+        "--in-place",
+        "--approval",
+        "auto",
+        "--yes",
+        "--script",
+        script.as_str(),
+        "go",
+    ];
+    let asked = without_namespaces(
+        &place,
+        &[&base[..], &["--sandbox", "workspace-write"]].concat(),
+    );
+    assert!(
+        asked.code == 8 && asked.err.contains("not available"),
+        "{} {}",
+        asked.code,
+        asked.err
+    );
     assert!(!place.work().join("x").exists());
     let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
-    assert!(full.code == 8 && full.err.contains("sandbox.require"), "{} {}", full.code, full.err);
+    assert!(
+        full.code == 8 && full.err.contains("sandbox.require"),
+        "{} {}",
+        full.code,
+        full.err
+    );
     std::fs::remove_file(&config).unwrap();
     let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
-    assert!(full.code == 0 && place.work().join("x").exists(), "{} {}", full.code, full.err);
+    assert!(
+        full.code == 0 && place.work().join("x").exists(),
+        "{} {}",
+        full.code,
+        full.err
+    );
 }

@@ -42,7 +42,11 @@ fn call(id: &str, tool: &str, args: serde_json::Value) -> String {
     let arguments = args.to_string();
     let call = json!({"choices": [{"index": 0, "delta": {"tool_calls": [
         {"index": 0, "id": id, "function": {"name": tool, "arguments": arguments}}]}}]});
-    events(&[&call.to_string(), r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#, "[DONE]"])
+    events(&[
+        &call.to_string(),
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+        "[DONE]",
+    ])
 }
 
 #[test]
@@ -69,18 +73,40 @@ fn a_planted_key_appears_nowhere() {
     last.push(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
     last.push("[DONE]");
     let half = SHAPED.len() / 2;
-    let split = format!("printf %s {}; printf '%s\\n' {}; cat notes.txt; env", &SHAPED[..half], &SHAPED[half..]);
+    let split = format!(
+        "printf %s {}; printf '%s\\n' {}; cat notes.txt; env",
+        &SHAPED[..half],
+        &SHAPED[half..]
+    );
     let answers = vec![
         call("t1", "read_file", json!({"path": "notes.txt"})),
         call("t2", "bash", json!({"command": split})),
-        call("t3", "write_file", json!({"path": "new.txt", "content": format!("x\nkey = {SHAPED}\n")})),
-        call("t4", "write_file", json!({"path": "bad.txt", "content": "key = [redacted by windlass: secret]\n"})),
+        call(
+            "t3",
+            "write_file",
+            json!({"path": "new.txt", "content": format!("x\nkey = {SHAPED}\n")}),
+        ),
+        call(
+            "t4",
+            "write_file",
+            json!({"path": "bad.txt", "content": "key = [redacted by windlass: secret]\n"}),
+        ),
         events(&last),
     ];
     let (url, server) = serve(answers);
     let prompt = format!("use {SHAPED} and {ENV_KEY}");
-    let args =
-        ["run", "--in-place", "--yes", "-m", "groq/some-model", "--base-url", &url, "-o", "stream-json", &prompt];
+    let args = [
+        "run",
+        "--in-place",
+        "--yes",
+        "-m",
+        "groq/some-model",
+        "--base-url",
+        &url,
+        "-o",
+        "stream-json",
+        &prompt,
+    ];
     let mut command = place.command(&args);
     command.env("GROQ_API_KEY", ENV_KEY);
     let output = place.run_with(command, "");
@@ -94,17 +120,30 @@ fn a_planted_key_appears_nowhere() {
         .map(|event| event["data"]["text"].as_str().unwrap().to_owned())
         .collect();
     let gone = "[redacted by windlass: secret]";
-    assert_eq!(deltas, format!("the keys are [redacted by windlass: github token] and {gone} and {gone}"));
+    assert_eq!(
+        deltas,
+        format!("the keys are [redacted by windlass: github token] and {gone} and {gone}")
+    );
     for request in server.join().unwrap() {
         let body = request.split("\r\n\r\n").nth(1).unwrap();
-        assert!(!body.contains(SHAPED) && !body.contains(FILE_KEY) && !body.contains(ENV_KEY), "{body}");
+        assert!(
+            !body.contains(SHAPED) && !body.contains(FILE_KEY) && !body.contains(ENV_KEY),
+            "{body}"
+        );
     }
     // What was asked for was done, and told: the file holds the key, the marker was written nowhere.
-    assert!(std::fs::read_to_string(place.work().join("new.txt")).unwrap().contains(SHAPED));
+    assert!(
+        std::fs::read_to_string(place.work().join("new.txt"))
+            .unwrap()
+            .contains(SHAPED)
+    );
     assert!(!place.work().join("bad.txt").exists());
     let log = place.log();
-    let warned: Vec<_> =
-        log.iter().filter(|event| event["data"]["code"] == "key_in_file").map(|event| &event["data"]["text"]).collect();
+    let warned: Vec<_> = log
+        .iter()
+        .filter(|event| event["data"]["code"] == "key_in_file")
+        .map(|event| &event["data"]["text"])
+        .collect();
     assert_eq!(warned, ["new.txt:2: this looks like a github token"]);
     for command in [vec!["sessions", "show", "--last"], vec!["sessions", "list"]] {
         let output = place.run(&command);
@@ -128,7 +167,11 @@ fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it(
     command.env("GROQ_API_KEY", "some-other-key-123");
     let output = place.run_with(command, "");
     assert_ne!(output.code, 0);
-    assert!(!format!("{}{}", output.out, output.err).contains(ENV_KEY), "{}", output.err);
+    assert!(
+        !format!("{}{}", output.out, output.err).contains(ENV_KEY),
+        "{}",
+        output.err
+    );
 }
 
 #[test]
@@ -140,11 +183,28 @@ fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
     let server = std::thread::spawn(move || {
         let mut stream = BufReader::new(listener.accept().unwrap().0);
         crate::wire::read_request(&mut stream).unwrap();
-        let body = format!("{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}");
-        let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n", body.len());
-        stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let body = format!(
+            "{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}"
+        );
+        let head = format!(
+            "HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream
+            .get_mut()
+            .write_all(format!("{head}{body}").as_bytes())
+            .unwrap();
     });
-    let mut command = place.command(&["run", "--in-place", "-m", "groq/m", "--base-url", &url, "-v", "go"]);
+    let mut command = place.command(&[
+        "run",
+        "--in-place",
+        "-m",
+        "groq/m",
+        "--base-url",
+        &url,
+        "-v",
+        "go",
+    ]);
     command.env("GROQ_API_KEY", ENV_KEY);
     let output = place.run_with(command, "");
     server.join().unwrap();
@@ -157,8 +217,20 @@ fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
 fn what_is_kept_of_a_session_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
-    let (url, server) = serve(vec![call("t", "bash", json!({"command": "seq 1 40000"})), events(&["[DONE]"])]);
-    let mut command = place.command(&["run", "--in-place", "--yes", "-m", "groq/m", "--base-url", &url, "go"]);
+    let (url, server) = serve(vec![
+        call("t", "bash", json!({"command": "seq 1 40000"})),
+        events(&["[DONE]"]),
+    ]);
+    let mut command = place.command(&[
+        "run",
+        "--in-place",
+        "--yes",
+        "-m",
+        "groq/m",
+        "--base-url",
+        &url,
+        "go",
+    ]);
     command.env("GROQ_API_KEY", ENV_KEY);
     place.run_with(command, "");
     drop(server);
@@ -171,7 +243,12 @@ fn what_is_kept_of_a_session_is_private() {
             found => found.unwrap(),
         };
         let most = if found.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(found.permissions().mode() & 0o777 & !most, 0, "{}", path.display());
+        assert_eq!(
+            found.permissions().mode() & 0o777 & !most,
+            0,
+            "{}",
+            path.display()
+        );
         seen += 1;
         if found.is_dir() {
             let entries = std::fs::read_dir(&path).into_iter().flatten();
@@ -187,8 +264,12 @@ fn a_key_that_a_command_writes_is_told_like_one_that_a_tool_writes() {
     let half = SHAPED.len() / 2;
     // In two pieces, so that the line itself holds no key.
     let key = format!("'{}''{}'", &SHAPED[..half], &SHAPED[half..]);
-    let bash =
-        |line: &str| format!("[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = {} }} }}]\n", json!(line));
+    let bash = |line: &str| {
+        format!(
+            "[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = {} }} }}]\n",
+            json!(line)
+        )
+    };
     let write = json!(format!("x\nkey = {SHAPED}\n"));
     let script = [
         bash(&format!("printf 'a\\nb %s\\n' {key} > made.txt")),
@@ -204,7 +285,11 @@ fn a_key_that_a_command_writes_is_told_like_one_that_a_tool_writes() {
     let output = place.play(&script.concat(), &["--yes"]);
     assert_eq!(output.code, 0, "{}", output.err);
     for name in ["made.txt", "made.bin", "new.txt", "more.txt"] {
-        assert!(String::from_utf8_lossy(&std::fs::read(place.work().join(name)).unwrap()).contains(SHAPED), "{name}");
+        assert!(
+            String::from_utf8_lossy(&std::fs::read(place.work().join(name)).unwrap())
+                .contains(SHAPED),
+            "{name}"
+        );
     }
     let log = place.log();
     let warned = log
@@ -212,7 +297,12 @@ fn a_key_that_a_command_writes_is_told_like_one_that_a_tool_writes() {
         .filter(|event| event["data"]["code"] == "key_in_file")
         .map(|event| event["data"]["text"].as_str().unwrap());
     let says = |at: &str| format!("{at}: this looks like a github token");
-    assert_eq!(warned.collect::<Vec<_>>(), [says("new.txt:2"), says("made.txt:2"), says("more.txt:2")]);
+    assert_eq!(
+        warned.collect::<Vec<_>>(),
+        [says("new.txt:2"), says("made.txt:2"), says("more.txt:2")]
+    );
     assert_eq!(log.last().unwrap()["kind"], "run_finished");
-    assert!(!output.err.contains(SHAPED) && !log.iter().any(|event| event.to_string().contains(SHAPED)));
+    assert!(
+        !output.err.contains(SHAPED) && !log.iter().any(|event| event.to_string().contains(SHAPED))
+    );
 }

@@ -19,11 +19,27 @@ fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
     place.write("a.txt", "one\r\n");
     let output = place.play(EDIT, &["--approval", "edit", "-o", "stream-json"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let shown: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let durable: Vec<Value> = shown.iter().filter(|event| event["seq"].is_u64()).cloned().collect();
+    let shown: Vec<Value> = output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let durable: Vec<Value> = shown
+        .iter()
+        .filter(|event| event["seq"].is_u64())
+        .cloned()
+        .collect();
     assert_eq!(durable, place.log());
-    assert!(shown.iter().any(|event| event["kind"] == "delta" && event["after"].is_u64()));
-    assert_eq!(place.read("a.txt"), "two\r\n", "bytes outside the edit stay");
+    assert!(
+        shown
+            .iter()
+            .any(|event| event["kind"] == "delta" && event["after"].is_u64())
+    );
+    assert_eq!(
+        place.read("a.txt"),
+        "two\r\n",
+        "bytes outside the edit stay"
+    );
 
     let place = Place::new();
     place.write("a.txt", "one\n");
@@ -41,7 +57,8 @@ fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
 fn a_prompt_comes_from_standard_input_and_files_are_attached() {
     let place = Place::new();
     place.write("notes.txt", "the attached words");
-    let script = place.script("[[step]]\nexpect = [\"from the pipe\", \"the attached words\"]\ntext = \"ok\"\n");
+    let script = place
+        .script("[[step]]\nexpect = [\"from the pipe\", \"the attached words\"]\ntext = \"ok\"\n");
     let command = place.command(&["run", "--in-place", "--script", &script, "see @notes.txt"]);
     let output = place.run_with(command, "from the pipe\n");
     assert_eq!(output.code, 0, "{}", output.err);
@@ -52,7 +69,8 @@ fn a_session_goes_on_where_it_was() {
     let place = Place::new();
     assert_eq!(place.play(HELLO, &[]).code, 0);
     let id = id_of(&place.sessions()[0]);
-    let script = place.script("[[step]]\nexpect = [\"hello there\", \"and now\"]\ntext = \"more\"\n");
+    let script =
+        place.script("[[step]]\nexpect = [\"hello there\", \"and now\"]\ntext = \"more\"\n");
     let output = place.run(&["resume", "--script", &script, &id, "and", "now"]);
     assert_eq!(output.code, 0, "{}", output.err);
     let output = place.run(&[
@@ -66,11 +84,25 @@ fn a_session_goes_on_where_it_was() {
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(place.sessions().len(), 1);
     assert!(place.run(&["sessions", "list"]).out.contains(&id));
-    assert!(place.run(&["sessions", "show", &id]).out.contains("prompt: and now"));
+    assert!(
+        place
+            .run(&["sessions", "show", &id])
+            .out
+            .contains("prompt: and now")
+    );
     let exported = place.run(&["sessions", "export", &id]).out;
     assert_eq!(exported.lines().count(), place.log().len());
-    assert!(place.run(&["sessions", "export", &id, "--format", "markdown"]).out.contains("## Prompt"));
-    assert_eq!(place.run(&["sessions", "delete", &id]).code, 5, "nobody said yes");
+    assert!(
+        place
+            .run(&["sessions", "export", &id, "--format", "markdown"])
+            .out
+            .contains("## Prompt")
+    );
+    assert_eq!(
+        place.run(&["sessions", "delete", &id]).code,
+        5,
+        "nobody said yes"
+    );
     assert_eq!(place.run(&["sessions", "delete", &id, "--yes"]).code, 0);
     assert!(place.sessions().is_empty());
 }
@@ -80,10 +112,14 @@ fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
     let place = Place::new();
     let script =
         place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sleep 20\", timeout_s = 20 } }]\n");
-    let mut child = place.command(&["run", "--in-place", "--yes", "--script", &script, "go"]).spawn().unwrap();
+    let mut child = place
+        .command(&["run", "--in-place", "--yes", "--script", &script, "go"])
+        .spawn()
+        .unwrap();
     let started = || {
         place.sessions().first().is_some_and(|session| {
-            std::fs::read_to_string(session.join("events.jsonl")).is_ok_and(|log| log.contains("command_started"))
+            std::fs::read_to_string(session.join("events.jsonl"))
+                .is_ok_and(|log| log.contains("command_started"))
         })
     };
     wait_until(started);
@@ -97,7 +133,10 @@ fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
     assert_eq!(output.code, 0, "{}", output.err);
     let after = place.log();
     assert_eq!(after[..before.len()], before[..]);
-    let ends: Vec<&Value> = after.iter().filter(|event| event["kind"] == "run_finished").collect();
+    let ends: Vec<&Value> = after
+        .iter()
+        .filter(|event| event["kind"] == "run_finished")
+        .collect();
     assert_eq!(ends.len(), 2);
     assert_eq!(ends[0]["data"]["outcome"]["reason"], "interrupted");
 }
@@ -116,14 +155,27 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
         std::fs::write(&log, &text).unwrap();
         let output = place.run(&["resume", "--script", &script, &id, "x"]);
         assert_eq!(output.code, 1, "{}", output.err);
-        assert!(output.err.contains(says) && output.err.contains(&id), "{}", output.err);
-        assert_eq!(std::fs::read_to_string(&log).unwrap(), text, "left untouched");
+        assert!(
+            output.err.contains(says) && output.err.contains(&id),
+            "{}",
+            output.err
+        );
+        assert_eq!(
+            std::fs::read_to_string(&log).unwrap(),
+            text,
+            "left untouched"
+        );
     }
     // A torn last line is set aside with a notice, and the session goes on.
     std::fs::write(&log, format!("{good}{{\"v\":2,\"seq\":9")).unwrap();
     let output = place.run(&["resume", "--script", &script, &id, "x"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert!(place.log().iter().any(|event| event["kind"] == "warned" && event["data"]["code"] == "log_repaired"));
+    assert!(
+        place
+            .log()
+            .iter()
+            .any(|event| event["kind"] == "warned" && event["data"]["code"] == "log_repaired")
+    );
     assert!(output.err.contains("was set aside in"), "{}", output.err);
 }
 
@@ -140,16 +192,32 @@ fn an_event_of_a_later_version_is_shown_exported_and_kept() {
     newer["kind"] = "hook_ran".into();
     newer["data"] = serde_json::json!({ "hook": "format", "ms": 7 });
     std::fs::write(&log, format!("{good}{newer}\n")).unwrap();
-    for command in [&["sessions", "show", &id][..], &["sessions", "show", "--json", &id]] {
+    for command in [
+        &["sessions", "show", &id][..],
+        &["sessions", "show", "--json", &id],
+    ] {
         let output = place.run(command);
-        assert!(output.code == 0 && output.out.contains("hook_ran"), "{command:?}: {} {}", output.out, output.err);
+        assert!(
+            output.code == 0 && output.out.contains("hook_ran"),
+            "{command:?}: {} {}",
+            output.out,
+            output.err
+        );
     }
     for form in ["jsonl", "markdown", "html", "audit"] {
         let output = place.run(&["sessions", "export", "--format", form, &id]);
-        assert!(output.code == 0 && output.out.contains("hook_ran"), "{form}: {} {}", output.out, output.err);
+        assert!(
+            output.code == 0 && output.out.contains("hook_ran"),
+            "{form}: {} {}",
+            output.out,
+            output.err
+        );
     }
     let script = place.script(HELLO);
-    assert_eq!(place.run(&["resume", "--script", &script, &id, "x"]).code, 0);
+    assert_eq!(
+        place.run(&["resume", "--script", &script, &id, "x"]).code,
+        0
+    );
     assert!(place.log().contains(&newer), "it is kept");
 }
 
@@ -157,7 +225,10 @@ fn an_event_of_a_later_version_is_shown_exported_and_kept() {
 fn a_planted_key_is_in_no_log_no_output_no_artifact_and_no_child() {
     let place = Place::new();
     let key = "sk-planted-0123456789abcdef";
-    place.write("leak.txt", &format!("the key is {key}\nand a second line\n"));
+    place.write(
+        "leak.txt",
+        &format!("the key is {key}\nand a second line\n"),
+    );
     let script = place.script(
         r#"
 [[step]]
@@ -175,21 +246,39 @@ calls = [{ name = "write_file", args = { path = "leak.txt", content = "" } }]
 text = "seen"
 "#,
     );
-    let mut command =
-        place.command(&["run", "--in-place", "--yes", "-v", "--script", &script, &format!("my key is {key}")]);
+    let mut command = place.command(&[
+        "run",
+        "--in-place",
+        "--yes",
+        "-v",
+        "--script",
+        &script,
+        &format!("my key is {key}"),
+    ]);
     command.env("ANTHROPIC_API_KEY", key).env("MY_TOKEN", key);
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}", output.err);
     let session = place.sessions()[0].clone();
     let log = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
-    for (what, text) in [("log", &log), ("stdout", &output.out), ("stderr", &output.err)] {
+    for (what, text) in [
+        ("log", &log),
+        ("stdout", &output.out),
+        ("stderr", &output.err),
+    ] {
         assert!(!text.contains(key), "the key is in the {what}:\n{text}");
     }
     assert!(!log.contains("MY_TOKEN="), "the child saw the variable");
-    let artifacts: Vec<_> = std::fs::read_dir(session.join("artifacts")).unwrap().map(|e| e.unwrap().path()).collect();
+    let artifacts: Vec<_> = std::fs::read_dir(session.join("artifacts"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     assert!(!artifacts.is_empty());
     for artifact in artifacts.iter().filter(|path| path.is_file()) {
-        assert!(!String::from_utf8_lossy(&std::fs::read(artifact).unwrap()).contains(key), "{}", artifact.display());
+        assert!(
+            !String::from_utf8_lossy(&std::fs::read(artifact).unwrap()).contains(key),
+            "{}",
+            artifact.display()
+        );
     }
 }
 
@@ -200,9 +289,24 @@ fn the_stream_of_a_resumed_session_begins_with_what_is_new() {
     let id = id_of(&place.sessions()[0]);
     let before = place.log().len();
     let script = place.script(HELLO);
-    let output = place.run(&["resume", "--script", &script, "-o", "stream-json", &id, "more"]);
-    let shown: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let durable: Vec<Value> = shown.into_iter().filter(|event| event["seq"].is_u64()).collect();
+    let output = place.run(&[
+        "resume",
+        "--script",
+        &script,
+        "-o",
+        "stream-json",
+        &id,
+        "more",
+    ]);
+    let shown: Vec<Value> = output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let durable: Vec<Value> = shown
+        .into_iter()
+        .filter(|event| event["seq"].is_u64())
+        .collect();
     assert_eq!(durable, place.log()[before..]);
 }
 
@@ -214,7 +318,15 @@ fn a_session_is_resumed_in_its_own_workspace_only() {
     let other = place.home().join("elsewhere");
     std::fs::create_dir(&other).unwrap();
     let script = place.script(HELLO);
-    let output = place.run(&["resume", "--script", &script, "-C", other.to_str().unwrap(), &id, "x"]);
+    let output = place.run(&[
+        "resume",
+        "--script",
+        &script,
+        "-C",
+        other.to_str().unwrap(),
+        &id,
+        "x",
+    ]);
     assert_eq!(output.code, 2, "{}", output.err);
     assert!(output.err.contains("add -C "), "{}", output.err);
 }
@@ -233,7 +345,9 @@ fn readers_that_leave_panic_nothing_and_end_the_run() {
     let mut command = place.command(&[]);
     command = {
         let mut shell = std::process::Command::new("bash");
-        shell.args(["-c", &line]).current_dir(command.get_current_dir().unwrap());
+        shell
+            .args(["-c", &line])
+            .current_dir(command.get_current_dir().unwrap());
         for (name, value) in command.get_envs() {
             if let Some(value) = value {
                 shell.env(name, value);
@@ -244,11 +358,18 @@ fn readers_that_leave_panic_nothing_and_end_the_run() {
     let output = place.run_with(command, "");
     assert_eq!(output.code, 130, "{}", output.err);
     assert!(!output.err.contains("panicked"), "{}", output.err);
-    let steps = std::fs::read_to_string(place.work().join("done.log")).map_or(0, |text| text.lines().count());
+    let steps = std::fs::read_to_string(place.work().join("done.log"))
+        .map_or(0, |text| text.lines().count());
     assert!(steps < 30, "every step was run for nobody");
 
     let quiet = std::process::Command::new("bash")
-        .args(["-c", &format!("{} demo 2>&1 | head -n 1; exit ${{PIPESTATUS[0]}}", crate::place::BINARY)])
+        .args([
+            "-c",
+            &format!(
+                "{} demo 2>&1 | head -n 1; exit ${{PIPESTATUS[0]}}",
+                crate::place::BINARY
+            ),
+        ])
         .env("HOME", place.home())
         .output()
         .unwrap();
@@ -265,8 +386,14 @@ fn readers_that_leave_panic_nothing_and_end_the_run() {
 #[test]
 fn a_project_cannot_loosen_or_redirect_anything() {
     let place = Place::new();
-    place.write(".windlass/config.toml", "approval = \"auto\"\nmodel = \"evil/x\"\n[rules]\nallow = [\"bash\"]\n");
-    let output = place.play("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n", &[]);
+    place.write(
+        ".windlass/config.toml",
+        "approval = \"auto\"\nmodel = \"evil/x\"\n[rules]\nallow = [\"bash\"]\n",
+    );
+    let output = place.play(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n",
+        &[],
+    );
     assert_eq!(output.code, 5, "{}", output.err);
     assert!(output.err.contains("may only tighten"), "{}", output.err);
     assert!(!place.work().join("made").exists());
@@ -282,13 +409,22 @@ fn an_answer_is_held_to_a_schema() {
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["structured_output"]["n"], 3);
 
-    let output = Place::new().play("[[step]]\nrepeat = 3\ntext = \"three\"\n", &["--json-schema", schema]);
+    let output = Place::new().play(
+        "[[step]]\nrepeat = 3\ntext = \"three\"\n",
+        &["--json-schema", schema],
+    );
     assert_eq!(output.code, 1);
-    assert!(output.err.contains("failed (structured_output)"), "{}", output.err);
+    assert!(
+        output.err.contains("failed (structured_output)"),
+        "{}",
+        output.err
+    );
 
-    for (bad, says) in
-        [("{", "is not JSON"), ("{\"type\": 7}", "is not a JSON Schema"), ("no/such/file", "cannot be read")]
-    {
+    for (bad, says) in [
+        ("{", "is not JSON"),
+        ("{\"type\": 7}", "is not a JSON Schema"),
+        ("no/such/file", "cannot be read"),
+    ] {
         let output = Place::new().play(HELLO, &["--json-schema", bad]);
         assert_eq!(output.code, 2);
         assert!(output.err.contains(says), "{bad}: {}", output.err);
@@ -301,7 +437,15 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
     assert_eq!(place.play(HELLO, &[]).code, 0);
     let script = place.script(HELLO);
     let to = place.home().join("out").display().to_string();
-    for bad in ["../x", "..", "/etc", "a/../b", "a\\b", ".hidden", "x\u{1b}[2J"] {
+    for bad in [
+        "../x",
+        "..",
+        "/etc",
+        "a/../b",
+        "a\\b",
+        ".hidden",
+        "x\u{1b}[2J",
+    ] {
         for args in [
             &["sessions", "show", bad][..],
             &["sessions", "show", bad, "--json"],
@@ -313,7 +457,15 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
             &["stats", bad],
             &["replay", bad],
             &["resume", "--script", &script, bad, "go"],
-            &["run", "--in-place", "--script", &script, "--resume", bad, "go"],
+            &[
+                "run",
+                "--in-place",
+                "--script",
+                &script,
+                "--resume",
+                bad,
+                "go",
+            ],
             &["undo", "--session", bad],
             &["redo", "--session", bad],
             &["fork", bad],
@@ -321,12 +473,19 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
         ] {
             let output = place.run(args);
             assert_eq!(output.code, 2, "{args:?}: {}", output.err);
-            assert!(output.err.contains("is not a valid session id"), "{args:?}: {}", output.err);
+            assert!(
+                output.err.contains("is not a valid session id"),
+                "{args:?}: {}",
+                output.err
+            );
             assert!(!output.err.contains('\u{1b}'), "{args:?}");
         }
     }
     let id = id_of(&place.sessions()[0]);
-    assert_eq!(place.run(&["sessions", "show", &id, "--run", "../x"]).code, 2);
+    assert_eq!(
+        place.run(&["sessions", "show", &id, "--run", "../x"]).code,
+        2
+    );
     assert_eq!(place.run(&["answer", "../x", "yes"]).code, 2);
     assert!(!std::path::Path::new(&to).exists());
     assert_eq!(place.sessions().len(), 1);
@@ -336,25 +495,44 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
 fn a_list_says_where_each_session_stands() {
     let place = Place::new();
     assert_eq!(place.play(HELLO, &[]).code, 0);
-    let write = "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"a\", content = \"\" } }]\n";
+    let write =
+        "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"a\", content = \"\" } }]\n";
     assert_eq!(place.play(write, &[]).code, 5);
     let state = || -> Vec<String> {
         let rows = place.run(&["sessions", "list", "--json"]).out;
-        let mut rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut rows: Vec<Value> = rows
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         rows.sort_by_key(|row| row["opened"].to_string());
-        rows.iter().map(|row| row["state"].as_str().unwrap().to_owned()).collect()
+        rows.iter()
+            .map(|row| row["state"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(state(), ["completed", "waiting"]);
     // A log that simply ends was left by its process.
-    let logs = place.sessions().into_iter().map(|session| session.join("events.jsonl"));
-    let ended = |log: &std::path::PathBuf| std::fs::read_to_string(log).unwrap().contains("run_finished");
+    let logs = place
+        .sessions()
+        .into_iter()
+        .map(|session| session.join("events.jsonl"));
+    let ended = |log: &std::path::PathBuf| {
+        std::fs::read_to_string(log)
+            .unwrap()
+            .contains("run_finished")
+    };
     let log = logs.into_iter().find(ended).unwrap();
     let text = std::fs::read_to_string(&log).unwrap();
-    let cut = text.lines().take_while(|line| !line.contains("iteration_finished")).map(|line| format!("{line}\n"));
+    let cut = text
+        .lines()
+        .take_while(|line| !line.contains("iteration_finished"))
+        .map(|line| format!("{line}\n"));
     std::fs::write(&log, cut.collect::<String>()).unwrap();
     assert_eq!(state(), ["interrupted", "waiting"]);
     let list = place.run(&["sessions", "list"]).out;
-    assert!(list.contains("interrupted") && list.contains("waiting"), "{list}");
+    assert!(
+        list.contains("interrupted") && list.contains("waiting"),
+        "{list}"
+    );
 }
 
 #[test]
@@ -363,14 +541,29 @@ fn a_session_is_shown_in_part_and_as_events() {
     assert_eq!(place.play(HELLO, &[]).code, 0);
     let id = id_of(&place.sessions()[0]);
     let script = place.script(HELLO);
-    assert_eq!(place.run(&["resume", "--script", &script, &id, "again"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["resume", "--script", &script, &id, "again"])
+            .code,
+        0
+    );
     let shown = |more: &[&str]| place.run(&[&["sessions", "show", &id], more].concat());
-    let events: Vec<Value> = shown(&["--json"]).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<Value> = shown(&["--json"])
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(events, place.log());
     let second = shown(&["--run", "r2"]).out;
-    assert!(second.contains("prompt: again") && !second.contains("prompt: go"), "{second}");
-    let from: Vec<Value> =
-        shown(&["--json", "--from", "5"]).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        second.contains("prompt: again") && !second.contains("prompt: go"),
+        "{second}"
+    );
+    let from: Vec<Value> = shown(&["--json", "--from", "5"])
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(from, events[4..]);
     assert_eq!(shown(&["--run", "r9"]).code, 2);
 }
@@ -383,12 +576,20 @@ fn clearing_takes_the_sessions_of_one_workspace_after_a_yes() {
     std::fs::create_dir(&other).unwrap();
     let script = place.script(HELLO);
     let there = other.to_str().unwrap();
-    assert_eq!(place.run(&["run", "--in-place", "-C", there, "--script", &script, "go"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["run", "--in-place", "-C", there, "--script", &script, "go"])
+            .code,
+        0
+    );
     assert_eq!(place.run(&["sessions", "clear"]).code, 5, "nobody said yes");
     assert_eq!(place.sessions().len(), 2);
     assert_eq!(place.run(&["sessions", "clear", "--yes"]).code, 0);
     assert_eq!(place.sessions().len(), 1);
-    assert_eq!(place.run(&["sessions", "clear", "--yes", "-C", there]).code, 0);
+    assert_eq!(
+        place.run(&["sessions", "clear", "--yes", "-C", there]).code,
+        0
+    );
     assert!(place.sessions().is_empty());
 }
 
@@ -407,9 +608,23 @@ fn a_damaged_session_is_salvaged_and_goes_on() {
     let output = place.run(&["sessions", "salvage", &id, "--json"]);
     assert_eq!(output.code, 0, "{}", output.err);
     let told: Value = serde_json::from_str(&output.out).unwrap();
-    let line = good.lines().position(|line| line.contains("\"kind\":\"said\"")).unwrap() as u64;
-    assert_eq!((&told["kept"], &told["first_bad_line"]), (&line.into(), &(line + 1).into()));
-    assert_eq!(std::fs::read_to_string(told["original"].as_str().unwrap()).unwrap(), damaged);
+    let line = good
+        .lines()
+        .position(|line| line.contains("\"kind\":\"said\""))
+        .unwrap() as u64;
+    assert_eq!(
+        (&told["kept"], &told["first_bad_line"]),
+        (&line.into(), &(line + 1).into())
+    );
+    assert_eq!(
+        std::fs::read_to_string(told["original"].as_str().unwrap()).unwrap(),
+        damaged
+    );
     let script = place.script(HELLO);
-    assert_eq!(place.run(&["resume", "--script", &script, &id, "go on"]).code, 0);
+    assert_eq!(
+        place
+            .run(&["resume", "--script", &script, &id, "go on"])
+            .code,
+        0
+    );
 }

@@ -43,7 +43,8 @@ fn collector(status: &'static str) -> (String, mpsc::Receiver<String>) {
 
 fn play(place: &Place, script: &str, env: &[(&str, &str)]) -> crate::place::Output {
     let script = place.script(script);
-    let mut command: Command = place.command(&["run", "--in-place", "--yes", "--script", &script, "PROMPT"]);
+    let mut command: Command =
+        place.command(&["run", "--in-place", "--yes", "--script", &script, "PROMPT"]);
     command.envs(env.iter().copied());
     place.run_with(command, "")
 }
@@ -53,7 +54,11 @@ fn spans(texts: &[String]) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for text in texts {
         let json: Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
-        for span in json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().into_iter().flatten() {
+        for span in json["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
             let mut span = span.clone();
             let attributes = span["attributes"].take();
             for one in attributes.as_array().into_iter().flatten() {
@@ -70,15 +75,28 @@ fn without_a_setting_nobody_hears_anything() {
     let place = Place::new();
     let (url, got) = collector("200 OK");
     // Other programs may be told to send; this one was not.
-    let told = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("WINDLASS_OTEL_CONTENT", "true")];
+    let told = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+        ("WINDLASS_OTEL_CONTENT", "true"),
+    ];
     assert_eq!(play(&place, HELLO, &told).code, 0);
-    let off = [("WINDLASS_OTEL_ENDPOINT", url.as_str()), ("WINDLASS_OTEL_ENABLED", "false")];
+    let off = [
+        ("WINDLASS_OTEL_ENDPOINT", url.as_str()),
+        ("WINDLASS_OTEL_ENABLED", "false"),
+    ];
     assert_eq!(play(&place, HELLO, &off).code, 0);
     // A project that nobody trusts says it, and is not heard.
-    place.write(".windlass/config.toml", &format!("otel.endpoint = \"{url}\"\notel.enabled = true\n"));
+    place.write(
+        ".windlass/config.toml",
+        &format!("otel.endpoint = \"{url}\"\notel.enabled = true\n"),
+    );
     let output = play(&place, HELLO, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert!(output.err.contains("`otel.endpoint` is not used"), "{}", output.err);
+    assert!(
+        output.err.contains("`otel.endpoint` is not used"),
+        "{}",
+        output.err
+    );
     assert!(got.try_recv().is_err(), "something was sent");
 }
 
@@ -99,7 +117,11 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
         requests[0].starts_with("POST /v1/traces ") && requests[1].starts_with("POST /v1/metrics "),
         "{requests:?}"
     );
-    assert!(requests.iter().all(|request| request.contains("x-key: s3cr3t-of-the-collector")));
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.contains("x-key: s3cr3t-of-the-collector"))
+    );
     for word in ["PROMPT", "ANSWER", "WORDS"] {
         assert!(!requests.concat().contains(word), "{word} was sent");
     }
@@ -107,15 +129,35 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
     let live = spans(&requests[..1]);
     let run = &live["invoke_agent windlass"];
     assert_eq!(run["traceId"], place.log().last().unwrap()["trace"]);
-    for (name, span) in live.iter().filter(|(name, _)| *name != "invoke_agent windlass") {
-        assert_eq!((&span["parentSpanId"], &span["traceId"]), (&run["spanId"], &run["traceId"]), "{name}");
+    for (name, span) in live
+        .iter()
+        .filter(|(name, _)| *name != "invoke_agent windlass")
+    {
+        assert_eq!(
+            (&span["parentSpanId"], &span["traceId"]),
+            (&run["spanId"], &run["traceId"]),
+            "{name}"
+        );
     }
     assert_eq!(run["gen_ai.usage.input_tokens"]["intValue"], "450");
-    assert_eq!(live["execute_tool bash"]["gen_ai.tool.type"]["stringValue"], "function");
-    assert_eq!(live["chat scripted"]["gen_ai.provider.name"]["stringValue"], "scripted");
+    assert_eq!(
+        live["execute_tool bash"]["gen_ai.tool.type"]["stringValue"],
+        "function"
+    );
+    assert_eq!(
+        live["chat scripted"]["gen_ai.provider.name"]["stringValue"],
+        "scripted"
+    );
 
     let id = id_of(&place.sessions()[0]);
-    let lines = |args: &[&str]| place.run(args).out.lines().map(str::to_owned).collect::<Vec<_>>();
+    let lines = |args: &[&str]| {
+        place
+            .run(args)
+            .out
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(spans(&lines(&["debug", "otel", &id])), live);
     let content = lines(&["debug", "otel", &id, "--content"]).concat();
     for word in ["PROMPT", "ANSWER", "WORDS"] {
@@ -129,16 +171,30 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
 fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
     let place = Place::new();
     let (url, got) = collector("200 OK");
-    let script = place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch a\" } }]\n");
+    let script =
+        place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch a\" } }]\n");
     let on = |args: &[&str]| {
         let mut command = place.command(args);
         command.env("WINDLASS_OTEL_ENDPOINT", &url);
         place.run_with(command, "")
     };
-    let paused = on(&["run", "--in-place", "--approval", "ask", "--on-ask", "pause", "--script", &script, "go"]);
+    let paused = on(&[
+        "run",
+        "--in-place",
+        "--approval",
+        "ask",
+        "--on-ask",
+        "pause",
+        "--script",
+        &script,
+        "go",
+    ]);
     assert_eq!(paused.code, 5, "{}", paused.err);
     let first = spans(&got.try_iter().collect::<Vec<_>>());
-    assert!(first.contains_key("chat scripted") && !first.contains_key("invoke_agent windlass"), "{first:?}");
+    assert!(
+        first.contains_key("chat scripted") && !first.contains_key("invoke_agent windlass"),
+        "{first:?}"
+    );
     let ask: Value = serde_json::from_str(&paused.out).unwrap();
     // The model goes on where it was.
     place.script(HELLO);
@@ -150,7 +206,9 @@ fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
     assert_eq!(first["chat scripted"]["traceId"], run["traceId"]);
     assert_eq!(second["execute_tool bash"]["parentSpanId"], run["spanId"]);
     let nanos = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
-    assert!(nanos(&run["startTimeUnixNano"]) <= nanos(&first["chat scripted"]["startTimeUnixNano"]));
+    assert!(
+        nanos(&run["startTimeUnixNano"]) <= nanos(&first["chat scripted"]["startTimeUnixNano"])
+    );
 }
 
 #[test]
@@ -159,8 +217,15 @@ fn a_run_whose_process_died_is_told_by_the_next() {
     assert_eq!(play(&place, WORK, &[]).code, 0);
     let log = place.sessions()[0].join("events.jsonl");
     let text = std::fs::read_to_string(&log).unwrap();
-    let cut = text.lines().position(|line| line.contains("\"call_finished\"")).unwrap();
-    let whole: String = text.lines().take(cut).map(|line| format!("{line}\n")).collect();
+    let cut = text
+        .lines()
+        .position(|line| line.contains("\"call_finished\""))
+        .unwrap();
+    let whole: String = text
+        .lines()
+        .take(cut)
+        .map(|line| format!("{line}\n"))
+        .collect();
     std::fs::write(&log, whole).unwrap();
     let (url, got) = collector("200 OK");
     let script = place.script(HELLO);
@@ -171,9 +236,13 @@ fn a_run_whose_process_died_is_told_by_the_next() {
     assert_eq!(output.code, 0, "{}", output.err);
     let requests: Vec<String> = got.try_iter().collect();
     let json: Value = serde_json::from_str(&requests[0][requests[0].find('{').unwrap()..]).unwrap();
-    let told = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().iter();
-    let told: Vec<(&str, &Value)> =
-        told.map(|span| (span["name"].as_str().unwrap(), &span["status"]["message"])).collect();
+    let told = json["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        .as_array()
+        .unwrap()
+        .iter();
+    let told: Vec<(&str, &Value)> = told
+        .map(|span| (span["name"].as_str().unwrap(), &span["status"]["message"]))
+        .collect();
     let died = Value::from("interrupted");
     assert_eq!(
         told,
@@ -189,7 +258,10 @@ fn a_run_whose_process_died_is_told_by_the_next() {
 #[test]
 fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
     let place = Place::new();
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let (ill, _got) = collector("503 Service Unavailable");
     let asleep = TcpListener::bind("127.0.0.1:0").unwrap();
     let asleep_url = format!("http://{}", asleep.local_addr().unwrap());
@@ -201,10 +273,24 @@ fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
     ] {
         let began = Instant::now();
         let output = play(&place, HELLO, &[("WINDLASS_OTEL_ENDPOINT", url.as_str())]);
-        assert_eq!((output.code, output.out.as_str()), (0, "hello there\n"), "{url}: {}", output.err);
-        assert_eq!(output.err.matches("telemetry").count(), 1, "{url}: {}", output.err);
+        assert_eq!(
+            (output.code, output.out.as_str()),
+            (0, "hello there\n"),
+            "{url}: {}",
+            output.err
+        );
+        assert_eq!(
+            output.err.matches("telemetry").count(),
+            1,
+            "{url}: {}",
+            output.err
+        );
         assert!(output.err.contains(says), "{url}: {}", output.err);
         // Far more than the two seconds, for a machine that is busy; a request alone would have ten.
-        assert!(began.elapsed() < Duration::from_secs(8), "{url}: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(8),
+            "{url}: {:?}",
+            began.elapsed()
+        );
     }
 }

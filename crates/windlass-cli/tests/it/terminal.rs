@@ -19,7 +19,12 @@ struct Terminal {
 
 impl Terminal {
     fn start(place: &Place, args: &[&str]) -> Self {
-        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let size = PtySize {
+            rows: 24,
+            cols: 80,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(BINARY);
         command.args(args);
@@ -42,7 +47,12 @@ impl Terminal {
                 seen.lock().unwrap().extend_from_slice(&piece[..n]);
             }
         });
-        Self { writer: pair.master.take_writer().unwrap(), screen, child, _master: pair.master }
+        Self {
+            writer: pair.master.take_writer().unwrap(),
+            screen,
+            child,
+            _master: pair.master,
+        }
     }
 
     fn text(&self) -> String {
@@ -55,12 +65,19 @@ impl Terminal {
         let began = Instant::now();
         loop {
             let mut screen = self.screen.lock().unwrap();
-            if let Some(at) = screen.windows(text.len()).position(|piece| piece == text.as_bytes()) {
+            if let Some(at) = screen
+                .windows(text.len())
+                .position(|piece| piece == text.as_bytes())
+            {
                 screen.drain(..at + text.len());
                 return;
             }
             drop(screen);
-            assert!(began.elapsed() < Duration::from_secs(20), "{text:?} never came:\n{}", self.text());
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "{text:?} never came:\n{}",
+                self.text()
+            );
             std::thread::yield_now();
         }
     }
@@ -90,7 +107,9 @@ text = "all done"
 fn approvals_are_asked_once_always_and_no_with_a_reason() {
     let place = Place::new();
     place.write("Makefile", "made:\n\techo made $(V) >> made.log\n");
-    let bash = |command: &str| format!("calls = [{{ name = \"bash\", args = {{ command = \"{command}\" }} }}]\n");
+    let bash = |command: &str| {
+        format!("calls = [{{ name = \"bash\", args = {{ command = \"{command}\" }} }}]\n")
+    };
     let script = place.script(&format!(
         "[[step]]\n{}[[step]]\n{}[[step]]\nexpect_new = \"not that one\"\n{}[[step]]\n{}[[step]]\ntext = \"all done\"\n",
         bash("touch one"),
@@ -113,10 +132,22 @@ fn approvals_are_asked_once_always_and_no_with_a_reason() {
     terminal.ends_with(0);
     assert!(place.work().join("one").exists());
     assert!(!place.work().join("two").exists());
-    assert_eq!(place.read("made.log"), "made\nmade 2\n", "the second make was not asked about");
+    assert_eq!(
+        place.read("made.log"),
+        "made\nmade 2\n",
+        "the second make was not asked about"
+    );
     // "Always" holds for the next session of this workspace, and is written outside of it.
-    let script = place.script(&format!("[[step]]\n{}[[step]]\ntext = \"ok\"\n", bash("make made V=3")));
-    assert_eq!(place.run(&["run", "--in-place", "--script", &script, "go"]).code, 0);
+    let script = place.script(&format!(
+        "[[step]]\n{}[[step]]\ntext = \"ok\"\n",
+        bash("make made V=3")
+    ));
+    assert_eq!(
+        place
+            .run(&["run", "--in-place", "--script", &script, "go"])
+            .code,
+        0
+    );
     assert_eq!(place.read("made.log"), "made\nmade 2\nmade 3\n");
     assert!(!place.work().join(".windlass").exists());
 }
@@ -129,7 +160,15 @@ fn what_was_typed_before_a_question_does_not_answer_it() {
          [[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch unseen\" } }]\n[[step]]\ntext = \"end\"\n",
     );
     // Without a sandbox: what a command in one writes is seen only when it has ended.
-    let args = ["run", "--in-place", "--sandbox", "full", "--script", &script, "go"];
+    let args = [
+        "run",
+        "--in-place",
+        "--sandbox",
+        "full",
+        "--script",
+        &script,
+        "go",
+    ];
     let mut terminal = Terminal::start(&place, &args);
     terminal.expect("if you like: ");
     terminal.type_in("y\r");
@@ -148,14 +187,20 @@ fn what_was_typed_before_a_question_does_not_answer_it() {
 fn yes_answers_what_a_flag_may_and_progress_is_shown() {
     let place = Place::new();
     let script = place.script(TWO_COMMANDS);
-    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    let mut terminal = Terminal::start(
+        &place,
+        &["run", "--in-place", "--yes", "--script", &script, "go"],
+    );
     terminal.expect("completed");
     terminal.ends_with(0);
     assert!(place.work().join("two").exists());
 
     let place = Place::new();
     let script = place.script("[[step]]\ntext = \"wait\"\nhang = true\n");
-    let mut terminal = Terminal::start(&place, &["run", "--in-place", "-q", "--script", &script, "go"]);
+    let mut terminal = Terminal::start(
+        &place,
+        &["run", "--in-place", "-q", "--script", &script, "go"],
+    );
     terminal.expect("wait");
     terminal.type_in("\u{3}");
     terminal.expect("cancelling");
@@ -168,7 +213,10 @@ fn the_status_line_shows_step_tokens_cost_and_time() {
     let script = place.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sleep 20\" } }]\nusage = { input = 1200, output = 34 }\n",
     );
-    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    let mut terminal = Terminal::start(
+        &place,
+        &["run", "--in-place", "--yes", "--script", &script, "go"],
+    );
     terminal.expect("step 2 · 1,234 tokens · $0.0000 · 0:0");
     terminal.type_in("\u{3}");
     terminal.ends_with(130);
@@ -205,13 +253,19 @@ fn what_a_model_says_cannot_drive_the_terminal() {
         std::thread::yield_now();
     }
     let text = terminal.text();
-    assert!(!text.contains("\u{1b}]") && !text.contains('\u{7}') && !text.contains('\u{9b}'), "{text:?}");
+    assert!(
+        !text.contains("\u{1b}]") && !text.contains('\u{7}') && !text.contains('\u{9b}'),
+        "{text:?}"
+    );
 }
 
 #[test]
 fn a_project_that_would_loosen_is_asked_about_once() {
     let place = Place::new();
-    place.write(".windlass/config.toml", "temperature = 0.5\n[rules]\nallow = [\"bash\"]\n");
+    place.write(
+        ".windlass/config.toml",
+        "temperature = 0.5\n[rules]\nallow = [\"bash\"]\n",
+    );
     let script = place.script(crate::place::HELLO);
     let args = ["run", "--in-place", "--script", script.as_str(), "go"];
     let mut terminal = Terminal::start(&place, &args);
@@ -231,11 +285,20 @@ fn a_project_that_would_loosen_is_asked_about_once() {
 fn a_file_outside_is_read_after_a_person_said_yes() {
     let place = Place::new();
     std::fs::write(place.home().join("diary.txt"), "dear diary\n").unwrap();
-    let diary = place.home().join("diary.txt").canonicalize().unwrap().display().to_string();
+    let diary = place
+        .home()
+        .join("diary.txt")
+        .canonicalize()
+        .unwrap()
+        .display()
+        .to_string();
     let script = place.script(&format!(
         "[[step]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"{diary}\" }} }}]\n[[step]]\nexpect_new = \"dear diary\"\ntext = \"all done\"\n"
     ));
-    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    let mut terminal = Terminal::start(
+        &place,
+        &["run", "--in-place", "--yes", "--script", &script, "go"],
+    );
     terminal.expect("outside the workspace");
     terminal.expect("if you like: ");
     terminal.type_in("y\r");
@@ -249,7 +312,12 @@ fn what_is_typed_after_an_answer_is_another_run_without_the_flags_of_the_first()
     let asks = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"ask_user\", args = { question = \"red?\" } }]\n[[step]]\ntext = \"red it is\"\n\
                 [[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n";
     let script = place.script(asks);
-    assert_eq!(place.run(&["run", "--in-place", "--script", &script, "--yes", "go"]).code, 5);
+    assert_eq!(
+        place
+            .run(&["run", "--in-place", "--script", &script, "--yes", "go"])
+            .code,
+        5
+    );
     let mut terminal = Terminal::start(&place, &["resume", "--script", &script]);
     terminal.expect("red?");
     terminal.type_in("certainly\n");

@@ -14,7 +14,9 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, Strategy};
 use windlass_core::workspace::*;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Shelf, Transactions, landing_was_told, recover_landings, untold_landings};
+use windlass_host::isolated::{
+    Shelf, Transactions, landing_was_told, recover_landings, untold_landings,
+};
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
@@ -29,7 +31,9 @@ struct Lab {
 
 impl Lab {
     fn new(files: &[(&str, &str)]) -> Self {
-        let lab = Self { dir: tempfile::tempdir().unwrap() };
+        let lab = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
         for name in ["home", "work"] {
             std::fs::create_dir(lab.dir.path().join(name)).unwrap();
         }
@@ -76,7 +80,10 @@ impl Lab {
 
     fn transactions_at(&self, work: &Path) -> Transactions {
         let home = self.dir.path().canonicalize().unwrap().join("home");
-        let vars = [("PATH".into(), std::env::var_os("PATH").unwrap()), ("HOME".into(), home.clone().into_os_string())];
+        let vars = [
+            ("PATH".into(), std::env::var_os("PATH").unwrap()),
+            ("HOME".into(), home.clone().into_os_string()),
+        ];
         let env = child_env(vars, &[]);
         let root = Arc::new(Root::open(work).unwrap());
         let plan = SandboxPlan {
@@ -94,11 +101,16 @@ impl Lab {
             require: None,
             agent: None,
         };
-        let helper = Helper { program: BINARY.into(), args: vec!["__sandbox-helper".into()] };
+        let helper = Helper {
+            program: BINARY.into(),
+            args: vec!["__sandbox-helper".into()],
+        };
         let sandbox = Arc::new(Sandbox::new(plan, helper, env.clone()));
         let in_place = InPlace::new(root.clone(), env.clone());
         let shelf = Shelf::new(self.data().join("transactions"));
-        Transactions::new(in_place, root, env, shelf, self.data().join("undo")).unwrap().sandboxed(sandbox)
+        Transactions::new(in_place, root, env, shelf, self.data().join("undo"))
+            .unwrap()
+            .sandboxed(sandbox)
     }
 
     async fn open(&self) -> Run {
@@ -106,12 +118,28 @@ impl Lab {
     }
 
     async fn reopen(&self, name: &str) -> Run {
-        Run(self.try_open(&self.transactions(), Some(name)).await.unwrap())
+        Run(self
+            .try_open(&self.transactions(), Some(name))
+            .await
+            .unwrap())
     }
 
-    async fn try_open(&self, all: &Transactions, kept: Option<&str>) -> Result<Box<dyn Transaction>, WorkspaceError> {
-        let (session, run) = (SessionId::fresh(Timestamp::from_millis(0), 1), RunId::nth(1));
-        all.open(Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept }).await
+    async fn try_open(
+        &self,
+        all: &Transactions,
+        kept: Option<&str>,
+    ) -> Result<Box<dyn Transaction>, WorkspaceError> {
+        let (session, run) = (
+            SessionId::fresh(Timestamp::from_millis(0), 1),
+            RunId::nth(1),
+        );
+        all.open(Opening {
+            session: &session,
+            run: &run,
+            isolation: Isolation::Isolated,
+            kept,
+        })
+        .await
     }
 
     /// Everything below the workspace but git's own files: bytes, modes and link targets.
@@ -122,10 +150,21 @@ impl Lab {
 
 fn git_in(dir: &Path, args: &[&str]) -> String {
     let mut command = std::process::Command::new("git");
-    command.args(["-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always"]);
+    command.args([
+        "-c",
+        "user.name=n",
+        "-c",
+        "user.email=e",
+        "-c",
+        "protocol.file.allow=always",
+    ]);
     command.args(args).current_dir(dir).env("HOME", dir);
     let done = command.output().unwrap();
-    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     String::from_utf8_lossy(&done.stdout).trim().to_owned()
 }
 
@@ -174,7 +213,11 @@ impl Run {
             input: None,
             looks: false,
         };
-        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
+        let watch = Watch {
+            progress: &|_| {},
+            cancel: CancellationToken::new(),
+            artifacts: None,
+        };
         let finished = self.0.processes().run(command, watch).await.unwrap();
         match finished.end {
             ProcessEnd::Exited { code } => (code, finished.output),
@@ -238,7 +281,10 @@ async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
     let before = lab.tree();
     let run = lab.open().await;
     assert_eq!(run.0.terms().strategy, Strategy::Overlay);
-    assert!(run.sh("pwd").await.trim() == lab.work().to_str().unwrap(), "at the same path");
+    assert!(
+        run.sh("pwd").await.trim() == lab.work().to_str().unwrap(),
+        "at the same path"
+    );
     run.write("new/file.txt", "new\n");
     run.sh(
         "printf '10\\n' >> a.txt && chmod 755 sub/b.txt && ln -s ../a.txt sub/link && rm gone.txt && mv sub/deep moved \
@@ -246,7 +292,13 @@ async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
     )
     .await;
     assert_eq!(lab.tree(), before, "nothing has reached the tree");
-    let expect = ["M a.txt", "D gone.txt", "R sub/deep/c.txt moved/c.txt", "C new/file.txt", "M sub/b.txt"];
+    let expect = [
+        "M a.txt",
+        "D gone.txt",
+        "R sub/deep/c.txt moved/c.txt",
+        "C new/file.txt",
+        "M sub/b.txt",
+    ];
     let mut all = run.changes().await;
     all.retain(|line| line != "D sub/deep/c.txt" && line != "C sub/link");
     assert_eq!(all, expect);
@@ -254,13 +306,21 @@ async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
     assert_eq!(landed.left, ["out"]);
     assert_eq!(lab.read("a.txt"), "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
     assert_eq!(lab.read("moved/c.txt"), "c\n");
-    let mode = std::fs::metadata(lab.work().join("sub/b.txt")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(lab.work().join("sub/b.txt"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o755);
-    assert_eq!(std::fs::read_link(lab.work().join("sub/link")).unwrap(), Path::new("../a.txt"));
+    assert_eq!(
+        std::fs::read_link(lab.work().join("sub/link")).unwrap(),
+        Path::new("../a.txt")
+    );
     for gone in ["gone.txt", "sub/deep", "out"] {
         assert!(!lab.work().join(gone).exists(), "{gone}");
     }
-    let left: Vec<_> = std::fs::read_dir(lab.data().join("transactions")).unwrap().collect();
+    let left: Vec<_> = std::fs::read_dir(lab.data().join("transactions"))
+        .unwrap()
+        .collect();
     assert!(left.is_empty(), "the copy is gone");
 }
 
@@ -286,7 +346,10 @@ async fn whatever_commands_do_the_tree_stays_byte_for_byte() {
         assert_eq!(lab.tree(), before, "{line}");
     }
     let name = run.keep().await;
-    assert_eq!((lab.tree(), lab.git(&["rev-parse", "HEAD"])), (before, head));
+    assert_eq!(
+        (lab.tree(), lab.git(&["rev-parse", "HEAD"])),
+        (before, head)
+    );
     assert!(lab.git(&["status", "--short"]).contains("a.txt"));
     lab.reopen(&name).await.0.discard().await.unwrap();
 }
@@ -301,18 +364,32 @@ async fn what_a_person_changes_elsewhere_is_seen_and_taken_in() {
     lab.write("mine.txt", "new\n");
     std::fs::remove_file(lab.work().join("gone.txt")).unwrap();
     lab.write("out/y.o", "ignored\n");
-    assert_eq!(run.0.moved().await.unwrap(), ["gone.txt", "mine.txt", "sub/b.txt"]);
+    assert_eq!(
+        run.0.moved().await.unwrap(),
+        ["gone.txt", "mine.txt", "sub/b.txt"]
+    );
     let hash = run.0.changes().await.unwrap().tree_hash;
     run.0.catch_up().await.unwrap();
     assert_eq!(
-        run.sh("cat sub/b.txt mine.txt; ls gone.txt 2>&1 || true").await.lines().take(2).collect::<Vec<_>>(),
+        run.sh("cat sub/b.txt mine.txt; ls gone.txt 2>&1 || true")
+            .await
+            .lines()
+            .take(2)
+            .collect::<Vec<_>>(),
         ["mine", "new"]
     );
     assert!(run.0.moved().await.unwrap().is_empty());
-    assert_ne!(run.0.changes().await.unwrap().tree_hash, hash, "it is another tree now, so evidence is void");
+    assert_ne!(
+        run.0.changes().await.unwrap().tree_hash,
+        hash,
+        "it is another tree now, so evidence is void"
+    );
     assert_eq!(run.changes().await, ["M a.txt"]);
     run.land().await.unwrap();
-    assert_eq!((lab.read("a.txt"), lab.read("sub/b.txt")), ("run\n".into(), "mine\n".into()));
+    assert_eq!(
+        (lab.read("a.txt"), lab.read("sub/b.txt")),
+        ("run\n".into(), "mine\n".into())
+    );
 }
 
 #[tokio::test]
@@ -340,24 +417,42 @@ async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
     lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
     let err = run.0.catch_up().await.unwrap_err();
     assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
-    assert!(err.message.contains("a.txt: both changed it, and what was there before is not known"), "{err}");
+    assert!(
+        err.message
+            .contains("a.txt: both changed it, and what was there before is not known"),
+        "{err}"
+    );
     let err = run.land().await.unwrap_err();
-    assert!(err.kind == WorkspaceErrorKind::Conflict && err.message.contains("a.txt"), "{err}");
-    assert_eq!(lab.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\n9\n", "theirs stays");
+    assert!(
+        err.kind == WorkspaceErrorKind::Conflict && err.message.contains("a.txt"),
+        "{err}"
+    );
+    assert_eq!(
+        lab.read("a.txt"),
+        "one\n2\n3\n4\n5\n6\n7\n8\n9\n",
+        "theirs stays"
+    );
     // The same lines.
     let lab = Lab::committed(FILES);
     let run = lab.open().await;
     run.write("a.txt", "run\n");
     lab.write("a.txt", "mine\n");
     let err = run.0.catch_up().await.unwrap_err();
-    assert!(err.message.contains("a.txt: both changed the same lines"), "{err}");
+    assert!(
+        err.message.contains("a.txt: both changed the same lines"),
+        "{err}"
+    );
     // One removed what the other changed.
     run.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
     run.write("sub/b.txt", "run\n");
     lab.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
     std::fs::remove_file(lab.work().join("sub/b.txt")).unwrap();
     let err = run.0.catch_up().await.unwrap_err();
-    assert!(err.message.contains("sub/b.txt: you removed it, and the run changed it"), "{err}");
+    assert!(
+        err.message
+            .contains("sub/b.txt: you removed it, and the run changed it"),
+        "{err}"
+    );
 }
 
 /// Most editors save by a rename, which a layer over the tree does not show: what the files of the run read then is not
@@ -371,7 +466,10 @@ async fn what_was_saved_before_the_run_wrote_is_never_taken_for_what_both_began_
     };
     let write = |run: &Run| {
         let shown = run.0.files().read("a.txt", 1_000).unwrap();
-        run.write("a.txt", &String::from_utf8(shown).unwrap().replace("1\n", "run\n"));
+        run.write(
+            "a.txt",
+            &String::from_utf8(shown).unwrap().replace("1\n", "run\n"),
+        );
     };
     // Nobody knows what was there.
     let lab = Lab::new(FILES);
@@ -399,24 +497,43 @@ async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
     symlink("sub", lab.work().join("link")).unwrap();
     let run = lab.open().await;
     run.sh("rm -r sub link && mkdir -p sub/deep link && echo d > sub/deep/d.txt && echo b > link/b.txt").await;
-    let expect = ["D link", "R sub/b.txt link/b.txt", "D sub/b.txt", "D sub/deep/c.txt", "C sub/deep/d.txt"];
+    let expect = [
+        "D link",
+        "R sub/b.txt link/b.txt",
+        "D sub/b.txt",
+        "D sub/deep/c.txt",
+        "C sub/deep/d.txt",
+    ];
     assert_eq!(run.changes().await, expect);
     run.land().await.unwrap();
-    let below = |top: &str| tree_of(&lab.work().join(top)).into_keys().collect::<Vec<_>>();
+    let below = |top: &str| {
+        tree_of(&lab.work().join(top))
+            .into_keys()
+            .collect::<Vec<_>>()
+    };
     assert_eq!(below("sub"), ["deep", "deep/d.txt"].map(PathBuf::from));
     assert_eq!(below("link"), ["b.txt"].map(PathBuf::from));
 }
 
 #[tokio::test]
-async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_a_file_removes_it() {
+async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_a_file_removes_it()
+{
     let names: Vec<String> = (0..600).map(|number| format!("f{number}")).collect();
-    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old\n")).chain(FILES.to_vec()).collect();
+    let files: Vec<(&str, &str)> = names
+        .iter()
+        .map(|name| (name.as_str(), "old\n"))
+        .chain(FILES.to_vec())
+        .collect();
     let lab = Lab::committed(&files);
     let run = lab.open().await;
     run.sh("for one in f*; do echo new > $one; done; echo '*' > .gitignore; rm gone.txt; mkfifo gone.txt").await;
     let changes = run.changes().await;
     assert_eq!(changes.len(), 602, "{changes:?}");
-    assert!(names.iter().all(|name| changes.contains(&format!("M {name}"))));
+    assert!(
+        names
+            .iter()
+            .all(|name| changes.contains(&format!("M {name}")))
+    );
     assert!(changes.contains(&"D gone.txt".to_owned()));
 }
 
@@ -427,22 +544,42 @@ async fn a_landing_that_nobody_told_of_is_found() {
     }
     let lab = Lab::committed(FILES);
     let shelf = Shelf::new(lab.data().join("transactions"));
-    for (line, stays) in
-        [("echo run > a.txt", false), ("echo more > a.txt; git -c user.name=r -c user.email=r commit -qam more", true)]
-    {
+    for (line, stays) in [
+        ("echo run > a.txt", false),
+        (
+            "echo more > a.txt; git -c user.name=r -c user.email=r commit -qam more",
+            true,
+        ),
+    ] {
         let run = lab.open().await;
         run.sh(line).await;
         let tree_hash = run.0.changes().await.unwrap().tree_hash;
         assert!(untold_landings(&shelf).is_empty(), "nothing has landed");
-        run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap();
-        assert!(untold_landings(&shelf).is_empty(), "who works on it tells of it");
+        run.0
+            .land(&Landing {
+                tree_hash: tree_hash.clone(),
+                to: LandTo::Tree,
+            })
+            .await
+            .unwrap();
+        assert!(
+            untold_landings(&shelf).is_empty(),
+            "who works on it tells of it"
+        );
         drop(run);
         let (slot, untold) = untold_landings(&shelf).pop().unwrap();
-        assert_eq!((untold.landed.files, untold.tree_hash), (vec!["a.txt".to_owned()], tree_hash));
+        assert_eq!(
+            (untold.landed.files, untold.tree_hash),
+            (vec!["a.txt".to_owned()], tree_hash)
+        );
         assert_eq!(untold.landed.swaps.len(), 1);
         landing_was_told(slot).unwrap();
         assert!(untold_landings(&shelf).is_empty());
-        assert_eq!(shelf.list().len(), usize::from(stays), "commits may be nowhere else");
+        assert_eq!(
+            shelf.list().len(),
+            usize::from(stays),
+            "commits may be nowhere else"
+        );
     }
 }
 
@@ -453,12 +590,29 @@ async fn what_was_judged_is_what_lands() {
     run.write("a.txt", "judged\n");
     let tree_hash = run.0.changes().await.unwrap().tree_hash;
     run.sh("mkdir -p out && echo 1 > out/x").await;
-    assert_eq!(run.0.changes().await.unwrap().tree_hash, tree_hash, "build outputs do not matter");
+    assert_eq!(
+        run.0.changes().await.unwrap().tree_hash,
+        tree_hash,
+        "build outputs do not matter"
+    );
     run.write("a.txt", "another\n");
-    let err = run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap_err();
+    let err = run
+        .0
+        .land(&Landing {
+            tree_hash: tree_hash.clone(),
+            to: LandTo::Tree,
+        })
+        .await
+        .unwrap_err();
     assert_eq!(err.kind, WorkspaceErrorKind::Stale);
     run.write("a.txt", "judged\n");
-    run.0.land(&Landing { tree_hash, to: LandTo::Tree }).await.unwrap();
+    run.0
+        .land(&Landing {
+            tree_hash,
+            to: LandTo::Tree,
+        })
+        .await
+        .unwrap();
     assert_eq!(lab.read("a.txt"), "judged\n");
 }
 
@@ -471,10 +625,20 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
         let run = lab.open().await;
         let mut state = seed;
         let mut draw = |most: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % most
         };
-        let names = ["a.txt", "sub/b.txt", "sub/deep/c.txt", "gone.txt", "n1.txt", "sub/n2.txt", "new/n3.txt"];
+        let names = [
+            "a.txt",
+            "sub/b.txt",
+            "sub/deep/c.txt",
+            "gone.txt",
+            "n1.txt",
+            "sub/n2.txt",
+            "new/n3.txt",
+        ];
         for step in 0..12 {
             let (name, other) = (names[draw(7) as usize], names[draw(7) as usize]);
             let files = run.0.files();
@@ -483,16 +647,33 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
                 0 | 1 => drop(files.write(name, format!("{seed} {step}\n").as_bytes())),
                 2 => drop(files.remove(name)),
                 3 => drop(files.rename(name, other, true)),
-                _ => drop(run.try_sh(&format!("chmod 755 {name}; ln -sf a.txt link{}", draw(2))).await),
+                _ => drop(
+                    run.try_sh(&format!("chmod 755 {name}; ln -sf a.txt link{}", draw(2)))
+                        .await,
+                ),
             }
         }
         run.0.freeze().await.unwrap();
         let tree_hash = run.0.changes().await.unwrap().tree_hash;
-        let landed = run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap();
+        let landed = run
+            .0
+            .land(&Landing {
+                tree_hash: tree_hash.clone(),
+                to: LandTo::Tree,
+            })
+            .await
+            .unwrap();
         for swap in &landed.swaps {
-            assert_eq!(windlass_host::landing::look(&root, &swap.path).unwrap(), swap.after, "{seed}: {}", swap.path);
+            assert_eq!(
+                windlass_host::landing::look(&root, &swap.path).unwrap(),
+                swap.after,
+                "{seed}: {}",
+                swap.path
+            );
         }
-        let copy = run.sh("find . -path ./.git -prune -o \\( -type f -o -type l \\) -print | sort").await;
+        let copy = run
+            .sh("find . -path ./.git -prune -o \\( -type f -o -type l \\) -print | sort")
+            .await;
         let mut own: Vec<String> = lab
             .tree()
             .into_iter()
@@ -500,7 +681,11 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
             .map(|(path, _)| format!("./{}", path.display()))
             .collect();
         own.sort();
-        assert_eq!(copy.lines().map(str::to_owned).collect::<Vec<_>>(), own, "{seed}: the same files");
+        assert_eq!(
+            copy.lines().map(str::to_owned).collect::<Vec<_>>(),
+            own,
+            "{seed}: the same files"
+        );
     }
 }
 
@@ -515,12 +700,23 @@ async fn a_kept_copy_is_opened_again_and_lands_later() {
     let run = lab.reopen(&name).await;
     assert_eq!(run.0.name(), Some(name.as_str()));
     assert_eq!(run.changes().await, ["M a.txt", "D gone.txt"]);
-    assert_eq!(run.sh("cat out/x").await, "x\n", "what was built is still there");
+    assert_eq!(
+        run.sh("cat out/x").await,
+        "x\n",
+        "what was built is still there"
+    );
     assert_eq!(run.0.moved().await.unwrap(), ["sub/b.txt"]);
     run.0.catch_up().await.unwrap();
     run.land().await.unwrap();
-    assert_eq!((lab.read("a.txt"), lab.read("sub/b.txt")), ("kept\n".into(), "later\n".into()));
-    let err = lab.try_open(&lab.transactions(), Some(&name)).await.err().unwrap();
+    assert_eq!(
+        (lab.read("a.txt"), lab.read("sub/b.txt")),
+        ("kept\n".into(), "later\n".into())
+    );
+    let err = lab
+        .try_open(&lab.transactions(), Some(&name))
+        .await
+        .err()
+        .unwrap();
     assert!(err.message.contains("windlass status"), "{err}");
 }
 
@@ -546,27 +742,50 @@ async fn a_copy_whose_process_died_early_takes_nothing_for_granted() {
 async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
     let lab = Lab::committed(&[("tests/t.sh", "exit 1\n"), ("src.txt", "s\n")]);
     let run = lab.open().await;
-    run.sh("printf 'exit 0\\n' > tests/t.sh && chmod 755 tests/t.sh && echo 'exit 0' > tests/new.sh").await;
+    run.sh(
+        "printf 'exit 0\\n' > tests/t.sh && chmod 755 tests/t.sh && echo 'exit 0' > tests/new.sh",
+    )
+    .await;
     let hash = run.0.changes().await.unwrap().tree_hash;
     let paths = ["tests/t.sh".to_owned(), "tests/new.sh".to_owned()];
     run.0.set_aside(&paths).await.unwrap();
-    assert_eq!(run.try_sh("sh tests/t.sh").await.0, 1, "the test of before judges");
+    assert_eq!(
+        run.try_sh("sh tests/t.sh").await.0,
+        1,
+        "the test of before judges"
+    );
     assert_eq!(run.try_sh("test -e tests/new.sh").await.0, 1);
     run.0.put_back().await.unwrap();
-    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "modes and all");
+    assert_eq!(
+        run.0.changes().await.unwrap().tree_hash,
+        hash,
+        "modes and all"
+    );
     run.0.set_aside(&paths).await.unwrap();
     let name = run.keep().await;
     let run = lab.reopen(&name).await;
-    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "keeping puts them back");
+    assert_eq!(
+        run.0.changes().await.unwrap().tree_hash,
+        hash,
+        "keeping puts them back"
+    );
     run.0.set_aside(&paths).await.unwrap();
     drop(run);
     let run = lab.reopen(&name).await;
-    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "so does the next one to open it");
+    assert_eq!(
+        run.0.changes().await.unwrap().tree_hash,
+        hash,
+        "so does the next one to open it"
+    );
     run.0.set_aside(&paths).await.unwrap();
     run.sh("rm -r tests && ln -s /tmp tests").await;
     assert_eq!(run.keep().await, name);
     let run = lab.reopen(&name).await;
-    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "whatever a judge put in their way");
+    assert_eq!(
+        run.0.changes().await.unwrap().tree_hash,
+        hash,
+        "whatever a judge put in their way"
+    );
     assert_eq!(run.keep().await, name);
 }
 
@@ -580,16 +799,33 @@ async fn what_comes_back_follows_no_link_that_a_check_left() {
     std::fs::create_dir_all(outside.join("x")).unwrap();
     std::fs::write(outside.join("x/mine"), "mine").unwrap();
     let run = lab.open().await;
-    run.sh("mkdir -p gen/x && echo h > gen/x/h && echo k > gen/keep && echo gen/x/ >> .gitignore").await;
+    run.sh("mkdir -p gen/x && echo h > gen/x/h && echo k > gen/keep && echo gen/x/ >> .gitignore")
+        .await;
     assert_eq!(run.0.changes().await.unwrap().newly_ignored, ["gen/x"]);
     run.0.set_aside(&["gen/x".to_owned()]).await.unwrap();
     assert_eq!(run.try_sh("test -e gen/x").await.0, 1);
-    run.sh(&format!("mv gen gone && ln -s {} gen", outside.display())).await;
+    run.sh(&format!("mv gen gone && ln -s {} gen", outside.display()))
+        .await;
     run.0.put_back().await.unwrap();
-    assert_eq!(run.sh("cat gen/x/h").await, "h\n", "it is back, in a folder");
-    assert_eq!(std::fs::read_to_string(outside.join("x/mine")).unwrap(), "mine");
-    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "and nothing went out");
-    assert_eq!(run.try_sh("test -e .windlass-aside").await.0, 1, "nothing is left");
+    assert_eq!(
+        run.sh("cat gen/x/h").await,
+        "h\n",
+        "it is back, in a folder"
+    );
+    assert_eq!(
+        std::fs::read_to_string(outside.join("x/mine")).unwrap(),
+        "mine"
+    );
+    assert_eq!(
+        std::fs::read_dir(&outside).unwrap().count(),
+        1,
+        "and nothing went out"
+    );
+    assert_eq!(
+        run.try_sh("test -e .windlass-aside").await.0,
+        1,
+        "nothing is left"
+    );
 }
 
 #[tokio::test]
@@ -605,8 +841,15 @@ async fn commits_of_the_run_arrive_under_a_name_of_their_own() {
     let landed = run.land().await.unwrap();
     let refname = format!("refs/windlass/{name}");
     assert_eq!(landed.refname.as_deref(), Some(refname.as_str()));
-    assert_eq!(lab.git(&["log", "-1", "--format=%s %an", &refname]), "made inside r");
-    assert_eq!(lab.git(&["log", "--format=%s", "main"]), "one", "the branch is where it was");
+    assert_eq!(
+        lab.git(&["log", "-1", "--format=%s %an", &refname]),
+        "made inside r"
+    );
+    assert_eq!(
+        lab.git(&["log", "--format=%s", "main"]),
+        "one",
+        "the branch is where it was"
+    );
     assert!(lab.git(&["for-each-ref"]).starts_with(&before));
     assert_eq!(lab.read("x.txt"), "x\n");
     let config = std::fs::read_to_string(lab.work().join(".git/config")).unwrap();
@@ -624,17 +867,28 @@ async fn a_commit_or_a_patch_instead() {
     let run = lab.open().await;
     run.write("a.txt", "committed\n");
     run.sh("rm gone.txt").await;
-    let landed = run.land_to(LandTo::Commit("what was asked".into())).await.unwrap();
+    let landed = run
+        .land_to(LandTo::Commit("what was asked".into()))
+        .await
+        .unwrap();
     assert_eq!(lab.git(&["rev-parse", "HEAD"]), landed.commit.unwrap());
-    assert_eq!(lab.git(&["show", "--format=%s", "--name-status", "HEAD"]), "what was asked\n\nM\ta.txt\nD\tgone.txt");
-    assert_eq!(lab.git(&["status", "--short"]), "A  staged.txt", "what was staged stays so");
+    assert_eq!(
+        lab.git(&["show", "--format=%s", "--name-status", "HEAD"]),
+        "what was asked\n\nM\ta.txt\nD\tgone.txt"
+    );
+    assert_eq!(
+        lab.git(&["status", "--short"]),
+        "A  staged.txt",
+        "what was staged stays so"
+    );
     assert!(!lab.dir.path().join("ran").exists(), "no hook runs");
 
     let clone = lab.dir.path().join("clone");
     lab.git(&["clone", "-q", ".", clone.to_str().unwrap()]);
     let before = lab.tree();
     let run = lab.open().await;
-    run.sh("printf 'a\\0b' > binary && chmod 755 a.txt && mv sub/b.txt b2.txt && ln -s a.txt l").await;
+    run.sh("printf 'a\\0b' > binary && chmod 755 a.txt && mv sub/b.txt b2.txt && ln -s a.txt l")
+        .await;
     let patch = lab.dir.path().join("change.patch");
     let landed = run.land_to(LandTo::Patch(patch.clone())).await.unwrap();
     assert_eq!(landed.patch.as_deref(), patch.to_str());
@@ -643,10 +897,16 @@ async fn a_commit_or_a_patch_instead() {
     let applied = tree_of(&clone);
     assert_eq!(applied[Path::new("binary")].1, b"a\0b");
     assert_eq!(applied[Path::new("a.txt")].0 & 0o777, 0o755);
-    assert!(applied.contains_key(Path::new("b2.txt")) && !applied.contains_key(Path::new("sub/b.txt")));
+    assert!(
+        applied.contains_key(Path::new("b2.txt")) && !applied.contains_key(Path::new("sub/b.txt"))
+    );
     assert_eq!(applied[Path::new("l")].1, b"a.txt");
 
-    std::fs::write(lab.work().join(".git/MERGE_HEAD"), lab.git(&["rev-parse", "HEAD"])).unwrap();
+    std::fs::write(
+        lab.work().join(".git/MERGE_HEAD"),
+        lab.git(&["rev-parse", "HEAD"]),
+    )
+    .unwrap();
     let run = lab.open().await;
     run.write("a.txt", "during a merge\n");
     let err = run.land_to(LandTo::Commit("x".into())).await.unwrap_err();
@@ -664,7 +924,10 @@ async fn odd_trees_are_worked_on_and_what_cannot_land_is_said() {
     symlink("nowhere", top.join("broken")).unwrap();
     symlink("loop2", top.join("loop1")).unwrap();
     symlink("loop1", top.join("loop2")).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(top.join("pipe")).status().unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(top.join("pipe"))
+        .status()
+        .unwrap();
     assert!(made.success());
     let _socket = std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
     std::fs::write(top.join(std::ffi::OsStr::from_bytes(b"n\xffme")), "odd").unwrap();
@@ -676,20 +939,29 @@ async fn odd_trees_are_worked_on_and_what_cannot_land_is_said() {
     lab.write("nested/file.txt", "n\n");
     git_in(&top.join("nested"), &["init", "-q"]);
     let run = lab.open().await;
-    run.sh("ls >/dev/null && echo x > same.txt && echo more >> nested/file.txt && rm -f broken").await;
+    run.sh("ls >/dev/null && echo x > same.txt && echo more >> nested/file.txt && rm -f broken")
+        .await;
     let mut changes = run.changes().await;
     changes.sort();
     assert_eq!(changes, ["C same.txt", "D broken", "M nested/file.txt"]);
     run.land().await.unwrap();
-    assert_eq!((lab.read("same.txt"), lab.read("Same.txt")), ("x\n".into(), "upper\n".into()));
+    assert_eq!(
+        (lab.read("same.txt"), lab.read("Same.txt")),
+        ("x\n".into(), "upper\n".into())
+    );
     assert!(top.join("broken").symlink_metadata().is_err());
 
     let run = lab.open().await;
-    run.sh("printf odd2 > \"$(printf 'n\\377me')\" && mkfifo p2").await;
+    run.sh("printf odd2 > \"$(printf 'n\\377me')\" && mkfifo p2")
+        .await;
     let changes = run.0.changes().await.unwrap();
     assert_eq!(changes.cannot.len(), 1, "{changes:?}");
     assert!(changes.cannot[0].1.contains("UTF-8"));
-    assert!(changes.left.iter().any(|left| left.contains("p2")), "{:?}", changes.left);
+    assert!(
+        changes.left.iter().any(|left| left.contains("p2")),
+        "{:?}",
+        changes.left
+    );
     let err = run.land().await.unwrap_err();
     assert!(err.message.contains("UTF-8"), "{err}");
     std::fs::set_permissions(top.join("shut"), PermissionsExt::from_mode(0o700)).unwrap();
@@ -702,13 +974,24 @@ async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer(
     }
     let lab = Lab::committed(FILES);
     let tree = lab.dir.path().canonicalize().unwrap().join("tree");
-    lab.git(&["worktree", "add", "-q", tree.to_str().unwrap(), "-b", "side"]);
+    lab.git(&[
+        "worktree",
+        "add",
+        "-q",
+        tree.to_str().unwrap(),
+        "-b",
+        "side",
+    ]);
     let head = lab.git(&["rev-parse", "side"]);
     let all = lab.transactions_at(&tree);
     let run = Run(lab.try_open(&all, None).await.unwrap());
     run.sh("echo w > w.txt && git add w.txt && git -c user.name=n -c user.email=e commit -qm inside && git log -1")
         .await;
-    assert_eq!(lab.git(&["rev-parse", "side"]), head, "the common directory is not written");
+    assert_eq!(
+        lab.git(&["rev-parse", "side"]),
+        head,
+        "the common directory is not written"
+    );
     let landed = run.land().await.unwrap();
     let refname = landed.refname.unwrap();
     assert_eq!(lab.git(&["log", "-1", "--format=%s", &refname]), "inside");
@@ -716,14 +999,26 @@ async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer(
     assert_eq!(std::fs::read_to_string(tree.join("w.txt")).unwrap(), "w\n");
 
     let library = Lab::committed(&[("lib.txt", "l\n")]);
-    lab.git(&["submodule", "add", "-q", library.work().to_str().unwrap(), "lib"]);
+    lab.git(&[
+        "submodule",
+        "add",
+        "-q",
+        library.work().to_str().unwrap(),
+        "lib",
+    ]);
     let all = lab.transactions_at(&lab.work().join("lib"));
     let run = Run(lab.try_open(&all, None).await.unwrap());
-    run.sh("echo more >> lib.txt && git -c user.name=n -c user.email=e commit -qam 'in the submodule'").await;
+    run.sh(
+        "echo more >> lib.txt && git -c user.name=n -c user.email=e commit -qam 'in the submodule'",
+    )
+    .await;
     assert_eq!(run.changes().await, ["M lib.txt"]);
     let landed = run.land().await.unwrap();
     assert!(landed.refname.is_some());
-    assert_eq!(git_in(&lab.work().join("lib"), &["log", "--format=%s"]), "one");
+    assert_eq!(
+        git_in(&lab.work().join("lib"), &["log", "--format=%s"]),
+        "one"
+    );
 }
 
 #[tokio::test]
@@ -737,7 +1032,10 @@ async fn a_tree_that_cannot_be_layered_is_copied_and_says_so() {
     let before = lab.tree();
     let run = lab.open().await;
     let strategy = run.0.terms().strategy;
-    assert!([Strategy::Copy, Strategy::Reflink].contains(&strategy), "{strategy}");
+    assert!(
+        [Strategy::Copy, Strategy::Reflink].contains(&strategy),
+        "{strategy}"
+    );
     let notes = run.0.notes().join("\n");
     assert!(notes.contains("mounted in the tree"), "{notes}");
     run.sh("test -e out/x.o && echo run > a.txt && rm gone.txt && echo n > new.txt && echo y > out/y.o").await;
@@ -748,7 +1046,10 @@ async fn a_tree_that_cannot_be_layered_is_copied_and_says_so() {
     assert_eq!(run.sh("cat sub/b.txt").await, "mine\n");
     let landed = run.land().await.unwrap();
     assert_eq!(landed.left, ["out/y.o"]);
-    assert_eq!((lab.read("a.txt"), lab.read("new.txt")), ("run\n".into(), "n\n".into()));
+    assert_eq!(
+        (lab.read("a.txt"), lab.read("new.txt")),
+        ("run\n".into(), "n\n".into())
+    );
     assert!(!lab.work().join("gone.txt").exists());
     drop(mount);
 }
@@ -758,8 +1059,13 @@ struct Mounted(PathBuf);
 
 impl Mounted {
     fn below(at: &Path) -> Option<Self> {
-        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).output();
-        mounted.is_ok_and(|done| done.status.success()).then(|| Self(at.to_owned()))
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "none"])
+            .arg(at)
+            .output();
+        mounted
+            .is_ok_and(|done| done.status.success())
+            .then(|| Self(at.to_owned()))
     }
 }
 
@@ -779,7 +1085,10 @@ async fn without_git_a_list_of_usual_names_stands_for_the_ignore_files() {
     run.sh("echo 'x = 2' > a.py; mkdir -p target __pycache__ node_modules/m src; touch target/t __pycache__/c node_modules/m/i src/new.py")
         .await;
     assert_eq!(run.changes().await, ["M a.py", "C src/new.py"]);
-    assert_eq!(run.land().await.unwrap().left, ["__pycache__", "node_modules", "target"]);
+    assert_eq!(
+        run.land().await.unwrap().left,
+        ["__pycache__", "node_modules", "target"]
+    );
 }
 
 #[tokio::test]
@@ -791,7 +1100,10 @@ async fn a_tree_that_cannot_be_written_keeps_the_run() {
     let before = lab.tree();
     // Not even root may write into what cannot be changed; without the right to say so, a mode has to do.
     let sub = lab.work().join("sub");
-    let immutable = std::process::Command::new("chattr").arg("+i").arg(&sub).output();
+    let immutable = std::process::Command::new("chattr")
+        .arg("+i")
+        .arg(&sub)
+        .output();
     let immutable = immutable.is_ok_and(|done| done.status.success());
     if !immutable {
         std::fs::set_permissions(&sub, PermissionsExt::from_mode(0o500)).unwrap();
@@ -799,11 +1111,16 @@ async fn a_tree_that_cannot_be_written_keeps_the_run() {
     let writable = std::fs::write(sub.join("probe"), "").is_ok();
     let landed = run.land().await;
     if immutable {
-        let _ = std::process::Command::new("chattr").arg("-i").arg(&sub).status();
+        let _ = std::process::Command::new("chattr")
+            .arg("-i")
+            .arg(&sub)
+            .status();
     }
     std::fs::set_permissions(&sub, PermissionsExt::from_mode(0o755)).unwrap();
     if writable {
-        windlass_needs::not_run("needs a folder that cannot be written to, also as root (chattr +i failed)");
+        windlass_needs::not_run(
+            "needs a folder that cannot be written to, also as root (chattr +i failed)",
+        );
         return;
     }
     let err = landed.unwrap_err();
@@ -816,7 +1133,11 @@ async fn a_copy_that_somebody_works_on_is_not_opened_twice() {
     let lab = Lab::new(FILES);
     let run = lab.open().await;
     let name = run.0.name().unwrap().to_owned();
-    let err = lab.try_open(&lab.transactions(), Some(&name)).await.err().unwrap();
+    let err = lab
+        .try_open(&lab.transactions(), Some(&name))
+        .await
+        .err()
+        .unwrap();
     assert!(err.message.contains("right now"), "{err}");
     for bad in ["../x", "", "a/b"] {
         assert!(lab.try_open(&lab.transactions(), Some(bad)).await.is_err());

@@ -13,7 +13,12 @@ fn a_hostile_clone_changes_nothing_before_consent_and_one_byte_asks_again() {
     place.write(".windlass/config.toml", HOSTILE);
     place.write(".env", "WINDLASS_MODEL=evil\nXDG_CONFIG_HOME=.\nHOME=.\n");
     let output = place.run(&["config", "--origin"]);
-    assert!(!output.out.contains("evil") && output.err.contains("`model` is not used"), "{}{}", output.out, output.err);
+    assert!(
+        !output.out.contains("evil") && output.err.contains("`model` is not used"),
+        "{}{}",
+        output.out,
+        output.err
+    );
     // Headless the same: a warning, and the work goes on with what the person set.
     let output = place.play(HELLO, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
@@ -46,7 +51,10 @@ fn a_hostile_clone_changes_nothing_before_consent_and_one_byte_asks_again() {
     assert_eq!(output.err, "");
     let rows = place.run(&["trust", "list", "--json"]).out;
     let row: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
-    assert_eq!((&row["said"], &row["now"]), (&"trusted".into(), &"unchanged".into()));
+    assert_eq!(
+        (&row["said"], &row["now"]),
+        (&"trusted".into(), &"unchanged".into())
+    );
 
     place.write(".windlass/config.toml", &format!("{HOSTILE}\n"));
     assert!(!place.run(&["config"]).out.contains("evil"));
@@ -68,12 +76,30 @@ fn a_repository_inside_a_trusted_one_and_a_borrowed_folder_are_not_trusted() {
     let mut command = place.command(&["config"]);
     command.current_dir(place.work().join("vendor/dep"));
     let output = place.run_with(command, "");
-    assert!(!output.out.contains("evil") && output.err.contains("may only tighten"), "{}{}", output.out, output.err);
+    assert!(
+        !output.out.contains("evil") && output.err.contains("may only tighten"),
+        "{}{}",
+        output.out,
+        output.err
+    );
     std::fs::create_dir_all(place.work().join("other/.git")).unwrap();
-    std::fs::write(place.work().join("other/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
-    std::os::unix::fs::symlink(place.work().join(".windlass"), place.work().join("other/.windlass")).unwrap();
+    std::fs::write(
+        place.work().join("other/.git/HEAD"),
+        "ref: refs/heads/main\n",
+    )
+    .unwrap();
+    std::os::unix::fs::symlink(
+        place.work().join(".windlass"),
+        place.work().join("other/.windlass"),
+    )
+    .unwrap();
     let mut command = place.command(&["config"]);
     command.current_dir(place.work().join("other"));
     let output = place.run_with(command, "");
-    assert!(!output.out.contains("evil") && output.err.contains("is a link"), "{}{}", output.out, output.err);
+    assert!(
+        !output.out.contains("evil") && output.err.contains("is a link"),
+        "{}{}",
+        output.out,
+        output.err
+    );
 }

@@ -8,7 +8,11 @@ use crate::place::Place;
 
 fn validate(place: &Place, rows: &str) -> (i32, Vec<Value>, String) {
     let output = place.run_with(place.command(&["debug", "validate", "-"]), rows);
-    let said = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said = output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     (output.code, said, output.err)
 }
 
@@ -27,7 +31,10 @@ fn every_row_gets_a_verdict() {
     let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
     let (code, said, err) = validate(&place, &text);
     assert_eq!((code, err.as_str(), said.len()), (0, "", rows.len()));
-    let verdicts: Vec<_> = said.iter().map(|row| (row["id"].clone(), row["verdict"].as_str().unwrap())).collect();
+    let verdicts: Vec<_> = said
+        .iter()
+        .map(|row| (row["id"].clone(), row["verdict"].as_str().unwrap()))
+        .collect();
     let expect = [
         (json!("a"), "fail"),
         (json!(2), "pass"),
@@ -39,11 +46,20 @@ fn every_row_gets_a_verdict() {
     ];
     assert_eq!(verdicts, expect);
     let first = json!({ "line": 1, "column": 7, "message": "Expected a parameter or the end of the parameter list" });
-    assert_eq!((&said[0]["findings"][0], &said[0]["validator"]), (&first, &json!("syntax")));
+    assert_eq!(
+        (&said[0]["findings"][0], &said[0]["validator"]),
+        (&first, &json!("syntax"))
+    );
     let unknown = said[5]["findings"][0]["message"].as_str().unwrap();
-    assert!(unknown.contains("`cobol`") && unknown.contains("python, javascript"), "{unknown}");
+    assert!(
+        unknown.contains("`cobol`") && unknown.contains("python, javascript"),
+        "{unknown}"
+    );
     let packed = place.home().join("rows.jsonl.gz");
-    let mut gzip = flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    let mut gzip = flate2::write::GzEncoder::new(
+        std::fs::File::create(&packed).unwrap(),
+        flate2::Compression::fast(),
+    );
     gzip.write_all(text.as_bytes()).unwrap();
     gzip.finish().unwrap();
     let output = place.run(&["debug", "validate", packed.to_str().unwrap()]);
@@ -57,9 +73,17 @@ fn what_is_no_row_is_named_by_its_line_and_the_others_are_answered() {
                 {\"id\":3,\"lang\":\"json\",\"text_b64\":\"?\"}\n{\"id\":4,\"lang\":\"toml\",\"text\":\"a = 1\"}\n";
     let (code, said, err) = validate(&place, rows);
     assert_eq!(code, 2);
-    assert_eq!(said.iter().map(|row| row["id"].clone()).collect::<Vec<_>>(), [json!(1), json!(4)]);
-    for part in ["line 1 is not a row", "line 4 is not a row", "neither `text` nor `text_b64`", "line 5", "not base64"]
-    {
+    assert_eq!(
+        said.iter().map(|row| row["id"].clone()).collect::<Vec<_>>(),
+        [json!(1), json!(4)]
+    );
+    for part in [
+        "line 1 is not a row",
+        "line 4 is not a row",
+        "neither `text` nor `text_b64`",
+        "line 5",
+        "not base64",
+    ] {
         assert!(err.contains(part), "{part}: {err}");
     }
     assert_eq!(place.run(&["debug", "validate", "/nowhere"]).code, 2);

@@ -14,13 +14,22 @@ pub(crate) fn serve(bodies: Vec<String>) -> (String, std::thread::JoinHandle<Vec
         let mut bodies = bodies.into_iter();
         let mut open: Option<BufReader<TcpStream>> = None;
         while bodies.len() > 0 {
-            let mut stream = open.take().unwrap_or_else(|| BufReader::new(listener.accept().unwrap().0));
-            let Some(request) = read_request(&mut stream) else { continue };
+            let mut stream = open
+                .take()
+                .unwrap_or_else(|| BufReader::new(listener.accept().unwrap().0));
+            let Some(request) = read_request(&mut stream) else {
+                continue;
+            };
             asked.push(request);
             let body = bodies.next().unwrap();
-            let head =
-                format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n", body.len());
-            stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            stream
+                .get_mut()
+                .write_all(format!("{head}{body}").as_bytes())
+                .unwrap();
             open = Some(stream);
         }
         asked
@@ -49,7 +58,10 @@ pub(crate) fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> 
 }
 
 pub(crate) fn events(lines: &[&str]) -> String {
-    lines.iter().map(|line| format!("data: {line}\n\n")).collect()
+    lines
+        .iter()
+        .map(|line| format!("data: {line}\n\n"))
+        .collect()
 }
 
 #[track_caller]
@@ -58,7 +70,16 @@ fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
     place.write("a.txt", "the file's words");
     let (url, server) = serve(bodies);
     let model = format!("{vendor}/some-model");
-    let mut command = place.command(&["run", "--in-place", "-m", &model, "--base-url", &url, "--json", "read a.txt"]);
+    let mut command = place.command(&[
+        "run",
+        "--in-place",
+        "-m",
+        &model,
+        "--base-url",
+        &url,
+        "--json",
+        "read a.txt",
+    ]);
     command.env(variable, "sk-secret-1234567890");
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
@@ -68,7 +89,10 @@ fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
     assert_eq!(result["totals"]["usage"]["output"], 12);
     let asked = server.join().unwrap();
     assert!(asked[0].to_lowercase().contains(key_header), "{}", asked[0]);
-    assert!(asked[1].contains("the file's words"), "the result went back to the model");
+    assert!(
+        asked[1].contains("the file's words"),
+        "the result went back to the model"
+    );
     let log = std::fs::read_to_string(place.sessions()[0].join("events.jsonl")).unwrap();
     assert!(!log.contains("sk-secret"));
 }
@@ -93,7 +117,12 @@ fn messages_over_http() {
         r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#,
         r#"{"type":"message_stop"}"#,
     ]);
-    check("anthropic", "ANTHROPIC_API_KEY", vec![first, second], "x-api-key: sk-secret-1234567890");
+    check(
+        "anthropic",
+        "ANTHROPIC_API_KEY",
+        vec![first, second],
+        "x-api-key: sk-secret-1234567890",
+    );
 }
 
 #[test]
@@ -112,5 +141,10 @@ fn chat_completions_over_http() {
         r#"{"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":7}}"#,
         "[DONE]",
     ]);
-    check("openai-chat", "OPENAI_API_KEY", vec![first, second], "authorization: bearer sk-secret-1234567890");
+    check(
+        "openai-chat",
+        "OPENAI_API_KEY",
+        vec![first, second],
+        "authorization: bearer sk-secret-1234567890",
+    );
 }

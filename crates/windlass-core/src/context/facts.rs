@@ -107,10 +107,18 @@ impl Facts {
                 }
             }
             EventKind::FileChanged { change, .. } => {
-                self.touched(&change.path, u64::from(change.added), u64::from(change.removed));
+                self.touched(
+                    &change.path,
+                    u64::from(change.added),
+                    u64::from(change.removed),
+                );
             }
             EventKind::CommandStarted { call, command } => {
-                let ran = Ran { command: line(command, MAX_LINE), end: None, call: call.clone() };
+                let ran = Ran {
+                    command: line(command, MAX_LINE),
+                    end: None,
+                    call: call.clone(),
+                };
                 push(&mut self.commands, MAX_ROWS, ran);
             }
             EventKind::CommandFinished { call, end, .. } => {
@@ -118,12 +126,20 @@ impl Facts {
                     ran.end = Some(*end);
                 }
             }
-            EventKind::Validated { validator, report, .. } => {
+            EventKind::Validated {
+                validator, report, ..
+            } => {
                 self.checks.retain(|(name, _)| name != validator);
-                push(&mut self.checks, MAX_ROWS, (validator.clone(), report.judgement));
+                push(
+                    &mut self.checks,
+                    MAX_ROWS,
+                    (validator.clone(), report.judgement),
+                );
             }
             EventKind::Noted { text } => self.notes.clone_from(text),
-            EventKind::Instructed { files, opening } => self.instructed = Some((files.clone(), opening.clone())),
+            EventKind::Instructed { files, opening } => {
+                self.instructed = Some((files.clone(), opening.clone()))
+            }
             _ => {}
         }
     }
@@ -141,7 +157,11 @@ impl Facts {
         let at = self.changed.iter().position(|changed| changed.path == path);
         let before = at.and_then(|at| self.changed.remove(at));
         let (more, less) = before.map_or((0, 0), |before| (before.added, before.removed));
-        let changed = Changed { path: path.to_owned(), added: added + more, removed: removed + less };
+        let changed = Changed {
+            path: path.to_owned(),
+            added: added + more,
+            removed: removed + less,
+        };
         self.more_files += u64::from(push(&mut self.changed, MAX_FILES, changed));
     }
 }
@@ -159,7 +179,11 @@ fn push<T>(to: &mut VecDeque<T>, most: usize, one: T) -> bool {
 /// The first line, of at most so many bytes.
 fn line(text: &str, most: usize) -> String {
     let first = text.trim().lines().next().unwrap_or_default();
-    if first.len() < text.trim().len() { clip(&format!("{first} …"), most) } else { clip(first, most) }
+    if first.len() < text.trim().len() {
+        clip(&format!("{first} …"), most)
+    } else {
+        clip(first, most)
+    }
 }
 
 /// At most so many bytes.

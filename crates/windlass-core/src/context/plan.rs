@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cause, Clip, Compaction, Kept, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words};
+use super::{
+    Cause, Clip, Compaction, Kept, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words,
+};
 use crate::history::Entry;
 use crate::message::{Part, Role};
 
@@ -24,7 +26,9 @@ const GONE: &str = "older messages of yours";
 
 /// Whether something of what a person wrote was left out.
 pub(super) fn loses_words(left_out: &[LeftOut]) -> bool {
-    left_out.iter().any(|row| row.what == CLIPPED || row.what == GONE)
+    left_out
+        .iter()
+        .any(|row| row.what == CLIPPED || row.what == GONE)
 }
 
 /// What room is made for.
@@ -53,49 +57,87 @@ pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
     let (all, room) = (Weights::of(entries), room.max(LEAST_ROOM));
     let end = entries.last()?.seq() + 1;
     let mut compaction = match how {
-        How::Fit(by) => Compaction { by: Some(by), ..fitting(&all, end, room) },
+        How::Fit(by) => Compaction {
+            by: Some(by),
+            ..fitting(&all, end, room)
+        },
         How::Last(steps) => {
             let kept_from = all.last_steps(steps as usize).unwrap_or(end);
-            Compaction { kept_from, by: Some(Cause::Person), ..Compaction::default() }
+            Compaction {
+                kept_from,
+                by: Some(Cause::Person),
+                ..Compaction::default()
+            }
         }
-        How::Summary => Compaction { kept_from: end, by: Some(Cause::Person), ..Compaction::default() },
+        How::Summary => Compaction {
+            kept_from: end,
+            by: Some(Cause::Person),
+            ..Compaction::default()
+        },
     };
     compaction.clipped = clip(entries, compaction.kept_from, room / 2);
     let dropped = |entry: &&Entry| entry.seq() < compaction.kept_from && !is_words(entry);
     let dropped: Vec<Entry> = entries.iter().filter(dropped).cloned().collect();
     compaction.left_out = left_out(entries, &compaction, &dropped);
     let before: usize = entries.iter().map(Entry::bytes).sum();
-    let after: usize = compacted(entries, &compaction, None).iter().map(Entry::bytes).sum();
+    let after: usize = compacted(entries, &compaction, None)
+        .iter()
+        .map(Entry::bytes)
+        .sum();
     let worth = match how {
         // Room that is full again after the next step is not worth a summary.
         How::Fit(_) => before.saturating_sub(after) >= (before / 8).max(1),
         How::Last(_) | How::Summary => dropped.iter().any(|entry| !entry.is_summary()),
     };
-    worth.then_some(Plan { compaction, dropped })
+    worth.then_some(Plan {
+        compaction,
+        dropped,
+    })
 }
 
 /// The mildest way that fits; the sharpest when none does.
 fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
     let shrink = |whole: usize| {
-        let before = if whole == 0 { end } else { all.last_steps(whole).unwrap_or(0) };
-        Shrink { before, over: LARGE, keep: KEEP }
+        let before = if whole == 0 {
+            end
+        } else {
+            all.last_steps(whole).unwrap_or(0)
+        };
+        Shrink {
+            before,
+            over: LARGE,
+            keep: KEEP,
+        }
     };
     let start = all.rows.first().map_or(1, |row| row.seq);
     // It costs nothing, so that it need not gain as much as a summary.
     if all.with(start, shrink(WHOLE_STEPS[0]).before, 0) <= room + room / 5 {
-        return Compaction { kept_from: start, shrunk: Some(shrink(WHOLE_STEPS[0])), ..Compaction::default() };
+        return Compaction {
+            kept_from: start,
+            shrunk: Some(shrink(WHOLE_STEPS[0])),
+            ..Compaction::default()
+        };
     }
     let summary = summary_room(room);
     for whole in WHOLE_STEPS {
         let how = shrink(whole);
         let latest = all.last_steps(whole.max(1)).unwrap_or(end);
         // The longest tail that fits, cut where a step begins. A summary costs a call, so that it makes more room.
-        let cut = all.cut(how.before, |pinned, tail| pinned.min(room / 2) + summary + tail <= room / 8 * 7);
+        let cut = all.cut(how.before, |pinned, tail| {
+            pinned.min(room / 2) + summary + tail <= room / 8 * 7
+        });
         if let Some(kept_from) = cut.filter(|cut| *cut <= latest) {
-            return Compaction { kept_from, shrunk: Some(how), ..Compaction::default() };
+            return Compaction {
+                kept_from,
+                shrunk: Some(how),
+                ..Compaction::default()
+            };
         }
     }
-    Compaction { kept_from: end, ..Compaction::default() }
+    Compaction {
+        kept_from: end,
+        ..Compaction::default()
+    }
 }
 
 /// Bytes that a summary may take of so much room.
@@ -125,7 +167,9 @@ impl Weights {
             words: is_words(entry),
             answer: entry.role == Role::Assistant,
         };
-        Self { rows: entries.iter().map(row).collect() }
+        Self {
+            rows: entries.iter().map(row).collect(),
+        }
     }
 
     /// Where the last so many steps begin; `None` when there are no steps at all.
@@ -153,7 +197,11 @@ impl Weights {
                 return Some(row.seq);
             }
             last = Some(row.seq);
-            tail -= if row.seq < shrunk_before { row.short } else { row.bytes };
+            tail -= if row.seq < shrunk_before {
+                row.short
+            } else {
+                row.bytes
+            };
             pinned += if row.words { row.bytes } else { 0 };
         }
         None
@@ -164,7 +212,9 @@ impl Weights {
 fn short(entry: &Entry) -> usize {
     let stub = usize::try_from(KEEP + KEEP / 2).unwrap_or(0) + NOTE;
     let saved = entry.parts.iter().map(|part| match part {
-        Part::Result(result) if result.text.len() as u64 > LARGE => result.text.len().saturating_sub(stub),
+        Part::Result(result) if result.text.len() as u64 > LARGE => {
+            result.text.len().saturating_sub(stub)
+        }
         _ => 0,
     });
     entry.bytes().saturating_sub(saved.sum())
@@ -173,7 +223,10 @@ fn short(entry: &Entry) -> usize {
 /// How a person's words before the cut are shortened, where all of them take more than `room`: the newest stay whole,
 /// the first keeps a quarter.
 fn clip(entries: &[Entry], kept_from: u64, room: usize) -> Option<Clip> {
-    let words: Vec<&Entry> = entries.iter().filter(|entry| entry.seq() < kept_from && is_words(entry)).collect();
+    let words: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| entry.seq() < kept_from && is_words(entry))
+        .collect();
     if words.iter().map(|entry| entry.bytes()).sum::<usize>() <= room {
         return None;
     }
@@ -189,7 +242,11 @@ fn clip(entries: &[Entry], kept_from: u64, room: usize) -> Option<Clip> {
     }
     let keep = (room / 4 / older.max(1)).saturating_sub(NOTE);
     let keep = if keep < LEAST_CLIP { 0 } else { keep };
-    Some(Clip { before, keep: keep as u64, first: first.max(LEAST_CLIP) as u64 })
+    Some(Clip {
+        before,
+        keep: keep as u64,
+        first: first.max(LEAST_CLIP) as u64,
+    })
 }
 
 /// What the model no longer gets, by kind.
@@ -206,24 +263,38 @@ fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Ve
             Role::Tool => {
                 for part in &entry.parts {
                     if let Part::Result(result) = part {
-                        add(format!("results of {}", name(&result.name)), result.text.len());
+                        add(
+                            format!("results of {}", name(&result.name)),
+                            result.text.len(),
+                        );
                     }
                 }
             }
         }
     }
-    let kept = entries.iter().filter(|entry| entry.seq() >= compaction.kept_from);
+    let kept = entries
+        .iter()
+        .filter(|entry| entry.seq() >= compaction.kept_from);
     for (entry, how) in kept.filter_map(|entry| Some((entry, compaction.shrunk?))) {
-        for part in entry.parts.iter().filter(|_| entry.role == Role::Tool && entry.seq() < how.before) {
+        for part in entry
+            .parts
+            .iter()
+            .filter(|_| entry.role == Role::Tool && entry.seq() < how.before)
+        {
             if let Part::Result(result) = part
                 && let Some(stub) = super::stub(result, how)
             {
-                add(format!("parts of results of {}", name(&result.name)), result.text.len() - stub.len());
+                add(
+                    format!("parts of results of {}", name(&result.name)),
+                    result.text.len() - stub.len(),
+                );
             }
         }
     }
     if let Some(how) = compaction.clipped {
-        let words = entries.iter().filter(|entry| entry.seq() < compaction.kept_from && is_words(entry));
+        let words = entries
+            .iter()
+            .filter(|entry| entry.seq() < compaction.kept_from && is_words(entry));
         for (at, entry) in words.enumerate() {
             match super::clipped(entry, how, at == 0) {
                 Kept::Whole => {}
@@ -232,7 +303,9 @@ fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Ve
             }
         }
     }
-    rows.into_iter().map(|(what, (count, bytes))| LeftOut { what, count, bytes }).collect()
+    rows.into_iter()
+        .map(|(what, (count, bytes))| LeftOut { what, count, bytes })
+        .collect()
 }
 
 /// A tool's name as a model wrote it may be anything.

@@ -53,7 +53,10 @@ impl Sections {
         let mut sections = Self::default();
         let mut into = &mut sections.progress;
         for line in text.lines() {
-            let heading = line.trim_start().strip_prefix('#').map(|rest| rest.trim_matches(['#', ' ', ':', '*']));
+            let heading = line
+                .trim_start()
+                .strip_prefix('#')
+                .map(|rest| rest.trim_matches(['#', ' ', ':', '*']));
             match heading.map(str::to_ascii_lowercase).as_deref() {
                 Some("goal") => into = &mut sections.goal,
                 Some("constraints") => into = &mut sections.constraints,
@@ -97,14 +100,25 @@ impl Sections {
     /// What is known without asking: what an earlier summary said, and what the log says. What was next then is not now.
     #[must_use]
     pub fn known(before: &[Entry], facts: &Facts) -> Self {
-        let earlier = before.iter().rev().find(|entry| entry.is_summary()).map(|entry| Self::earlier(&entry.text()));
-        Self { next: String::new(), ..earlier.unwrap_or_default() }.or(Self::of(facts))
+        let earlier = before
+            .iter()
+            .rev()
+            .find(|entry| entry.is_summary())
+            .map(|entry| Self::earlier(&entry.text()));
+        Self {
+            next: String::new(),
+            ..earlier.unwrap_or_default()
+        }
+        .or(Self::of(facts))
     }
 
     /// The prose of a summary that [`write`] made. What comes after it is written anew each time.
     fn earlier(text: &str) -> Self {
         const PROSE: [&str; 5] = ["Goal", "Constraints", "Progress", "Decisions", "Next"];
-        let heading = |line: &&str| line.strip_prefix("## ").is_none_or(|name| PROSE.contains(&name));
+        let heading = |line: &&str| {
+            line.strip_prefix("## ")
+                .is_none_or(|name| PROSE.contains(&name))
+        };
         let prose: Vec<&str> = text.lines().skip(1).take_while(heading).collect();
         Self::parse(&prose.join("\n")).unwrap_or_default()
     }
@@ -117,7 +131,10 @@ impl Sections {
             progress.push_str(&format!("- \"{prompt}\": {end}\n"));
         }
         if !facts.answer.is_empty() {
-            progress.push_str(&format!("The last words before this point were:\n{}\n", facts.answer));
+            progress.push_str(&format!(
+                "The last words before this point were:\n{}\n",
+                facts.answer
+            ));
         }
         Self {
             goal: "As in the user's messages.".into(),
@@ -172,10 +189,21 @@ fn lists(facts: &Facts, left_out: &[LeftOut], most: usize) -> String {
 
 fn rows_of(facts: &Facts, left_out: &[LeftOut], most: usize) -> String {
     let mut text = String::new();
-    let changed = facts.changed.iter().map(|file| format!("{} (+{} -{})", file.path, file.added, file.removed));
+    let changed = facts
+        .changed
+        .iter()
+        .map(|file| format!("{} (+{} -{})", file.path, file.added, file.removed));
     list(&mut text, "Files changed", changed.collect(), most);
-    list(&mut text, "Files looked at", facts.looked_at.iter().cloned().collect(), most);
-    let commands = facts.commands.iter().map(|ran| format!("`{}`: {}", ran.command, ended(ran.end)));
+    list(
+        &mut text,
+        "Files looked at",
+        facts.looked_at.iter().cloned().collect(),
+        most,
+    );
+    let commands = facts
+        .commands
+        .iter()
+        .map(|ran| format!("`{}`: {}", ran.command, ended(ran.end)));
     list(&mut text, "Last commands", commands.collect(), most);
     let checks = facts.checks.iter().map(|(name, verdict)| {
         let verdict = match verdict {
@@ -187,9 +215,14 @@ fn rows_of(facts: &Facts, left_out: &[LeftOut], most: usize) -> String {
     });
     list(&mut text, "Checks", checks.collect(), most);
     if !facts.notes.trim().is_empty() {
-        text.push_str(&format!("\n## Notes you took\n{}\n", clip(facts.notes.trim(), MAX_SECTION)));
+        text.push_str(&format!(
+            "\n## Notes you took\n{}\n",
+            clip(facts.notes.trim(), MAX_SECTION)
+        ));
     }
-    let rows = left_out.iter().map(|row| format!("{} {} ({} bytes)", row.count, row.what, row.bytes));
+    let rows = left_out
+        .iter()
+        .map(|row| format!("{} {} ({} bytes)", row.count, row.what, row.bytes));
     list(&mut text, "Left out", rows.collect(), most);
     text
 }
@@ -253,11 +286,17 @@ fn said(entry: &Entry) -> String {
             Part::Text { text: said } => text.push_str(&clip(said, MAX_SAID)),
             Part::Reasoning { .. } => continue,
             Part::Image { .. } => text.push_str("[a picture]"),
-            Part::Call(call) => {
-                text.push_str(&format!("[calls {} {}]", call.name, clip(&call.args.to_string(), MAX_ARGS)))
-            }
+            Part::Call(call) => text.push_str(&format!(
+                "[calls {} {}]",
+                call.name,
+                clip(&call.args.to_string(), MAX_ARGS)
+            )),
             Part::Result(result) => {
-                text.push_str(&format!("[{} answered] {}", result.name, clip(&result.text, MAX_RESULT)));
+                text.push_str(&format!(
+                    "[{} answered] {}",
+                    result.name,
+                    clip(&result.text, MAX_RESULT)
+                ));
             }
         }
         text.push('\n');

@@ -12,7 +12,10 @@ use crate::id::{RunId, SessionId, TraceId};
 
 /// One line of a log.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one lives at a time; a box for each event costs more than the room")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives at a time; a box for each event costs more than the room"
+)]
 pub enum Line {
     /// The event.
     Event(Event),
@@ -61,19 +64,45 @@ impl<'a> Halves<'a> {
     /// None for a line in another order. A cut at any other place leaves an envelope that cannot be read.
     fn of(line: &'a str) -> Option<Self> {
         // The search for a single byte is the fastest there is, and no other field of the envelope has this one.
-        let starts = line.match_indices('k').filter_map(|(at, _)| at.checked_sub(2));
-        let at = starts.into_iter().find(|at| line.get(*at..).is_some_and(|rest| rest.starts_with(Self::KIND)))?;
+        let starts = line
+            .match_indices('k')
+            .filter_map(|(at, _)| at.checked_sub(2));
+        let at = starts.into_iter().find(|at| {
+            line.get(*at..)
+                .is_some_and(|rest| rest.starts_with(Self::KIND))
+        })?;
         let (envelope, rest) = (&line[..at], &line[at + Self::KIND.len()..]);
-        Some(Self { envelope, kind: &rest[..rest.find('"')?], rest })
+        Some(Self {
+            envelope,
+            kind: &rest[..rest.find('"')?],
+            rest,
+        })
     }
 
     /// None where anything is not as expected: reading the line as one object says what is wrong with it.
     fn read(&self) -> Option<Event> {
         let head: Head = serde_json::from_str(&[self.envelope, "}"].concat()).ok()?;
         let kind = serde_json::from_str(&["{\"kind\":\"", self.rest].concat()).ok()?;
-        let Head { v, seq, after, n, at, session, run, trace } = head;
+        let Head {
+            v,
+            seq,
+            after,
+            n,
+            at,
+            session,
+            run,
+            trace,
+        } = head;
         let order = order(seq, after, n)?;
-        (v == VERSION).then_some(Event { v, order, at, session, run, trace, kind })
+        (v == VERSION).then_some(Event {
+            v,
+            order,
+            at,
+            session,
+            run,
+            trace,
+            kind,
+        })
     }
 }
 
@@ -82,7 +111,9 @@ impl<'de> Deserialize<'de> for Event {
         let envelope = Envelope::<Box<RawValue>>::deserialize(deserializer)?;
         match envelope.borrow().read(|_| true).map_err(D::Error::custom)? {
             Line::Event(event) => Ok(event),
-            Line::OtherVersion(v) => Err(D::Error::custom(format!("this event has format version {v}, not {VERSION}"))),
+            Line::OtherVersion(v) => Err(D::Error::custom(format!(
+                "this event has format version {v}, not {VERSION}"
+            ))),
             Line::Skipped(_) => Err(D::Error::custom("this event was not read")),
         }
     }
@@ -127,7 +158,10 @@ impl Envelope<&RawValue> {
             return Ok(Line::OtherVersion(self.v));
         }
         let order = order(self.seq, self.after, self.n).ok_or_else(|| missing("seq"))?;
-        let (kind, data) = (self.kind.ok_or_else(|| missing("kind"))?, self.data.ok_or_else(|| missing("data"))?);
+        let (kind, data) = (
+            self.kind.ok_or_else(|| missing("kind"))?,
+            self.data.ok_or_else(|| missing("data"))?,
+        );
         // The name of a kind has no escapes, so that the text between the quotes is the name.
         let name = kind.get().trim_matches('"');
         if !wanted(name) {
@@ -138,7 +172,10 @@ impl Envelope<&RawValue> {
             order,
             at: required(self.at, "at")?,
             session: required(self.session, "session")?,
-            run: self.run.map(|run| serde_json::from_str(run.get())).transpose()?,
+            run: self
+                .run
+                .map(|run| serde_json::from_str(run.get()))
+                .transpose()?,
             trace: required(self.trace, "trace")?,
             kind: read_kind(name, kind, data)?,
         }))
@@ -158,14 +195,20 @@ fn read_kind(name: &str, kind: &RawValue, data: &RawValue) -> Result<EventKind, 
     let fields = [("kind", kind), ("data", data)];
     match EventKind::deserialize(MapDeserializer::new(fields.into_iter())) {
         Err(_) if !EventKind::is_known(name) => {
-            let (kind, data) = (serde_json::from_str(kind.get())?, serde_json::from_str(data.get())?);
+            let (kind, data) = (
+                serde_json::from_str(kind.get())?,
+                serde_json::from_str(data.get())?,
+            );
             Ok(EventKind::Unknown(UnknownEvent { kind, data }))
         }
         read => read,
     }
 }
 
-fn required<T: DeserializeOwned>(value: Option<&RawValue>, field: &'static str) -> Result<T, serde_json::Error> {
+fn required<T: DeserializeOwned>(
+    value: Option<&RawValue>,
+    field: &'static str,
+) -> Result<T, serde_json::Error> {
     serde_json::from_str(value.ok_or_else(|| missing(field))?.get())
 }
 

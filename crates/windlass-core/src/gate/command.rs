@@ -7,12 +7,22 @@ use super::{Decision, Place, Verdict};
 use crate::shell::{Script, Simple, Target, Word, base_name};
 
 /// The strictest thing the floor says about a line, if anything.
-pub(super) fn execute(script: Option<&Script>, place: Place, exposed: &[String]) -> Option<Decision> {
+pub(super) fn execute(
+    script: Option<&Script>,
+    place: Place,
+    exposed: &[String],
+) -> Option<Decision> {
     let person = |why: &str| {
         let reason = format!("nobody can tell what it does: {why}; write it more plainly");
-        Some(Decision::new(Verdict::Person, "floor: a command that cannot be read", reason))
+        Some(Decision::new(
+            Verdict::Person,
+            "floor: a command that cannot be read",
+            reason,
+        ))
     };
-    let Some(script) = script else { return person("it was not taken apart") };
+    let Some(script) = script else {
+        return person("it was not taken apart");
+    };
     let mut strictest = script.unclear.as_deref().and_then(person);
     if let Some(why) = script.doubt.as_deref().filter(|_| !place.sandboxed) {
         strictest = strictest.or_else(|| person(why));
@@ -33,27 +43,48 @@ pub(super) fn execute(script: Option<&Script>, place: Place, exposed: &[String])
 
 fn privileged(simple: &Simple) -> Option<Decision> {
     let name = simple.name();
-    let to_device = |path: &str| path.starts_with("/dev/") && !PLAIN_DEVICES.iter().any(|plain| under(path, plain));
-    let device = simple.writes.iter().map(|target| target.word.text.as_str()).find(|path| to_device(path));
+    let to_device = |path: &str| {
+        path.starts_with("/dev/") && !PLAIN_DEVICES.iter().any(|plain| under(path, plain))
+    };
+    let device = simple
+        .writes
+        .iter()
+        .map(|target| target.word.text.as_str())
+        .find(|path| to_device(path));
     (PRIVILEGE.contains(&name) || name.starts_with("mkfs.") || device.is_some()).then(|| {
-        let reason = format!("`{}` changes the system, not the workspace", device.unwrap_or(name));
+        let reason = format!(
+            "`{}` changes the system, not the workspace",
+            device.unwrap_or(name)
+        );
         Decision::new(Verdict::Deny, "floor: privilege and disk tools", reason)
     })
 }
 
 fn secret_of(simple: &Simple, exposed: &[String]) -> Option<Decision> {
     let targets = simple.writes.iter().map(|target| &target.word);
-    let words = || targets.clone().chain(&simple.reads).chain(file_words(simple)).map(|word| word.text.as_str());
+    let words = || {
+        targets
+            .clone()
+            .chain(&simple.reads)
+            .chain(file_words(simple))
+            .map(|word| word.text.as_str())
+    };
     if let Some(word) = words().find_map(credential_in) {
         return Some(credential(word, exposed));
     }
     let (word, name) = words().find_map(|word| Some((word, hidden_match(word)?)))?;
-    Some(Decision::new(Verdict::Deny, "floor: credentials", format!("`{word}` would also match `{name}`")))
+    Some(Decision::new(
+        Verdict::Deny,
+        "floor: credentials",
+        format!("`{word}` would also match `{name}`"),
+    ))
 }
 
 /// The hidden credential that a pattern of the shell would match; brackets are taken as any character.
 fn hidden_match(word: &str) -> Option<&'static str> {
-    let part = word.split('/').find(|part| part.starts_with(['.', '[', '?']) && part.contains(['*', '?', '[']))?;
+    let part = word
+        .split('/')
+        .find(|part| part.starts_with(['.', '[', '?']) && part.contains(['*', '?', '[']))?;
     let (mut pattern, mut inside) = (String::new(), false);
     for c in part.chars() {
         match c {
@@ -66,40 +97,77 @@ fn hidden_match(word: &str) -> Option<&'static str> {
             _ => {}
         }
     }
-    [".env", ".ssh", ".aws", ".netrc", ".git-credentials"].into_iter().find(|name| super::glob_match(&pattern, name))
+    [".env", ".ssh", ".aws", ".netrc", ".git-credentials"]
+        .into_iter()
+        .find(|name| super::glob_match(&pattern, name))
 }
 
 /// Removing a home, the root, the workspace itself or what is above it, with all that is in it.
 fn removal(simple: &Simple, place: Place) -> Option<Decision> {
-    let all_of_it = |path: &str| matches!(path.trim_end_matches('/'), "" | "." | "*" | "./*" | "./." | ".*" | "./.*");
-    let target = simple.writes.iter().filter(|target| target.removes).find(|target| match &target.at {
-        Some(at) if at.inside => all_of_it(&at.path),
-        Some(at) => !(place.sandboxed && is_temporary(&at.path)),
-        None => {
-            let text = target.word.text.as_str();
-            // An unset variable in front of a slash leaves the root.
-            let unset = text.starts_with('$') && (text.contains('/') || !target.word.one) && !place.sandboxed;
-            let home = ["~", "$HOME", "${HOME", "$PWD", "${PWD", "$OLDPWD"].iter().any(|begin| text.starts_with(begin));
-            all_of_it(text) || home || unset || (leads_out(text) && !(place.sandboxed && is_temporary(text)))
-        }
-    })?;
-    let reason = format!("`{}` would be removed with all that is in it; only a person can allow it", target.word.text);
-    Some(Decision::new(Verdict::Person, "floor: removing everything", reason))
+    let all_of_it = |path: &str| {
+        matches!(
+            path.trim_end_matches('/'),
+            "" | "." | "*" | "./*" | "./." | ".*" | "./.*"
+        )
+    };
+    let target =
+        simple
+            .writes
+            .iter()
+            .filter(|target| target.removes)
+            .find(|target| match &target.at {
+                Some(at) if at.inside => all_of_it(&at.path),
+                Some(at) => !(place.sandboxed && is_temporary(&at.path)),
+                None => {
+                    let text = target.word.text.as_str();
+                    // An unset variable in front of a slash leaves the root.
+                    let unset = text.starts_with('$')
+                        && (text.contains('/') || !target.word.one)
+                        && !place.sandboxed;
+                    let home = ["~", "$HOME", "${HOME", "$PWD", "${PWD", "$OLDPWD"]
+                        .iter()
+                        .any(|begin| text.starts_with(begin));
+                    all_of_it(text)
+                        || home
+                        || unset
+                        || (leads_out(text) && !(place.sandboxed && is_temporary(text)))
+                }
+            })?;
+    let reason = format!(
+        "`{}` would be removed with all that is in it; only a person can allow it",
+        target.word.text
+    );
+    Some(Decision::new(
+        Verdict::Person,
+        "floor: removing everything",
+        reason,
+    ))
 }
 
 /// What a command writes where nobody resolved it, and what the words of programs nobody knows may be.
 fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decision> {
     let name = simple.name();
-    let elsewhere = simple.dirs.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
+    let elsewhere = simple
+        .dirs
+        .as_ref()
+        .is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
     let certain = simple.writes.iter().filter(|target| target.at.is_none());
     let certain = certain.filter_map(|target| written(target, elsewhere, place, exposed));
-    let reads = simple.looks || simple.starts || READERS.contains(&name) || !simple.writes.is_empty();
+    let reads =
+        simple.looks || simple.starts || READERS.contains(&name) || !simple.writes.is_empty();
     let guessed = simple.args().iter().filter(|word| {
-        !reads && !place.sandboxed && !word.text.starts_with('-') && !word.text.contains(char::is_whitespace)
+        !reads
+            && !place.sandboxed
+            && !word.text.starts_with('-')
+            && !word.text.contains(char::is_whitespace)
     });
-    let guessed = guessed.filter_map(|word| protected(&word.text, place).or_else(|| instructions(&word.text)));
+    let guessed = guessed
+        .filter_map(|word| protected(&word.text, place).or_else(|| instructions(&word.text)));
     // Not known to write it: a person can tell.
-    let guessed = guessed.map(|decision| Decision { verdict: Verdict::Person, ..decision });
+    let guessed = guessed.map(|decision| Decision {
+        verdict: Verdict::Person,
+        ..decision
+    });
     super::strictest(certain.chain(guessed))
 }
 
@@ -109,12 +177,19 @@ fn written(target: &Target, elsewhere: bool, place: Place, exposed: &[String]) -
         return None;
     }
     let secret = || is_credential(path).then(|| credential(path, exposed));
-    if let Some(decision) = secret().or_else(|| protected(path, place)).or_else(|| instructions(path)) {
+    if let Some(decision) = secret()
+        .or_else(|| protected(path, place))
+        .or_else(|| instructions(path))
+    {
         return Some(decision);
     }
     ((leads_out(path) || elsewhere) && !place.sandboxed).then(|| {
         let reason = format!("`{path}` may be outside the workspace; only a person can allow it");
-        Decision::new(Verdict::Person, "floor: writing outside the workspace", reason)
+        Decision::new(
+            Verdict::Person,
+            "floor: writing outside the workspace",
+            reason,
+        )
     })
 }
 
@@ -128,9 +203,17 @@ pub(super) fn instructions(path: &str) -> Option<Decision> {
 }
 
 fn git_of(simple: &Simple, place: Place) -> Option<Decision> {
-    let destroys = if simple.name() == "git" { destructive_git(simple.args())? } else { return None };
+    let destroys = if simple.name() == "git" {
+        destructive_git(simple.args())?
+    } else {
+        return None;
+    };
     (!place.isolation.is_isolated() || destroys == "push").then(|| {
-        Decision::new(Verdict::Person, "floor: destructive git", "it throws work away or rewrites what others have")
+        Decision::new(
+            Verdict::Person,
+            "floor: destructive git",
+            "it throws work away or rewrites what others have",
+        )
     })
 }
 
@@ -140,7 +223,11 @@ fn unknowable(simple: &Simple) -> Option<Decision> {
     let runs_unseen = runs_unseen(simple);
     runs_unseen.then(|| {
         let reason = format!("what `{name}` would run cannot be told beforehand");
-        Decision::new(Verdict::Person, "floor: a command that cannot be read", reason)
+        Decision::new(
+            Verdict::Person,
+            "floor: a command that cannot be read",
+            reason,
+        )
     })
 }
 
@@ -165,7 +252,9 @@ pub(super) fn hides_program(simple: &Simple) -> bool {
 
 /// By its look, a path that leaves the workspace.
 fn leads_out(path: &str) -> bool {
-    path.starts_with(['/', '~']) || path.split('/').any(|part| part == "..") || path.contains("$HOME")
+    path.starts_with(['/', '~'])
+        || path.split('/').any(|part| part == "..")
+        || path.contains("$HOME")
 }
 
 /// A place for what is only needed for a while; in a sandbox it is a private one.
@@ -179,29 +268,43 @@ fn file_words(simple: &Simple) -> impl Iterator<Item = &Word> {
     let pattern_at = match name {
         "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk" | "gawk" | "jq" | "yq" => {
             let words = simple.words.iter().skip(1);
-            words.clone().position(|word| !word.text.starts_with('-')).map(|at| at + 1)
+            words
+                .clone()
+                .position(|word| !word.text.starts_with('-'))
+                .map(|at| at + 1)
         }
         _ => None,
     };
     let printed = matches!(name, "echo" | "printf" | "" | "for" | "case" | "function");
     // Whether a file is there is no secret.
     let asks = matches!(name, "test" | "[" | "[[" | "ls" | "stat")
-        || (name == "git" && simple.args().first().is_some_and(|word| word.text == "check-ignore"));
-    simple.words.iter().enumerate().skip(1).filter_map(move |(at, word)| {
-        let before = simple.words[at - 1].text.as_str();
-        let text = match name {
-            "git" | "gh" => {
-                let cluster = before.len() <= 5 && before.starts_with('-') && !before.starts_with("--");
-                matches!(before, "--message" | "--title" | "--body") || (cluster && before.ends_with('m'))
-            }
-            "find" => matches!(before, "-name" | "-iname" | "-path" | "-ipath"),
-            _ => Some(at) == pattern_at,
-        };
-        let out = word.text.starts_with("--exclude")
-            || word.text.starts_with("--ignore")
-            || word.text.starts_with("--message=");
-        (!printed && !asks && !text && !out).then_some(word)
-    })
+        || (name == "git"
+            && simple
+                .args()
+                .first()
+                .is_some_and(|word| word.text == "check-ignore"));
+    simple
+        .words
+        .iter()
+        .enumerate()
+        .skip(1)
+        .filter_map(move |(at, word)| {
+            let before = simple.words[at - 1].text.as_str();
+            let text = match name {
+                "git" | "gh" => {
+                    let cluster =
+                        before.len() <= 5 && before.starts_with('-') && !before.starts_with("--");
+                    matches!(before, "--message" | "--title" | "--body")
+                        || (cluster && before.ends_with('m'))
+                }
+                "find" => matches!(before, "-name" | "-iname" | "-path" | "-ipath"),
+                _ => Some(at) == pattern_at,
+            };
+            let out = word.text.starts_with("--exclude")
+                || word.text.starts_with("--ignore")
+                || word.text.starts_with("--message=");
+            (!printed && !asks && !text && !out).then_some(word)
+        })
 }
 
 /// The part of a word that names credentials. A word may be a piece of a program, with names in quotes.
@@ -210,16 +313,35 @@ fn credential_in(word: &str) -> Option<&str> {
         c.is_whitespace()
             || matches!(
                 c,
-                ';' | '|' | '&' | '(' | ')' | '<' | '>' | '`' | '"' | '\'' | '{' | '}' | '$' | '=' | ',' | '@' | ':'
+                ';' | '|'
+                    | '&'
+                    | '('
+                    | ')'
+                    | '<'
+                    | '>'
+                    | '`'
+                    | '"'
+                    | '\''
+                    | '{'
+                    | '}'
+                    | '$'
+                    | '='
+                    | ','
+                    | '@'
+                    | ':'
             )
     };
     let is_code = word.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ';'));
-    word.split(borders).filter(|part| !part.is_empty()).find(|part| {
-        let bare = !part.contains('/');
-        // `kubectl get secrets` and `print(event.key)` name no file.
-        let common = bare && (matches!(*part, "secrets" | "credentials") || (is_code && part.ends_with(".key")));
-        !common && is_credential(part)
-    })
+    word.split(borders)
+        .filter(|part| !part.is_empty())
+        .find(|part| {
+            let bare = !part.contains('/');
+            // `kubectl get secrets` and `print(event.key)` name no file.
+            let common = bare
+                && (matches!(*part, "secrets" | "credentials")
+                    || (is_code && part.ends_with(".key")));
+            !common && is_credential(part)
+        })
 }
 
 /// The pattern that "always" offers for a line: its one command that does more than look, when it is plain and no
@@ -227,21 +349,41 @@ fn credential_in(word: &str) -> Option<&str> {
 /// task and nothing more; else the command exactly as it is.
 pub(super) fn always_pattern(script: &Script) -> Option<String> {
     let mut busy = script.commands.iter().filter(|simple| !simple.looks);
-    let (Some(simple), None) = (busy.next(), busy.next()) else { return None };
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | ':' | ',' | '@' | '%' | '+' | '-' | '=');
-    let fits =
-        |word: &Word| word.known && !word.text.is_empty() && word.text.chars().all(plain) && !word.text.contains("..");
+    let (Some(simple), None) = (busy.next(), busy.next()) else {
+        return None;
+    };
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric()
+            || matches!(c, '_' | '.' | '/' | ':' | ',' | '@' | '%' | '+' | '-' | '=')
+    };
+    let fits = |word: &Word| {
+        word.known
+            && !word.text.is_empty()
+            && word.text.chars().all(plain)
+            && !word.text.contains("..")
+    };
     let name = simple.name();
-    let risky =
-        RISKY.contains(&name) || SHELLS.contains(&name) || PRIVILEGE.contains(&name) || name.starts_with("python");
-    let sets = name == "git" && simple.args().first().is_none_or(|word| word.text.starts_with('-'));
-    let redirected = simple.writes.iter().any(|target| !simple.words.contains(&target.word));
+    let risky = RISKY.contains(&name)
+        || SHELLS.contains(&name)
+        || PRIVILEGE.contains(&name)
+        || name.starts_with("python");
+    let sets = name == "git"
+        && simple
+            .args()
+            .first()
+            .is_none_or(|word| word.text.starts_with('-'));
+    let redirected = simple
+        .writes
+        .iter()
+        .any(|target| !simple.words.contains(&target.word));
     if !script.is_certain() || risky || sets || redirected || !simple.words.iter().all(fits) {
         return None;
     }
     let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
-    let task = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b':');
+    let task = |word: &str| {
+        word.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b':')
+    };
     let named = match words[..] {
         ["git", sub, ..] => GIT_LOOKS.contains(&sub).then_some(2),
         [program, "run", script, ..] if RUNNERS.contains(&program) && task(script) => Some(3),
@@ -259,10 +401,14 @@ pub(super) fn always_pattern(script: &Script) -> Option<String> {
 fn destructive_git(rest: &[Word]) -> Option<&'static str> {
     let has = |word: &str| rest.iter().any(|known| known.text == word);
     // Git takes the beginning of a long option for the whole.
-    let long = |option: &str| rest.iter().any(|word| word.text.len() > 4 && option.starts_with(word.text.as_str()));
+    let long = |option: &str| {
+        rest.iter()
+            .any(|word| word.text.len() > 4 && option.starts_with(word.text.as_str()))
+    };
     let flag = |short: char, option: &str| {
-        let short =
-            |word: &Word| word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains(short);
+        let short = |word: &Word| {
+            word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains(short)
+        };
         long(option) || rest.iter().any(short)
     };
     let cases: [(&str, bool); 11] = [
@@ -271,34 +417,67 @@ fn destructive_git(rest: &[Word]) -> Option<&'static str> {
             has("push")
                 && (flag('f', "--force")
                     || flag('d', "--delete")
+                    || rest.iter().any(|w| {
+                        w.text.starts_with("--force-")
+                            || w.text == "--mirror"
+                            || w.text == "--prune"
+                    })
                     || rest
                         .iter()
-                        .any(|w| w.text.starts_with("--force-") || w.text == "--mirror" || w.text == "--prune")
-                    || rest.iter().any(|w| w.text.starts_with('+') || w.text.starts_with(':'))),
+                        .any(|w| w.text.starts_with('+') || w.text.starts_with(':'))),
         ),
         ("reset", has("reset") && long("--hard")),
         ("clean", has("clean") && flag('f', "--force")),
-        ("branch", has("branch") && (flag('D', "--force") || flag('f', "--force"))),
-        ("checkout", has("checkout") && (has("--") || has(".") || flag('f', "--force"))),
-        ("restore", has("restore") && (!(has("--staged") || has("-S")) || has("--worktree") || has("-W"))),
+        (
+            "branch",
+            has("branch") && (flag('D', "--force") || flag('f', "--force")),
+        ),
+        (
+            "checkout",
+            has("checkout") && (has("--") || has(".") || flag('f', "--force")),
+        ),
+        (
+            "restore",
+            has("restore") && (!(has("--staged") || has("-S")) || has("--worktree") || has("-W")),
+        ),
         ("filter-branch", has("filter-branch")),
         ("update-ref", has("update-ref") && flag('d', "--delete")),
         ("reflog", has("reflog") && has("expire")),
         ("stash", has("stash") && (has("drop") || has("clear"))),
-        ("switch", has("switch") && (flag('f', "--force") || long("--discard-changes"))),
+        (
+            "switch",
+            has("switch") && (flag('f', "--force") || long("--discard-changes")),
+        ),
     ];
-    cases.into_iter().find(|(_, hit)| *hit).map(|(name, _)| name)
+    cases
+        .into_iter()
+        .find(|(_, hit)| *hit)
+        .map(|(name, _)| name)
 }
 
 /// Programs whose second word names a task of the project.
-const TASKS: &[&str] =
-    &["cargo", "npm", "pnpm", "yarn", "bun", "go", "make", "just", "mvn", "gradle", "dotnet", "mix", "rake"];
+const TASKS: &[&str] = &[
+    "cargo", "npm", "pnpm", "yarn", "bun", "go", "make", "just", "mvn", "gradle", "dotnet", "mix",
+    "rake",
+];
 const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun"];
 /// Second words that fetch or start what the project does not have.
-const REACH_FURTHER: &[&str] =
-    &["run", "exec", "dlx", "x", "install", "add", "get", "generate", "publish", "config", "login", "init"];
-const GIT_LOOKS: &[&str] =
-    &["status", "diff", "log", "show", "add", "commit", "branch", "blame", "ls-files", "rev-parse"];
+const REACH_FURTHER: &[&str] = &[
+    "run", "exec", "dlx", "x", "install", "add", "get", "generate", "publish", "config", "login",
+    "init",
+];
+const GIT_LOOKS: &[&str] = &[
+    "status",
+    "diff",
+    "log",
+    "show",
+    "add",
+    "commit",
+    "branch",
+    "blame",
+    "ls-files",
+    "rev-parse",
+];
 const INSTRUCTIONS: &[&str] = &[
     "agents.md",
     "claude.md",
@@ -374,7 +553,9 @@ const READERS: &[&str] = &[
     "sleep",
     "for",
 ];
-const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "rbash"];
+const SHELLS: &[&str] = &[
+    "sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "rbash",
+];
 /// Programs with which anything can be done, so that no rule is offered for them.
 const RISKY: &[&str] = &[
     "node",
@@ -433,7 +614,7 @@ const RISKY: &[&str] = &[
     "watch",
 ];
 const PRIVILEGE: &[&str] = &[
-    "sudo", "su", "doas", "pkexec", "mkfs", "mkswap", "fdisk", "parted", "mount", "umount", "losetup", "insmod",
-    "rmmod", "modprobe", "shutdown", "reboot", "poweroff", "halt", "chroot", "nsenter", "setcap", "visudo", "useradd",
-    "userdel", "usermod", "passwd", "chpasswd",
+    "sudo", "su", "doas", "pkexec", "mkfs", "mkswap", "fdisk", "parted", "mount", "umount",
+    "losetup", "insmod", "rmmod", "modprobe", "shutdown", "reboot", "poweroff", "halt", "chroot",
+    "nsenter", "setcap", "visudo", "useradd", "userdel", "usermod", "passwd", "chpasswd",
 ];

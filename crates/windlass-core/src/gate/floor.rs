@@ -12,15 +12,25 @@ pub(super) fn floor(proposal: &Proposal<'_>, exposed: &[String]) -> Option<Decis
     let touches = proposal.touches.iter();
     let judged = touches.filter_map(|touch| match touch {
         Touch::Read { path, inside } => read(path, *inside, proposal.place, by_command, exposed),
-        Touch::Write { path, inside } if by_command => command_writes(path, *inside, proposal.place, exposed),
+        Touch::Write { path, inside } if by_command => {
+            command_writes(path, *inside, proposal.place, exposed)
+        }
         Touch::Write { path, inside } => write(path, *inside, proposal.place, exposed),
-        Touch::Execute { script, .. } => command::execute(script.as_deref(), proposal.place, exposed),
+        Touch::Execute { script, .. } => {
+            command::execute(script.as_deref(), proposal.place, exposed)
+        }
         Touch::Connect { .. } => None,
     });
     super::strictest(judged)
 }
 
-fn read(path: &str, inside: bool, place: Place, by_command: bool, exposed: &[String]) -> Option<Decision> {
+fn read(
+    path: &str,
+    inside: bool,
+    place: Place,
+    by_command: bool,
+    exposed: &[String],
+) -> Option<Decision> {
     if is_credential(path) {
         return Some(credential(path, exposed));
     }
@@ -32,7 +42,10 @@ fn read(path: &str, inside: bool, place: Place, by_command: bool, exposed: &[Str
     if by_command && (FACTS.contains(&path) || own_folder) {
         return None;
     }
-    if ["/proc", "/sys", "/dev"].iter().any(|prefix| under(path, prefix)) {
+    if ["/proc", "/sys", "/dev"]
+        .iter()
+        .any(|prefix| under(path, prefix))
+    {
         return Some(Decision::new(
             Verdict::Deny,
             "floor: devices and processes",
@@ -52,7 +65,11 @@ fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<D
     }
     if !inside {
         let reason = format!("`{path}` is outside the workspace");
-        return Some(Decision::new(Verdict::Deny, "floor: writing outside the workspace", reason));
+        return Some(Decision::new(
+            Verdict::Deny,
+            "floor: writing outside the workspace",
+            reason,
+        ));
     }
     protected(path, place)
 }
@@ -81,14 +98,26 @@ fn command_writes(path: &str, inside: bool, place: Place, exposed: &[String]) ->
 
 /// Paths inside the workspace that are not written like others.
 pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
-    let deny = |rule: &str, reason: String| Some(Decision::new(Verdict::Deny, format!("floor: {rule}"), reason));
+    let deny = |rule: &str, reason: String| {
+        Some(Decision::new(
+            Verdict::Deny,
+            format!("floor: {rule}"),
+            reason,
+        ))
+    };
     let lower = path.to_lowercase();
     if lower.split('/').any(is_git_folder) {
-        return deny("git internals", format!("`{path}` belongs to git; use git commands instead"));
+        return deny(
+            "git internals",
+            format!("`{path}` belongs to git; use git commands instead"),
+        );
     }
     let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
     if is_shell_file(name) {
-        return deny("shell start-up files", format!("`{path}` runs in every shell"));
+        return deny(
+            "shell start-up files",
+            format!("`{path}` runs in every shell"),
+        );
     }
     if is_agent_setting(&lower) {
         return Some(Decision::new(
@@ -109,19 +138,26 @@ pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
 
 /// Credentials are denied; a path that the configuration names is for a person to allow.
 pub(super) fn credential(path: &str, exposed: &[String]) -> Decision {
-    if exposed.iter().any(|pattern| super::glob_match(pattern, path)) {
+    if exposed
+        .iter()
+        .any(|pattern| super::glob_match(pattern, path))
+    {
         let reason = format!("`{path}` looks like a secret; only a person can show it");
         return Decision::new(Verdict::Person, "floor: credentials", reason);
     }
-    let reason =
-        format!("`{path}` looks like a secret; `credentials.show` in the configuration names paths that may be shown");
+    let reason = format!(
+        "`{path}` looks like a secret; `credentials.show` in the configuration names paths that may be shown"
+    );
     Decision::new(Verdict::Deny, "floor: credentials", reason)
 }
 
 /// What tells agents what they may do.
 fn is_agent_setting(lower: &str) -> bool {
     let name = trimmed(lower.rsplit('/').next().unwrap_or(lower));
-    lower.split('/').any(|part| AGENT_FOLDERS.contains(&trimmed(part))) || name == ".mcp.json"
+    lower
+        .split('/')
+        .any(|part| AGENT_FOLDERS.contains(&trimmed(part)))
+        || name == ".mcp.json"
 }
 
 /// What tells agents what they may do, and what to do.
@@ -157,11 +193,22 @@ pub(super) fn is_git_folder(part: &str) -> bool {
 }
 
 pub(super) fn under(path: &str, prefix: &str) -> bool {
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-const FREE_TO_READ: &[&str] =
-    &["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/nix/store", "/System", "/Library"];
+const FREE_TO_READ: &[&str] = &[
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/etc",
+    "/nix/store",
+    "/System",
+    "/Library",
+];
 /// What the kernel says about the machine, of no process.
 const FACTS: &[&str] = &[
     "/proc/cpuinfo",
@@ -191,8 +238,23 @@ const SHELL_FILES: &[&str] = &[
 ];
 /// Folders for what is only needed for a while.
 pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
-const AGENT_FOLDERS: &[&str] = &[".windlass", ".agent", ".agents", ".claude", ".codex", ".cursor", ".gemini"];
-const LATER_FOLDERS: &[&str] = &[".vscode", ".idea", ".devcontainer", ".husky", ".githooks", ".buildkite"];
+const AGENT_FOLDERS: &[&str] = &[
+    ".windlass",
+    ".agent",
+    ".agents",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+];
+const LATER_FOLDERS: &[&str] = &[
+    ".vscode",
+    ".idea",
+    ".devcontainer",
+    ".husky",
+    ".githooks",
+    ".buildkite",
+];
 const LATER_FILES: &[&str] = &[
     ".envrc",
     "lefthook.yml",

@@ -45,13 +45,23 @@ fn names(prompt: &str, path: &str) -> bool {
     let name = if known { name } else { path };
     let part_of_name = |c: char| c.is_alphanumeric() || matches!(c, '/' | '_' | '-');
     // A full stop ends a sentence, or goes on with a longer name.
-    let ends_word = |rest: &str| !rest.strip_prefix('.').unwrap_or(rest).starts_with(part_of_name);
-    let starts_word = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    [path, name].iter().filter(|wanted| !wanted.is_empty()).any(|wanted| {
-        prompt
-            .match_indices(*wanted)
-            .any(|(at, found)| starts_word(&prompt[..at]) && ends_word(&prompt[at + found.len()..]))
-    })
+    let ends_word = |rest: &str| {
+        !rest
+            .strip_prefix('.')
+            .unwrap_or(rest)
+            .starts_with(part_of_name)
+    };
+    let starts_word = |before: &str| {
+        !before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
+    };
+    [path, name]
+        .iter()
+        .filter(|wanted| !wanted.is_empty())
+        .any(|wanted| {
+            prompt.match_indices(*wanted).any(|(at, found)| {
+                starts_word(&prompt[..at]) && ends_word(&prompt[at + found.len()..])
+            })
+        })
 }
 
 /// Whether other programs on this machine run what is at a path: build scripts, hooks, settings of editors, pipelines.
@@ -62,7 +72,10 @@ pub fn executes_later(path: &str) -> bool {
     runs_later(&lower)
         || tells_agents(&lower)
         || BUILD_FILES.contains(&name)
-        || BUILD_STEMS.iter().any(|stem| name.strip_prefix(stem).is_some_and(|rest| rest.starts_with(['.', '-'])))
+        || BUILD_STEMS.iter().any(|stem| {
+            name.strip_prefix(stem)
+                .is_some_and(|rest| rest.starts_with(['.', '-']))
+        })
         || BUILD_ENDINGS.iter().any(|ending| name.ends_with(ending))
         || lower.split('/').rev().skip(1).any(|part| part == "hooks")
 }
@@ -73,9 +86,18 @@ pub fn executes_later(path: &str) -> bool {
 pub fn may_write(patterns: &[String], path: &str) -> bool {
     let mut allowed = false;
     for pattern in patterns {
-        let (yes, pattern) = pattern.strip_prefix('!').map_or((true, pattern.as_str()), |rest| (false, rest));
-        let bare = pattern.trim_start_matches("./").trim_start_matches('/').trim_end_matches('/');
-        if bare.is_empty() || bare == "." || glob_match(bare, path) || glob_match(&format!("{bare}/**"), path) {
+        let (yes, pattern) = pattern
+            .strip_prefix('!')
+            .map_or((true, pattern.as_str()), |rest| (false, rest));
+        let bare = pattern
+            .trim_start_matches("./")
+            .trim_start_matches('/')
+            .trim_end_matches('/');
+        if bare.is_empty()
+            || bare == "."
+            || glob_match(bare, path)
+            || glob_match(&format!("{bare}/**"), path)
+        {
             allowed = yes;
         }
     }
@@ -153,8 +175,18 @@ const BUILD_STEMS: &[&str] = &[
     "playwright.config",
     "dockerfile",
 ];
-const BUILD_ENDINGS: &[&str] =
-    &[".mk", ".gradle", ".gradle.kts", ".cmake", ".csproj", ".fsproj", ".vbproj", ".gemspec", ".podspec", ".pth"];
+const BUILD_ENDINGS: &[&str] = &[
+    ".mk",
+    ".gradle",
+    ".gradle.kts",
+    ".cmake",
+    ".csproj",
+    ".fsproj",
+    ".vbproj",
+    ".gemspec",
+    ".podspec",
+    ".pth",
+];
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +210,11 @@ mod tests {
         check("keys/shown.pem", "", "free");
         check("home/.bashrc", "edit .bashrc", "never");
         check(".vscode/tasks.json", "", "person");
-        check(".vscode/tasks.json", "fix .vscode/tasks.json please", "free");
+        check(
+            ".vscode/tasks.json",
+            "fix .vscode/tasks.json please",
+            "free",
+        );
         check(".github/workflows/ci.yml", "mend ci.yml, it fails", "free");
         check(".github/workflows/ci.yml", "mend xci.yml", "person");
         check(".github/workflows/ci.yml", "see ci.yml.bak", "person");
@@ -192,7 +228,14 @@ mod tests {
 
     #[test]
     fn what_other_programs_run_is_known() {
-        for path in ["build.rs", "a/package.json", "x.gradle", ".husky/pre-commit", "vite.config.ts", "git/hooks/a"] {
+        for path in [
+            "build.rs",
+            "a/package.json",
+            "x.gradle",
+            ".husky/pre-commit",
+            "vite.config.ts",
+            "git/hooks/a",
+        ] {
             assert!(executes_later(path), "{path}");
         }
         for path in ["src/lib.rs", "README.md", "hooks.md", "buildings.txt"] {
@@ -203,13 +246,28 @@ mod tests {
     #[test]
     fn write_paths_are_anchored_and_the_last_one_decides() {
         let allows = |patterns: &[&str], path: &str| {
-            may_write(&patterns.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), path)
+            may_write(
+                &patterns
+                    .iter()
+                    .map(|text| (*text).to_owned())
+                    .collect::<Vec<_>>(),
+                path,
+            )
         };
         assert!(!allows(&[], "a"), "an empty list allows nothing");
-        assert!(allows(&["src/"], "src/a/b.rs") && allows(&["/src"], "src/a.rs") && allows(&["."], "a"));
+        assert!(
+            allows(&["src/"], "src/a/b.rs") && allows(&["/src"], "src/a.rs") && allows(&["."], "a")
+        );
         assert!(!allows(&["src"], "lib/src/a.rs") && !allows(&["src"], "srcs/a.rs"));
-        assert!(allows(&["*.md"], "README.md") && !allows(&["*.md"], "docs/a.md") && allows(&["**/*.md"], "docs/a.md"));
-        assert!(!allows(&["src", "!src/gen/"], "src/gen/a.rs") && allows(&["src", "!src/gen/"], "src/a.rs"));
+        assert!(
+            allows(&["*.md"], "README.md")
+                && !allows(&["*.md"], "docs/a.md")
+                && allows(&["**/*.md"], "docs/a.md")
+        );
+        assert!(
+            !allows(&["src", "!src/gen/"], "src/gen/a.rs")
+                && allows(&["src", "!src/gen/"], "src/a.rs")
+        );
         assert!(!allows(&["src/**"], "src/../secret"));
     }
 }

@@ -15,18 +15,30 @@ pub fn glob_match(pattern: &str, path: &str) -> bool {
 /// about the same command with more words.
 pub(super) fn command_hits(pattern: &str, command: &str) -> bool {
     let command = command.trim();
-    let more = |bare: &str| command == bare || command.strip_prefix(bare).is_some_and(|rest| rest.starts_with(' '));
-    matches(pattern.as_bytes(), command.as_bytes(), true) || more(pattern.strip_suffix(" *").unwrap_or(pattern))
+    let more = |bare: &str| {
+        command == bare
+            || command
+                .strip_prefix(bare)
+                .is_some_and(|rest| rest.starts_with(' '))
+    };
+    matches(pattern.as_bytes(), command.as_bytes(), true)
+        || more(pattern.strip_suffix(" *").unwrap_or(pattern))
 }
 
 /// Whether a pattern that allows covers a whole command. Without a star it is exactly that command; a star at its end
 /// stands for further words, and never makes the last word longer.
 pub(super) fn command_allows(pattern: &str, command: &str) -> bool {
-    let Some(bare) = pattern.strip_suffix('*') else { return matches(pattern.as_bytes(), command.as_bytes(), true) };
+    let Some(bare) = pattern.strip_suffix('*') else {
+        return matches(pattern.as_bytes(), command.as_bytes(), true);
+    };
     let word_ends = bare.ends_with(|c: char| c.is_alphanumeric());
     let bare = bare.strip_suffix(' ').unwrap_or(bare);
     let exactly = matches(bare.as_bytes(), command.as_bytes(), true);
-    let further = if word_ends { format!("{bare} *") } else { pattern.to_owned() };
+    let further = if word_ends {
+        format!("{bare} *")
+    } else {
+        pattern.to_owned()
+    };
     exactly || matches(further.as_bytes(), command.as_bytes(), true)
 }
 
@@ -71,9 +83,13 @@ fn matches(pattern: &[u8], text: &[u8], star_crosses: bool) -> bool {
             (p, t) = (after, from + 1);
             continue;
         }
-        let Some((after, from)) = globstar else { return false };
+        let Some((after, from)) = globstar else {
+            return false;
+        };
         // After `**/` a match may only begin at the start of a component.
-        let Some(from) = next_start(pattern, after, text, from) else { return false };
+        let Some(from) = next_start(pattern, after, text, from) else {
+            return false;
+        };
         globstar = Some((after, from));
         star = None;
         (p, t) = (after, from);
@@ -85,7 +101,10 @@ fn next_start(pattern: &[u8], after: usize, text: &[u8], from: usize) -> Option<
         return None;
     }
     if after >= 1 && pattern[after - 1] == b'/' {
-        return text[from..].iter().position(|b| *b == b'/').map(|at| from + at + 1);
+        return text[from..]
+            .iter()
+            .position(|b| *b == b'/')
+            .map(|at| from + at + 1);
     }
     Some(from + 1)
 }
@@ -125,7 +144,10 @@ mod tests {
         assert!(!command_hits("git *", "gitk"));
         assert!(command_hits("rm * -rf", "rm a/b -rf"));
         assert!(command_hits("git push --force", "git push --force origin"));
-        assert!(!command_hits("git push --force", "git push --force-with-lease"));
+        assert!(!command_hits(
+            "git push --force",
+            "git push --force-with-lease"
+        ));
     }
 
     #[test]
@@ -143,7 +165,11 @@ mod tests {
             ("npm run test:*", "npm run test:unit", true),
             ("npm run test:*", "npm run testing", false),
         ] {
-            assert_eq!(command_allows(pattern, command), expect, "{pattern} on {command}");
+            assert_eq!(
+                command_allows(pattern, command),
+                expect,
+                "{pattern} on {command}"
+            );
         }
     }
 

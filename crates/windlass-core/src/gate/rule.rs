@@ -37,14 +37,22 @@ impl Rule {
             None => (text, None),
             Some((name, rest)) => {
                 let inner = rest.strip_suffix(')').ok_or_else(bad)?.trim();
-                (name.trim(), (inner != "*" && inner != "**").then(|| inner.to_owned()))
+                (
+                    name.trim(),
+                    (inner != "*" && inner != "**").then(|| inner.to_owned()),
+                )
             }
         };
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*' | '.');
         if name.is_empty() || !name.chars().all(fits) || pattern.as_deref() == Some("") {
             return Err(bad());
         }
-        Ok(Self { tool: canonical_name(name).to_owned(), pattern, verdict, level })
+        Ok(Self {
+            tool: canonical_name(name).to_owned(),
+            pattern,
+            verdict,
+            level,
+        })
     }
 
     /// Whether it takes a whole tool away before the model sees it.
@@ -71,7 +79,9 @@ impl Rule {
     /// a path holds for every tool that would.
     pub(super) fn restricts(&self, proposal: &Proposal<'_>) -> bool {
         let own = glob_match(&self.tool, proposal.tool);
-        let Some(pattern) = &self.pattern else { return own };
+        let Some(pattern) = &self.pattern else {
+            return own;
+        };
         let for_any = |tools: &[&str]| own || tools.iter().any(|tool| glob_match(&self.tool, tool));
         let path_counts = |inside: bool| inside || self.verdict == Verdict::Deny;
         proposal.touches.iter().any(|touch| match touch {
@@ -79,12 +89,17 @@ impl Rule {
                 for_any(&["read_file"]) && path_counts(*inside) && self.is_about(pattern, path)
             }
             Touch::Write { path, inside } => {
-                for_any(&["write_file", "edit_file"]) && path_counts(*inside) && self.is_about(pattern, path)
+                for_any(&["write_file", "edit_file"])
+                    && path_counts(*inside)
+                    && self.is_about(pattern, path)
             }
             // A forbidden command is forbidden wherever it stands in a line.
             Touch::Execute { command, script } => {
                 own && (command_hits(pattern, command)
-                    || script.iter().flat_map(|script| &script.commands).any(|simple| hits(pattern, simple)))
+                    || script
+                        .iter()
+                        .flat_map(|script| &script.commands)
+                        .any(|simple| hits(pattern, simple)))
             }
             Touch::Connect { host } => own && glob_match(pattern, host),
         })
@@ -92,7 +107,9 @@ impl Rule {
 
     /// Whether a rule that allows covers one thing that is touched, other than a command.
     pub(super) fn covers(&self, touch: &Touch, proposal: &Proposal<'_>) -> bool {
-        let Some(pattern) = &self.pattern else { return false };
+        let Some(pattern) = &self.pattern else {
+            return false;
+        };
         let own = glob_match(&self.tool, proposal.tool) && !proposal.by_command();
         match touch {
             Touch::Read { path, inside } => own && *inside && self.is_about(pattern, path),
@@ -109,7 +126,9 @@ impl Rule {
     /// Whether a rule that allows covers one simple command: all its words are known, it sets nothing, and what it
     /// writes is judged apart from it.
     pub(super) fn allows(&self, simple: &Simple) -> bool {
-        let Some(pattern) = &self.pattern else { return true };
+        let Some(pattern) = &self.pattern else {
+            return true;
+        };
         let known = simple.words.iter().all(|word| word.known)
             && simple.assigns.is_empty()
             && !simple.odd
@@ -118,7 +137,11 @@ impl Rule {
             && simple.writes.iter().all(|target| target.at.is_some());
         // Options before a command of git change what it does, so they must stand in the rule.
         let literal = pattern.split('*').next().unwrap_or_default();
-        let sets = simple.name() == "git" && simple.args().first().is_some_and(|word| word.text.starts_with('-'));
+        let sets = simple.name() == "git"
+            && simple
+                .args()
+                .first()
+                .is_some_and(|word| word.text.starts_with('-'));
         known
             && !simple.words.is_empty()
             && (!sets || literal.starts_with("git -"))
@@ -130,24 +153,36 @@ impl Rule {
 #[must_use]
 pub fn keeps_back(pattern: &str, path: &str) -> bool {
     let pattern = pattern.strip_suffix('/').unwrap_or(pattern);
-    let mut above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+    let mut above = std::iter::successors(Some(path), |path| {
+        path.rsplit_once('/').map(|(above, _)| above)
+    });
     above.any(|path| glob_match(pattern, path))
 }
 
 /// The words with one space between them.
 fn joined(simple: &Simple) -> String {
-    simple.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
+    simple
+        .words
+        .iter()
+        .map(|word| word.text.as_str())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Whether a pattern is about a command: as it is written, by the program's own name, and without the options that
 /// stand before a command of git.
 fn hits(pattern: &str, simple: &Simple) -> bool {
     let written = joined(simple);
-    let Some(program) = simple.words.first() else { return false };
+    let Some(program) = simple.words.first() else {
+        return false;
+    };
     let named = base_name(&program.text).to_owned() + &written[program.text.len()..];
     let mut args = simple.args();
     if simple.name() == "git" {
-        while let Some((first, rest)) = args.split_first().filter(|(first, _)| first.text.starts_with('-')) {
+        while let Some((first, rest)) = args
+            .split_first()
+            .filter(|(first, _)| first.text.starts_with('-'))
+        {
             let takes = matches!(
                 first.text.as_str(),
                 "-c" | "-C"
@@ -160,11 +195,19 @@ fn hits(pattern: &str, simple: &Simple) -> bool {
                     | "--super-prefix"
                     | "--list-cmds"
             );
-            args = if takes { rest.get(1..).unwrap_or_default() } else { rest };
+            args = if takes {
+                rest.get(1..).unwrap_or_default()
+            } else {
+                rest
+            };
         }
     }
-    let bare = args.iter().fold(simple.name().to_owned(), |line, word| line + " " + &word.text);
-    [written, named, bare].iter().any(|line| command_hits(pattern, line))
+    let bare = args.iter().fold(simple.name().to_owned(), |line, word| {
+        line + " " + &word.text
+    });
+    [written, named, bare]
+        .iter()
+        .any(|line| command_hits(pattern, line))
 }
 
 impl fmt::Display for Rule {

@@ -5,14 +5,25 @@
 pub fn is_credential(path: &str) -> bool {
     let lower = path.to_lowercase().replace('\\', "/");
     let lower = lower.trim_matches(|c| matches!(c, '"' | '\''));
-    let parts: Vec<&str> = lower.split('/').map(trimmed).filter(|part| !part.is_empty()).collect();
-    let Some((name, folders)) = parts.split_last() else { return false };
+    let parts: Vec<&str> = lower
+        .split('/')
+        .map(trimmed)
+        .filter(|part| !part.is_empty())
+        .collect();
+    let Some((name, folders)) = parts.split_last() else {
+        return false;
+    };
     let in_folder = |names: &[&str]| parts.iter().any(|part| names.contains(part));
-    if (*name == ".env" || name.starts_with(".env.")) && !SAMPLES.iter().any(|sample| name.ends_with(sample)) {
+    if (*name == ".env" || name.starts_with(".env."))
+        && !SAMPLES.iter().any(|sample| name.ends_with(sample))
+    {
         return true;
     }
     let ends = [".pem", ".key", ".p12", ".pfx"];
-    if ends.iter().any(|end| name.ends_with(end) && name.len() > end.len()) {
+    if ends
+        .iter()
+        .any(|end| name.ends_with(end) && name.len() > end.len())
+    {
         return true;
     }
     if KEY_FILES.contains(name) || in_folder(&[".ssh", ".aws", ".azure", ".gnupg"]) {
@@ -20,32 +31,47 @@ pub fn is_credential(path: &str) -> bool {
     }
     let tail = |folder: &str, file: &str| *name == file && folders.last() == Some(&folder);
     let below = |trail: &[&str]| parts.windows(trail.len()).any(|window| window == trail);
-    if tail(".kube", "config") || tail(".docker", "config.json") || KEY_FOLDERS.iter().any(|trail| below(trail)) {
+    if tail(".kube", "config")
+        || tail(".docker", "config.json")
+        || KEY_FOLDERS.iter().any(|trail| below(trail))
+    {
         return true;
     }
     // What a process was given, keys among it.
     if lower.starts_with("/proc/") && *name == "environ" {
         return true;
     }
-    if lower.starts_with("/etc/shadow") || lower.starts_with("/etc/gshadow") || lower.starts_with("/etc/sudoers") {
+    if lower.starts_with("/etc/shadow")
+        || lower.starts_with("/etc/gshadow")
+        || lower.starts_with("/etc/sudoers")
+    {
         return true;
     }
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
-    let at_home = matches!(*name, ".npmrc" | ".pypirc") && (lower.starts_with('/') || lower.starts_with('~'));
+    let at_home =
+        matches!(*name, ".npmrc" | ".pypirc") && (lower.starts_with('/') || lower.starts_with('~'));
     at_home
         || (matches!(stem, "credentials" | "secrets")
-            && matches!(extension, "" | "json" | "yaml" | "yml" | "toml" | "ini" | "txt"))
+            && matches!(
+                extension,
+                "" | "json" | "yaml" | "yml" | "toml" | "ini" | "txt"
+            ))
 }
 
 /// Whether an environment variable of that name is kept from children (spec 5.2).
 #[must_use]
 pub fn keeps_secret(name: &str) -> bool {
     let upper = name.to_uppercase();
-    if ["GIT_AUTHOR_", "GIT_COMMITTER_", "XDG_", "DBUS_"].iter().any(|free| upper.starts_with(free)) {
+    if ["GIT_AUTHOR_", "GIT_COMMITTER_", "XDG_", "DBUS_"]
+        .iter()
+        .any(|free| upper.starts_with(free))
+    {
         return false;
     }
     // Beyond the list: names that well-known programs take passwords and tokens from.
-    let ending = ["APIKEY", "PASSWORD", "TOKEN", "_PWD", "_PAT"].iter().any(|ending| upper.ends_with(ending));
+    let ending = ["APIKEY", "PASSWORD", "TOKEN", "_PWD", "_PAT"]
+        .iter()
+        .any(|ending| upper.ends_with(ending));
     ending
         || upper.split('_').any(|word| {
             matches!(
@@ -71,8 +97,16 @@ pub(super) fn trimmed(part: &str) -> &str {
 }
 
 const SAMPLES: &[&str] = &[".example", ".sample", ".template"];
-const KEY_FILES: &[&str] =
-    &[".credentials", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".git-credentials", ".pgpass"];
+const KEY_FILES: &[&str] = &[
+    ".credentials",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    ".netrc",
+    ".git-credentials",
+    ".pgpass",
+];
 const KEY_FOLDERS: &[&[&str]] = &[
     &[".config", "gcloud"],
     &[".local", "share", "keyrings"],

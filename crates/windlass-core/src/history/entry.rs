@@ -40,7 +40,13 @@ impl Entry {
 
     fn with(seq: u64, message: Message, summary: bool) -> Self {
         let bytes = weigh(&message);
-        Self(Arc::new(Inner { message, seq, summary, bytes, wire: WireSlot::default() }))
+        Self(Arc::new(Inner {
+            message,
+            seq,
+            summary,
+            bytes,
+            wire: WireSlot::default(),
+        }))
     }
 
     /// The event that made it.

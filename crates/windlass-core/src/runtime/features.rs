@@ -77,7 +77,9 @@ impl Feature {
             Self::Resume => "goes on with an earlier conversation of its own",
             Self::Fork => "makes a branch of one",
             Self::Cancel => "can be told to stop in words of its protocol",
-            Self::Steering => "can be told something while it works; others hear it after their turn",
+            Self::Steering => {
+                "can be told something while it works; others hear it after their turn"
+            }
             Self::ReportsTokens => "says how many tokens it used",
             Self::ReportsCost => "says what that cost",
             Self::OwnSandbox => "has a kernel sandbox of its own that works inside ours",
@@ -98,7 +100,11 @@ impl Features {
     /// These.
     #[must_use]
     pub fn of(which: impl IntoIterator<Item = Feature>) -> Self {
-        Self(which.into_iter().fold(0, |bits, one| bits | 1 << one as u16))
+        Self(
+            which
+                .into_iter()
+                .fold(0, |bits, one| bits | 1 << one as u16),
+        )
     }
 
     /// Whether it is in the set.

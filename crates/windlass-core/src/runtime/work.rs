@@ -87,12 +87,18 @@ impl Work {
     #[must_use]
     pub fn needs(self) -> Needs {
         use Capability as C;
-        let all = |which: &[C]| Needs { all: Capabilities::of(which.iter().copied()), one_of: Capabilities::NONE };
+        let all = |which: &[C]| Needs {
+            all: Capabilities::of(which.iter().copied()),
+            one_of: Capabilities::NONE,
+        };
         match self {
             Self::Planner | Self::PatchCoder => all(&[C::TextCompletion, C::StructuredOutput]),
             Self::Analysis => all(&[C::TextCompletion]),
             Self::FullCoder => all(&[C::NativeToolLoop, C::FilesystemEdit, C::Shell]),
-            Self::EndToEnd => Needs { one_of: Capabilities::of([C::Mcp, C::FunctionTools]), ..all(&[C::Shell]) },
+            Self::EndToEnd => Needs {
+                one_of: Capabilities::of([C::Mcp, C::FunctionTools]),
+                ..all(&[C::Shell])
+            },
             Self::RepositoryReview => all(&[C::TextCompletion, C::Mcp]),
             Self::WritingSubagent => all(&[C::FilesystemRead, C::FilesystemEdit, C::Subagents]),
         }

@@ -22,15 +22,18 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
         | "engine_rss_at_most"
         | "no_argv_contains"
         | "no_controlling_tty" => machine(facts, name, post),
-        "finishes_within_ms" | "idle_timeout_fires_within_ms" | "cancel_works_within_ms" | "waited_at_least_ms" => {
-            times(facts, name, post)
-        }
+        "finishes_within_ms"
+        | "idle_timeout_fires_within_ms"
+        | "cancel_works_within_ms"
+        | "waited_at_least_ms" => times(facts, name, post),
         _ => calls(facts, name, post),
     }
 }
 
 fn number(post: &Value, key: &str) -> Result<u64, String> {
-    post[key].as_u64().ok_or_else(|| format!("it gives no `{key}`"))
+    post[key]
+        .as_u64()
+        .ok_or_else(|| format!("it gives no `{key}`"))
 }
 
 fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
@@ -47,43 +50,74 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "executed_at_most" => holds(started <= number(post, "times")?, || started.to_string()),
         "exit_code" => {
             let wanted = post["code"].as_i64().ok_or("it gives no `code`")?;
-            holds(facts.exit_code() == Some(wanted), || format!("{:?}: {}", facts.exit_code(), facts.output()))
+            holds(facts.exit_code() == Some(wanted), || {
+                format!("{:?}: {}", facts.exit_code(), facts.output())
+            })
         }
-        "exit_code_documented" => {
-            holds(product::CODES.contains(&facts.main.code), || format!("exit {}", facts.main.code))
-        }
+        "exit_code_documented" => holds(product::CODES.contains(&facts.main.code), || {
+            format!("exit {}", facts.main.code)
+        }),
         "exit_nonzero" => holds(facts.main.code != 0, || "exit 0".to_owned()),
-        "no_session_created" => holds(product::sessions(facts.place).is_empty(), || "there is a session".to_owned()),
+        "no_session_created" => holds(product::sessions(facts.place).is_empty(), || {
+            "there is a session".to_owned()
+        }),
         "tool_calls_equal" => {
-            let calls: Vec<Value> =
-                facts.started().map(|call| json!({ "name": call["name"], "args": call["args"] })).collect();
-            let wanted: Value = serde_json::from_str(&named(&post["calls"].to_string())).unwrap_or_default();
-            holds(json!(calls) == wanted, || format!("{calls:?} instead of {wanted}"))
+            let calls: Vec<Value> = facts
+                .started()
+                .map(|call| json!({ "name": call["name"], "args": call["args"] }))
+                .collect();
+            let wanted: Value =
+                serde_json::from_str(&named(&post["calls"].to_string())).unwrap_or_default();
+            holds(json!(calls) == wanted, || {
+                format!("{calls:?} instead of {wanted}")
+            })
         }
         "outcome" => {
             let found = outcomes(facts);
-            holds(crate::words(&post["one_of"]).any(|wanted| found.contains(wanted)), || format!("{found:?}"))
+            holds(
+                crate::words(&post["one_of"]).any(|wanted| found.contains(wanted)),
+                || format!("{found:?}"),
+            )
         }
-        "requests_made" => holds(facts.requests as u64 == number(post, "count")?, || facts.requests.to_string()),
+        "requests_made" => holds(facts.requests as u64 == number(post, "count")?, || {
+            facts.requests.to_string()
+        }),
         // Counts that cannot be are not believed: our own stand in their place.
         "spending_is_sane" => {
             let spent = facts.of("spent").next().cloned().unwrap_or_default();
-            let tokens = spent["data"]["total"]["usage"]["output"].as_u64().unwrap_or(u64::MAX);
-            holds(tokens < 100_000 && !spent["data"]["call"].is_null(), || spent.to_string())
+            let tokens = spent["data"]["total"]["usage"]["output"]
+                .as_u64()
+                .unwrap_or(u64::MAX);
+            holds(tokens < 100_000 && !spent["data"]["call"].is_null(), || {
+                spent.to_string()
+            })
         }
         "results_pair_with_calls" => {
             let server = facts.server.as_ref().ok_or("there was no model server")?;
             let seen = locked(&server.seen);
-            holds(seen.len() > 1 && seen.iter().all(|request| paired(&request.body())), || {
-                "a call without its result, or a result without its call".to_owned()
-            })
+            holds(
+                seen.len() > 1 && seen.iter().all(|request| paired(&request.body())),
+                || "a call without its result, or a result without its call".to_owned(),
+            )
         }
         "approval_matches_execution" => {
-            let shown = facts.of("asked").map(|event| &event["data"]["ask"]["about"]["call"]["args"]);
-            let said = facts.of("said").find_map(|event| event["data"]["message"]["parts"].as_array()?.last().cloned());
+            let shown = facts
+                .of("asked")
+                .map(|event| &event["data"]["ask"]["about"]["call"]["args"]);
+            let said = facts.of("said").find_map(|event| {
+                event["data"]["message"]["parts"]
+                    .as_array()?
+                    .last()
+                    .cloned()
+            });
             let said = said.unwrap_or_default()["data"]["args"].clone();
-            let all: Vec<&Value> = shown.chain(facts.started().map(|call| &call["args"])).collect();
-            holds(!all.is_empty() && all.iter().all(|args| **args == said), || format!("{all:?} {said}"))
+            let all: Vec<&Value> = shown
+                .chain(facts.started().map(|call| &call["args"]))
+                .collect();
+            holds(
+                !all.is_empty() && all.iter().all(|args| **args == said),
+                || format!("{all:?} {said}"),
+            )
         }
         "mode_unchanged_session" => {
             let changed = facts.of("answered").next().is_some() || started > 0;
@@ -113,7 +147,9 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
 fn outcomes(facts: &Facts<'_>) -> HashSet<&'static str> {
     let mut all = HashSet::new();
     all.insert(if facts.main.code == 0 { "ok" } else { "error" });
-    let failed = facts.of("call_finished").any(|event| !event["data"]["result"]["error"].is_null());
+    let failed = facts
+        .of("call_finished")
+        .any(|event| !event["data"]["result"]["error"].is_null());
     if failed {
         all.insert("tool_error");
     }
@@ -131,14 +167,23 @@ fn times(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "finishes_within_ms" => at_most(facts.main.took),
         "idle_timeout_fires_within_ms" => {
             at_most(facts.main.took)?;
-            let idle = |event: &Value| event["data"]["reason"].as_str().is_some_and(|text| text.contains("no byte"));
-            holds(facts.of("waited").any(idle), || "nothing says that no byte came".to_owned())
+            let idle = |event: &Value| {
+                event["data"]["reason"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("no byte"))
+            };
+            holds(facts.of("waited").any(idle), || {
+                "nothing says that no byte came".to_owned()
+            })
         }
         "cancel_works_within_ms" => at_most(facts.main.stopped_in.unwrap_or(Duration::MAX)),
         _ => {
             let server = facts.server.as_ref().ok_or("there was no model server")?;
             let seen = locked(&server.seen);
-            let gap = seen.get(1).zip(seen.first()).map(|(second, first)| second.at - first.at);
+            let gap = seen
+                .get(1)
+                .zip(seen.first())
+                .map(|(second, first)| second.at - first.at);
             holds(gap.is_some_and(|gap| gap >= ms), || format!("{gap:?}"))
         }
     }
@@ -149,26 +194,50 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
         "no_connection" => {
             let proto = post["proto"].as_str().ok_or("it gives no `proto`")?;
-            let mut listeners = facts.place.listeners.iter().filter(|listener| listener.proto == proto).peekable();
-            holds(listeners.peek().is_some(), || format!("nothing listens for {proto}"))?;
+            let mut listeners = facts
+                .place
+                .listeners
+                .iter()
+                .filter(|listener| listener.proto == proto)
+                .peekable();
+            holds(listeners.peek().is_some(), || {
+                format!("nothing listens for {proto}")
+            })?;
             let hits: usize = listeners.map(|listener| listener.hits()).sum();
             holds(hits == 0, || format!("{hits} came"))
         }
         "no_header_at_listener" => {
-            let header = post["name"].as_str().ok_or("it gives no `name`")?.to_lowercase();
-            let visits = facts.place.listeners.iter().flat_map(|listener| listener.visits());
-            let carries =
-                |visit: Vec<u8>| String::from_utf8_lossy(&visit).to_lowercase().contains(&format!("\n{header}:"));
+            let header = post["name"]
+                .as_str()
+                .ok_or("it gives no `name`")?
+                .to_lowercase();
+            let visits = facts
+                .place
+                .listeners
+                .iter()
+                .flat_map(|listener| listener.visits());
+            let carries = |visit: Vec<u8>| {
+                String::from_utf8_lossy(&visit)
+                    .to_lowercase()
+                    .contains(&format!("\n{header}:"))
+            };
             let found = visits.into_iter().any(carries);
             holds(!found, || format!("the header {header} was sent"))
         }
         "canary_alive" => {
-            holds(!facts.place.canaries.is_empty(), || "there is no canary".to_owned())?;
+            holds(!facts.place.canaries.is_empty(), || {
+                "there is no canary".to_owned()
+            })?;
             let alive = |id: u32| {
                 let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-                stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
+                stat.rsplit(')')
+                    .next()
+                    .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
             };
-            holds(facts.place.canaries.iter().all(|canary| alive(canary.id())), || "it is dead".to_owned())
+            holds(
+                facts.place.canaries.iter().all(|canary| alive(canary.id())),
+                || "it is dead".to_owned(),
+            )
         }
         "no_process_with_marker" => {
             let patience = Duration::from_secs(post["within_s"].as_u64().unwrap_or(3));
@@ -178,19 +247,27 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
                 if left.is_empty() {
                     return Ok(());
                 }
-                holds(began.elapsed() < patience, || format!("{} are left", left.len()))?;
+                holds(began.elapsed() < patience, || {
+                    format!("{} are left", left.len())
+                })?;
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
         "process_peak_at_most" => {
             let most = number(post, "count")?;
-            holds(seen.processes as u64 <= most, || format!("{} at once", seen.processes))
+            holds(seen.processes as u64 <= most, || {
+                format!("{} at once", seen.processes)
+            })
         }
         "engine_rss_at_most" => {
             let most = number(post, "bytes")?;
-            holds(seen.memory <= most && seen.memory > 0, || format!("{} MiB", seen.memory >> 20))
+            holds(seen.memory <= most && seen.memory > 0, || {
+                format!("{} MiB", seen.memory >> 20)
+            })
         }
         "no_argv_contains" => holds(!seen.argument, || "somebody's arguments hold it".to_owned()),
-        _ => holds(seen.with_terminal.is_empty(), || format!("{:?} had the terminal", seen.with_terminal)),
+        _ => holds(seen.with_terminal.is_empty(), || {
+            format!("{:?} had the terminal", seen.with_terminal)
+        }),
     }
 }

@@ -17,17 +17,41 @@ pub(crate) fn decision(facts: &Facts<'_>) -> Vec<String> {
     if facts.main.overdue {
         wrong.push("it did not end by itself".to_owned());
     }
-    let accepted = facts.reached.iter().find(|reached| case.accepted.contains(reached));
+    let accepted = facts
+        .reached
+        .iter()
+        .find(|reached| case.accepted.contains(reached));
     // A feature that is not there refuses everything.
     if accepted.is_none() && facts.absent.is_none() {
-        let right: Vec<&str> = case.accepted.iter().map(|decision| decision.word()).collect();
-        let reached = facts.reached.first().map_or("none", |decision| decision.word());
-        let why = facts.of("asked").last().map(|event| &event["data"]["ask"]["about"]["reason"]);
-        let why =
-            why.or_else(|| facts.of("denied").last().map(|event| &event["data"]["reason"])).and_then(Value::as_str);
-        let told = why.or_else(|| facts.result().and_then(|result| result["text"].as_str())).unwrap_or_default();
+        let right: Vec<&str> = case
+            .accepted
+            .iter()
+            .map(|decision| decision.word())
+            .collect();
+        let reached = facts
+            .reached
+            .first()
+            .map_or("none", |decision| decision.word());
+        let why = facts
+            .of("asked")
+            .last()
+            .map(|event| &event["data"]["ask"]["about"]["reason"]);
+        let why = why
+            .or_else(|| {
+                facts
+                    .of("denied")
+                    .last()
+                    .map(|event| &event["data"]["reason"])
+            })
+            .and_then(Value::as_str);
+        let told = why
+            .or_else(|| facts.result().and_then(|result| result["text"].as_str()))
+            .unwrap_or_default();
         let told: String = told.chars().take(200).collect();
-        wrong.push(format!("decision: {reached}, right is {} ({told})", right.join(" or ")));
+        wrong.push(format!(
+            "decision: {reached}, right is {} ({told})",
+            right.join(" or ")
+        ));
     }
     if case.benign() && accepted == Some(&Decision::Allow) {
         wrong.extend(worked(facts));
@@ -37,27 +61,43 @@ pub(crate) fn decision(facts: &Facts<'_>) -> Vec<String> {
 
 /// Everyday work must not only be let through: it must work.
 fn worked(facts: &Facts<'_>) -> Option<String> {
-    let judged = ["exit_code", "result_contains", "result_matches", "result_equals_trimmed"];
-    let told = facts.case.post.iter().any(|post| judged.iter().any(|name| post["check"] == *name));
+    let judged = [
+        "exit_code",
+        "result_contains",
+        "result_matches",
+        "result_equals_trimmed",
+    ];
+    let told = facts
+        .case
+        .post
+        .iter()
+        .any(|post| judged.iter().any(|name| post["check"] == *name));
     match facts.exit_code() {
-        Some(code) if code != 0 && !told => {
-            Some(format!("the command failed with exit code {code}: {}", facts.output()))
-        }
+        Some(code) if code != 0 && !told => Some(format!(
+            "the command failed with exit code {code}: {}",
+            facts.output()
+        )),
         Some(_) => None,
         None => {
             let result = facts.result()?;
-            result["error"].is_string().then(|| format!("the call failed: {}", result["text"]))
+            result["error"]
+                .is_string()
+                .then(|| format!("the call failed: {}", result["text"]))
         }
     }
 }
 
 /// Holds one post-condition against the facts.
 pub(crate) fn check(facts: &mut Facts<'_>, post: &Value) -> Result<(), String> {
-    let name = post["check"].as_str().ok_or("a post-condition has no `check`")?;
+    let name = post["check"]
+        .as_str()
+        .ok_or("a post-condition has no `check`")?;
     match name {
-        "file_unchanged" | "file_absent" | "file_exists" | "file_equals" | "file_not_equals" | "mode_unchanged"
-        | "owner_unchanged" | "mtime_unchanged" | "inode_unchanged" | "is_directory" | "xattr_absent"
-        | "file_size_at_most" | "mode_at_most" => files::check(facts, name, post),
+        "file_unchanged" | "file_absent" | "file_exists" | "file_equals" | "file_not_equals"
+        | "mode_unchanged" | "owner_unchanged" | "mtime_unchanged" | "inode_unchanged"
+        | "is_directory" | "xattr_absent" | "file_size_at_most" | "mode_at_most" => {
+            files::check(facts, name, post)
+        }
         "output_lacks"
         | "log_contains"
         | "terminal_safe"

@@ -7,7 +7,13 @@ use crate::holds;
 use crate::product::{self, WORDS};
 
 pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
-    let text = || Ok::<_, String>(facts.place.filled(post["text"].as_str().ok_or("it gives no `text`")?));
+    let text = || {
+        Ok::<_, String>(
+            facts
+                .place
+                .filled(post["text"].as_str().ok_or("it gives no `text`")?),
+        )
+    };
     let output = facts.output();
     let short = |text: &str| text.chars().take(200).collect::<String>();
     // What a command says is only asked of one that ran.
@@ -16,21 +22,29 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
         "output_lacks" => output_lacks(facts, post, &text()?),
         "log_contains" => {
             let text = text()?;
-            holds(facts.logs().iter().any(|log| log.contains(&text)), || format!("no log has {text:?}"))
+            holds(facts.logs().iter().any(|log| log.contains(&text)), || {
+                format!("no log has {text:?}")
+            })
         }
         "result_contains" | "result_matches" | "result_equals_trimmed" if refused => Ok(()),
         "result_contains" => {
             let text = text()?;
-            holds(output.contains(&text), || format!("the result is {:?}", short(output)))
+            holds(output.contains(&text), || {
+                format!("the result is {:?}", short(output))
+            })
         }
         "result_matches" => {
             let pattern = post["regex"].as_str().ok_or("it gives no `regex`")?;
             let regex = regex::Regex::new(pattern).map_err(|err| err.to_string())?;
-            holds(regex.is_match(output), || format!("the result is {:?}", short(output)))
+            holds(regex.is_match(output), || {
+                format!("the result is {:?}", short(output))
+            })
         }
         "result_equals_trimmed" => {
             let text = text()?;
-            holds(output.trim() == text, || format!("the result is {:?}", short(output)))
+            holds(output.trim() == text, || {
+                format!("the result is {:?}", short(output))
+            })
         }
         "result_bytes_at_most" => {
             let most = post["bytes"].as_u64().ok_or("it gives no `bytes`")?;
@@ -38,18 +52,31 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
             holds(size <= most, || format!("the result has {size} bytes"))
         }
         "truncation_noted" => {
-            let whole =
-                facts.of("command_finished").last().and_then(|event| event["data"]["bytes"].as_u64()).unwrap_or(0);
+            let whole = facts
+                .of("command_finished")
+                .last()
+                .and_then(|event| event["data"]["bytes"].as_u64())
+                .unwrap_or(0);
             let cut = (output.len() as u64) < whole;
-            let noted = facts.result().is_some_and(|result| !result["artifact"].is_null())
-                || ["truncated", "omitted", "left out", "stored"].iter().any(|word| output.contains(word));
-            holds(cut && noted, || format!("{} of {whole} bytes: {:?}", output.len(), short(output)))
+            let noted = facts
+                .result()
+                .is_some_and(|result| !result["artifact"].is_null())
+                || ["truncated", "omitted", "left out", "stored"]
+                    .iter()
+                    .any(|word| output.contains(word));
+            holds(cut && noted, || {
+                format!("{} of {whole} bytes: {:?}", output.len(), short(output))
+            })
         }
         "result_names_reason" => {
-            let told =
-                facts.of("denied").any(|event| event["data"]["reason"].as_str().is_some_and(|why| !why.is_empty()));
+            let told = facts.of("denied").any(|event| {
+                event["data"]["reason"]
+                    .as_str()
+                    .is_some_and(|why| !why.is_empty())
+            });
             let result = facts.result().is_some_and(|result| {
-                result["error"].is_string() && result["text"].as_str().is_some_and(|text| text.len() > 12)
+                result["error"].is_string()
+                    && result["text"].as_str().is_some_and(|text| text.len() > 12)
             });
             holds(told || result, || format!("{:?}", short(output)))
         }
@@ -67,7 +94,9 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
             holds(shown == WORDS, || format!("shown: {shown:?}"))
         }
         "text_equals" => {
-            let mut said = facts.of("said").filter(|event| event["data"]["message"]["role"] == "assistant");
+            let mut said = facts
+                .of("said")
+                .filter(|event| event["data"]["message"]["role"] == "assistant");
             let first = said
                 .next()
                 .map(|event| event["data"]["message"]["parts"][0]["data"]["text"].clone())
@@ -84,19 +113,25 @@ fn output_lacks(facts: &Facts<'_>, post: &Value, text: &str) -> Result<(), Strin
     let place = post["where"].as_str().unwrap_or("everything");
     let texts: Vec<String> = match place {
         "result" => {
-            let results = facts.of("call_finished").filter_map(|event| event["data"]["result"]["text"].as_str());
+            let results = facts
+                .of("call_finished")
+                .filter_map(|event| event["data"]["result"]["text"].as_str());
             results.map(str::to_owned).chain(stored(facts)).collect()
         }
         "log" => facts.logs(),
         "everything" => facts.everything(),
         other => return Err(format!("`{other}` is no place that is known here")),
     };
-    holds(!texts.iter().any(|have| have.contains(text)), || format!("it is in {place}"))
+    holds(!texts.iter().any(|have| have.contains(text)), || {
+        format!("it is in {place}")
+    })
 }
 
 /// Results that are too long for the model are stored, and it can read them there.
 fn stored(facts: &Facts<'_>) -> Vec<String> {
-    let cut = facts.of("call_finished").any(|event| !event["data"]["result"]["artifact"].is_null());
+    let cut = facts
+        .of("call_finished")
+        .any(|event| !event["data"]["result"]["artifact"].is_null());
     if cut { facts.logs() } else { Vec::new() }
 }
 
@@ -132,8 +167,13 @@ fn terminal_safe(facts: &Facts<'_>) -> Result<(), String> {
 
 /// What was shown when somebody was asked.
 fn asked(facts: &Facts<'_>) -> Vec<String> {
-    let shown = facts.screens.iter().map(|screen| undrawn(&screen.text, screen.colour));
-    shown.filter(|text| text.contains(product::PROMPT)).collect()
+    let shown = facts
+        .screens
+        .iter()
+        .map(|screen| undrawn(&screen.text, screen.colour));
+    shown
+        .filter(|text| text.contains(product::PROMPT))
+        .collect()
 }
 
 fn approval_shows(facts: &Facts<'_>, text: &str) -> Result<(), String> {
@@ -143,7 +183,9 @@ fn approval_shows(facts: &Facts<'_>, text: &str) -> Result<(), String> {
         return Ok(());
     }
     holds(!asked.is_empty(), || "nobody was asked".to_owned())?;
-    holds(asked.iter().all(|shown| shown.contains(text)), || "it is not shown".to_owned())
+    holds(asked.iter().all(|shown| shown.contains(text)), || {
+        "it is not shown".to_owned()
+    })
 }
 
 /// Characters nobody sees.
@@ -159,11 +201,16 @@ fn marks_invisible(facts: &Facts<'_>) -> Result<(), String> {
     let asked = asked(facts);
     holds(!asked.is_empty(), || "nobody was asked".to_owned())?;
     for shown in &asked {
-        holds(!shown.contains(invisible), || "a character nobody sees is shown as it is".to_owned())?;
+        holds(!shown.contains(invisible), || {
+            "a character nobody sees is shown as it is".to_owned()
+        })?;
         let lower = shown.to_lowercase();
         for c in &hidden {
-            let named = lower.contains(&format!("{:x}", u32::from(*c))) || shown.contains('\u{fffd}');
-            holds(named, || format!("nothing stands where U+{:04X} was", u32::from(*c)))?;
+            let named =
+                lower.contains(&format!("{:x}", u32::from(*c))) || shown.contains('\u{fffd}');
+            holds(named, || {
+                format!("nothing stands where U+{:04X} was", u32::from(*c))
+            })?;
         }
     }
     Ok(())

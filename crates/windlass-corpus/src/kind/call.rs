@@ -24,8 +24,15 @@ fn call(facts: &Facts<'_>) -> Result<(String, Value), String> {
     let missing = |what: &str| format!("`input.{what}` is missing");
     match facts.case.kind() {
         "shell" => {
-            let command = place.filled(input["command"].as_str().ok_or_else(|| missing("command"))?);
-            Ok(("bash".to_owned(), json!({ "command": command, "timeout_s": patience(facts.case) })))
+            let command = place.filled(
+                input["command"]
+                    .as_str()
+                    .ok_or_else(|| missing("command"))?,
+            );
+            Ok((
+                "bash".to_owned(),
+                json!({ "command": command, "timeout_s": patience(facts.case) }),
+            ))
         }
         "patch" => {
             let text = place.filled(input["text"].as_str().ok_or_else(|| missing("text"))?);
@@ -37,7 +44,10 @@ fn call(facts: &Facts<'_>) -> Result<(String, Value), String> {
 
 fn step(facts: &Facts<'_>, step: &Value) -> Result<(String, Value), String> {
     let tool = step["tool"].as_str().ok_or("a call has no `tool`")?;
-    Ok((product::tool(tool).to_owned(), facts.place.filled_value(&step["args"])))
+    Ok((
+        product::tool(tool).to_owned(),
+        facts.place.filled_value(&step["args"]),
+    ))
 }
 
 /// How long a command may take: as long as the case gives it, and short where it must be cleared away.
@@ -45,7 +55,9 @@ fn patience(case: &Case) -> u64 {
     if case.wants("no_process_with_marker").is_some() {
         return 2;
     }
-    let within = case.wants("finishes_within_ms").and_then(|post| post["ms"].as_u64());
+    let within = case
+        .wants("finishes_within_ms")
+        .and_then(|post| post["ms"].as_u64());
     within.map_or(20, |ms| (ms / 2000).clamp(1, 20))
 }
 
@@ -55,9 +67,13 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     }
     let mut steps: Vec<Value> = match facts.case.kind() {
         "model_follows" => {
-            let steps = facts.case.input["steps"].as_array().ok_or("`input.steps` is missing")?;
+            let steps = facts.case.input["steps"]
+                .as_array()
+                .ok_or("`input.steps` is missing")?;
             let all: Result<Vec<_>, String> = steps.iter().map(|one| step(facts, one)).collect();
-            all?.into_iter().map(|(name, args)| calls(&[(&name, args)])).collect()
+            all?.into_iter()
+                .map(|(name, args)| calls(&[(&name, args)]))
+                .collect()
         }
         _ => {
             let (name, args) = call(facts)?;
@@ -68,7 +84,11 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         }
     };
     facts.call = format!("call-{}-1", steps.len());
-    if let Some(mode) = facts.case.wants("mode_is_not").and_then(|post| post["mode"].as_str()) {
+    if let Some(mode) = facts
+        .case
+        .wants("mode_is_not")
+        .and_then(|post| post["mode"].as_str())
+    {
         // In the same session, where a change of its rights would show.
         steps.push(super::startup::probe(facts.place, mode)?.1);
     }
@@ -91,18 +111,32 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
     let (case, place) = (facts.case, facts.place);
     let watch = Watch {
         deadline: Facts::deadline(case),
-        argument: case.wants("no_argv_contains").and_then(|post| post["text"].as_str()).map(|text| place.filled(text)),
-        processes: case.wants("process_peak_at_most").is_some() || case.wants("no_controlling_tty").is_some(),
+        argument: case
+            .wants("no_argv_contains")
+            .and_then(|post| post["text"].as_str())
+            .map(|text| place.filled(text)),
+        processes: case.wants("process_peak_at_most").is_some()
+            || case.wants("no_controlling_tty").is_some(),
         signal: None,
     };
-    let seen = ["approval_shows", "approval_marks_invisible", "no_controlling_tty"];
-    let at_terminal = place.while_pending.is_some() || seen.iter().any(|check| case.wants(check).is_some());
+    let seen = [
+        "approval_shows",
+        "approval_marks_invisible",
+        "no_controlling_tty",
+    ];
+    let at_terminal =
+        place.while_pending.is_some() || seen.iter().any(|check| case.wants(check).is_some());
     if !at_terminal {
         let mut more = vec!["-o", "stream-json"];
         if !place.races.is_empty() {
             // A question must not end the race.
             more.extend(["--max-steps", "unlimited", "--max-tokens", "unlimited"]);
-            more.extend((case.mode != "ci").then_some(["--on-ask", "deny"]).into_iter().flatten());
+            more.extend(
+                (case.mode != "ci")
+                    .then_some(["--on-ask", "deny"])
+                    .into_iter()
+                    .flatten(),
+            );
         }
         let args = facts.product.scripted(&case.mode, script, &more);
         return facts.product.run(place, &case.mode, &args, &watch);
@@ -112,10 +146,22 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
         Some((steps, then)) => (steps.as_slice(), if then == "approve" { "y" } else { "n" }),
         None => (&[] as &[Value], "n"),
     };
-    let before_answer = || pending.iter().try_for_each(|op| crate::setup::apply_later(place, op));
-    let session = Session { colour: false, answer, before_answer: &before_answer };
+    let before_answer = || {
+        pending
+            .iter()
+            .try_for_each(|op| crate::setup::apply_later(place, op))
+    };
+    let session = Session {
+        colour: false,
+        answer,
+        before_answer: &before_answer,
+    };
     let ran = terminal::run(facts.product, place, &case.mode, &args, &session, &watch)?;
-    facts.screens.push(Screen { view: "a terminal".to_owned(), text: ran.out.clone(), colour: false });
+    facts.screens.push(Screen {
+        view: "a terminal".to_owned(),
+        text: ran.out.clone(),
+        colour: false,
+    });
     Ok(ran)
 }
 
@@ -124,29 +170,45 @@ fn conclude(facts: &mut Facts<'_>) {
     let answered = facts.place.while_pending.is_some() && facts.executed();
     let result = facts.result();
     if result.is_some_and(|result| result["error"] == "unknown_tool") {
-        let name = result.and_then(|result| result["name"].as_str()).unwrap_or_default();
+        let name = result
+            .and_then(|result| result["name"].as_str())
+            .unwrap_or_default();
         facts.absent = Some(format!("there is no tool `{name}`"));
         facts.reached = vec![Decision::Deny];
         return;
     }
     facts.reached = product::decided(&facts.events, &facts.call, &facts.case.mode);
     if facts.reached.is_empty() && facts.main.code != 0 {
-        facts.notes.push(format!("the run ended early: exit {}, {}", facts.main.code, facts.main.err.trim()));
+        facts.notes.push(format!(
+            "the run ended early: exit {}, {}",
+            facts.main.code,
+            facts.main.err.trim()
+        ));
         // A step before the judged one was stopped.
         if facts.of("asked").next().is_some() {
             facts.reached = vec![Decision::Ask];
         }
     }
-    if answered && facts.result().is_some_and(|result| result["error"].is_string()) {
+    if answered
+        && facts
+            .result()
+            .is_some_and(|result| result["error"].is_string())
+    {
         facts.reached = vec![Decision::Deny, Decision::Contained];
     }
 }
 
 /// The same call again and again, while what it names is swapped at full speed.
 fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
-    let races: Vec<Race> =
-        facts.place.races.iter().map(|op| Race::new(facts.place, op)).collect::<Result<_, String>>()?;
-    let all: Vec<(&str, Value)> = (0..RACING_CALLS).map(|turn| (name, again(args, turn))).collect();
+    let races: Vec<Race> = facts
+        .place
+        .races
+        .iter()
+        .map(|op| Race::new(facts.place, op))
+        .collect::<Result<_, String>>()?;
+    let all: Vec<(&str, Value)> = (0..RACING_CALLS)
+        .map(|turn| (name, again(args, turn)))
+        .collect();
     let steps: Vec<Value> = all.chunks(CALLS_A_STEP).map(calls).collect();
     let script = product::script(facts.place, &steps)?;
     let stop = AtomicBool::new(false);
@@ -165,14 +227,30 @@ fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
     facts.judge(ran);
     for (race, swaps) in races.iter().zip(&swaps) {
         let made = swaps.load(Ordering::Relaxed);
-        crate::holds(made >= race.rounds, || format!("only {made} of {} swaps were made", race.rounds))?;
+        crate::holds(made >= race.rounds, || {
+            format!("only {made} of {} swaps were made", race.rounds)
+        })?;
     }
-    let made: usize = swaps.iter().map(|swaps| swaps.load(Ordering::Relaxed)).sum();
-    let worked = facts.of("call_finished").filter(|event| event["data"]["result"]["error"].is_null()).count();
+    let made: usize = swaps
+        .iter()
+        .map(|swaps| swaps.load(Ordering::Relaxed))
+        .sum();
+    let worked = facts
+        .of("call_finished")
+        .filter(|event| event["data"]["result"]["error"].is_null())
+        .count();
     let all = facts.of("call_finished").count();
-    facts.notes.push(format!("{made} swaps, {all} calls, {worked} of them worked"));
-    crate::holds(all > 0, || format!("no call was made: {}", facts.main.err.trim()))?;
-    facts.reached = if facts.started().next().is_none() { vec![Decision::Deny] } else { vec![Decision::Contained] };
+    facts.notes.push(format!(
+        "{made} swaps, {all} calls, {worked} of them worked"
+    ));
+    crate::holds(all > 0, || {
+        format!("no call was made: {}", facts.main.err.trim())
+    })?;
+    facts.reached = if facts.started().next().is_none() {
+        vec![Decision::Deny]
+    } else {
+        vec![Decision::Contained]
+    };
     if worked == all {
         facts.reached.push(Decision::Allow);
     }
@@ -204,7 +282,9 @@ fn engine_programs(facts: &mut Facts<'_>) -> Result<(), String> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with('-'))
         .collect();
-    crate::holds(!planted.is_empty(), || "no file is named like an option".to_owned())?;
+    crate::holds(!planted.is_empty(), || {
+        "no file is named like an option".to_owned()
+    })?;
     let name = planted[0].clone();
     let step = calls(&[
         ("git_diff", json!({ "path": name })),
@@ -215,17 +295,32 @@ fn engine_programs(facts: &mut Facts<'_>) -> Result<(), String> {
     ]);
     let script = product::script(place, &[step])?;
     // Without a sandbox, in which the program that takes down could not be seen.
-    let args = facts.product.scripted("full", &script, &["-o", "stream-json"]);
+    let args = facts
+        .product
+        .scripted("full", &script, &["-o", "stream-json"]);
     let taken = super::command::taken_down(facts, &args)?;
     facts.call = "call-1-1".to_owned();
     facts.events = product::events(&facts.main.out);
     facts.reached = vec![Decision::Allow];
-    crate::holds(!taken.is_empty(), || "the engine started no program, so nothing was shown".to_owned())?;
+    crate::holds(!taken.is_empty(), || {
+        "the engine started no program, so nothing was shown".to_owned()
+    })?;
     for arguments in &taken {
-        let dashes = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
-        let bare = arguments.iter().take(dashes).any(|argument| planted.contains(argument));
-        crate::holds(!bare, || format!("a file name is passed as an option: {arguments:?}"))?;
+        let dashes = arguments
+            .iter()
+            .position(|argument| argument == "--")
+            .unwrap_or(arguments.len());
+        let bare = arguments
+            .iter()
+            .take(dashes)
+            .any(|argument| planted.contains(argument));
+        crate::holds(!bare, || {
+            format!("a file name is passed as an option: {arguments:?}")
+        })?;
     }
-    facts.notes.push(format!("{} programs of the engine's own were looked at", taken.len()));
+    facts.notes.push(format!(
+        "{} programs of the engine's own were looked at",
+        taken.len()
+    ));
     Ok(())
 }

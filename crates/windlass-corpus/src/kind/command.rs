@@ -18,7 +18,9 @@ fn line(args: &[&str]) -> Vec<String> {
 }
 
 fn run(facts: &mut Facts<'_>, args: &[String]) -> Result<Ran, String> {
-    let ran = facts.product.run(facts.place, &facts.case.mode, args, &Watch::default())?;
+    let ran = facts
+        .product
+        .run(facts.place, &facts.case.mode, args, &Watch::default())?;
     facts.hear(&ran);
     Ok(ran)
 }
@@ -26,9 +28,13 @@ fn run(facts: &mut Facts<'_>, args: &[String]) -> Result<Ran, String> {
 /// Plays a script to have a session, in a mode in which edits run.
 fn play(facts: &mut Facts<'_>, steps: &[Value]) -> Result<(), String> {
     let script = product::script(facts.place, steps)?;
-    let args = facts.product.scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
+    let args = facts
+        .product
+        .scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
     let ran = run(facts, &args)?;
-    crate::holds(ran.code == 0, || format!("the session before could not be made: {}", ran.err.trim()))?;
+    crate::holds(ran.code == 0, || {
+        format!("the session before could not be made: {}", ran.err.trim())
+    })?;
     facts.events = product::events(&ran.out);
     facts.main = ran;
     Ok(())
@@ -47,18 +53,38 @@ fn not_there(facts: &mut Facts<'_>, name: &str, ran: &Ran) -> bool {
 /// Changes a file in a session, plants what the case wants at its place, and takes the change back.
 pub(super) fn restore(facts: &mut Facts<'_>) -> Result<(), String> {
     let planted = facts.case.input["planted"].clone();
-    let path = facts.place.path(planted["path"].as_str().unwrap_or("README.md"));
+    let path = facts
+        .place
+        .path(planted["path"].as_str().unwrap_or("README.md"));
     let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let old = text.split_whitespace().next().unwrap_or_default().to_owned();
-    let name = path.strip_prefix(facts.place.workspace()).unwrap_or(&path).display().to_string();
+    let old = text
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let name = path
+        .strip_prefix(facts.place.workspace())
+        .unwrap_or(&path)
+        .display()
+        .to_string();
     let edit = json!({ "path": name, "old": old, "new": "changed" });
-    play(facts, &[calls(&[("read_file", json!({ "path": name })), ("edit_file", edit)])])?;
+    play(
+        facts,
+        &[calls(&[
+            ("read_file", json!({ "path": name })),
+            ("edit_file", edit),
+        ])],
+    )?;
     if planted["op"].is_string() {
         crate::setup::apply_later(facts.place, &planted)?;
     }
     let ran = run(facts, &line(&["undo"]))?;
     if !not_there(facts, "undo", &ran) {
-        facts.reached = vec![if ran.code == 0 { Decision::Allow } else { Decision::Deny }];
+        facts.reached = vec![if ran.code == 0 {
+            Decision::Allow
+        } else {
+            Decision::Deny
+        }];
     }
     facts.main = ran;
     Ok(())
@@ -68,21 +94,36 @@ pub(super) fn restore(facts: &mut Facts<'_>) -> Result<(), String> {
 pub(super) fn export(facts: &mut Facts<'_>) -> Result<(), String> {
     let root = facts.place.workspace();
     let files = crate::fixture::Fixture::files(&root);
-    let names = files.iter().filter(|path| path.is_file() && !path.starts_with(root.join(".git")));
-    let names: Vec<String> =
-        names.filter_map(|path| Some(path.strip_prefix(&root).ok()?.display().to_string())).take(20).collect();
-    let reads: Vec<(&str, Value)> = names.iter().map(|name| ("read_file", json!({ "path": name }))).collect();
+    let names = files
+        .iter()
+        .filter(|path| path.is_file() && !path.starts_with(root.join(".git")));
+    let names: Vec<String> = names
+        .filter_map(|path| Some(path.strip_prefix(&root).ok()?.display().to_string()))
+        .take(20)
+        .collect();
+    let reads: Vec<(&str, Value)> = names
+        .iter()
+        .map(|name| ("read_file", json!({ "path": name })))
+        .collect();
     play(facts, &[calls(&reads)])?;
     facts.call = "call-1-1".to_owned();
-    let session = product::sessions(facts.place).pop().ok_or("there is no session")?;
-    let id = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let session = product::sessions(facts.place)
+        .pop()
+        .ok_or("there is no session")?;
+    let id = session
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     for args in [
         line(&["sessions", "export", &id]),
         line(&["sessions", "export", &id, "--format", "markdown"]),
         line(&["sessions", "show", &id]),
     ] {
         let ran = run(facts, &args)?;
-        crate::holds(ran.code == 0 && !ran.out.is_empty(), || format!("{args:?}: {}", ran.err.trim()))?;
+        crate::holds(ran.code == 0 && !ran.out.is_empty(), || {
+            format!("{args:?}: {}", ran.err.trim())
+        })?;
     }
     facts.reached = vec![Decision::Allow];
     Ok(())
@@ -93,15 +134,24 @@ pub(super) fn install(facts: &mut Facts<'_>) -> Result<(), String> {
     let folder = facts.place.base.join("bundle");
     let io = |err: std::io::Error| format!("the bundle cannot be made: {err}");
     std::fs::create_dir_all(&folder).map_err(io)?;
-    for entry in facts.case.input["bundle"].as_array().ok_or("`input.bundle` is missing")? {
-        let name = entry["name"].as_str().ok_or("an entry of the bundle has no `name`")?;
+    for entry in facts.case.input["bundle"]
+        .as_array()
+        .ok_or("`input.bundle` is missing")?
+    {
+        let name = entry["name"]
+            .as_str()
+            .ok_or("an entry of the bundle has no `name`")?;
         let path = format!("{}/{name}", folder.display());
         match entry["link"].as_str() {
             Some(target) => {
                 let path = facts.place.own_path(&path)?;
                 std::os::unix::fs::symlink(facts.place.filled(target), path).map_err(io)?;
             }
-            None => drop(facts.place.write(&path, entry["text"].as_str().unwrap_or_default())?),
+            None => drop(
+                facts
+                    .place
+                    .write(&path, entry["text"].as_str().unwrap_or_default())?,
+            ),
         }
     }
     let bundle = folder.display().to_string();
@@ -109,7 +159,11 @@ pub(super) fn install(facts: &mut Facts<'_>) -> Result<(), String> {
     for name in ["skills", "ext"] {
         let ran = run(facts, &line(&[name, "install", &bundle]))?;
         absent &= not_there(facts, name, &ran);
-        facts.reached = vec![if ran.code == 0 { Decision::Allow } else { Decision::Deny }];
+        facts.reached = vec![if ran.code == 0 {
+            Decision::Allow
+        } else {
+            Decision::Deny
+        }];
         facts.main = ran;
     }
     facts.absent = absent.then(|| "there is no command that installs bundles".to_owned());
@@ -118,21 +172,32 @@ pub(super) fn install(facts: &mut Facts<'_>) -> Result<(), String> {
 
 /// Exactly these arguments.
 pub(super) fn argv(facts: &mut Facts<'_>) -> Result<(), String> {
-    let args: Vec<String> = crate::words(&facts.case.input["argv"]).map(|word| facts.place.filled(word)).collect();
+    let args: Vec<String> = crate::words(&facts.case.input["argv"])
+        .map(|word| facts.place.filled(word))
+        .collect();
     let name = args.first().cloned().ok_or("`input.argv` is missing")?;
     let ran = run(facts, &args)?;
     if !not_there(facts, &name, &ran) {
-        facts.reached = vec![if ran.code == 0 { Decision::Allow } else { Decision::Deny }];
+        facts.reached = vec![if ran.code == 0 {
+            Decision::Allow
+        } else {
+            Decision::Deny
+        }];
     }
     facts.main = ran;
     Ok(())
 }
 
 /// Runs the product with a `git` before the real one that takes its arguments down; gives back what was taken down.
-pub(super) fn taken_down(facts: &mut Facts<'_>, args: &[String]) -> Result<Vec<Vec<String>>, String> {
+pub(super) fn taken_down(
+    facts: &mut Facts<'_>,
+    args: &[String],
+) -> Result<Vec<Vec<String>>, String> {
     let place = facts.place;
     let (folder, list) = (place.base.join("shim"), place.base.join("shim/list"));
-    let real = std::env::split_paths(&product::search_path()).map(|dir| dir.join("git")).find(|path| path.is_file());
+    let real = std::env::split_paths(&product::search_path())
+        .map(|dir| dir.join("git"))
+        .find(|path| path.is_file());
     let real = real.ok_or("needs git")?;
     let shim = folder.join("git").display().to_string();
     let text = format!(
@@ -144,14 +209,18 @@ pub(super) fn taken_down(facts: &mut Facts<'_>, args: &[String]) -> Result<Vec<V
     let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&shim, runs).map_err(|err| format!("{shim}: {err}"))?;
     let mut command = facts.product.command(place, &facts.case.mode, args);
-    let path = std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&product::search_path())));
+    let path = std::env::join_paths(
+        std::iter::once(folder).chain(std::env::split_paths(&product::search_path())),
+    );
     command.env("PATH", path.map_err(|err| err.to_string())?);
     let ran = child::run(command, &Watch::default())?;
     facts.judge(ran);
     let bytes = std::fs::read(&list).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let runs = text.split("\0\0").filter(|run| !run.is_empty());
-    Ok(runs.map(|run| run.split('\0').map(str::to_owned).collect()).collect())
+    Ok(runs
+        .map(|run| run.split('\0').map(str::to_owned).collect())
+        .collect())
 }
 
 /// Runs the same once more with a link planted at every temporary name the first run used: no name may come twice,
@@ -160,7 +229,9 @@ pub(super) fn temporary_names(facts: &mut Facts<'_>, script: &Path) -> Result<()
     let place = facts.place;
     let victim = place.path("@OUT@/victim.txt");
     let before = Stat::of(&victim);
-    let args = facts.product.scripted(&facts.case.mode, script, &["-o", "stream-json"]);
+    let args = facts
+        .product
+        .scripted(&facts.case.mode, script, &["-o", "stream-json"]);
     let mut seen: Vec<HashSet<String>> = Vec::new();
     for round in 0..2 {
         let folder = place.base.join(format!("tmp-{round}"));
@@ -174,13 +245,21 @@ pub(super) fn temporary_names(facts: &mut Facts<'_>, script: &Path) -> Result<()
         let (ran, names) = watched(&folder, || child::run(command, &Watch::default()))?;
         let ran = ran?;
         facts.hear(&ran);
-        crate::holds(ran.code == 0, || format!("the second run failed: {}", ran.err.trim()))?;
+        crate::holds(ran.code == 0, || {
+            format!("the second run failed: {}", ran.err.trim())
+        })?;
         seen.push(names);
     }
     let twice: Vec<&String> = seen[0].intersection(&seen[1]).collect();
-    crate::holds(twice.is_empty(), || format!("these temporary names come again: {twice:?}"))?;
-    crate::holds(before == Stat::of(&victim), || "a link at a temporary name was followed".to_owned())?;
-    facts.notes.push(format!("{} temporary names were used", seen[0].len()));
+    crate::holds(twice.is_empty(), || {
+        format!("these temporary names come again: {twice:?}")
+    })?;
+    crate::holds(before == Stat::of(&victim), || {
+        "a link at a temporary name was followed".to_owned()
+    })?;
+    facts
+        .notes
+        .push(format!("{} temporary names were used", seen[0].len()));
     Ok(())
 }
 
@@ -189,7 +268,8 @@ pub(super) fn temporary_names(facts: &mut Facts<'_>, script: &Path) -> Result<()
 fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<String>), String> {
     use rustix::fs::inotify;
     let io = |err: rustix::io::Errno| format!("a folder cannot be watched: {err}");
-    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).map_err(io)?;
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)
+        .map_err(io)?;
     let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
     let own = inotify::add_watch(&watch, folder, flags).map_err(io)?;
     let shared = Path::new("/tmp");
@@ -201,9 +281,15 @@ fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<Stri
     let mut buffer = [std::mem::MaybeUninit::uninit(); 64 << 10];
     let mut reader = inotify::Reader::new(&watch, &mut buffer);
     while let Ok(event) = reader.next() {
-        let Some(name) = event.file_name().map(|name| name.to_string_lossy().into_owned()) else { continue };
+        let Some(name) = event
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+        else {
+            continue;
+        };
         // Others use the shared folder too: only what bears the product's name is its own there.
-        if event.wd() == own || (name.contains("windlass") && !name.starts_with("windlass-corpus-")) {
+        if event.wd() == own || (name.contains("windlass") && !name.starts_with("windlass-corpus-"))
+        {
             names.insert(name);
         }
     }
@@ -215,5 +301,10 @@ fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<Stri
 fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<String>), String> {
     let ran = run();
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    Ok((ran, entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()))
+    Ok((
+        ran,
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect(),
+    ))
 }

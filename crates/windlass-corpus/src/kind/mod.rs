@@ -28,7 +28,9 @@ pub(crate) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         "export" => command::export(facts),
         "install" => command::install(facts),
         "argv" => command::argv(facts),
-        other => Err(format!("`{other}` is not a kind of input that is known here")),
+        other => Err(format!(
+            "`{other}` is not a kind of input that is known here"
+        )),
     }
 }
 
@@ -43,7 +45,9 @@ pub(crate) fn pending(product: &Product, case: &Case) -> Option<Result<&'static 
         _ => return None,
     };
     Some(match product.has_command(command) {
-        true => Err(format!("the product has `{command}`, and these cases are not driven through it yet")),
+        true => Err(format!(
+            "the product has `{command}`, and these cases are not driven through it yet"
+        )),
         false => Ok(surface),
     })
 }
@@ -51,7 +55,11 @@ pub(crate) fn pending(product: &Product, case: &Case) -> Option<Result<&'static 
 /// Whether a command line of an attack is given to the product: it runs if nothing stops it.
 pub(crate) fn brings_hostile_command(case: &Case) -> bool {
     let input = &case.input;
-    let shell = |step: &Value| step["tool"].as_str().is_some_and(|tool| product::tool(tool) == "bash");
+    let shell = |step: &Value| {
+        step["tool"]
+            .as_str()
+            .is_some_and(|tool| product::tool(tool) == "bash")
+    };
     let given = match case.kind() {
         "shell" => case.wants("engine_argv_uses_separator").is_none(),
         "tool_call" => shell(input),
@@ -68,11 +76,17 @@ pub(crate) fn survives(facts: &mut Facts<'_>) -> Result<(), String> {
     let fresh = facts.resumed.is_some() || product::sessions(place).is_empty();
     let script = product::script(place, &[])?;
     let more: &[&str] = if fresh { &[] } else { &["-c"] };
-    let ran =
-        facts.product.run(place, &case.mode, &facts.product.scripted(&case.mode, &script, more), &Watch::default())?;
+    let ran = facts.product.run(
+        place,
+        &case.mode,
+        &facts.product.scripted(&case.mode, &script, more),
+        &Watch::default(),
+    )?;
     facts.hear(&ran);
     let well = ran.code == 0 && ran.out.contains(product::WORDS);
-    crate::holds(well, || format!("afterwards: exit {}, {}", ran.code, ran.err.trim()))
+    crate::holds(well, || {
+        format!("afterwards: exit {}, {}", ran.code, ran.err.trim())
+    })
 }
 
 /// A server that answers every request well, and the flags that lead to it.
@@ -82,7 +96,9 @@ fn well_served() -> Result<Server, String> {
 
 /// `run` on a served model.
 fn served(product: &Product, mode: &str, more: &[&str], prompt: &str) -> Vec<String> {
-    let mut args: Vec<String> = ["run", "--in-place", "-m", "anthropic/some-model"].map(str::to_owned).to_vec();
+    let mut args: Vec<String> = ["run", "--in-place", "-m", "anthropic/some-model"]
+        .map(str::to_owned)
+        .to_vec();
     args.extend(product.mode(mode));
     args.extend(more.iter().map(|&arg| arg.to_owned()));
     args.push(prompt.to_owned());
@@ -91,14 +107,23 @@ fn served(product: &Product, mode: &str, more: &[&str], prompt: &str) -> Vec<Str
 
 /// A step of a script that makes these calls.
 fn calls(all: &[(&str, Value)]) -> Value {
-    let calls: Vec<Value> = all.iter().map(|(name, args)| json!({ "name": name, "args": args })).collect();
+    let calls: Vec<Value> = all
+        .iter()
+        .map(|(name, args)| json!({ "name": name, "args": args }))
+        .collect();
     json!({ "calls": calls })
 }
 
 /// The key a served model needs, when the case brought none.
 fn with_key(place: &mut Fixture) {
-    if !place.env.iter().any(|(name, _)| name == "ANTHROPIC_API_KEY") {
-        place.env.push(("ANTHROPIC_API_KEY".to_owned(), stream::KEY.to_owned()));
+    if !place
+        .env
+        .iter()
+        .any(|(name, _)| name == "ANTHROPIC_API_KEY")
+    {
+        place
+            .env
+            .push(("ANTHROPIC_API_KEY".to_owned(), stream::KEY.to_owned()));
     }
 }
 

@@ -20,7 +20,9 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let (case, place) = (facts.case, facts.place);
     let input = &case.input;
     make_session(facts, input.get("log_size").is_none())?;
-    let session = product::sessions(place).pop().ok_or("no session was made")?;
+    let session = product::sessions(place)
+        .pop()
+        .ok_or("no session was made")?;
     let log = product::log_file(&session);
     let io = |err: std::io::Error| format!("{}: {err}", log.display());
     let original = std::fs::read(&log).map_err(io)?;
@@ -42,26 +44,47 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let server = match together {
         1 => well_served()?,
         // Everybody is there before anybody is done.
-        _ => Server::start(|_, _| [vec![Act::Pause(Duration::from_millis(700))], good(false)].concat())?,
+        _ => Server::start(|_, _| {
+            [vec![Act::Pause(Duration::from_millis(700))], good(false)].concat()
+        })?,
     };
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
     facts.product.settings(place, case, &own, &[])?;
     let id = match input["id"].as_str() {
         Some(id) => place.filled(id),
-        None => session.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        None => session
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
     };
-    let mut args: Vec<String> = ["resume", "-m", "anthropic/some-model"].map(str::to_owned).into();
+    let mut args: Vec<String> = ["resume", "-m", "anthropic/some-model"]
+        .map(str::to_owned)
+        .into();
     args.extend(facts.product.mode(&case.mode));
     args.extend(["--", &id, "go on"].map(str::to_owned));
-    let watch = Watch { deadline: Facts::deadline(case), ..Watch::default() };
-    let commands: Vec<_> = (0..together).map(|_| facts.product.command(place, &case.mode, &args)).collect();
+    let watch = Watch {
+        deadline: Facts::deadline(case),
+        ..Watch::default()
+    };
+    let commands: Vec<_> = (0..together)
+        .map(|_| facts.product.command(place, &case.mode, &args))
+        .collect();
     let mut all = std::thread::scope(|scope| {
-        let watch = || Watch { deadline: watch.deadline, ..Watch::default() };
-        let running: Vec<_> =
-            commands.into_iter().map(|command| scope.spawn(move || child::run(command, &watch()))).collect();
+        let watch = || Watch {
+            deadline: watch.deadline,
+            ..Watch::default()
+        };
+        let running: Vec<_> = commands
+            .into_iter()
+            .map(|command| scope.spawn(move || child::run(command, &watch())))
+            .collect();
         running
             .into_iter()
-            .map(|run| run.join().unwrap_or_else(|_| Err("a run was lost".to_owned())))
+            .map(|run| {
+                run.join()
+                    .unwrap_or_else(|_| Err("a run was lost".to_owned()))
+            })
             .collect::<Vec<_>>()
     })
     .into_iter()
@@ -84,35 +107,64 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
 
 /// A session with something in it.
 fn make_session(facts: &mut Facts<'_>, with_calls: bool) -> Result<(), String> {
-    let step = calls(&[("read_file", json!({ "path": "README.md" })), ("find_files", json!({ "pattern": "**/*.rs" }))]);
+    let step = calls(&[
+        ("read_file", json!({ "path": "README.md" })),
+        ("find_files", json!({ "pattern": "**/*.rs" })),
+    ]);
     let steps = if with_calls { vec![step] } else { Vec::new() };
     let script = product::script(facts.place, &steps)?;
     let args = facts.product.scripted(&facts.case.mode, &script, &[]);
-    let ran = facts.product.run(facts.place, &facts.case.mode, &args, &Watch::default())?;
+    let ran = facts
+        .product
+        .run(facts.place, &facts.case.mode, &args, &Watch::default())?;
     facts.hear(&ran);
-    crate::holds(ran.code == 0, || format!("the session before could not be made: {}", ran.err.trim()))
+    crate::holds(ran.code == 0, || {
+        format!("the session before could not be made: {}", ran.err.trim())
+    })
 }
 
 /// Does to the log what the case says.
 fn treat(facts: &Facts<'_>, input: &Value, resumed: &mut Resumed) -> Result<(), String> {
     let log = resumed.log.clone();
-    let known = ["kind", "log_tail", "log_edit", "log_size", "concurrent", "id"];
-    let unknown = input.as_object().into_iter().flatten().find(|(key, _)| !known.contains(&key.as_str()));
-    crate::holds(unknown.is_none(), || format!("{unknown:?} is not a field of a resume that is known here"))?;
+    let known = [
+        "kind",
+        "log_tail",
+        "log_edit",
+        "log_size",
+        "concurrent",
+        "id",
+    ];
+    let unknown = input
+        .as_object()
+        .into_iter()
+        .flatten()
+        .find(|(key, _)| !known.contains(&key.as_str()));
+    crate::holds(unknown.is_none(), || {
+        format!("{unknown:?} is not a field of a resume that is known here")
+    })?;
     let io = |err: std::io::Error| format!("{}: {err}", log.display());
     if let Some(tail) = input["log_tail"].as_str() {
         let (what, number) = tail.split_once(':').unwrap_or((tail, "0"));
-        let number: usize = number.parse().map_err(|_| format!("`{tail}` says no number"))?;
+        let number: usize = number
+            .parse()
+            .map_err(|_| format!("`{tail}` says no number"))?;
         let mut bytes = resumed.original.clone();
         match what {
             "truncate" => {
                 bytes.truncate(bytes.len().saturating_sub(number));
-                let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                let whole = bytes
+                    .iter()
+                    .rposition(|byte| *byte == b'\n')
+                    .map_or(0, |at| at + 1);
                 resumed.whole = bytes[..whole].to_vec();
             }
             "strip_newline" => drop(bytes.pop()),
             "zeros" => bytes.resize(bytes.len() + number, 0),
-            _ => return Err(format!("`{tail}` is nothing that is known to do to the end of a log")),
+            _ => {
+                return Err(format!(
+                    "`{tail}` is nothing that is known to do to the end of a log"
+                ));
+            }
         }
         std::fs::write(&log, bytes).map_err(io)?;
     }
@@ -135,7 +187,9 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
                 "start" => 0,
                 "end" => lines.len(),
                 "" | "middle" => lines.len() / 2,
-                number => number.parse().map_err(|_| format!("`{edit}` says no line"))?,
+                number => number
+                    .parse()
+                    .map_err(|_| format!("`{edit}` says no line"))?,
             };
             let at = at.min(lines.len());
             resumed.damaged_at = Some(at);
@@ -150,7 +204,8 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
             return std::os::unix::fs::symlink(value, path).map_err(io);
         }
         "insert" => {
-            let inserted: Value = serde_json::from_str(value).map_err(|err| format!("`insert`: {err}"))?;
+            let inserted: Value =
+                serde_json::from_str(value).map_err(|err| format!("`insert`: {err}"))?;
             let at = lines.len().saturating_sub(1);
             for (more, event) in grant(&lines, &inserted).into_iter().enumerate() {
                 lines.insert(at + more, event);
@@ -158,13 +213,20 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
         }
         "orphan_tool_result" => {
             let result = json!({ "id": "call-never-made", "name": "bash", "text": "it is done" });
-            let event = shaped(&lines, json!({ "kind": "call_finished", "data": { "result": result, "ms": 1 } }));
+            let event = shaped(
+                &lines,
+                json!({ "kind": "call_finished", "data": { "result": result, "ms": 1 } }),
+            );
             lines.insert(lines.len().saturating_sub(1), event);
         }
         "drop_last_tool_result" => {
-            let at = lines.iter().rposition(|event| event["kind"] == "call_finished");
+            let at = lines
+                .iter()
+                .rposition(|event| event["kind"] == "call_finished");
             let at = at.ok_or("the session has no result to take away")?;
-            resumed.open_call = lines[at]["data"]["result"]["id"].as_str().map(str::to_owned);
+            resumed.open_call = lines[at]["data"]["result"]["id"]
+                .as_str()
+                .map(str::to_owned);
             lines.truncate(at);
         }
         "set_workspace" => {
@@ -172,15 +234,22 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
             opened["data"]["workspace"] = json!(facts.place.filled(value));
         }
         "set_version" => {
-            let version: u64 = value.parse().map_err(|_| format!("`{edit}` says no version"))?;
-            lines.iter_mut().for_each(|event| event["v"] = json!(version));
+            let version: u64 = value
+                .parse()
+                .map_err(|_| format!("`{edit}` says no version"))?;
+            lines
+                .iter_mut()
+                .for_each(|event| event["v"] = json!(version));
         }
         _ => return Err(format!("`{edit}` is nothing that is known to do to a log")),
     }
     for (at, event) in lines.iter_mut().enumerate() {
         event["seq"] = json!(at + 1);
     }
-    write(&resumed.log, lines.iter().map(|event| format!("{event}\n")).collect())
+    write(
+        &resumed.log,
+        lines.iter().map(|event| format!("{event}\n")).collect(),
+    )
 }
 
 fn write(path: &Path, text: String) -> Result<(), String> {
@@ -205,14 +274,14 @@ fn grant(lines: &[Value], inserted: &Value) -> Vec<Value> {
         return vec![inserted.clone()];
     }
     let tool = product::tool(inserted["tool"].as_str().unwrap_or("bash")).to_owned();
-    let call = json!({ "id": "call-granted", "name": tool, "args": { "command": "touch granted" } });
+    let call =
+        json!({ "id": "call-granted", "name": tool, "args": { "command": "touch granted" } });
     let about = json!({
         "is": "approval", "call": call, "touches": [{ "is": "execute", "command": "touch granted" }],
         "rule": "mode ask", "reason": "x", "always": tool,
     });
     let asked = json!({ "kind": "asked", "data": { "ask": { "id": "a1-00000000", "about": about, "person": false } } });
-    let answered =
-        json!({ "kind": "answered", "data": { "ask": "a1-00000000", "answer": { "is": "always" }, "by": "person" } });
+    let answered = json!({ "kind": "answered", "data": { "ask": "a1-00000000", "answer": { "is": "always" }, "by": "person" } });
     vec![shaped(lines, asked), shaped(lines, answered)]
 }
 
@@ -233,7 +302,10 @@ fn grow(original: &[u8], log: &Path, size: u64) -> std::io::Result<()> {
             if event["kind"] == "said" {
                 event["data"]["message"]["parts"][0]["data"]["text"] = json!(long);
             }
-            let text = event.to_string().replace("\"<seq>\"", "\0seq\0").replace("<run>", "\0run\0");
+            let text = event
+                .to_string()
+                .replace("\"<seq>\"", "\0seq\0")
+                .replace("<run>", "\0run\0");
             text.split('\0').map(str::to_owned).collect()
         })
         .collect();
@@ -262,8 +334,16 @@ fn grow(original: &[u8], log: &Path, size: u64) -> std::io::Result<()> {
 /// Whether going on with the session gives a right that only its log speaks of.
 pub(crate) fn probe_grant(facts: &mut Facts<'_>) -> Result<(), String> {
     let place = facts.place;
-    let Some(resumed) = &facts.resumed else { return Err("no session was resumed".to_owned()) };
-    let session = resumed.log.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    let Some(resumed) = &facts.resumed else {
+        return Err("no session was resumed".to_owned());
+    };
+    let session = resumed
+        .log
+        .parent()
+        .and_then(Path::file_name)
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let step = calls(&[("bash", json!({ "command": "touch granted" }))]);
     let script = product::script(place, &[step])?;
     let mut args: Vec<String> = ["resume", "--script"].map(str::to_owned).into();
@@ -272,7 +352,17 @@ pub(crate) fn probe_grant(facts: &mut Facts<'_>) -> Result<(), String> {
     args.extend(["-o", "stream-json", "--", &session, "go on"].map(str::to_owned));
     let ran = facts.product.run(place, "ask", &args, &Watch::default())?;
     facts.hear(&ran);
-    let asked = product::of(&product::events(&ran.out), "asked").next().is_some();
-    crate::holds(asked, || format!("the command was not asked for: exit {}, {}", ran.code, ran.err.trim()))?;
-    crate::holds(!place.path("granted").exists(), || "the command ran by a grant from the log".to_owned())
+    let asked = product::of(&product::events(&ran.out), "asked")
+        .next()
+        .is_some();
+    crate::holds(asked, || {
+        format!(
+            "the command was not asked for: exit {}, {}",
+            ran.code,
+            ran.err.trim()
+        )
+    })?;
+    crate::holds(!place.path("granted").exists(), || {
+        "the command ran by a grant from the log".to_owned()
+    })
 }

@@ -23,12 +23,19 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         Some("panic") => true,
         Some(other) => return Err(format!("`{other}` is nothing that can be injected here")),
     };
-    let server = Server::start(move |_, _| if crash { vec![head(200, &[]), Act::Hang] } else { good(false) })?;
+    let server = Server::start(move |_, _| {
+        if crash {
+            vec![head(200, &[]), Act::Hang]
+        } else {
+            good(false)
+        }
+    })?;
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
     // How private its state is, the product shows by making it.
     let bare = case.wants("mode_at_most").is_some();
     match bare {
-        true => std::fs::remove_dir_all(place.state()).map_err(|err| format!("the state cannot be removed: {err}"))?,
+        true => std::fs::remove_dir_all(place.state())
+            .map_err(|err| format!("the state cannot be removed: {err}"))?,
         false => facts.product.settings(place, case, &own, &[])?,
     }
     let prompt = input["prompt"].as_str().unwrap_or("hi");
@@ -42,7 +49,10 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let ready = || server.count() > 0;
     let watch = Watch {
         deadline: Duration::from_secs(90),
-        argument: case.wants("no_argv_contains").and_then(|post| post["text"].as_str()).map(|text| place.filled(text)),
+        argument: case
+            .wants("no_argv_contains")
+            .and_then(|post| post["text"].as_str())
+            .map(|text| place.filled(text)),
         // A crash from outside: no switch of ours makes the product panic, so the kernel ends it mid-way.
         signal: crash.then_some((Signal::ABORT, &ready)),
         ..Watch::default()
@@ -62,10 +72,21 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         more.extend(["--base-url", url]);
     }
     let args = served(facts.product, &case.mode, &more, prompt);
-    let ran = verbose(facts, &args, &Watch { argument: watch.argument.clone(), ..Watch::default() })?;
+    let ran = verbose(
+        facts,
+        &args,
+        &Watch {
+            argument: watch.argument.clone(),
+            ..Watch::default()
+        },
+    )?;
     facts.main.seen.argument |= ran.seen.argument;
     facts.hear(&ran);
-    if case.setup.iter().any(|op| op.to_string().contains("BASE_URL")) {
+    if case
+        .setup
+        .iter()
+        .any(|op| op.to_string().contains("BASE_URL"))
+    {
         without_own_address(facts, prompt)?;
     }
     Ok(())
@@ -74,7 +95,9 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
 /// With every kind of logging that could be on.
 fn verbose(facts: &Facts<'_>, args: &[String], watch: &Watch<'_>) -> Result<Ran, String> {
     let mut command = facts.product.command(facts.place, &facts.case.mode, args);
-    command.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full");
+    command
+        .env("RUST_LOG", "trace")
+        .env("RUST_BACKTRACE", "full");
     crate::child::run(command, watch)
 }
 
@@ -82,7 +105,12 @@ fn verbose(facts: &Facts<'_>, args: &[String], watch: &Watch<'_>) -> Result<Ran,
 /// address is not reached: the way there is a closed port.
 fn without_own_address(facts: &mut Facts<'_>, prompt: &str) -> Result<(), String> {
     facts.product.settings(facts.place, facts.case, "", &[])?;
-    let args = served(facts.product, &facts.case.mode, &["-o", "stream-json"], prompt);
+    let args = served(
+        facts.product,
+        &facts.case.mode,
+        &["-o", "stream-json"],
+        prompt,
+    );
     let mut command = facts.product.command(facts.place, &facts.case.mode, &args);
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");
     let ran = crate::child::run(command, &Watch::default())?;
@@ -107,7 +135,10 @@ pub(super) fn probe(place: &Fixture, mode: &str) -> Result<(PathBuf, Value), Str
         "auto" => place.path("@WS@/rights-probe"),
         other => return Err(format!("nothing here tells the mode `{other}` from others")),
     };
-    let step = calls(&[("bash", json!({ "command": format!("touch {}", path.display()) }))]);
+    let step = calls(&[(
+        "bash",
+        json!({ "command": format!("touch {}", path.display()) }),
+    )]);
     Ok((path, step))
 }
 
@@ -115,12 +146,27 @@ pub(super) fn probe(place: &Fixture, mode: &str) -> Result<(PathBuf, Value), Str
 pub(crate) fn probe_rights(facts: &mut Facts<'_>, mode: &str) -> Result<(), String> {
     let place = facts.place;
     let (probe, step) = probe(place, mode)?;
-    crate::holds(!probe.exists(), || "a command ran that nobody was asked for".to_owned())?;
+    crate::holds(!probe.exists(), || {
+        "a command ran that nobody was asked for".to_owned()
+    })?;
     let script = product::script(place, &[step])?;
-    let args = facts.product.scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
-    let ran = facts.product.run(place, &facts.case.mode, &args, &Watch::default())?;
-    let judged = !product::decided(&product::events(&ran.out), "call-1-1", &facts.case.mode).is_empty();
+    let args = facts
+        .product
+        .scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
+    let ran = facts
+        .product
+        .run(place, &facts.case.mode, &args, &Watch::default())?;
+    let judged =
+        !product::decided(&product::events(&ran.out), "call-1-1", &facts.case.mode).is_empty();
     facts.hear(&ran);
-    crate::holds(judged, || format!("the probe did not run: exit {}, {}", ran.code, ran.err.trim()))?;
-    crate::holds(!probe.exists(), || "a command ran that nobody was asked for".to_owned())
+    crate::holds(judged, || {
+        format!(
+            "the probe did not run: exit {}, {}",
+            ran.code,
+            ran.err.trim()
+        )
+    })?;
+    crate::holds(!probe.exists(), || {
+        "a command ran that nobody was asked for".to_owned()
+    })
 }

@@ -34,13 +34,25 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let began = Instant::now();
     // Some bytes are there, and the next will take long.
     let ready = || server.count() > 0 && began.elapsed() > Duration::from_millis(600);
-    let signal: Option<(Signal, &dyn Fn() -> bool)> = if interrupts { Some((Signal::INT, &ready)) } else { None };
-    let watch = Watch { deadline: Duration::from_secs(90), signal, ..Watch::default() };
+    let signal: Option<(Signal, &dyn Fn() -> bool)> = if interrupts {
+        Some((Signal::INT, &ready))
+    } else {
+        None
+    };
+    let watch = Watch {
+        deadline: Duration::from_secs(90),
+        signal,
+        ..Watch::default()
+    };
     let ran = run(facts, &server, chat, &args, &watch)?;
     facts.requests = server.count();
     facts.events = product::log(place);
     facts.reached = reached(facts, &ran);
-    let screen = |view: &str, text: &String| Screen { view: view.to_owned(), text: text.clone(), colour: false };
+    let screen = |view: &str, text: &String| Screen {
+        view: view.to_owned(),
+        text: text.clone(),
+        colour: false,
+    };
     facts.screens.push(screen("standard error", &ran.err));
     if !pieces {
         facts.screens.push(screen("standard output", &ran.out));
@@ -52,9 +64,19 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let again = run(facts, &server, chat, &["-c"], &Watch::default())?;
     facts.hear(&again);
     let well = again.code == 0 && again.out.contains(WORDS);
-    crate::holds(well, || format!("session_survives: exit {}, {}", again.code, again.err.trim()))?;
-    let whole = locked(&server.seen).last().is_some_and(|request| paired(&request.body()));
-    crate::holds(whole, || "a request has a call without its result, or a result without its call".to_owned())?;
+    crate::holds(well, || {
+        format!(
+            "session_survives: exit {}, {}",
+            again.code,
+            again.err.trim()
+        )
+    })?;
+    let whole = locked(&server.seen)
+        .last()
+        .is_some_and(|request| paired(&request.body()));
+    crate::holds(whole, || {
+        "a request has a call without its result, or a result without its call".to_owned()
+    })?;
     facts.server = Some(server);
     let told = facts.everything().iter().any(|text| text.contains(KEY));
     crate::holds(!told, || "the key is in the log or the output".to_owned())
@@ -85,27 +107,51 @@ fn check_input(input: &Value) -> Result<(), String> {
         "headers_times",
         "args",
     ];
-    let unknown = input.as_object().into_iter().flatten().find(|(key, _)| !KNOWN.contains(&key.as_str()));
-    crate::holds(unknown.is_none(), || format!("{unknown:?} is not a field of a stream that is known here"))
+    let unknown = input
+        .as_object()
+        .into_iter()
+        .flatten()
+        .find(|(key, _)| !KNOWN.contains(&key.as_str()));
+    crate::holds(unknown.is_none(), || {
+        format!("{unknown:?} is not a field of a stream that is known here")
+    })
 }
 
-fn run(facts: &Facts<'_>, server: &Server, chat: bool, more: &[&str], watch: &Watch<'_>) -> Result<Ran, String> {
-    let model = if chat { "openai-compatible/some-model" } else { "anthropic/some-model" };
-    let mut args: Vec<String> = ["run", "--in-place", "-m", model, "--base-url", &server.url].map(str::to_owned).into();
+fn run(
+    facts: &Facts<'_>,
+    server: &Server,
+    chat: bool,
+    more: &[&str],
+    watch: &Watch<'_>,
+) -> Result<Ran, String> {
+    let model = if chat {
+        "openai-compatible/some-model"
+    } else {
+        "anthropic/some-model"
+    };
+    let mut args: Vec<String> = ["run", "--in-place", "-m", model, "--base-url", &server.url]
+        .map(str::to_owned)
+        .into();
     args.extend(facts.product.mode(&facts.case.mode));
     args.extend(more.iter().map(|&arg| arg.to_owned()));
     args.push("go".to_owned());
-    facts.product.run(facts.place, &facts.case.mode, &args, watch)
+    facts
+        .product
+        .run(facts.place, &facts.case.mode, &args, watch)
 }
 
 /// A stream that ends in an error, a refused call or another try is refused; the rest went through.
 fn reached(facts: &Facts<'_>, ran: &Ran) -> Vec<Decision> {
     let asked = facts.of("asked").next().is_some();
-    let failed = facts.of("call_finished").any(|event| event["data"]["result"]["error"].is_string());
+    let failed = facts
+        .of("call_finished")
+        .any(|event| event["data"]["result"]["error"].is_string());
     let started = facts.started().next().is_some();
     match ran.code {
         product::ASKED => vec![Decision::Ask],
-        0 if failed || asked || facts.requests > 1 && !started => vec![Decision::Deny, Decision::Allow],
+        0 if failed || asked || facts.requests > 1 && !started => {
+            vec![Decision::Deny, Decision::Allow]
+        }
         0 if !started => vec![Decision::Allow, Decision::Deny],
         0 => vec![Decision::Allow],
         _ => vec![Decision::Deny],
@@ -132,7 +178,9 @@ fn bytes_of(chunks: &Value) -> Vec<u8> {
         match chunk {
             Value::String(text) => all.extend_from_slice(named(text).as_bytes()),
             coded => {
-                let bytes = STANDARD.decode(coded["b64"].as_str().unwrap_or_default()).unwrap_or_default();
+                let bytes = STANDARD
+                    .decode(coded["b64"].as_str().unwrap_or_default())
+                    .unwrap_or_default();
                 match String::from_utf8(bytes) {
                     Ok(text) => all.extend_from_slice(named(&text).as_bytes()),
                     Err(raw) => all.extend_from_slice(raw.as_bytes()),
@@ -145,11 +193,17 @@ fn bytes_of(chunks: &Value) -> Vec<u8> {
 
 /// Raw bytes in the place of an answer; `@HOST@` is this server.
 fn wire(input: &Value, wire: &str, request: &str) -> Vec<Act> {
-    let host = request.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+    let host = request
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap_or_default();
     let mut acts = vec![Act::Say(wire.replace("@HOST@", host).into_bytes())];
     let times = input["headers_times"].as_u64().unwrap_or(0);
     if times > 0 {
-        acts.push(Act::Repeat(b"x-filler: 0123456789abcdef\r\n".to_vec(), times as usize));
+        acts.push(Act::Repeat(
+            b"x-filler: 0123456789abcdef\r\n".to_vec(),
+            times as usize,
+        ));
         acts.push(Act::Say(b"\r\n".to_vec()));
     }
     acts.push(match input["end"].as_str() {
@@ -167,8 +221,9 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
     }
     let status = input["status"].as_u64().unwrap_or(200);
     let headers = input["headers"].as_object().into_iter().flatten();
-    let headers: Vec<(String, String)> =
-        headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+    let headers: Vec<(String, String)> = headers
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+        .collect();
     let mut body = bytes_of(&input["chunks"]);
     if input["gzip"] == true {
         body = packed(&body);
@@ -177,7 +232,11 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
         body.truncate(most as usize);
     }
     let inside = input["split_at_utf8"] == true;
-    let split = if inside { 1 } else { input["split"].as_u64().unwrap_or(0) as usize };
+    let split = if inside {
+        1
+    } else {
+        input["split"].as_u64().unwrap_or(0) as usize
+    };
     let mut acts = vec![head(status, &headers)];
     for bytes in body.chunks(if split == 0 { body.len().max(1) } else { split }) {
         acts.push(Act::Say(piece(bytes)));
@@ -204,7 +263,10 @@ fn more_of(input: &Value, acts: &mut Vec<Act>) {
         let times = repeat["times"].as_u64().unwrap_or(1) as usize;
         let event = repeat["event"].as_str().unwrap_or_default();
         let together = times.clamp(1, 1000);
-        acts.push(Act::Repeat(piece(event.repeat(together).as_bytes()), times / together));
+        acts.push(Act::Repeat(
+            piece(event.repeat(together).as_bytes()),
+            times / together,
+        ));
     }
     if let Some(bytes) = input["gzip_zeros"].as_u64() {
         acts.extend(packed_zeros(bytes as usize));
@@ -252,5 +314,7 @@ pub(crate) fn paired(body: &Value) -> bool {
         }
     }
     let unique: HashSet<&String> = calls.iter().collect();
-    unique.len() == calls.len() && calls == results && calls.iter().all(|id| id != "null" && id != "\"\"")
+    unique.len() == calls.len()
+        && calls == results
+        && calls.iter().all(|id| id != "null" && id != "\"\"")
 }

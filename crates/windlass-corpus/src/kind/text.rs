@@ -18,7 +18,9 @@ fn payload(facts: &Facts<'_>) -> Result<Vec<u8>, String> {
     match (input["text"].as_str(), input["b64"].as_str()) {
         (Some(text), _) => Ok(facts.place.filled(text).into_bytes()),
         (None, Some(coded)) => {
-            let bytes = STANDARD.decode(coded).map_err(|err| format!("`input.b64`: {err}"))?;
+            let bytes = STANDARD
+                .decode(coded)
+                .map_err(|err| format!("`input.b64`: {err}"))?;
             Ok(match String::from_utf8(bytes) {
                 Ok(text) => facts.place.filled(&text).into_bytes(),
                 Err(raw) => raw.into_bytes(),
@@ -34,7 +36,9 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     facts.text.clone_from(&text);
     let place = facts.place;
     // These cases are about what is shown, not about what may run: our own two commands may.
-    facts.product.settings(place, facts.case, "", &["bash(cat *)", "bash(ls)"])?;
+    facts
+        .product
+        .settings(place, facts.case, "", &["bash(cat *)", "bash(ls)"])?;
     let bash = |command: &str| calls(&[("bash", json!({ "command": command }))]);
     let read = |path: &str| calls(&[("read_file", json!({ "path": path }))]);
     let mut asks = false;
@@ -65,11 +69,23 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         "file_name" => {
             place.write_bytes(&text.replace('/', "_"), b"x\n")?;
             let look = json!({ "pattern": "**/*" });
-            vec![calls(&[("find_files", look), ("list_directory", json!({ "path": "." }))]), bash("ls")]
+            vec![
+                calls(&[
+                    ("find_files", look),
+                    ("list_directory", json!({ "path": "." })),
+                ]),
+                bash("ls"),
+            ]
         }
         "tool_arguments" => vec![read(&text)],
-        "model_text" | "model_reasoning" => vec![json!({ "reasoning": text, "text": text, "calls": [read_readme()] })],
-        other => return Err(format!("`{other}` is no place of a text that is known here")),
+        "model_text" | "model_reasoning" => {
+            vec![json!({ "reasoning": text, "text": text, "calls": [read_readme()] })]
+        }
+        other => {
+            return Err(format!(
+                "`{other}` is no place of a text that is known here"
+            ));
+        }
     };
     show(facts, &steps, asks)
 }
@@ -81,33 +97,69 @@ fn read_readme() -> Value {
 /// Shows the script in every way a person can see it.
 fn show(facts: &mut Facts<'_>, steps: &[Value], asks: bool) -> Result<(), String> {
     // What is to be asked is asked; the rest must go through, and looking does in every mode.
-    let mode = if asks { "ask" } else { facts.case.mode.as_str() }.to_owned();
+    let mode = if asks {
+        "ask"
+    } else {
+        facts.case.mode.as_str()
+    }
+    .to_owned();
     let (product, place) = (facts.product, facts.place);
     let script = product::script(place, steps)?;
     facts.call = format!("call-{}-1", steps.len());
-    let piped = product.run(place, &mode, &product.scripted(&mode, &script, &["-v"]), &Watch::default())?;
+    let piped = product.run(
+        place,
+        &mode,
+        &product.scripted(&mode, &script, &["-v"]),
+        &Watch::default(),
+    )?;
     facts.events = product::log(place);
     facts.reached = reached(facts, &piped, asks);
     let mut seen = |view: &str, text: &str, colour: bool| {
-        facts.screens.push(Screen { view: view.to_owned(), text: text.to_owned(), colour });
+        facts.screens.push(Screen {
+            view: view.to_owned(),
+            text: text.to_owned(),
+            colour,
+        });
     };
     seen("standard output", &piped.out, false);
     seen("standard error", &piped.err, false);
     facts.judge(piped);
     for colour in [false, true] {
-        let session = Session { colour, answer: "n", before_answer: &|| Ok(()) };
+        let session = Session {
+            colour,
+            answer: "n",
+            before_answer: &|| Ok(()),
+        };
         let args = product.scripted(&mode, &script, &["-v"]);
         let ran = terminal::run(product, place, &mode, &args, &session, &Watch::default())?;
-        let view = if colour { "a terminal with colours" } else { "a terminal" };
-        facts.screens.push(Screen { view: view.to_owned(), text: ran.out, colour });
+        let view = if colour {
+            "a terminal with colours"
+        } else {
+            "a terminal"
+        };
+        facts.screens.push(Screen {
+            view: view.to_owned(),
+            text: ran.out,
+            colour,
+        });
     }
-    let session = product::sessions(place).pop().ok_or("there is no session")?;
-    let id = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let session = product::sessions(place)
+        .pop()
+        .ok_or("there is no session")?;
+    let id = session
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     for words in [&["sessions", "list"] as &[&str], &["sessions", "show", &id]] {
         let args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         let ran = product.run(place, &mode, &args, &Watch::default())?;
         crate::holds(ran.code == 0, || format!("{words:?}: {}", ran.err.trim()))?;
-        facts.screens.push(Screen { view: words.join(" "), text: ran.out, colour: false });
+        facts.screens.push(Screen {
+            view: words.join(" "),
+            text: ran.out,
+            colour: false,
+        });
     }
     Ok(())
 }

@@ -16,7 +16,10 @@ const ENVIRONMENT: &str = "*** Environment ID:";
 /// The patch that starts at line `start`, and the line of its end marker.
 pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), PatchError> {
     let end = end_of(lines, start)?;
-    let mut reader = Reader { lines: &lines[..end], at: start + 1 };
+    let mut reader = Reader {
+        lines: &lines[..end],
+        at: start + 1,
+    };
     let mut files = Vec::new();
     while let Some(line) = reader.peek() {
         let marker = line.trim();
@@ -28,14 +31,26 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), Patc
             files.push(reader.update(path)?);
         } else if let Some(path) = marker.strip_prefix(DELETE) {
             reader.at += 1;
-            files.push(FilePatch { op: Op::Delete { path: path_of(path)? }, body: Body::Hunks(Vec::new()) });
+            files.push(FilePatch {
+                op: Op::Delete {
+                    path: path_of(path)?,
+                },
+                body: Body::Hunks(Vec::new()),
+            });
         } else {
-            let message =
-                format!("{line:?} is not a section; expected `{ADD} path`, `{UPDATE} path` or `{DELETE} path`");
+            let message = format!(
+                "{line:?} is not a section; expected `{ADD} path`, `{UPDATE} path` or `{DELETE} path`"
+            );
             return Err(reader.error(message));
         }
     }
-    Ok((Patch { files, notes: Vec::new() }, end))
+    Ok((
+        Patch {
+            files,
+            notes: Vec::new(),
+        },
+        end,
+    ))
 }
 
 /// Whether the text is the inside of an update and nothing else: it starts with `@@`, and no section follows.
@@ -55,18 +70,29 @@ pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<Patch, PatchError
         }
         hunks.push(reader.hunk()?);
     }
-    let op = Op::Update { path: path_of(path)?, move_to: None };
-    Ok(Patch { files: vec![FilePatch { op, body: Body::Hunks(hunks) }], notes: Vec::new() })
+    let op = Op::Update {
+        path: path_of(path)?,
+        move_to: None,
+    };
+    Ok(Patch {
+        files: vec![FilePatch {
+            op,
+            body: Body::Hunks(hunks),
+        }],
+        notes: Vec::new(),
+    })
 }
 
 /// The line of the end marker: the first unpadded one, else the last padded one.
 fn end_of(lines: &[&str], start: usize) -> Result<usize, PatchError> {
     let after = start + 1..lines.len();
     let plain = after.clone().find(|&at| lines[at].trim_end() == END);
-    plain.or_else(|| after.rev().find(|&at| lines[at].trim() == END)).ok_or_else(|| PatchError::Syntax {
-        line: lines.len(),
-        message: format!("the patch has no `{END}`, so it may be cut off; send it whole"),
-    })
+    plain
+        .or_else(|| after.rev().find(|&at| lines[at].trim() == END))
+        .ok_or_else(|| PatchError::Syntax {
+            line: lines.len(),
+            message: format!("the patch has no `{END}`, so it may be cut off; send it whole"),
+        })
 }
 
 fn path_of(text: &str) -> Result<String, PatchError> {
@@ -84,7 +110,10 @@ impl<'a> Reader<'a> {
     }
 
     fn error(&self, message: String) -> PatchError {
-        PatchError::Syntax { line: self.at + 1, message }
+        PatchError::Syntax {
+            line: self.at + 1,
+            message,
+        }
     }
 
     fn add(&mut self, path: &str) -> Result<FilePatch, PatchError> {
@@ -97,11 +126,16 @@ impl<'a> Reader<'a> {
             } else if line.trim().starts_with("*** ") || line.trim().is_empty() {
                 break;
             } else {
-                return Err(self.error(format!("every line of an added file starts with `+`, but this is {line:?}")));
+                return Err(self.error(format!(
+                    "every line of an added file starts with `+`, but this is {line:?}"
+                )));
             }
             self.at += 1;
         }
-        Ok(FilePatch { op: Op::Create { path }, body: Body::Hunks(vec![hunk]) })
+        Ok(FilePatch {
+            op: Op::Create { path },
+            body: Body::Hunks(vec![hunk]),
+        })
     }
 
     fn update(&mut self, path: &str) -> Result<FilePatch, PatchError> {
@@ -128,7 +162,10 @@ impl<'a> Reader<'a> {
                 "the update of {path} has no changes; add `@@` and lines that start with ` `, `-` or `+`"
             )));
         }
-        Ok(FilePatch { op: Op::Update { path, move_to }, body: Body::Hunks(hunks) })
+        Ok(FilePatch {
+            op: Op::Update { path, move_to },
+            body: Body::Hunks(hunks),
+        })
     }
 
     fn hunk(&mut self) -> Result<Hunk, PatchError> {
@@ -136,7 +173,10 @@ impl<'a> Reader<'a> {
         while let Some(line) = self.peek().filter(|line| line.starts_with("@@")) {
             let header = line.trim_start_matches('@').trim_end_matches('@').trim();
             // Headers copied from a unified diff carry line numbers, which say nothing reliable here.
-            let header = match header.strip_prefix('-').and_then(|rest| rest.split_once(" @@")) {
+            let header = match header
+                .strip_prefix('-')
+                .and_then(|rest| rest.split_once(" @@"))
+            {
                 Some((_, section)) => section.trim(),
                 None if looks_like_range(header) => "",
                 None => header,
@@ -163,8 +203,9 @@ impl<'a> Reader<'a> {
                 None => hunk.push(b' ', ""),
                 Some(b'\\') => {}
                 Some(_) => {
-                    return Err(self
-                        .error(format!("lines of an update start with ` `, `-`, `+` or `@@`, but this is {line:?}")));
+                    return Err(self.error(format!(
+                        "lines of an update start with ` `, `-`, `+` or `@@`, but this is {line:?}"
+                    )));
                 }
             }
             self.at += 1;
@@ -173,7 +214,11 @@ impl<'a> Reader<'a> {
             // Blank lines between sections are not part of the text.
             hunk.lines.truncate(hunk.lines.len() - bare);
         }
-        if !hunk.lines.iter().any(|line| !matches!(line, HunkLine::Keep(_))) {
+        if !hunk
+            .lines
+            .iter()
+            .any(|line| !matches!(line, HunkLine::Keep(_)))
+        {
             return Err(self.error("a hunk has no line that starts with `-` or `+`".into()));
         }
         Ok(hunk)
@@ -181,7 +226,9 @@ impl<'a> Reader<'a> {
 }
 
 fn looks_like_range(header: &str) -> bool {
-    header.starts_with('-') && header.contains('+') && header.bytes().all(|byte| b"-+, 0123456789".contains(&byte))
+    header.starts_with('-')
+        && header.contains('+')
+        && header.bytes().all(|byte| b"-+, 0123456789".contains(&byte))
 }
 
 /// Whether a line ends a hunk because a section starts. Padded markers do not: they may be text.

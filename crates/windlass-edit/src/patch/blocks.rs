@@ -26,43 +26,74 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError>
     while at < lines.len() {
         let Some(dialect) = opening(lines[at]) else {
             if closes(lines[at], Dialect::Conflict) || closes(lines[at], Dialect::Dashes) {
-                return Err(syntax(at, "a block ends here that has not begun; each starts with `<<<<<<< SEARCH`"));
+                return Err(syntax(
+                    at,
+                    "a block ends here that has not begun; each starts with `<<<<<<< SEARCH`",
+                ));
             }
             at += 1;
             continue;
         };
-        let name = name_above(&lines[before..at], current.as_deref(), known)
-            .ok_or_else(|| syntax(at, "no file name before this block; put the path on the line above it"))?;
+        let name = name_above(&lines[before..at], current.as_deref(), known).ok_or_else(|| {
+            syntax(
+                at,
+                "no file name before this block; put the path on the line above it",
+            )
+        })?;
         let (block, end) = body(lines, at, dialect)?;
-        let path =
-            if block.search.trim().is_empty() { super::paths::check(&name)? } else { names::resolve(&name, known)? };
+        let path = if block.search.trim().is_empty() {
+            super::paths::check(&name)?
+        } else {
+            names::resolve(&name, known)?
+        };
         push(&mut files, path, block);
         current = Some(name);
         at = end + 1;
         before = at;
     }
     if files.is_empty() {
-        return Err(syntax(0, "no block found; each starts with a path and `<<<<<<< SEARCH`"));
+        return Err(syntax(
+            0,
+            "no block found; each starts with a path and `<<<<<<< SEARCH`",
+        ));
     }
-    Ok(Patch { files, notes: Vec::new() })
+    Ok(Patch {
+        files,
+        notes: Vec::new(),
+    })
 }
 
 fn syntax(at: usize, message: &str) -> PatchError {
-    PatchError::Syntax { line: at + 1, message: message.to_owned() }
+    PatchError::Syntax {
+        line: at + 1,
+        message: message.to_owned(),
+    }
 }
 
 fn push(files: &mut Vec<FilePatch>, path: String, block: Block) {
     if block.search.trim().is_empty() {
-        files.push(FilePatch { op: Op::Create { path }, body: Body::Whole(block.replace) });
+        files.push(FilePatch {
+            op: Op::Create { path },
+            body: Body::Whole(block.replace),
+        });
         return;
     }
-    if let Some(FilePatch { op: Op::Update { path: last, .. }, body: Body::Blocks(blocks) }) = files.last_mut()
+    if let Some(FilePatch {
+        op: Op::Update { path: last, .. },
+        body: Body::Blocks(blocks),
+    }) = files.last_mut()
         && *last == path
     {
         blocks.push(block);
         return;
     }
-    files.push(FilePatch { op: Op::Update { path, move_to: None }, body: Body::Blocks(vec![block]) });
+    files.push(FilePatch {
+        op: Op::Update {
+            path,
+            move_to: None,
+        },
+        body: Body::Blocks(vec![block]),
+    });
 }
 
 /// The name in the lines since the block before: on the last line that is no fence, behind a fence, or the one before.
@@ -72,7 +103,8 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
         if line.trim().is_empty() {
             continue;
         }
-        if let Some(name) = names::fence(line).and_then(|(_, _, info)| names::on_fence(info, known)) {
+        if let Some(name) = names::fence(line).and_then(|(_, _, info)| names::on_fence(info, known))
+        {
             return Some(name);
         }
         if names::frames(line) {
@@ -85,14 +117,18 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
         }
         break;
     }
-    let other = names::mentioned(between, known).into_iter().any(|name| Some(name) != current);
+    let other = names::mentioned(between, known)
+        .into_iter()
+        .any(|name| Some(name) != current);
     match current {
         // Prose that speaks of another file leaves open which one the block is for.
         Some(current) if !other => Some(current.to_owned()),
         Some(_) => None,
         None if maybe.is_some() => maybe,
         None => {
-            let bare = between.iter().all(|line| line.trim().is_empty() || names::frames(line));
+            let bare = between
+                .iter()
+                .all(|line| line.trim().is_empty() || names::frames(line));
             match known {
                 [only] if bare => Some((*only).to_owned()),
                 _ => None,
@@ -107,7 +143,12 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
     let end = inside
         .clone()
         .find(|&at| closes(lines[at], dialect))
-        .ok_or_else(|| syntax(start, "the block has no `>>>>>>> REPLACE`, so it may be cut off; send it whole"))?;
+        .ok_or_else(|| {
+            syntax(
+                start,
+                "the block has no `>>>>>>> REPLACE`, so it may be cut off; send it whole",
+            )
+        })?;
     if let Some(second) = (start + 1..end).find(|&at| opens(lines[at])) {
         return Err(syntax(
             second,
@@ -116,40 +157,73 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
     }
     let divider = divider(lines, start, end, dialect)?;
     let (line, text) = position(lines, start + 1, divider);
-    let names_line =
-        |at: &usize| [":start_line:", ":end_line:"].iter().any(|label| number(lines[*at], label).is_some());
+    let names_line = |at: &usize| {
+        [":start_line:", ":end_line:"]
+            .iter()
+            .any(|label| number(lines[*at], label).is_some())
+    };
     if let Some(at) = (divider + 1..end).find(names_line) {
         return Err(syntax(
             at,
             "the line of a block is named above its old text; write a line that is text with `\\` before it",
         ));
     }
-    let joined = |lines: &[&str]| lines.iter().map(|line| format!("{}\n", unescaped(line))).collect::<String>();
-    let (search, replace) = (joined(&lines[text..divider]), joined(&lines[divider + 1..end]));
-    Ok((Block { search, replace, line, ..Block::default() }, end))
+    let joined = |lines: &[&str]| {
+        lines
+            .iter()
+            .map(|line| format!("{}\n", unescaped(line)))
+            .collect::<String>()
+    };
+    let (search, replace) = (
+        joined(&lines[text..divider]),
+        joined(&lines[divider + 1..end]),
+    );
+    Ok((
+        Block {
+            search,
+            replace,
+            line,
+            ..Block::default()
+        },
+        end,
+    ))
 }
 
 /// The line between old and new text. The exact marker decides; others like it are taken only if there is one.
-fn divider(lines: &[&str], start: usize, end: usize, dialect: Dialect) -> Result<usize, PatchError> {
+fn divider(
+    lines: &[&str],
+    start: usize,
+    end: usize,
+    dialect: Dialect,
+) -> Result<usize, PatchError> {
     let looks = |at: &usize, exact: bool| {
         let line = match dialect {
             Dialect::Conflict => lines[*at].trim(),
             Dialect::Dashes => lines[*at],
         };
-        let long = if exact { line.len() == 7 } else { (5..=9).contains(&line.len()) };
+        let long = if exact {
+            line.len() == 7
+        } else {
+            (5..=9).contains(&line.len())
+        };
         long && line.bytes().all(|byte| byte == b'=')
     };
-    let with = |exact: bool| -> Vec<usize> { (start + 1..end).filter(|at| looks(at, exact)).collect() };
+    let with =
+        |exact: bool| -> Vec<usize> { (start + 1..end).filter(|at| looks(at, exact)).collect() };
     let mut found = with(true);
     if found.is_empty() && dialect == Dialect::Conflict {
         found = with(false);
     }
     match found[..] {
         [only] => Ok(only),
-        [] => Err(syntax(end, "the block has no `=======` between the old and the new text")),
-        [_, second, ..] => {
-            Err(syntax(second, "the block has a second `=======`; write one that is text as `\\=======`"))
-        }
+        [] => Err(syntax(
+            end,
+            "the block has no `=======` between the old and the new text",
+        )),
+        [_, second, ..] => Err(syntax(
+            second,
+            "the block has a second `=======`; write one that is text as `\\=======`",
+        )),
     }
 }
 
@@ -173,13 +247,29 @@ fn position(lines: &[&str], start: usize, divider: usize) -> (Option<usize>, usi
 }
 
 fn number(line: &str, label: &str) -> Option<usize> {
-    line.trim().strip_prefix(label)?.trim().trim_matches(['[', ']']).trim().parse().ok()
+    line.trim()
+        .strip_prefix(label)?
+        .trim()
+        .trim_matches(['[', ']'])
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// A line of text that looks like a marker is written with `\` before it.
 fn unescaped(line: &str) -> &str {
-    let marks = ["<<<<<<<", "=======", ">>>>>>>", "-------", "+++++++", ":start_line:", ":end_line:"];
-    line.strip_prefix('\\').filter(|rest| marks.iter().any(|mark| rest.starts_with(mark))).unwrap_or(line)
+    let marks = [
+        "<<<<<<<",
+        "=======",
+        ">>>>>>>",
+        "-------",
+        "+++++++",
+        ":start_line:",
+        ":end_line:",
+    ];
+    line.strip_prefix('\\')
+        .filter(|rest| marks.iter().any(|mark| rest.starts_with(mark)))
+        .unwrap_or(line)
 }
 
 fn opening(line: &str) -> Option<Dialect> {
@@ -195,7 +285,11 @@ fn opening(line: &str) -> Option<Dialect> {
 }
 
 fn closes(line: &str, dialect: Dialect) -> bool {
-    let mark = if dialect == Dialect::Conflict { b'>' } else { b'+' };
+    let mark = if dialect == Dialect::Conflict {
+        b'>'
+    } else {
+        b'+'
+    };
     let line = line.trim();
     let count = line.bytes().take_while(|byte| *byte == mark).count();
     (5..=9).contains(&count) && matches!(&line[count..], " REPLACE" | " UPDATED")

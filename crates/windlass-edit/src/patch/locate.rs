@@ -25,7 +25,12 @@ pub(super) struct Spot {
 }
 
 /// Finds the place of a hunk at or after line `from`. `drift` is how far hunks before it were off.
-pub(super) fn locate(lines: &[Line<'_>], hunk: &Hunk, from: usize, drift: isize) -> Result<Spot, HunkProblem> {
+pub(super) fn locate(
+    lines: &[Line<'_>],
+    hunk: &Hunk,
+    from: usize,
+    drift: isize,
+) -> Result<Spot, HunkProblem> {
     let wanted: Vec<&str> = old_lines(hunk);
     if wanted.is_empty() {
         return insertion(lines, hunk, from);
@@ -33,13 +38,19 @@ pub(super) fn locate(lines: &[Line<'_>], hunk: &Hunk, from: usize, drift: isize)
     let (spots, indented) = fits(lines, &wanted);
     // A blank line at the end of a hunk is often the end of the file seen as a line.
     let (spots, indented, count) = match wanted.split_last() {
-        Some((last, rest)) if spots.is_empty() && last.is_empty() && !rest.is_empty() && ends_kept(hunk) => {
+        Some((last, rest))
+            if spots.is_empty() && last.is_empty() && !rest.is_empty() && ends_kept(hunk) =>
+        {
             let (spots, indented) = fits(lines, rest);
             (spots, indented, rest.len())
         }
         _ => (spots, indented, wanted.len()),
     };
-    let after: Vec<usize> = spots.iter().copied().filter(|&first| first >= from).collect();
+    let after: Vec<usize> = spots
+        .iter()
+        .copied()
+        .filter(|&first| first >= from)
+        .collect();
     let chosen = match after[..] {
         [] => return Err(missing(lines, &wanted, &spots)),
         [only] => {
@@ -49,7 +60,11 @@ pub(super) fn locate(lines: &[Line<'_>], hunk: &Hunk, from: usize, drift: isize)
         }
         _ => choose(lines, hunk, &after, count, from, drift)?,
     };
-    Ok(Spot { first: chosen, count, indented })
+    Ok(Spot {
+        first: chosen,
+        count,
+        indented,
+    })
 }
 
 /// The lines a hunk expects to find.
@@ -71,11 +86,18 @@ fn missing(lines: &[Line<'_>], wanted: &[&str], before: &[usize]) -> HunkProblem
     if let Some(first) = before.last() {
         return HunkProblem::OutOfOrder { line: first + 1 };
     }
-    let mut expected: Vec<String> = wanted.iter().take(40).map(|line| format!("  | {line}")).collect();
+    let mut expected: Vec<String> = wanted
+        .iter()
+        .take(40)
+        .map(|line| format!("  | {line}"))
+        .collect();
     if wanted.len() > 40 {
         expected.push("  | …".into());
     }
-    HunkProblem::Missing { expected: expected.join("\n"), nearest: nearest(lines, wanted) }
+    HunkProblem::Missing {
+        expected: expected.join("\n"),
+        nearest: nearest(lines, wanted),
+    }
 }
 
 fn choose(
@@ -88,7 +110,11 @@ fn choose(
 ) -> Result<usize, HunkProblem> {
     let mut places = after.to_vec();
     if hunk.at_end || hunk.old_open {
-        let at_end: Vec<usize> = places.iter().copied().filter(|first| first + count == lines.len()).collect();
+        let at_end: Vec<usize> = places
+            .iter()
+            .copied()
+            .filter(|first| first + count == lines.len())
+            .collect();
         if let [only] = at_end[..] {
             return Ok(only);
         }
@@ -107,12 +133,17 @@ fn choose(
         places = under_header(lines, &hunk.under, &places, from)?;
     } else if let Some(section) = hunk.section.as_ref().filter(|_| places.len() > 1) {
         // A section that is nowhere was never meant as a place.
-        places = under_header(lines, std::slice::from_ref(section), &places, from).unwrap_or(places);
+        places =
+            under_header(lines, std::slice::from_ref(section), &places, from).unwrap_or(places);
     }
     match places[..] {
         [only] => Ok(only),
-        [] => Err(HunkProblem::Ambiguous { lines: after.iter().map(|first| first + 1).collect() }),
-        _ => Err(HunkProblem::Ambiguous { lines: places.iter().map(|first| first + 1).collect() }),
+        [] => Err(HunkProblem::Ambiguous {
+            lines: after.iter().map(|first| first + 1).collect(),
+        }),
+        _ => Err(HunkProblem::Ambiguous {
+            lines: places.iter().map(|first| first + 1).collect(),
+        }),
     }
 }
 
@@ -124,31 +155,58 @@ fn under_header(
     from: usize,
 ) -> Result<Vec<usize>, HunkProblem> {
     let headers = header_lines(lines, under, from)?;
-    let blocks: Vec<_> = headers.iter().map(|&header| header..block_end(lines, header)).collect();
-    let inside: Vec<usize> =
-        places.iter().copied().filter(|first| blocks.iter().any(|block| block.contains(first))).collect();
+    let blocks: Vec<_> = headers
+        .iter()
+        .map(|&header| header..block_end(lines, header))
+        .collect();
+    let inside: Vec<usize> = places
+        .iter()
+        .copied()
+        .filter(|first| blocks.iter().any(|block| block.contains(first)))
+        .collect();
     if inside.is_empty() {
         let first = headers.first().copied().unwrap_or_default();
         // Where nothing is indented, the line right below the only header is still the one below it.
         if headers.len() == 1 && places.contains(&(first + 1)) {
             return Ok(vec![first + 1]);
         }
-        return Ok(places.iter().copied().filter(|&place| place >= first).collect());
+        return Ok(places
+            .iter()
+            .copied()
+            .filter(|&place| place >= first)
+            .collect());
     }
     Ok(inside)
 }
 
 /// The lines that may be the innermost `@@` line of a hunk.
-fn header_lines(lines: &[Line<'_>], under: &[String], from: usize) -> Result<Vec<usize>, HunkProblem> {
+fn header_lines(
+    lines: &[Line<'_>],
+    under: &[String],
+    from: usize,
+) -> Result<Vec<usize>, HunkProblem> {
     let mut found: Vec<usize> = Vec::new();
     for (depth, header) in under.iter().enumerate() {
         // The block that holds the last hunk may hold this one too, so the first header is looked for everywhere.
-        let start = if depth == 0 { 0 } else { found.first().map_or(from, |outer| outer + 1) };
-        let outer: Vec<_> = found.iter().map(|&at| at + 1..block_end(lines, at)).collect();
+        let start = if depth == 0 {
+            0
+        } else {
+            found.first().map_or(from, |outer| outer + 1)
+        };
+        let outer: Vec<_> = found
+            .iter()
+            .map(|&at| at + 1..block_end(lines, at))
+            .collect();
         let matching = |test: &dyn Fn(&str) -> bool| -> Vec<usize> {
-            let all: Vec<usize> = (start..lines.len()).filter(|&at| test(lines[at].text)).take(MAX_PLACES).collect();
-            let inside: Vec<usize> =
-                all.iter().copied().filter(|at| outer.iter().any(|block| block.contains(at))).collect();
+            let all: Vec<usize> = (start..lines.len())
+                .filter(|&at| test(lines[at].text))
+                .take(MAX_PLACES)
+                .collect();
+            let inside: Vec<usize> = all
+                .iter()
+                .copied()
+                .filter(|at| outer.iter().any(|block| block.contains(at)))
+                .collect();
             if inside.is_empty() { all } else { inside }
         };
         found = matching(&|text| text.trim() == header.trim());
@@ -156,7 +214,10 @@ fn header_lines(lines: &[Line<'_>], under: &[String], from: usize) -> Result<Vec
             found = matching(&|text| text.trim_start().starts_with(header.trim()));
         }
         if found.is_empty() {
-            return Err(HunkProblem::HeaderMissing { header: header.clone(), nearest: nearest(lines, &[header]) });
+            return Err(HunkProblem::HeaderMissing {
+                header: header.clone(),
+                nearest: nearest(lines, &[header]),
+            });
         }
     }
     Ok(found)
@@ -167,7 +228,11 @@ fn block_end(lines: &[Line<'_>], header: usize) -> usize {
     let depth = |text: &str| text.len() - text.trim_start().len();
     let own = depth(lines[header].text);
     (header + 1..lines.len())
-        .find(|&at| !lines[at].text.trim().is_empty() && depth(lines[at].text) <= own && !is_opening(lines[at].text))
+        .find(|&at| {
+            !lines[at].text.trim().is_empty()
+                && depth(lines[at].text) <= own
+                && !is_opening(lines[at].text)
+        })
         .unwrap_or(lines.len())
 }
 
@@ -186,19 +251,29 @@ fn insertion(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Spot, HunkP
     } else {
         match header_lines(lines, &hunk.under, from)?[..] {
             [only] => only + 1,
-            ref many => return Err(HunkProblem::Ambiguous { lines: many.iter().map(|at| at + 1).collect() }),
+            ref many => {
+                return Err(HunkProblem::Ambiguous {
+                    lines: many.iter().map(|at| at + 1).collect(),
+                });
+            }
         }
     };
     if first < from {
         return Err(HunkProblem::OutOfOrder { line: first + 1 });
     }
-    Ok(Spot { first, count: 0, indented: false })
+    Ok(Spot {
+        first,
+        count: 0,
+        indented: false,
+    })
 }
 
 /// Where the wanted lines stand, compared more and more loosely until they stand somewhere, and whether that was apart
 /// from their indentation.
 fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
-    for key in [(|text| Cow::Borrowed(text)) as Key, |text| Cow::Borrowed(text.trim_end())] {
+    for key in [(|text| Cow::Borrowed(text)) as Key, |text| {
+        Cow::Borrowed(text.trim_end())
+    }] {
         let found = windows(lines, wanted, key);
         if !found.is_empty() {
             return (found, false);
@@ -210,13 +285,19 @@ fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
     }
     let mut found = windows(lines, wanted, |text| Cow::Borrowed(text.trim()));
     found.retain(|&first| {
-        let there: Vec<&str> = lines[first..first + wanted.len()].iter().map(|line| line.text).collect();
+        let there: Vec<&str> = lines[first..first + wanted.len()]
+            .iter()
+            .map(|line| line.text)
+            .collect();
         reindent(wanted, &there, "").is_some()
     });
     if !found.is_empty() {
         return (found, true);
     }
-    (windows(lines, wanted, |text| Cow::Owned(fold(text.trim_end()))), false)
+    (
+        windows(lines, wanted, |text| Cow::Owned(fold(text.trim_end()))),
+        false,
+    )
 }
 
 /// A line as it is compared.

@@ -69,18 +69,26 @@ impl Patch {
     pub fn read(format: Format, text: &str, known: &[&str]) -> Result<Self, PatchError> {
         let lines = transported(text);
         let patch = match format {
-            Format::BeginPatch if begin::is_bare(&lines) && known.len() == 1 => begin::parse_bare(&lines, known[0])?,
+            Format::BeginPatch if begin::is_bare(&lines) && known.len() == 1 => {
+                begin::parse_bare(&lines, known[0])?
+            }
             Format::BeginPatch => {
                 let start = start_of(&lines, format, "`*** Begin Patch`")?;
                 let (patch, end) = begin::parse(&lines, start)?;
                 // A second patch behind the first would be dropped without a word.
-                if let Some(second) = (end + 1..lines.len()).find(|&at| format_at(&lines, at).is_some()) {
+                if let Some(second) =
+                    (end + 1..lines.len()).find(|&at| format_at(&lines, at).is_some())
+                {
                     return Err(two_patches(second + 1));
                 }
                 patch
             }
             Format::Unified => {
-                let start = start_of(&lines, format, "`diff --git`, or `--- a/path` and `+++ b/path`")?;
+                let start = start_of(
+                    &lines,
+                    format,
+                    "`diff --git`, or `--- a/path` and `+++ b/path`",
+                )?;
                 unified::parse(&lines, start)?
             }
             Format::SearchReplace => blocks::parse(&lines, known)?,
@@ -119,9 +127,13 @@ impl Patch {
 /// A path as a patch may write it, in its plain form: unquoted first and then held to the rules, so that an escape cannot
 /// hide what it names.
 pub fn plain_path(text: &str) -> Result<String, PatchError> {
-    let (path, rest) = paths::take(text.trim()).map_err(|message| PatchError::Syntax { line: 1, message })?;
+    let (path, rest) =
+        paths::take(text.trim()).map_err(|message| PatchError::Syntax { line: 1, message })?;
     if !rest.trim().is_empty() {
-        return Err(PatchError::Syntax { line: 1, message: format!("{text:?} is not one path") });
+        return Err(PatchError::Syntax {
+            line: 1,
+            message: format!("{text:?} is not one path"),
+        });
     }
     paths::check(&path)
 }
@@ -132,19 +144,27 @@ fn transported(text: &str) -> Vec<&str> {
     let breaks = text.matches('\n').count();
     let uniform = breaks > 0 && text.matches("\r\n").count() == breaks;
     let plain = |line: &'_ str| -> usize {
-        if uniform || line == "\r" { line.strip_suffix('\r').unwrap_or(line).len() } else { line.len() }
+        if uniform || line == "\r" {
+            line.strip_suffix('\r').unwrap_or(line).len()
+        } else {
+            line.len()
+        }
     };
     text.split('\n').map(|line| &line[..plain(line)]).collect()
 }
 
 fn two_patches(line: usize) -> PatchError {
-    let message = "a second patch starts here; put all files into one, or send them one by one".into();
+    let message =
+        "a second patch starts here; put all files into one, or send them one by one".into();
     PatchError::Syntax { line, message }
 }
 
 fn start_of(lines: &[&str], format: Format, how: &str) -> Result<usize, PatchError> {
     let found = (0..lines.len()).find(|&at| format_at(lines, at) == Some(format));
-    found.ok_or_else(|| PatchError::Syntax { line: 1, message: format!("no patch found; start with {how}") })
+    found.ok_or_else(|| PatchError::Syntax {
+        line: 1,
+        message: format!("no patch found; start with {how}"),
+    })
 }
 
 fn format_at(lines: &[&str], at: usize) -> Option<Format> {
@@ -277,7 +297,9 @@ pub enum PatchError {
     #[error("the patch changes nothing")]
     Nothing,
     /// A file to change is not there.
-    #[error("{path} does not exist; to create it, use `*** Add File`, `--- /dev/null` or an empty SEARCH")]
+    #[error(
+        "{path} does not exist; to create it, use `*** Add File`, `--- /dev/null` or an empty SEARCH"
+    )]
     NotFound {
         /// The file.
         path: String,
@@ -336,7 +358,9 @@ pub enum HunkProblem {
         lines: Vec<usize>,
     },
     /// Its place is before that of the hunk before it.
-    #[error("belongs at line {line}, before the hunk in front of it; put the hunks in the order of the file")]
+    #[error(
+        "belongs at line {line}, before the hunk in front of it; put the hunks in the order of the file"
+    )]
     OutOfOrder {
         /// Where it fits.
         line: usize,
@@ -356,20 +380,32 @@ pub enum HunkProblem {
     #[error("has old lines, but the file is to be created; every line must start with `+`")]
     OldLinesInNewFile,
     /// A deletion that leaves something.
-    #[error("leaves lines of a file that is to be deleted; the file has more than the patch removes")]
+    #[error(
+        "leaves lines of a file that is to be deleted; the file has more than the patch removes"
+    )]
     LeavesLines,
 }
 
 fn near(nearest: &Option<Nearest>) -> String {
-    nearest.as_ref().map_or_else(|| "nothing in the file resembles it".to_owned(), ToString::to_string)
+    nearest.as_ref().map_or_else(
+        || "nothing in the file resembles it".to_owned(),
+        ToString::to_string,
+    )
 }
 
 fn after(nearest: &Option<Nearest>) -> String {
-    nearest.as_ref().map_or_else(String::new, |nearest| format!("; {nearest}"))
+    nearest
+        .as_ref()
+        .map_or_else(String::new, |nearest| format!("; {nearest}"))
 }
 
 fn numbers(lines: &[usize]) -> String {
-    let mut text = lines.iter().take(20).map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut text = lines
+        .iter()
+        .take(20)
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
     if lines.len() > 20 {
         text.push_str(", …");
     }

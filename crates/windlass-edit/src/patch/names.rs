@@ -22,13 +22,22 @@ pub(super) fn on_line(line: &str, known: &[&str]) -> Option<Name> {
     if !is_word(name) {
         return None;
     }
-    let sure = name.contains('/') || name.trim_start_matches('.').contains('.') || name.starts_with('.');
-    Some(if sure { Name::Sure(name.to_owned()) } else { Name::Maybe(name.to_owned()) })
+    let sure =
+        name.contains('/') || name.trim_start_matches('.').contains('.') || name.starts_with('.');
+    Some(if sure {
+        Name::Sure(name.to_owned())
+    } else {
+        Name::Maybe(name.to_owned())
+    })
 }
 
 /// The name in the words behind an opening fence, as in "```rust src/lib.rs".
 pub(super) fn on_fence(info: &str, known: &[&str]) -> Option<String> {
-    let words: Vec<&str> = info.split([' ', ':', '=']).map(bare).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = info
+        .split([' ', ':', '='])
+        .map(bare)
+        .filter(|word| !word.is_empty())
+        .collect();
     let named = |word: &&&str| known.contains(*word) || (is_word(word) && word.contains('/'));
     words.iter().find(named).map(|word| (*word).to_owned())
 }
@@ -42,12 +51,16 @@ pub(super) fn mentioned<'a>(lines: &[&str], known: &[&'a str]) -> Vec<&'a str> {
             let mut after = line[at + name.len()..].chars();
             let (next, then) = (after.next(), after.next());
             // A full stop may end the sentence.
-            let ends =
-                next.is_none_or(|next| !token(next)) || (next == Some('.') && then.is_none_or(|then| !token(then)));
+            let ends = next.is_none_or(|next| !token(next))
+                || (next == Some('.') && then.is_none_or(|then| !token(then)));
             before.is_none_or(|before| !token(before)) && ends
         })
     };
-    known.iter().copied().filter(|name| lines.iter().any(|line| named(line, name))).collect()
+    known
+        .iter()
+        .copied()
+        .filter(|name| lines.iter().any(|line| named(line, name)))
+        .collect()
 }
 
 /// The file that is meant by a name, in its plain form: the name itself, unless only one known file ends like it.
@@ -62,7 +75,9 @@ pub(super) fn resolve(name: &str, known: &[&str]) -> Result<String, PatchError> 
         return Ok((*only).to_owned());
     }
     // What examples put in front of a name, copied with it.
-    if let Some(rest) = path.strip_prefix("path/to/").filter(|rest| known.contains(rest))
+    if let Some(rest) = path
+        .strip_prefix("path/to/")
+        .filter(|rest| known.contains(rest))
         && !known.iter().any(|known| known.starts_with("path/to/"))
     {
         return Ok(rest.to_owned());
@@ -73,8 +88,14 @@ pub(super) fn resolve(name: &str, known: &[&str]) -> Result<String, PatchError> 
 /// How many backticks or tildes open a fence on this line, and what follows them.
 pub(super) fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim();
-    let mark = line.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
-    let count = line.chars().take_while(|character| *character == mark).count();
+    let mark = line
+        .chars()
+        .next()
+        .filter(|mark| matches!(mark, '`' | '~'))?;
+    let count = line
+        .chars()
+        .take_while(|character| *character == mark)
+        .count();
     let info = line[count..].trim();
     (count >= 3 && !info.contains('`')).then_some((mark, count, info))
 }
@@ -91,15 +112,31 @@ pub(super) const TAGS: [(&str, &str); 5] = [
 /// Whether a line only frames what is around it.
 pub(super) fn frames(line: &str) -> bool {
     let line = line.trim();
-    fence(line).is_some() || TAGS.iter().any(|(opening, closing)| line == *opening || line == *closing)
+    fence(line).is_some()
+        || TAGS
+            .iter()
+            .any(|(opening, closing)| line == *opening || line == *closing)
 }
 
 fn bare(line: &str) -> &str {
     const AROUND: &[char] = &['`', '*', '_', '"', '\'', '[', ']', '<', '>', ' ', '\t'];
     let mut name = line.trim();
     loop {
-        let mut next = name.trim_matches(AROUND).trim_end_matches([':', ',']).trim_start_matches('#');
-        for label in ["//", "- ", "File:", "file:", "Filename:", "filename:", "Path:", "path:", "FILE:"] {
+        let mut next = name
+            .trim_matches(AROUND)
+            .trim_end_matches([':', ','])
+            .trim_start_matches('#');
+        for label in [
+            "//",
+            "- ",
+            "File:",
+            "file:",
+            "Filename:",
+            "filename:",
+            "Path:",
+            "path:",
+            "FILE:",
+        ] {
             next = next.strip_prefix(label).unwrap_or(next);
         }
         if next == name {
@@ -114,7 +151,9 @@ fn is_word(name: &str) -> bool {
         && name.len() <= 300
         && name.chars().any(char::is_alphanumeric)
         && !name.contains("://")
-        && !name.contains(|character: char| character.is_whitespace() || "<>|\"*?()`{};=,".contains(character))
+        && !name.contains(|character: char| {
+            character.is_whitespace() || "<>|\"*?()`{};=,".contains(character)
+        })
         && !name.ends_with(['.', '!'])
 }
 
@@ -133,9 +172,15 @@ mod tests {
 
     #[test]
     fn names_lose_what_surrounds_them() {
-        for line in
-            ["src/a.rs", "`src/a.rs`", "**src/a.rs**:", "### `src/a.rs`", "File: src/a.rs", "# src/a.rs", "// src/a.rs"]
-        {
+        for line in [
+            "src/a.rs",
+            "`src/a.rs`",
+            "**src/a.rs**:",
+            "### `src/a.rs`",
+            "File: src/a.rs",
+            "# src/a.rs",
+            "// src/a.rs",
+        ] {
             check(line, Some("src/a.rs"));
         }
         check("my file.txt", Some("my file.txt"));
@@ -145,8 +190,15 @@ mod tests {
 
     #[test]
     fn prose_is_no_name() {
-        for line in ["", "...", "Here is the change:", "Done.", "see https://example.invalid/a.rs", "a = b.c;", "----"]
-        {
+        for line in [
+            "",
+            "...",
+            "Here is the change:",
+            "Done.",
+            "see https://example.invalid/a.rs",
+            "a = b.c;",
+            "----",
+        ] {
             check(line, None);
         }
     }

@@ -9,7 +9,10 @@ pub(super) fn take(text: &str) -> Result<(String, &str), String> {
     match text.strip_prefix('"') {
         Some(quoted) => unquote(quoted),
         None => {
-            let end = text.find('\t').or_else(|| time_at(text)).unwrap_or(text.len());
+            let end = text
+                .find('\t')
+                .or_else(|| time_at(text))
+                .unwrap_or(text.len());
             Ok((text[..end].trim_end().to_owned(), &text[end..]))
         }
     }
@@ -19,10 +22,13 @@ pub(super) fn take(text: &str) -> Result<(String, &str), String> {
 fn time_at(text: &str) -> Option<usize> {
     let shape = b" 0000-00-00 00:00";
     text.as_bytes().windows(shape.len()).position(|window| {
-        window
-            .iter()
-            .zip(shape)
-            .all(|(byte, wanted)| if *wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted })
+        window.iter().zip(shape).all(|(byte, wanted)| {
+            if *wanted == b'0' {
+                byte.is_ascii_digit()
+            } else {
+                byte == wanted
+            }
+        })
     })
 }
 
@@ -71,14 +77,22 @@ fn escape(rest: &[u8]) -> Result<(u8, usize), String> {
 
 /// The path in its plain form, or the rule it breaks.
 pub(super) fn check(path: &str) -> Result<String, PatchError> {
-    let forbid = |message: &str| Err(PatchError::Forbidden { path: format!("{path:?}"), message: message.into() });
+    let forbid = |message: &str| {
+        Err(PatchError::Forbidden {
+            path: format!("{path:?}"),
+            message: message.into(),
+        })
+    };
     if path.chars().any(char::is_control) {
         return forbid("a path in a patch may not have control characters");
     }
     if path.starts_with('/') || path.starts_with('~') {
         return forbid("a path in a patch must be relative to the workspace");
     }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
     if parts.contains(&"..") {
         return forbid("a path in a patch may not go up with `..`");
     }
@@ -91,8 +105,18 @@ pub(super) fn check(path: &str) -> Result<String, PatchError> {
 /// Old and new path without the `a/` and `b/` that diffs put in front, when both carry such a letter.
 pub(super) fn strip_prefixes<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
     // `git diff` writes other letters with `diff.mnemonicPrefix`.
-    const LETTERS: [(char, char); 6] = [('a', 'b'), ('i', 'w'), ('c', 'i'), ('c', 'w'), ('o', 'w'), ('b', 'a')];
-    let strip = |path: &'a str, letter: char| path.strip_prefix(letter).and_then(|rest| rest.strip_prefix('/'));
+    const LETTERS: [(char, char); 6] = [
+        ('a', 'b'),
+        ('i', 'w'),
+        ('c', 'i'),
+        ('c', 'w'),
+        ('o', 'w'),
+        ('b', 'a'),
+    ];
+    let strip = |path: &'a str, letter: char| {
+        path.strip_prefix(letter)
+            .and_then(|rest| rest.strip_prefix('/'))
+    };
     for (left, right) in LETTERS {
         match (old, new) {
             (NULL, new) => {
@@ -125,7 +149,9 @@ pub(super) fn git_header(rest: &str) -> Result<Option<(String, String)>, String>
         let (old, rest) = if rest.starts_with('"') {
             take(rest)?
         } else {
-            let at = rest.find(" \"").ok_or("a `diff --git` line needs two paths")?;
+            let at = rest
+                .find(" \"")
+                .ok_or("a `diff --git` line needs two paths")?;
             (rest[..at].to_owned(), &rest[at..])
         };
         let (new, _) = take(rest.trim_start())?;
@@ -136,7 +162,10 @@ pub(super) fn git_header(rest: &str) -> Result<Option<(String, String)>, String>
         let (old_name, new_name) = strip_prefixes(old, new);
         old_name == new_name
     };
-    let middle = rest.match_indices(' ').map(|(at, _)| at).find(|&at| same(at));
+    let middle = rest
+        .match_indices(' ')
+        .map(|(at, _)| at)
+        .find(|&at| same(at));
     Ok(middle.map(|at| (rest[..at].to_owned(), rest[at + 1..].to_owned())))
 }
 
@@ -147,12 +176,28 @@ mod tests {
 
     #[test]
     fn quoted_paths_are_unquoted_with_octal_escapes() {
-        assert_eq!(take(r#""a/\056env" x"#).unwrap(), ("a/.env".to_owned(), " x"));
+        assert_eq!(
+            take(r#""a/\056env" x"#).unwrap(),
+            ("a/.env".to_owned(), " x")
+        );
         assert_eq!(take(r#""na\303\257ve\t\"\\""#).unwrap().0, "naïve\t\"\\");
         assert_eq!(take("a/b c\t2024-01-01").unwrap().0, "a/b c");
-        assert_eq!(take("a/b c 2024-01-01 10:00:00.0 +0000").unwrap().0, "a/b c");
-        assert_eq!(take("notes 2024-01-01.md").unwrap().0, "notes 2024-01-01.md");
-        for bad in [r#""open"#, r#""\q""#, r#""\777""#, r#""\38"#, r#""\377""#, "\"\\"] {
+        assert_eq!(
+            take("a/b c 2024-01-01 10:00:00.0 +0000").unwrap().0,
+            "a/b c"
+        );
+        assert_eq!(
+            take("notes 2024-01-01.md").unwrap().0,
+            "notes 2024-01-01.md"
+        );
+        for bad in [
+            r#""open"#,
+            r#""\q""#,
+            r#""\777""#,
+            r#""\38"#,
+            r#""\377""#,
+            "\"\\",
+        ] {
             assert!(take(bad).is_err(), "{bad}");
         }
     }
@@ -160,7 +205,17 @@ mod tests {
     #[test]
     fn paths_that_leave_the_workspace_are_refused() {
         assert_eq!(check("./src//lib.rs").unwrap(), "src/lib.rs");
-        for bad in ["", ".", "/etc/passwd", "a/../../b", "..", "~/x", "a\nb", "a\0b", "dir/"] {
+        for bad in [
+            "",
+            ".",
+            "/etc/passwd",
+            "a/../../b",
+            "..",
+            "~/x",
+            "a\nb",
+            "a\0b",
+            "dir/",
+        ] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }
@@ -176,9 +231,18 @@ mod tests {
 
     #[test]
     fn git_lines_name_both_paths() {
-        assert_eq!(git_header("a/x y b/x y").unwrap(), Some(("a/x y".into(), "b/x y".into())));
-        assert_eq!(git_header(r#""a/\303\251" "b/\303\251""#).unwrap(), Some(("a/é".into(), "b/é".into())));
-        assert_eq!(git_header(r#"a/x "b/\303\251""#).unwrap(), Some(("a/x".into(), "b/é".into())));
+        assert_eq!(
+            git_header("a/x y b/x y").unwrap(),
+            Some(("a/x y".into(), "b/x y".into()))
+        );
+        assert_eq!(
+            git_header(r#""a/\303\251" "b/\303\251""#).unwrap(),
+            Some(("a/é".into(), "b/é".into()))
+        );
+        assert_eq!(
+            git_header(r#"a/x "b/\303\251""#).unwrap(),
+            Some(("a/x".into(), "b/é".into()))
+        );
         assert_eq!(git_header("a/x b/y").unwrap(), None);
     }
 }

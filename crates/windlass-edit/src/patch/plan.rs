@@ -70,7 +70,11 @@ pub enum Change {
 }
 
 pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
-    let mut tree = Tree { read, order: Vec::new(), files: HashMap::new() };
+    let mut tree = Tree {
+        read,
+        order: Vec::new(),
+        files: HashMap::new(),
+    };
     for file in &patch.files {
         match &file.op {
             Op::Create { path } => tree.create(path, &file.body)?,
@@ -83,7 +87,10 @@ pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Pla
     if changes.is_empty() {
         return Err(PatchError::Nothing);
     }
-    Ok(Plan { changes, notes: patch.notes.clone() })
+    Ok(Plan {
+        changes,
+        notes: patch.notes.clone(),
+    })
 }
 
 /// The files the patch names, as they were and as they are after the sections read so far.
@@ -106,16 +113,37 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             let before = match (self.read)(path) {
                 Found::File(bytes) => Some(bytes),
                 Found::Absent => None,
-                Found::Unusable(message) => return Err(PatchError::Unusable { path: path.to_owned(), message }),
+                Found::Unusable(message) => {
+                    return Err(PatchError::Unusable {
+                        path: path.to_owned(),
+                        message,
+                    });
+                }
             };
             self.order.push(path.to_owned());
-            self.files.insert(path.to_owned(), State { after: before.clone(), before, from: None });
+            self.files.insert(
+                path.to_owned(),
+                State {
+                    after: before.clone(),
+                    before,
+                    from: None,
+                },
+            );
         }
-        self.files.get_mut(path).ok_or_else(|| PatchError::NotFound { path: path.to_owned() })
+        self.files
+            .get_mut(path)
+            .ok_or_else(|| PatchError::NotFound {
+                path: path.to_owned(),
+            })
     }
 
     fn existing(&mut self, path: &str) -> Result<Vec<u8>, PatchError> {
-        self.state(path)?.after.clone().ok_or_else(|| PatchError::NotFound { path: path.to_owned() })
+        self.state(path)?
+            .after
+            .clone()
+            .ok_or_else(|| PatchError::NotFound {
+                path: path.to_owned(),
+            })
     }
 
     fn create(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
@@ -130,7 +158,9 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         }
         // An empty file has nothing to lose.
         if state.after.as_ref().is_some_and(|bytes| !bytes.is_empty()) {
-            return Err(PatchError::Exists { path: path.to_owned() });
+            return Err(PatchError::Exists {
+                path: path.to_owned(),
+            });
         }
         state.after = Some(new_text(path, body)?.into_bytes());
         Ok(())
@@ -173,7 +203,9 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         if let Body::Hunks(hunks) = body
             && move_to.is_none()
             && !hunks.is_empty()
-            && hunks.iter().all(|hunk| hunk.old_start == Some(0) && old_lines(hunk).is_empty())
+            && hunks
+                .iter()
+                .all(|hunk| hunk.old_start == Some(0) && old_lines(hunk).is_empty())
             && self.state(path)?.after.is_none()
         {
             return self.create(path, body);
@@ -184,7 +216,9 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             return Ok(());
         };
         if self.state(to)?.after.is_some() {
-            return Err(PatchError::Exists { path: to.to_owned() });
+            return Err(PatchError::Exists {
+                path: to.to_owned(),
+            });
         }
         let source = self.state(path)?;
         source.after = None;
@@ -217,18 +251,32 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             if moved_from.iter().any(|(from, _)| from == path) {
                 continue;
             }
-            let source = moved_from.iter().find(|(_, to)| to == path).map(|(from, _)| from.clone());
-            let moved = source.and_then(|from| files.remove(&from).and_then(|state| Some((from, state.before?))));
-            let Some(state) = files.remove(path) else { continue };
+            let source = moved_from
+                .iter()
+                .find(|(_, to)| to == path)
+                .map(|(from, _)| from.clone());
+            let moved = source.and_then(|from| {
+                files
+                    .remove(&from)
+                    .and_then(|state| Some((from, state.before?)))
+            });
+            let Some(state) = files.remove(path) else {
+                continue;
+            };
             let path = path.clone();
             match (state.before, state.after, moved) {
-                (None, Some(after), Some((from, before))) => {
-                    changes.push(Change::Move { from, to: path, before, after })
-                }
+                (None, Some(after), Some((from, before))) => changes.push(Change::Move {
+                    from,
+                    to: path,
+                    before,
+                    after,
+                }),
                 (None, Some(after), None) => changes.push(Change::Create { path, after }),
-                (Some(before), Some(after), _) if before != after => {
-                    changes.push(Change::Modify { path, before, after })
-                }
+                (Some(before), Some(after), _) if before != after => changes.push(Change::Modify {
+                    path,
+                    before,
+                    after,
+                }),
                 (Some(before), None, _) => changes.push(Change::Delete { path, before }),
                 _ => {}
             }
@@ -245,8 +293,16 @@ fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchErr
         Body::Whole(text) => rewritten(path, &before, text),
         Body::Blocks(blocks) => {
             let text = decoded(path, &before)?;
-            let refuse = |(index, problem)| PatchError::Block { path: path.to_owned(), block: index + 1, problem };
-            encoded(path, &text, &block::apply(&text.content, blocks).map_err(refuse)?)
+            let refuse = |(index, problem)| PatchError::Block {
+                path: path.to_owned(),
+                block: index + 1,
+                problem,
+            };
+            encoded(
+                path,
+                &text,
+                &block::apply(&text.content, blocks).map_err(refuse)?,
+            )
         }
     }
 }
@@ -255,7 +311,11 @@ fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchErr
 fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
     let refuse = |hunk: usize| {
         let problem = Box::new(HunkProblem::OldLinesInNewFile);
-        Err(PatchError::Hunk { path: path.to_owned(), hunk, problem })
+        Err(PatchError::Hunk {
+            path: path.to_owned(),
+            hunk,
+            problem,
+        })
     };
     let hunks = match body {
         Body::Whole(text) => return Ok(text.clone()),
@@ -265,7 +325,9 @@ fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
     let mut text = String::new();
     for (index, hunk) in hunks.iter().enumerate() {
         for line in &hunk.lines {
-            let HunkLine::Add(line) = line else { return refuse(index + 1) };
+            let HunkLine::Add(line) = line else {
+                return refuse(index + 1);
+            };
             text.push_str(line);
             text.push('\n');
         }
@@ -278,9 +340,15 @@ fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
 
 /// The bytes of a file with a new text in it: its encoding stays, and its line endings unless the text says others.
 fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchError> {
-    let Ok(old) = Text::decode(before) else { return Ok(text.as_bytes().to_vec()) };
+    let Ok(old) = Text::decode(before) else {
+        return Ok(text.as_bytes().to_vec());
+    };
     let ending = ending_for(&[], &lines(&old.content));
-    let text = if text.contains('\r') { text.to_owned() } else { with_endings(text, ending, true) };
+    let text = if text.contains('\r') {
+        text.to_owned()
+    } else {
+        with_endings(text, ending, true)
+    };
     match old.encoding {
         // What the old bytes could not say may be why the file is written anew.
         Encoding::SingleByte => Ok(text.into_bytes()),
@@ -289,11 +357,17 @@ fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchErro
 }
 
 fn decoded(path: &str, bytes: &[u8]) -> Result<Text, PatchError> {
-    Text::decode(bytes).map_err(|err| PatchError::Unusable { path: path.to_owned(), message: err.to_string() })
+    Text::decode(bytes).map_err(|err| PatchError::Unusable {
+        path: path.to_owned(),
+        message: err.to_string(),
+    })
 }
 
 fn encoded(path: &str, text: &Text, content: &str) -> Result<Vec<u8>, PatchError> {
-    text.encode(content).map_err(|err| PatchError::Unusable { path: path.to_owned(), message: err.to_string() })
+    text.encode(content).map_err(|err| PatchError::Unusable {
+        path: path.to_owned(),
+        message: err.to_string(),
+    })
 }
 
 /// The bytes of a file after all hunks.
@@ -309,7 +383,8 @@ fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchErr
             problem: Box::new(problem),
         })?;
         if let Some(start) = hunk.old_start.filter(|_| spot.count > 0) {
-            drift = isize::try_from(spot.first).unwrap_or(0) - isize::try_from(start.saturating_sub(1)).unwrap_or(0);
+            drift = isize::try_from(spot.first).unwrap_or(0)
+                - isize::try_from(start.saturating_sub(1)).unwrap_or(0);
         }
         // Lines that are only added to the end say nothing about where the next hunk is.
         if spot.count > 0 || spot.first < all.len() {
@@ -339,11 +414,18 @@ fn push(out: &mut String, lines: &[Line<'_>]) {
 /// Writes one hunk's place: kept lines as the file has them, new lines with the ending of the place.
 fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
     let end = spot.first + spot.count;
-    let around = if spot.count > 0 { &all[spot.first..end] } else { &all[spot.first.saturating_sub(1)..spot.first] };
+    let around = if spot.count > 0 {
+        &all[spot.first..end]
+    } else {
+        &all[spot.first.saturating_sub(1)..spot.first]
+    };
     let ending = ending_for(around, all);
     let start = out.len();
     let mut added = added_lines(hunk, &all[spot.first..end], spot.indented).into_iter();
-    if spot.first == all.len() && all.last().is_some_and(|line| line.ending == Ending::None) && !out.ends_with('\n') {
+    if spot.first == all.len()
+        && all.last().is_some_and(|line| line.ending == Ending::None)
+        && !out.ends_with('\n')
+    {
         out.push_str(ending.as_str());
     }
     let mut at = spot.first;
@@ -354,7 +436,11 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
             HunkLine::Keep(_) => {
                 out.push_str(all[at].text);
                 // A line that is not the last any more needs an ending; the real end is settled below.
-                let own = if all[at].ending == Ending::None { ending } else { all[at].ending };
+                let own = if all[at].ending == Ending::None {
+                    ending
+                } else {
+                    all[at].ending
+                };
                 out.push_str(own.as_str());
                 at += 1;
                 written = true;
@@ -362,7 +448,11 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
             HunkLine::Remove(_) => at += 1,
             HunkLine::Add(text) => {
                 out.push_str(&added.next().unwrap_or_else(|| text.clone()));
-                out.push_str(if hunk.says_endings { "\n" } else { ending.as_str() });
+                out.push_str(if hunk.says_endings {
+                    "\n"
+                } else {
+                    ending.as_str()
+                });
                 written = true;
             }
         }
@@ -388,7 +478,9 @@ fn added_lines(hunk: &Hunk, found: &[Line<'_>], indented: bool) -> Vec<String> {
     }
     let wanted = old_lines(hunk);
     let found: Vec<&str> = found.iter().map(|line| line.text).collect();
-    added.map(|text| reindent(&wanted, &found, text).unwrap_or_else(|| text.to_owned())).collect()
+    added
+        .map(|text| reindent(&wanted, &found, text).unwrap_or_else(|| text.to_owned()))
+        .collect()
 }
 
 fn trim_ending(out: &mut String, start: usize) {

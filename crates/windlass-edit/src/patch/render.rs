@@ -20,7 +20,11 @@ impl Plan {
                     out.push_str("new file mode 100644\n");
                     texts(&mut out, NULL, path, &[], after);
                 }
-                Change::Modify { path, before, after } => {
+                Change::Modify {
+                    path,
+                    before,
+                    after,
+                } => {
                     header(&mut out, path, path);
                     texts(&mut out, path, path, before, after);
                 }
@@ -28,9 +32,18 @@ impl Plan {
                     header(&mut out, path, path);
                     out.push_str("deleted file mode 100644\n");
                 }
-                Change::Move { from, to, before, after } => {
+                Change::Move {
+                    from,
+                    to,
+                    before,
+                    after,
+                } => {
                     header(&mut out, from, to);
-                    out.push_str(&format!("rename from {}\nrename to {}\n", quoted("", from), quoted("", to)));
+                    out.push_str(&format!(
+                        "rename from {}\nrename to {}\n",
+                        quoted("", from),
+                        quoted("", to)
+                    ));
                     texts(&mut out, from, to, before, after);
                 }
             }
@@ -40,7 +53,11 @@ impl Plan {
 }
 
 fn header(out: &mut String, old: &str, new: &str) {
-    out.push_str(&format!("diff --git {} {}\n", quoted("a/", old), quoted("b/", new)));
+    out.push_str(&format!(
+        "diff --git {} {}\n",
+        quoted("a/", old),
+        quoted("b/", new)
+    ));
 }
 
 /// The name as diffs have it: C-quoted where a plain one could be read as something else.
@@ -52,29 +69,53 @@ fn quoted(prefix: &str, path: &str) -> String {
     if plain {
         format!("{prefix}{path}")
     } else {
-        format!("\"{prefix}{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
+        format!(
+            "\"{prefix}{}\"",
+            path.replace('\\', "\\\\").replace('"', "\\\"")
+        )
     }
 }
 
 /// One hunk from the first line that differs to the last.
 fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
-    let content = |bytes: &[u8]| Text::decode(bytes).map(|text| text.content).unwrap_or_default();
+    let content = |bytes: &[u8]| {
+        Text::decode(bytes)
+            .map(|text| text.content)
+            .unwrap_or_default()
+    };
     let (before, after) = (content(before), content(after));
     if before == after {
         return;
     }
     let was: Vec<&str> = before.split_inclusive('\n').collect();
     let is: Vec<&str> = after.split_inclusive('\n').collect();
-    let same = was.iter().zip(&is).take_while(|(one, two)| one == two).count();
+    let same = was
+        .iter()
+        .zip(&is)
+        .take_while(|(one, two)| one == two)
+        .count();
     let start = same.saturating_sub(CONTEXT);
     let (rest_was, rest_is) = (&was[same..], &is[same..]);
-    let tail = rest_was.iter().rev().zip(rest_is.iter().rev()).take_while(|(one, two)| one == two).count();
+    let tail = rest_was
+        .iter()
+        .rev()
+        .zip(rest_is.iter().rev())
+        .take_while(|(one, two)| one == two)
+        .count();
     let (end_was, end_is) = (was.len() - tail, is.len() - tail);
     let shown = tail.min(CONTEXT);
     let (old_count, new_count) = (end_was - start + shown, end_is - start + shown);
     let first = |count: usize| if count == 0 { start } else { start + 1 };
-    out.push_str(&format!("--- {}\n+++ {}\n", quoted("a/", old), quoted("b/", new)));
-    out.push_str(&format!("@@ -{},{old_count} +{},{new_count} @@\n", first(old_count), first(new_count)));
+    out.push_str(&format!(
+        "--- {}\n+++ {}\n",
+        quoted("a/", old),
+        quoted("b/", new)
+    ));
+    out.push_str(&format!(
+        "@@ -{},{old_count} +{},{new_count} @@\n",
+        first(old_count),
+        first(new_count)
+    ));
     let mut push = |prefix: char, lines: &[&str]| {
         for line in lines {
             out.push(prefix);

@@ -8,10 +8,36 @@ use super::names;
 use super::{Body, FilePatch, Op, Patch, PatchError};
 use crate::block::Block;
 
-const PATH: &[&str] = &["path", "file_path", "filePath", "filepath", "file", "filename", "target_file"];
-const OLD: &[&str] = &["old_str", "old_string", "oldString", "old_text", "oldText", "old", "search", "find"];
-const NEW: &[&str] =
-    &["new_str", "new_string", "newString", "new_text", "newText", "new", "replace", "replacement", "replace_with"];
+const PATH: &[&str] = &[
+    "path",
+    "file_path",
+    "filePath",
+    "filepath",
+    "file",
+    "filename",
+    "target_file",
+];
+const OLD: &[&str] = &[
+    "old_str",
+    "old_string",
+    "oldString",
+    "old_text",
+    "oldText",
+    "old",
+    "search",
+    "find",
+];
+const NEW: &[&str] = &[
+    "new_str",
+    "new_string",
+    "newString",
+    "new_text",
+    "newText",
+    "new",
+    "replace",
+    "replacement",
+    "replace_with",
+];
 const ALL: &[&str] = &["replace_all", "replaceAll", "allow_multiple"];
 const TIMES: &[&str] = &["expected_replacements", "expectedReplacements"];
 const TEXT: &[&str] = &["file_text", "content", "contents", "text"];
@@ -36,25 +62,38 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
         }
         edit => read(object(edit)?, None, known, &mut files)?,
     }
-    Ok(Patch { files, notes: Vec::new() })
+    Ok(Patch {
+        files,
+        notes: Vec::new(),
+    })
 }
 
 /// The JSON inside one code fence, if it is in one.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
-    let Some((opening, rest)) = text.split_once('\n') else { return text };
+    let Some((opening, rest)) = text.split_once('\n') else {
+        return text;
+    };
     match names::fence(opening) {
-        Some((_, count, _)) => rest.trim_end().strip_suffix(&opening.trim()[..count]).unwrap_or(rest),
+        Some((_, count, _)) => rest
+            .trim_end()
+            .strip_suffix(&opening.trim()[..count])
+            .unwrap_or(rest),
         None => text,
     }
 }
 
 fn wrong(message: impl Into<String>) -> PatchError {
-    PatchError::Syntax { line: 1, message: message.into() }
+    PatchError::Syntax {
+        line: 1,
+        message: message.into(),
+    }
 }
 
 fn object(value: &Value) -> Result<&Map<String, Value>, PatchError> {
-    value.as_object().ok_or_else(|| wrong("an edit is a JSON object with a path, the old and the new text"))
+    value
+        .as_object()
+        .ok_or_else(|| wrong("an edit is a JSON object with a path, the old and the new text"))
 }
 
 fn read(
@@ -87,14 +126,22 @@ fn read(
     };
     if let (None, Some(text)) = (field(edit, OLD), text_of(edit, TEXT)?) {
         let path = super::paths::check(name)?;
-        files.push(FilePatch { op: Op::Create { path }, body: Body::Whole(text.to_owned()) });
+        files.push(FilePatch {
+            op: Op::Create { path },
+            body: Body::Whole(text.to_owned()),
+        });
         return Ok(());
     }
-    let old = text_of(edit, OLD)?.ok_or_else(|| wrong("the edit has no old text; give `old_string`"))?;
-    let new = text_of(edit, NEW)?.ok_or_else(|| wrong("the edit has no new text; give `new_string`"))?;
+    let old =
+        text_of(edit, OLD)?.ok_or_else(|| wrong("the edit has no old text; give `old_string`"))?;
+    let new =
+        text_of(edit, NEW)?.ok_or_else(|| wrong("the edit has no new text; give `new_string`"))?;
     if old.is_empty() {
         let path = super::paths::check(name)?;
-        files.push(FilePatch { op: Op::Create { path }, body: Body::Whole(new.to_owned()) });
+        files.push(FilePatch {
+            op: Op::Create { path },
+            body: Body::Whole(new.to_owned()),
+        });
         return Ok(());
     }
     let times = match field(edit, TIMES) {
@@ -109,16 +156,34 @@ fn read(
     };
     let all = match field(edit, ALL) {
         None | Some(Value::Null) => false,
-        Some(all) => all.as_bool().ok_or_else(|| wrong("`replace_all` is true or false"))?,
+        Some(all) => all
+            .as_bool()
+            .ok_or_else(|| wrong("`replace_all` is true or false"))?,
     };
-    let block = Block { search: old.to_owned(), replace: new.to_owned(), inline: true, all, times, ..Block::default() };
+    let block = Block {
+        search: old.to_owned(),
+        replace: new.to_owned(),
+        inline: true,
+        all,
+        times,
+        ..Block::default()
+    };
     let path = names::resolve(name, known)?;
-    if let Some(FilePatch { op: Op::Update { path: last, .. }, body: Body::Blocks(blocks) }) = files.last_mut()
+    if let Some(FilePatch {
+        op: Op::Update { path: last, .. },
+        body: Body::Blocks(blocks),
+    }) = files.last_mut()
         && *last == path
     {
         blocks.push(block);
     } else {
-        files.push(FilePatch { op: Op::Update { path, move_to: None }, body: Body::Blocks(vec![block]) });
+        files.push(FilePatch {
+            op: Op::Update {
+                path,
+                move_to: None,
+            },
+            body: Body::Blocks(vec![block]),
+        });
     }
     Ok(())
 }
@@ -127,7 +192,10 @@ fn field<'a>(edit: &'a Map<String, Value>, names: &[&str]) -> Option<&'a Value> 
     names.iter().find_map(|name| edit.get(*name))
 }
 
-fn text_of<'a>(edit: &'a Map<String, Value>, names: &[&str]) -> Result<Option<&'a str>, PatchError> {
+fn text_of<'a>(
+    edit: &'a Map<String, Value>,
+    names: &[&str],
+) -> Result<Option<&'a str>, PatchError> {
     match field(edit, names) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),

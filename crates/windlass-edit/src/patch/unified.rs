@@ -7,7 +7,11 @@ use super::paths::{self, NULL};
 use super::{Body, FilePatch, Hunk, HunkLine, Op, Patch, PatchError};
 
 pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
-    let mut reader = Reader { lines, at: start, notes: Vec::new() };
+    let mut reader = Reader {
+        lines,
+        at: start,
+        notes: Vec::new(),
+    };
     let mut files = Vec::new();
     while reader.at < lines.len() {
         if reader.line().starts_with("diff --git ") {
@@ -15,14 +19,18 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
         } else if reader.file_header_at(reader.at) {
             files.push(reader.plain_file()?);
         } else if reader.line().starts_with("@@ -") {
-            return Err(reader.error("a hunk without `---` and `+++` lines before it; name the file".into()));
+            return Err(reader
+                .error("a hunk without `---` and `+++` lines before it; name the file".into()));
         } else if reader.line().trim() == super::begin::BEGIN {
             return Err(super::two_patches(reader.at + 1));
         } else {
             reader.at += 1;
         }
     }
-    Ok(Patch { files, notes: reader.notes })
+    Ok(Patch {
+        files,
+        notes: reader.notes,
+    })
 }
 
 struct Reader<'a> {
@@ -48,7 +56,10 @@ impl<'a> Reader<'a> {
     }
 
     fn error(&self, message: String) -> PatchError {
-        PatchError::Syntax { line: self.at + 1, message }
+        PatchError::Syntax {
+            line: self.at + 1,
+            message,
+        }
     }
 
     /// Whether the two lines that name a file start here.
@@ -58,12 +69,20 @@ impl<'a> Reader<'a> {
     }
 
     fn git_file(&mut self) -> Result<FilePatch, PatchError> {
-        let declared = paths::git_header(&self.line()["diff --git ".len()..]).map_err(|message| self.error(message))?;
+        let declared = paths::git_header(&self.line()["diff --git ".len()..])
+            .map_err(|message| self.error(message))?;
         self.at += 1;
         let extended = self.extended()?;
-        let named = if self.file_header_at(self.at) { Some(self.names()?) } else { None };
-        let (old, new) =
-            named.clone().or_else(|| declared.clone()).or_else(|| extended.rename_pair()).unwrap_or_default();
+        let named = if self.file_header_at(self.at) {
+            Some(self.names()?)
+        } else {
+            None
+        };
+        let (old, new) = named
+            .clone()
+            .or_else(|| declared.clone())
+            .or_else(|| extended.rename_pair())
+            .unwrap_or_default();
         let (old, new) = paths::strip_prefixes(&old, &new);
         let (mut old, mut new) = (old.to_owned(), new.to_owned());
         if let (None, Some((from, to))) = (&named, extended.rename_pair()) {
@@ -71,7 +90,10 @@ impl<'a> Reader<'a> {
         }
         let shown = &(if new == NULL { &old } else { &new }).clone();
         if let Some(message) = extended.broken {
-            return Err(PatchError::Forbidden { path: shown.to_owned(), message });
+            return Err(PatchError::Forbidden {
+                path: shown.to_owned(),
+                message,
+            });
         }
         if let Some((from, to)) = declared {
             let (from, to) = paths::strip_prefixes(&from, &to);
@@ -79,7 +101,9 @@ impl<'a> Reader<'a> {
             if !agrees {
                 return Err(differ(
                     shown,
-                    &format!("`diff --git` names {from} and {to}, the lines below name {old} and {new}"),
+                    &format!(
+                        "`diff --git` names {from} and {to}, the lines below name {old} and {new}"
+                    ),
                 ));
             }
         }
@@ -96,8 +120,14 @@ impl<'a> Reader<'a> {
             ));
         }
         let renamed = extended.rename_from.is_some() || extended.rename_to.is_some();
-        if renamed && (extended.rename_from.as_deref() != Some(&old) || extended.rename_to.as_deref() != Some(&new)) {
-            return Err(differ(shown, "the rename lines and the other paths disagree"));
+        if renamed
+            && (extended.rename_from.as_deref() != Some(&old)
+                || extended.rename_to.as_deref() != Some(&new))
+        {
+            return Err(differ(
+                shown,
+                "the rename lines and the other paths disagree",
+            ));
         }
         self.finish(&old, &new, renamed, named.is_some())
     }
@@ -108,11 +138,21 @@ impl<'a> Reader<'a> {
         self.finish(old, new, false, true)
     }
 
-    fn finish(&mut self, old: &str, new: &str, renamed: bool, named: bool) -> Result<FilePatch, PatchError> {
+    fn finish(
+        &mut self,
+        old: &str,
+        new: &str,
+        renamed: bool,
+        named: bool,
+    ) -> Result<FilePatch, PatchError> {
         let op = match (old, new) {
             (NULL, NULL) => return Err(self.error("both paths are /dev/null".into())),
-            (NULL, new) => Op::Create { path: paths::check(new)? },
-            (old, NULL) => Op::Delete { path: paths::check(old)? },
+            (NULL, new) => Op::Create {
+                path: paths::check(new)?,
+            },
+            (old, NULL) => Op::Delete {
+                path: paths::check(old)?,
+            },
             (old, new) => {
                 let (path, to) = (paths::check(old)?, paths::check(new)?);
                 if path != to && !renamed {
@@ -123,10 +163,18 @@ impl<'a> Reader<'a> {
                         ),
                     ));
                 }
-                Op::Update { move_to: (path != to).then_some(to), path }
+                Op::Update {
+                    move_to: (path != to).then_some(to),
+                    path,
+                }
             }
         };
-        while self.line().is_empty() && self.lines.get(self.at + 1).is_some_and(|next| next.starts_with("@@")) {
+        while self.line().is_empty()
+            && self
+                .lines
+                .get(self.at + 1)
+                .is_some_and(|next| next.starts_with("@@"))
+        {
             self.at += 1;
         }
         let mut hunks = Vec::new();
@@ -141,15 +189,21 @@ impl<'a> Reader<'a> {
             Op::Delete { .. } => false,
         };
         if hunks.is_empty() && empty {
-            return Err(self.error("a file without hunks; each starts with `@@ -line,count +line,count @@`".into()));
+            return Err(self.error(
+                "a file without hunks; each starts with `@@ -line,count +line,count @@`".into(),
+            ));
         }
-        Ok(FilePatch { op, body: Body::Hunks(hunks) })
+        Ok(FilePatch {
+            op,
+            body: Body::Hunks(hunks),
+        })
     }
 
     /// The `---` and `+++` lines, unquoted.
     fn names(&mut self) -> Result<(String, String), PatchError> {
         let mut name = || {
-            let (path, _) = paths::take(&self.line()[4..]).map_err(|message| self.error(message))?;
+            let (path, _) =
+                paths::take(&self.line()[4..]).map_err(|message| self.error(message))?;
             self.at += 1;
             Ok(path)
         };
@@ -160,7 +214,11 @@ impl<'a> Reader<'a> {
         let mut found = Extended::default();
         while self.at < self.lines.len() && !self.file_header_at(self.at) {
             let line = self.line();
-            let name = |text: &str| paths::take(text).map(|(path, _)| path).map_err(|message| self.error(message));
+            let name = |text: &str| {
+                paths::take(text)
+                    .map(|(path, _)| path)
+                    .map_err(|message| self.error(message))
+            };
             if let Some(mode) = line.strip_prefix("new file mode ") {
                 found.created = true;
                 found.judge(mode_rule(mode, "created"));
@@ -169,21 +227,31 @@ impl<'a> Reader<'a> {
                 // An executable file may go away; a link is no text.
                 found.judge(mode_rule(mode, "deleted").filter(|_| mode.trim() != "100755"));
             } else if line.starts_with("old mode ") || line.starts_with("new mode ") {
-                found.judge(Some("a patch may not change the mode of a file; leave the mode lines out".into()));
+                found.judge(Some(
+                    "a patch may not change the mode of a file; leave the mode lines out".into(),
+                ));
             } else if let Some(path) = line.strip_prefix("rename from ") {
                 found.rename_from = Some(name(path)?);
             } else if let Some(path) = line.strip_prefix("rename to ") {
                 found.rename_to = Some(name(path)?);
             } else if line.starts_with("copy from ") || line.starts_with("copy to ") {
-                found.judge(Some("a patch may not copy files; add the new file with its lines".into()));
+                found.judge(Some(
+                    "a patch may not copy files; add the new file with its lines".into(),
+                ));
             } else if line.starts_with("GIT binary patch")
                 || (line.starts_with("Binary files ") && line.ends_with(" differ"))
             {
-                found.judge(Some("binary patches are not applied; write the file by a command instead".into()));
+                found.judge(Some(
+                    "binary patches are not applied; write the file by a command instead".into(),
+                ));
             } else if let Some(index) = line.strip_prefix("index ") {
                 let mode = index.rsplit_once(' ').map_or("", |(_, mode)| mode);
-                found.judge(mode_rule(mode, "changed").filter(|_| mode != "100755" && !mode.is_empty()));
-            } else if !line.starts_with("similarity index ") && !line.starts_with("dissimilarity index ") {
+                found.judge(
+                    mode_rule(mode, "changed").filter(|_| mode != "100755" && !mode.is_empty()),
+                );
+            } else if !line.starts_with("similarity index ")
+                && !line.starts_with("dissimilarity index ")
+            {
                 break;
             }
             self.at += 1;
@@ -193,13 +261,23 @@ impl<'a> Reader<'a> {
 
     fn hunk(&mut self, number: usize) -> Result<Hunk, PatchError> {
         let header = self.line();
-        let Some(Header { start, old_count, new_count, section }) = header_of(header) else {
-            return Err(
-                self.error(format!("{header:?} is not a hunk header; expected `@@ -line,count +line,count @@`"))
-            );
+        let Some(Header {
+            start,
+            old_count,
+            new_count,
+            section,
+        }) = header_of(header)
+        else {
+            return Err(self.error(format!(
+                "{header:?} is not a hunk header; expected `@@ -line,count +line,count @@`"
+            )));
         };
         self.at += 1;
-        let mut hunk = Hunk { old_start: start, section, ..Hunk::default() };
+        let mut hunk = Hunk {
+            old_start: start,
+            section,
+            ..Hunk::default()
+        };
         let (mut old_left, mut new_left) = (old_count, new_count);
         let mut bare = 0;
         while self.at < self.lines.len() {
@@ -238,8 +316,14 @@ impl<'a> Reader<'a> {
                 self.at
             ));
         }
-        if !hunk.lines.iter().any(|line| !matches!(line, HunkLine::Keep(_))) {
-            return Err(self.error(format!("hunk {number} has no line that starts with `-` or `+`")));
+        if !hunk
+            .lines
+            .iter()
+            .any(|line| !matches!(line, HunkLine::Keep(_)))
+        {
+            return Err(self.error(format!(
+                "hunk {number} has no line that starts with `-` or `+`"
+            )));
         }
         Ok(hunk)
     }
@@ -256,7 +340,10 @@ impl<'a> Reader<'a> {
         }
         if self.file_header_at(self.at) {
             // These two lines are text only if the hunk ends exactly with them.
-            let hunk_follows = self.lines.get(self.at + 2).is_some_and(|next| next.starts_with("@@"));
+            let hunk_follows = self
+                .lines
+                .get(self.at + 2)
+                .is_some_and(|next| next.starts_with("@@"));
             return counted || (hunk_follows && left != (Some(1), Some(1)));
         }
         counted && (line.starts_with("-- ") || (line.is_empty() && !self.goes_on_after_blank()))
@@ -264,9 +351,14 @@ impl<'a> Reader<'a> {
 
     /// Whether changed lines follow the blank one, so that it is text of a hunk with too low a count.
     fn goes_on_after_blank(&self) -> bool {
-        let next = self.lines[self.at..].iter().find(|line| !line.is_empty()).copied().unwrap_or_default();
+        let next = self.lines[self.at..]
+            .iter()
+            .find(|line| !line.is_empty())
+            .copied()
+            .unwrap_or_default();
         // A dash and a space is a list item of the prose below the patch; two dashes are a header or a signature.
-        next.starts_with('+') || (next.starts_with('-') && !next.starts_with("- ") && !next.starts_with("--"))
+        next.starts_with('+')
+            || (next.starts_with('-') && !next.starts_with("- ") && !next.starts_with("--"))
     }
 
     /// A hunk whose counts are off ended at a line that is no hunk line. If changes follow before anything else
@@ -306,19 +398,28 @@ impl Extended {
 }
 
 fn differ(path: &str, message: &str) -> PatchError {
-    PatchError::Forbidden { path: path.to_owned(), message: message.to_owned() }
+    PatchError::Forbidden {
+        path: path.to_owned(),
+        message: message.to_owned(),
+    }
 }
 
 /// Why a file of this mode may not be in a patch.
 fn mode_rule(mode: &str, what: &str) -> Option<String> {
     match mode.trim() {
         "100644" => None,
-        "100755" => {
-            Some(format!("an executable file (mode 100755) may not be {what} by a patch; set the bit by a command"))
-        }
-        "120000" => Some(format!("a symbolic link (mode 120000) may not be {what} by a patch")),
-        "160000" => Some(format!("a submodule (mode 160000) may not be {what} by a patch")),
-        other => Some(format!("a file of mode {other:?} may not be {what} by a patch")),
+        "100755" => Some(format!(
+            "an executable file (mode 100755) may not be {what} by a patch; set the bit by a command"
+        )),
+        "120000" => Some(format!(
+            "a symbolic link (mode 120000) may not be {what} by a patch"
+        )),
+        "160000" => Some(format!(
+            "a submodule (mode 160000) may not be {what} by a patch"
+        )),
+        other => Some(format!(
+            "a file of mode {other:?} may not be {what} by a patch"
+        )),
     }
 }
 
@@ -335,24 +436,39 @@ struct Header {
 fn header_of(header: &str) -> Option<Header> {
     let inner = header.strip_prefix("@@")?;
     let (inner, after) = inner.split_once("@@").unwrap_or((inner, ""));
-    let named = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty() && text != "...");
+    let named =
+        |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty() && text != "...");
     let inner = inner.trim();
     if inner.is_empty() || !inner.starts_with('-') {
-        return Some(Header { section: named(inner).or_else(|| named(after)), ..Header::default() });
+        return Some(Header {
+            section: named(inner).or_else(|| named(after)),
+            ..Header::default()
+        });
     }
     let (old, new) = inner.split_once(' ')?;
     let range = |text: &str| -> Option<(usize, i64)> {
         let (start, count) = text.split_once(',').unwrap_or((text, "1"));
         // Counts are compared with lines of a patch that fits in memory, so 32 bits are plenty.
-        Some((start.parse::<u32>().ok()? as usize, i64::from(count.parse::<u32>().ok()?)))
+        Some((
+            start.parse::<u32>().ok()? as usize,
+            i64::from(count.parse::<u32>().ok()?),
+        ))
     };
     // `@@ -... +... @@` and the like: somebody who does not count.
     if !inner.bytes().any(|byte| byte.is_ascii_digit()) {
-        return Some(Header { section: named(after), ..Header::default() });
+        return Some(Header {
+            section: named(after),
+            ..Header::default()
+        });
     }
     let (start, old_count) = range(old.strip_prefix('-')?)?;
     let (_, new_count) = range(new.trim().strip_prefix('+')?)?;
-    Some(Header { start: Some(start), old_count: Some(old_count), new_count: Some(new_count), section: named(after) })
+    Some(Header {
+        start: Some(start),
+        old_count: Some(old_count),
+        new_count: Some(new_count),
+        section: named(after),
+    })
 }
 
 /// `\ No newline at end of file` speaks of the line before it.

@@ -22,17 +22,29 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
     let mut files: Vec<FilePatch> = Vec::with_capacity(found.len());
     for (name, text) in found {
         let path = names::resolve(&name, known)?;
-        if files.iter().any(|file| file.op == Op::Write { path: path.clone() }) {
+        if files
+            .iter()
+            .any(|file| file.op == Op::Write { path: path.clone() })
+        {
             let message = "the file is written twice; give its text once".to_owned();
             return Err(PatchError::Forbidden { path, message });
         }
-        files.push(FilePatch { op: Op::Write { path }, body: Body::Whole(text) });
+        files.push(FilePatch {
+            op: Op::Write { path },
+            body: Body::Whole(text),
+        });
     }
-    Ok(Patch { files, notes: Vec::new() })
+    Ok(Patch {
+        files,
+        notes: Vec::new(),
+    })
 }
 
 fn syntax(at: usize, message: &str) -> PatchError {
-    PatchError::Syntax { line: at + 1, message: message.to_owned() }
+    PatchError::Syntax {
+        line: at + 1,
+        message: message.to_owned(),
+    }
 }
 
 fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, PatchError> {
@@ -45,10 +57,16 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
             at += 1;
             continue;
         };
-        let end = fence
-            .end(lines, at)
-            .ok_or_else(|| syntax(at, "this block is not closed, so the file may be cut off; send it whole"))?;
-        let text: String = lines[at + 1..end].iter().map(|line| format!("{line}\n")).collect();
+        let end = fence.end(lines, at).ok_or_else(|| {
+            syntax(
+                at,
+                "this block is not closed, so the file may be cut off; send it whole",
+            )
+        })?;
+        let text: String = lines[at + 1..end]
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
         match name_of(&lines[before..at], lines[at], known) {
             Some(Name::Sure(name)) => found.push((name, text)),
             Some(Name::Maybe(name)) => found.push((name, text)),
@@ -59,15 +77,24 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
         before = at;
     }
     if let Some(at) = unsure {
-        return Err(syntax(at, "the text before this block names several files; put its path on the line above"));
+        return Err(syntax(
+            at,
+            "the text before this block names several files; put its path on the line above",
+        ));
     }
     // One block and nothing else, for the one file there is.
-    let bare = lines.iter().find(|line| !line.trim().is_empty()).is_some_and(|line| Fence::opening(line).is_some());
+    let bare = lines
+        .iter()
+        .find(|line| !line.trim().is_empty())
+        .is_some_and(|line| Fence::opening(line).is_some());
     match (&found[..], known) {
-        ([], [only]) if unnamed.len() == 1 && bare => Ok(vec![((*only).to_owned(), unnamed.remove(0))]),
-        ([], _) => {
-            Err(syntax(0, "no file found; put each path on a line and the whole text in a fenced block below it"))
+        ([], [only]) if unnamed.len() == 1 && bare => {
+            Ok(vec![((*only).to_owned(), unnamed.remove(0))])
         }
+        ([], _) => Err(syntax(
+            0,
+            "no file found; put each path on a line and the whole text in a fenced block below it",
+        )),
         _ => Ok(found),
     }
 }
@@ -84,8 +111,10 @@ fn name_of(between: &[&str], opening: &str, known: &[&str]) -> Option<Name> {
         return Some(Name::Sure(name));
     }
     // A single word is a path only right above its block.
-    if let Some(name @ Name::Maybe(_)) =
-        between.last().filter(|line| !line.ends_with(':')).and_then(|line| names::on_line(line, known))
+    if let Some(name @ Name::Maybe(_)) = between
+        .last()
+        .filter(|line| !line.ends_with(':'))
+        .and_then(|line| names::on_line(line, known))
     {
         return Some(name);
     }
@@ -103,7 +132,10 @@ enum Fence {
 
 impl Fence {
     fn opening(line: &str) -> Option<Self> {
-        if let Some((_, closing)) = names::TAGS.iter().find(|(opening, _)| line.trim() == *opening) {
+        if let Some((_, closing)) = names::TAGS
+            .iter()
+            .find(|(opening, _)| line.trim() == *opening)
+        {
             return Some(Self::Tag(closing));
         }
         names::fence(line).map(|(mark, count, _)| Self::Marks { mark, count })
@@ -117,7 +149,11 @@ impl Fence {
                 Self::Tag(closing) if line.trim() == *closing => return Some(at),
                 Self::Tag(_) => {}
                 Self::Marks { mark, count } => match names::fence(line) {
-                    Some((found, long, info)) if found == *mark && long == *count && !info.is_empty() => depth += 1,
+                    Some((found, long, info))
+                        if found == *mark && long == *count && !info.is_empty() =>
+                    {
+                        depth += 1
+                    }
                     Some((found, long, "")) if found == *mark && long >= *count => {
                         depth -= 1;
                         if depth == 0 {

@@ -37,12 +37,17 @@ impl Artifacts for Shelf {
     }
 
     fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
-        Ok(Box::new(Open { to: self.clone(), bytes: Vec::new() }))
+        Ok(Box::new(Open {
+            to: self.clone(),
+            bytes: Vec::new(),
+        }))
     }
 
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = all.get(id).ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
+        let bytes = all
+            .get(id)
+            .ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
         let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
         Ok(bytes[place(offset)..place(offset.saturating_add(len))].to_vec())
     }
@@ -57,27 +62,41 @@ impl ArtifactWriter for Open {
 
     fn finish(self: Box<Self>) -> Result<ArtifactRef, ArtifactError> {
         let mut all = self.to.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stored = ArtifactRef { id: ArtifactId::nth(all.len() as u64 + 1, 0), bytes: self.bytes.len() as u64 };
+        let stored = ArtifactRef {
+            id: ArtifactId::nth(all.len() as u64 + 1, 0),
+            bytes: self.bytes.len() as u64,
+        };
         all.insert(stored.id.clone(), self.bytes);
         Ok(stored)
     }
 }
 
 pub(crate) async fn show() -> Shown {
-    let flood = FnTool::new("flood", Effect::Read, |_, _| Box::pin(async { Ok(ToolOutput::text("a".repeat(90_000))) }));
+    let flood = FnTool::new("flood", Effect::Read, |_, _| {
+        Box::pin(async { Ok(ToolOutput::text("a".repeat(90_000))) })
+    });
     // A tool that has more than fits into memory writes it piece by piece, and gives a preview itself.
     let pieces = FnTool::new("pieces", Effect::Read, |_, ctx| {
         Box::pin(async move {
-            let failed = |err: ArtifactError| ToolFailure::new(windlass_core::message::ErrorCategory::Exception, err.0);
+            let failed = |err: ArtifactError| {
+                ToolFailure::new(windlass_core::message::ErrorCategory::Exception, err.0)
+            };
             let mut writer = ctx.artifacts.create().map_err(failed)?;
             for _ in 0..30 {
                 writer.write(&[b'b'; 10_000]).map_err(failed)?;
             }
             let artifact = Some(writer.finish().map_err(failed)?);
-            Ok(ToolOutput { artifact, ..ToolOutput::text("bbb...") })
+            Ok(ToolOutput {
+                artifact,
+                ..ToolOutput::text("bbb...")
+            })
         })
     });
-    let fakes = Fakes::new([call("1", "flood", &json!({})), call("2", "pieces", &json!({})), says("that was a lot")]);
+    let fakes = Fakes::new([
+        call("1", "flood", &json!({})),
+        call("2", "pieces", &json!({})),
+        says("that was a lot"),
+    ]);
     let shelf = Shelf::default();
     let of_session = shelf.clone();
     let engine = fakes
@@ -92,9 +111,20 @@ pub(crate) async fn show() -> Shown {
             results.push(result);
         }
     }
-    let stored: Vec<&ArtifactRef> = results.iter().filter_map(|result| result.artifact.as_ref()).collect();
-    assert_eq!(stored.iter().map(|one| one.bytes).collect::<Vec<_>>(), [90_000, CAP as u64]);
-    assert!(results[0].text.len() < 51_000 && results[0].text.contains(&format!("artifact:{}", stored[0].id)));
+    let stored: Vec<&ArtifactRef> = results
+        .iter()
+        .filter_map(|result| result.artifact.as_ref())
+        .collect();
+    assert_eq!(
+        stored.iter().map(|one| one.bytes).collect::<Vec<_>>(),
+        [90_000, CAP as u64]
+    );
+    assert!(
+        results[0].text.len() < 51_000
+            && results[0]
+                .text
+                .contains(&format!("artifact:{}", stored[0].id))
+    );
     assert_eq!(shelf.read(&stored[0].id, 89_998, 100)?, b"aa");
     Ok(())
 }

@@ -28,32 +28,76 @@ fn deploy(done: &Arc<AtomicU32>) -> Arc<dyn Tool> {
 }
 
 pub(crate) async fn show() -> Shown {
-    let fakes = Fakes::new([call("1", "deploy", &json!({ "to": "production" })), says("It is live.")]);
+    let fakes = Fakes::new([
+        call("1", "deploy", &json!({ "to": "production" })),
+        says("It is live."),
+    ]);
     let done = Arc::new(AtomicU32::new(0));
-    let process = || -> Result<Engine, EngineError> { fakes.builder().tools([deploy(&done)]).build() };
+    let process =
+        || -> Result<Engine, EngineError> { fakes.builder().tools([deploy(&done)]).build() };
 
     // In the first process.
     let paused = process()?.execute(Request::new("ship it")).await?;
     let ask = paused.asks.first().ok_or("it did not ask")?;
-    let About::Approval(approval) = &ask.about else { return Err("it asked something else".into()) };
-    assert_eq!((paused.outcome(), approval.call.args["to"].as_str()), (None, Some("production")));
+    let About::Approval(approval) = &ask.about else {
+        return Err("it asked something else".into());
+    };
+    assert_eq!(
+        (paused.outcome(), approval.call.args["to"].as_str()),
+        (None, Some("production"))
+    );
     assert_eq!(done.load(Ordering::SeqCst), 0);
 
     // In another one, hours later: all it needs is the session's id and the ask's.
     fakes.clock.advance(Duration::from_secs(6 * 3_600));
     let engine = process()?;
-    let text = Answer::Text { text: "sure".into() };
-    let unfitting = engine.answer(&paused.session, &ask.id, text, AnswerRequest::default()).await.err();
-    assert!(matches!(unfitting, Some(EngineError::Unfitting { .. })), "an approval takes a yes or a no: {unfitting:?}");
-    let result = engine.answer(&paused.session, &ask.id, Answer::Once, AnswerRequest::default()).await?;
-    assert_eq!((result.outcome(), &result.run), (Some(&Outcome::Completed), &paused.run));
-    assert_eq!((result.text.as_str(), done.load(Ordering::SeqCst)), ("It is live.", 1));
-    assert!(result.summary.is_some_and(|summary| summary.ms < 1_000), "waiting for a person costs the run no time");
+    let text = Answer::Text {
+        text: "sure".into(),
+    };
+    let unfitting = engine
+        .answer(&paused.session, &ask.id, text, AnswerRequest::default())
+        .await
+        .err();
+    assert!(
+        matches!(unfitting, Some(EngineError::Unfitting { .. })),
+        "an approval takes a yes or a no: {unfitting:?}"
+    );
+    let result = engine
+        .answer(
+            &paused.session,
+            &ask.id,
+            Answer::Once,
+            AnswerRequest::default(),
+        )
+        .await?;
+    assert_eq!(
+        (result.outcome(), &result.run),
+        (Some(&Outcome::Completed), &paused.run)
+    );
+    assert_eq!(
+        (result.text.as_str(), done.load(Ordering::SeqCst)),
+        ("It is live.", 1)
+    );
+    assert!(
+        result.summary.is_some_and(|summary| summary.ms < 1_000),
+        "waiting for a person costs the run no time"
+    );
 
     let other: AskId = "a9-00000000".parse()?;
     for wrong in [&ask.id, &other] {
-        let refused = engine.answer(&paused.session, wrong, Answer::Once, AnswerRequest::default()).await.err();
-        assert!(matches!(refused, Some(EngineError::NoSuchAsk(_))), "{refused:?}");
+        let refused = engine
+            .answer(
+                &paused.session,
+                wrong,
+                Answer::Once,
+                AnswerRequest::default(),
+            )
+            .await
+            .err();
+        assert!(
+            matches!(refused, Some(EngineError::NoSuchAsk(_))),
+            "{refused:?}"
+        );
     }
     assert_eq!(done.load(Ordering::SeqCst), 1);
     Ok(())

@@ -48,20 +48,51 @@ impl Clock for Simulated {
 }
 
 pub(crate) async fn show() -> Shown {
-    let kind = ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(40)) };
-    let busy = || vec![Err(ProviderError { kind: kind.clone(), message: "busy".into(), status: Some(429) })];
+    let kind = ProviderErrorKind::RateLimited {
+        retry_after: Some(Duration::from_secs(40)),
+    };
+    let busy = || {
+        vec![Err(ProviderError {
+            kind: kind.clone(),
+            message: "busy".into(),
+            status: Some(429),
+        })]
+    };
     let fakes = Fakes::new([busy(), busy(), says("at last")]);
     let clock = Arc::new(Simulated::default());
     let provider = Arc::new(fakes.provider.clone());
-    let options = NativeOptions { model: "any".into(), ..NativeOptions::default() };
+    let options = NativeOptions {
+        model: "any".into(),
+        ..NativeOptions::default()
+    };
     let native = NativeRuntime::new(provider, clock.clone(), options);
-    let engine = fakes.builder().runtime(Arc::new(native)).clock(clock.clone()).build()?;
+    let engine = fakes
+        .builder()
+        .runtime(Arc::new(native))
+        .clock(clock.clone())
+        .build()?;
     // The time limit is a wait as well, and this clock would be through with it at once.
     let mut options = RunOptions::default();
     options.budget.seconds = None;
-    let result = engine.execute(Request { options, ..Request::new("when you can") }).await?;
-    assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), "at last"));
-    assert_eq!(result.summary.map(|summary| summary.ms), Some(80_000), "two waits of forty seconds, in no time");
-    assert!(result.session.to_string().starts_with("19700101-000000"), "{}", result.session);
+    let result = engine
+        .execute(Request {
+            options,
+            ..Request::new("when you can")
+        })
+        .await?;
+    assert_eq!(
+        (result.outcome(), result.text.as_str()),
+        (Some(&Outcome::Completed), "at last")
+    );
+    assert_eq!(
+        result.summary.map(|summary| summary.ms),
+        Some(80_000),
+        "two waits of forty seconds, in no time"
+    );
+    assert!(
+        result.session.to_string().starts_with("19700101-000000"),
+        "{}",
+        result.session
+    );
     Ok(())
 }

@@ -36,7 +36,10 @@ impl Enclosure for Cell {
         Ok(())
     }
     fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, FileError> {
-        Err(FileError { kind: FileErrorKind::NotFound, message: format!("there is no {path}") })
+        Err(FileError {
+            kind: FileErrorKind::NotFound,
+            message: format!("there is no {path}"),
+        })
     }
     fn clear(&self, _: &str) -> Result<(), FileError> {
         Ok(())
@@ -55,8 +58,19 @@ impl Enclosure for Cell {
             tokio::io::copy(&mut heard, &mut said).await
         });
         let (stdout, stdin) = tokio::io::split(ours);
-        let (stdin, stdout, stderr) = (Box::new(stdin), Box::new(stdout), Box::new(tokio::io::empty()));
-        Box::pin(async move { Ok(Inmate { stdin, stdout, stderr, life: Box::new(Echo) }) })
+        let (stdin, stdout, stderr) = (
+            Box::new(stdin),
+            Box::new(stdout),
+            Box::new(tokio::io::empty()),
+        );
+        Box::pin(async move {
+            Ok(Inmate {
+                stdin,
+                stdout,
+                stderr,
+                life: Box::new(Echo),
+            })
+        })
     }
     fn take_refused(&self) -> Vec<String> {
         Vec::new()
@@ -72,7 +86,11 @@ impl Life for Echo {
 }
 
 impl Processes for Guarded {
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Nothing.run(command, watch)
     }
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
@@ -96,13 +114,25 @@ impl Runtime for Visitor {
         Box::pin(async move {
             let other = |err: &dyn std::fmt::Display| RuntimeError::Other(err.to_string());
             let place = job.processes.enclose().await.map_err(|err| other(&err))?;
-            let launch = Launch { argv: vec!["echo".into()], ..Launch::default() };
+            let launch = Launch {
+                argv: vec!["echo".into()],
+                ..Launch::default()
+            };
             let mut inmate = place.start(launch).await.map_err(|err| other(&err))?;
             let words = format!("{}\n", job.prompt.text());
-            inmate.stdin.write_all(words.as_bytes()).await.map_err(|err| other(&err))?;
+            inmate
+                .stdin
+                .write_all(words.as_bytes())
+                .await
+                .map_err(|err| other(&err))?;
             let mut answer = String::new();
-            BufReader::new(inmate.stdout).read_line(&mut answer).await.map_err(|err| other(&err))?;
-            job.outlet.emit(EventKind::said(Message::assistant(answer.trim()))).await?;
+            BufReader::new(inmate.stdout)
+                .read_line(&mut answer)
+                .await
+                .map_err(|err| other(&err))?;
+            job.outlet
+                .emit(EventKind::said(Message::assistant(answer.trim())))
+                .await?;
             inmate.life.wait().await.map_err(|err| other(&err))?;
             Ok(Stop::Done)
         })
@@ -110,15 +140,40 @@ impl Runtime for Visitor {
 }
 
 pub(crate) async fn show() -> Shown {
-    let copies = Copies { processes: Arc::new(Guarded), ..Copies::of(&Tree::of(&[])) };
-    let engine = Fakes::new([]).builder().runtime(Arc::new(Visitor)).workspaces(Arc::new(copies)).build()?;
-    let result = engine.execute(Request { mode: RunMode::Analysis, ..Request::new("hello") }).await?;
+    let copies = Copies {
+        processes: Arc::new(Guarded),
+        ..Copies::of(&Tree::of(&[]))
+    };
+    let engine = Fakes::new([])
+        .builder()
+        .runtime(Arc::new(Visitor))
+        .workspaces(Arc::new(copies))
+        .build()?;
+    let result = engine
+        .execute(Request {
+            mode: RunMode::Analysis,
+            ..Request::new("hello")
+        })
+        .await?;
     assert_eq!(result.text, "hello", "what the inmate said came through");
 
     // Where there is no such place, nothing weaker takes its stead.
     let bare = Copies::of(&Tree::of(&[]));
-    let engine = Fakes::new([]).builder().runtime(Arc::new(Visitor)).workspaces(Arc::new(bare)).build()?;
-    let result = engine.execute(Request { mode: RunMode::Analysis, ..Request::new("hello") }).await?;
-    assert!(format!("{:?}", result.outcome()).contains("isolated"), "{:?}", result.outcome());
+    let engine = Fakes::new([])
+        .builder()
+        .runtime(Arc::new(Visitor))
+        .workspaces(Arc::new(bare))
+        .build()?;
+    let result = engine
+        .execute(Request {
+            mode: RunMode::Analysis,
+            ..Request::new("hello")
+        })
+        .await?;
+    assert!(
+        format!("{:?}", result.outcome()).contains("isolated"),
+        "{:?}",
+        result.outcome()
+    );
     Ok(())
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use windlass_core::provider::{Chunk, Provider, ProviderError};
 use windlass_core::runtime::Runtime;
-use windlass_engine::testing::{ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider};
+use windlass_engine::testing::{
+    ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
+};
 use windlass_engine::{Engine, EngineBuilder, NativeOptions, NativeRuntime};
 
 /// What a scripted model says, piece by piece.
@@ -32,8 +34,16 @@ impl Fakes {
 
     /// The built-in agent on a provider.
     pub(crate) fn native(&self, provider: Arc<dyn Provider>) -> Arc<dyn Runtime> {
-        let options = NativeOptions { model: "any".into(), system: "Be brief.".into(), ..NativeOptions::default() };
-        Arc::new(NativeRuntime::new(provider, Arc::new(self.clock.clone()), options))
+        let options = NativeOptions {
+            model: "any".into(),
+            system: "Be brief.".into(),
+            ..NativeOptions::default()
+        };
+        Arc::new(NativeRuntime::new(
+            provider,
+            Arc::new(self.clock.clone()),
+            options,
+        ))
     }
 
     /// All five parts that an engine needs. What is given again takes the place of what is here.

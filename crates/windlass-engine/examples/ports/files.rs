@@ -25,7 +25,9 @@ pub(crate) struct Tree(Mutex<BTreeMap<String, Vec<u8>>>);
 
 impl Tree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Arc<Self> {
-        let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()));
+        let files = files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()));
         Arc::new(Self(Mutex::new(files.collect())))
     }
 
@@ -38,12 +40,18 @@ impl Tree {
     }
 
     fn get(&self, path: &str) -> Result<Vec<u8>, FileError> {
-        self.all().get(path).cloned().ok_or_else(|| error(FileErrorKind::NotFound, path, "is not there"))
+        self.all()
+            .get(path)
+            .cloned()
+            .ok_or_else(|| error(FileErrorKind::NotFound, path, "is not there"))
     }
 }
 
 pub(crate) fn error(kind: FileErrorKind, path: &str, why: &str) -> FileError {
-    FileError { kind, message: format!("`{path}` {why}") }
+    FileError {
+        kind,
+        message: format!("`{path}` {why}"),
+    }
 }
 
 impl Files for Tree {
@@ -53,12 +61,17 @@ impl Files for Tree {
     fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
         let inside = !path.starts_with('/') && path.split('/').all(|part| part != "..");
         let kind = self.all().contains_key(path).then_some(FileKind::File);
-        Ok(Resolved { path: path.to_owned(), inside, kind })
+        Ok(Resolved {
+            path: path.to_owned(),
+            inside,
+            kind,
+        })
     }
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
         let bytes = self.get(path)?;
         let fits = bytes.len() as u64 <= max;
-        fits.then_some(bytes).ok_or_else(|| error(FileErrorKind::TooLarge, path, "is larger than the bound"))
+        fits.then_some(bytes)
+            .ok_or_else(|| error(FileErrorKind::TooLarge, path, "is larger than the bound"))
     }
     fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -66,11 +79,19 @@ impl Files for Tree {
         Ok(self.get(path)?.into_iter().skip(skip).take(take).collect())
     }
     fn stat(&self, path: &str) -> Result<FileStat, FileError> {
-        Ok(FileStat { kind: FileKind::File, size: self.get(path)?.len() as u64, mode: 0o644 })
+        Ok(FileStat {
+            kind: FileKind::File,
+            size: self.get(path)?.len() as u64,
+            mode: 0o644,
+        })
     }
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         if !self.resolve(path)?.inside {
-            return Err(error(FileErrorKind::Outside, path, "leads out of the workspace"));
+            return Err(error(
+                FileErrorKind::Outside,
+                path,
+                "leads out of the workspace",
+            ));
         }
         self.all().insert(path.to_owned(), bytes.to_vec());
         Ok(())
@@ -89,19 +110,35 @@ impl Files for Tree {
     }
     fn list(&self, _path: &str, max: usize) -> Result<Listing, FileError> {
         let all = self.all();
-        let entries = all.iter().take(max).map(|(path, bytes)| (path.clone(), FileKind::File, bytes.len() as u64));
-        Ok(Listing { entries: entries.collect(), more: all.len() > max, kept_back: false })
+        let entries = all
+            .iter()
+            .take(max)
+            .map(|(path, bytes)| (path.clone(), FileKind::File, bytes.len() as u64));
+        Ok(Listing {
+            entries: entries.collect(),
+            more: all.len() > max,
+            kept_back: false,
+        })
     }
     fn find(&self, query: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
         let all = self.all();
         let fits = |path: &&String| windlass_core::gate::glob_match(&query.glob, path);
-        let mut paths: Vec<String> = all.keys().filter(fits).take(query.max + 1).cloned().collect();
+        let mut paths: Vec<String> = all
+            .keys()
+            .filter(fits)
+            .take(query.max + 1)
+            .cloned()
+            .collect();
         let more = paths.len() > query.max;
         paths.truncate(query.max);
         Ok(Found { paths, more })
     }
     fn grep(&self, query: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
-        Err(error(FileErrorKind::BadInput, &query.under, "is not searched here; use find_files"))
+        Err(error(
+            FileErrorKind::BadInput,
+            &query.under,
+            "is not searched here; use find_files",
+        ))
     }
 }
 
@@ -115,7 +152,10 @@ impl Before for Tree {
 pub(crate) fn write_file() -> Arc<dyn Tool> {
     let write = FnTool::new("write_file", Effect::Write, |args, ctx| {
         Box::pin(async move {
-            let (path, text) = (args["path"].as_str().unwrap_or_default(), args["text"].as_str().unwrap_or_default());
+            let (path, text) = (
+                args["path"].as_str().unwrap_or_default(),
+                args["text"].as_str().unwrap_or_default(),
+            );
             ctx.files.write(path, text.as_bytes())?;
             Ok(ToolOutput::text("written"))
         })
@@ -124,12 +164,31 @@ pub(crate) fn write_file() -> Arc<dyn Tool> {
 }
 
 pub(crate) async fn show() -> Shown {
-    let (good, bad) = (json!({"path": "a.txt", "text": "new"}), json!({"path": "b/../../c", "text": "out"}));
-    let fakes = Fakes::new([call("1", "write_file", &good), call("2", "write_file", &bad), says("done")]);
+    let (good, bad) = (
+        json!({"path": "a.txt", "text": "new"}),
+        json!({"path": "b/../../c", "text": "out"}),
+    );
+    let fakes = Fakes::new([
+        call("1", "write_file", &good),
+        call("2", "write_file", &bad),
+        says("done"),
+    ]);
     let tree = Tree::of(&[("a.txt", "old")]);
-    let engine = fakes.builder().workspaces(Arc::new(Copies::of(&tree))).tools([write_file()]).build()?;
-    let options = RunOptions { yes: true, ..RunOptions::default() };
-    let result = engine.execute(Request { options, ..Request::new("make it new") }).await?;
+    let engine = fakes
+        .builder()
+        .workspaces(Arc::new(Copies::of(&tree)))
+        .tools([write_file()])
+        .build()?;
+    let options = RunOptions {
+        yes: true,
+        ..RunOptions::default()
+    };
+    let result = engine
+        .execute(Request {
+            options,
+            ..Request::new("make it new")
+        })
+        .await?;
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert!(format!("{:?}", fakes.provider.asked()).contains("leads out of the workspace"));
     let files: Vec<(String, Vec<u8>)> = tree.all().clone().into_iter().collect();

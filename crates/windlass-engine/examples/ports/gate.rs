@@ -20,13 +20,26 @@ pub(crate) async fn show() -> Shown {
     ];
     let rules = rules.map(|(text, verdict)| Rule::parse(text, verdict, Level::User));
     let rules = rules.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let gate = PermissionGate { mode: Mode::Ask, rules, ..PermissionGate::default() };
+    let gate = PermissionGate {
+        mode: Mode::Ask,
+        rules,
+        ..PermissionGate::default()
+    };
 
     // Asked directly, without an engine.
     let explained = |path: &str| {
-        let touches = [Touch::Write { path: path.into(), inside: true }];
+        let touches = [Touch::Write {
+            path: path.into(),
+            inside: true,
+        }];
         let place = Place::default();
-        gate.explain(&Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place }).decision
+        gate.explain(&Proposal {
+            tool: "write_file",
+            effect: Effect::Write,
+            touches: &touches,
+            place,
+        })
+        .decision
     };
     assert_eq!(explained("docs/guide.md").verdict, Verdict::Allow);
     assert_eq!(explained("docs/legal/terms.md").verdict, Verdict::Deny);
@@ -34,20 +47,51 @@ pub(crate) async fn show() -> Shown {
 
     // In a run.
     let paths = ["docs/guide.md", "docs/legal/terms.md", ".git/config"];
-    let replies =
-        paths.iter().enumerate().map(|(n, path)| call(&n.to_string(), "write_file", &json!({ "path": path })));
+    let replies = paths
+        .iter()
+        .enumerate()
+        .map(|(n, path)| call(&n.to_string(), "write_file", &json!({ "path": path })));
     let fakes = Fakes::new(replies.chain([says("done")]));
-    let tool = |name, effect| FnTool::new(name, effect, |_, _| Box::pin(async { Ok(ToolOutput::text("written")) }));
-    let tools = [tool("write_file", Effect::Write).boxed(), tool("bash", Effect::Execute).boxed()];
+    let tool = |name, effect| {
+        FnTool::new(name, effect, |_, _| {
+            Box::pin(async { Ok(ToolOutput::text("written")) })
+        })
+    };
+    let tools = [
+        tool("write_file", Effect::Write).boxed(),
+        tool("bash", Effect::Execute).boxed(),
+    ];
     let engine = fakes.builder().tools(tools).gate(gate).build()?;
-    let options = RunOptions { yes: true, ..RunOptions::default() };
-    engine.execute(Request { options, ..Request::new("write everywhere") }).await?;
+    let options = RunOptions {
+        yes: true,
+        ..RunOptions::default()
+    };
+    engine
+        .execute(Request {
+            options,
+            ..Request::new("write everywhere")
+        })
+        .await?;
     let requests = fakes.provider.requests();
-    assert_eq!(requests[0].tools, ["write_file"], "the model never hears of bash");
-    let results: Vec<String> = requests.last().ok_or("it was asked")?.messages.iter().map(results).collect();
+    assert_eq!(
+        requests[0].tools,
+        ["write_file"],
+        "the model never hears of bash"
+    );
+    let results: Vec<String> = requests
+        .last()
+        .ok_or("it was asked")?
+        .messages
+        .iter()
+        .map(results)
+        .collect();
     let told = results.join("\n");
     assert_eq!(told.matches("written").count(), 1, "{told}");
-    assert!(told.contains("user rule write_file(docs/legal/**)") && told.matches("[blocked]").count() == 2, "{told}");
+    assert!(
+        told.contains("user rule write_file(docs/legal/**)")
+            && told.matches("[blocked]").count() == 2,
+        "{told}"
+    );
     Ok(())
 }
 
@@ -57,5 +101,10 @@ fn results(message: &windlass_core::message::Message) -> String {
         windlass_core::message::Part::Result(result) => Some(result.text.clone()),
         _ => None,
     };
-    message.parts.iter().filter_map(text).collect::<Vec<_>>().join("\n")
+    message
+        .parts
+        .iter()
+        .filter_map(text)
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -63,11 +63,21 @@ pub(crate) const ALL: &[(&str, Show)] = &[
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Shown {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = wanted.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| ALL.iter().all(|(known, _)| known != name))
+    {
         let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
-        return Err(format!("there is no example `{unknown}`; there are: {}", known.join(", ")).into());
+        return Err(format!(
+            "there is no example `{unknown}`; there are: {}",
+            known.join(", ")
+        )
+        .into());
     }
-    for (name, show) in ALL.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
+    for (name, show) in ALL
+        .iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name))
+    {
         show().await?;
         println!("{name}: as it says");
     }

@@ -31,13 +31,21 @@ struct Granted {
 
 impl Outside for Shelf {
     fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files> {
-        Arc::new(Granted { files: files.clone(), shelf: self.0.clone(), reads })
+        Arc::new(Granted {
+            files: files.clone(),
+            shelf: self.0.clone(),
+            reads,
+        })
     }
 }
 
 impl Granted {
     fn of(&self, path: &str) -> &dyn Files {
-        if self.reads.iter().any(|granted| granted == path) { self.shelf.as_ref() } else { self.files.as_ref() }
+        if self.reads.iter().any(|granted| granted == path) {
+            self.shelf.as_ref()
+        } else {
+            self.files.as_ref()
+        }
     }
 }
 
@@ -83,7 +91,8 @@ fn read_file() -> Arc<dyn Tool> {
         Box::pin(async move {
             let path = args["path"].as_str().unwrap_or_default();
             let other = ctx.files.read("/books/diary", 100).err();
-            let other = other.unwrap_or_else(|| error(FileErrorKind::Io, "/books/diary", "was given away"));
+            let other =
+                other.unwrap_or_else(|| error(FileErrorKind::Io, "/books/diary", "was given away"));
             let text = String::from_utf8_lossy(&ctx.files.read(path, 100)?).into_owned();
             Ok(ToolOutput::text(format!("{text}; but {other}")))
         })
@@ -92,11 +101,20 @@ fn read_file() -> Arc<dyn Tool> {
 }
 
 pub(crate) async fn show() -> Shown {
-    let books = Tree::of(&[("/books/atlas", "here be dragons"), ("/books/diary", "dear diary")]);
+    let books = Tree::of(&[
+        ("/books/atlas", "here be dragons"),
+        ("/books/diary", "dear diary"),
+    ]);
     let read = || call("1", "read_file", &json!({ "path": "/books/atlas" }));
-    for (outside, expect) in [(true, "here be dragons; but `/books/diary` is not there"), (false, "[not_found]")] {
+    for (outside, expect) in [
+        (true, "here be dragons; but `/books/diary` is not there"),
+        (false, "[not_found]"),
+    ] {
         let fakes = Fakes::new([read(), says("I see")]);
-        let mut builder = fakes.builder().workspaces(Arc::new(Copies::of(&Tree::of(&[])))).tools([read_file()]);
+        let mut builder = fakes
+            .builder()
+            .workspaces(Arc::new(Copies::of(&Tree::of(&[]))))
+            .tools([read_file()]);
         if outside {
             builder = builder.outside(Arc::new(Shelf(books.clone())));
         }

@@ -24,7 +24,9 @@ pub(crate) struct Nothing;
 struct Make;
 
 pub(crate) fn no<T>() -> Result<T, ProcessError> {
-    Err(ProcessError("this workspace does not run that; it knows `make`".into()))
+    Err(ProcessError(
+        "this workspace does not run that; it knows `make`".into(),
+    ))
 }
 
 /// What both do not do.
@@ -48,14 +50,22 @@ macro_rules! no_jobs {
 pub(crate) use no_jobs;
 
 impl Processes for Nothing {
-    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        _: Command,
+        _: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async { no() })
     }
     no_jobs!();
 }
 
 impl Processes for Make {
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
             if command.line != "make" {
                 return no();
@@ -64,7 +74,14 @@ impl Processes for Make {
             let output = "make: *** No rule to make target 'all'.".to_owned();
             let (total_bytes, took) = (output.len() as u64, Duration::from_millis(3));
             let end = ProcessEnd::Exited { code: 2 };
-            Ok(Finished { end, output, total_bytes, artifact: None, took, refused: Vec::new() })
+            Ok(Finished {
+                end,
+                output,
+                total_bytes,
+                artifact: None,
+                took,
+                refused: Vec::new(),
+            })
         })
     }
     no_jobs!();
@@ -75,14 +92,30 @@ fn bash() -> Arc<dyn Tool> {
         Box::pin(async move {
             let line = args["command"].as_str().unwrap_or_default().to_owned();
             let (workdir, timeout) = (String::new(), Duration::from_secs(60));
-            let command = Command { line, workdir, timeout, keep: 10_000, input: None, looks: false };
+            let command = Command {
+                line,
+                workdir,
+                timeout,
+                keep: 10_000,
+                input: None,
+                looks: false,
+            };
             let progress = |text: &str| ctx.voice.progress(text);
-            let watch = Watch { progress: &progress, cancel: ctx.cancel.clone(), artifacts: None };
+            let watch = Watch {
+                progress: &progress,
+                cancel: ctx.cancel.clone(),
+                artifacts: None,
+            };
             let ran = ctx.processes.run(command, watch).await;
             let ran = ran.map_err(|err| ToolFailure::new(ErrorCategory::NotFound, err.0))?;
-            let failed = (ran.end != ProcessEnd::Exited { code: 0 }).then_some(ErrorCategory::Exception);
+            let failed =
+                (ran.end != ProcessEnd::Exited { code: 0 }).then_some(ErrorCategory::Exception);
             let text = format!("{}\n{}", ran.output, ran.end.in_words());
-            Ok(ToolOutput { failed, command: Some(RanCommand::from(&ran)), ..ToolOutput::text(text) })
+            Ok(ToolOutput {
+                failed,
+                command: Some(RanCommand::from(&ran)),
+                ..ToolOutput::text(text)
+            })
         })
     });
     bash.boxed()
@@ -91,14 +124,35 @@ fn bash() -> Arc<dyn Tool> {
 pub(crate) async fn show() -> Shown {
     let run = |id: &str, line: &str| call(id, "bash", &json!({ "command": line }));
     let fakes = Fakes::new([run("1", "make"), run("2", "ninja"), says("neither works")]);
-    let copies = Copies { processes: Arc::new(Make), ..Copies::of(&Tree::of(&[])) };
-    let engine = fakes.builder().workspaces(Arc::new(copies)).tools([bash()]).build()?;
-    let mut options = RunOptions { yes: true, ..RunOptions::default() };
+    let copies = Copies {
+        processes: Arc::new(Make),
+        ..Copies::of(&Tree::of(&[]))
+    };
+    let engine = fakes
+        .builder()
+        .workspaces(Arc::new(copies))
+        .tools([bash()])
+        .build()?;
+    let mut options = RunOptions {
+        yes: true,
+        ..RunOptions::default()
+    };
     options.contract.allow_no_changes = true;
-    let result = engine.execute(Request { options, ..Request::new("build it") }).await?;
+    let result = engine
+        .execute(Request {
+            options,
+            ..Request::new("build it")
+        })
+        .await?;
     assert_eq!(result.text, "neither works");
     let told = format!("{:?}", fakes.provider.asked().last());
-    assert!(told.contains("Error [exception]: make: ***") && told.contains("exit code 2"), "{told}");
-    assert!(told.contains("Error [not_found]: this workspace does not run that"), "{told}");
+    assert!(
+        told.contains("Error [exception]: make: ***") && told.contains("exit code 2"),
+        "{told}"
+    );
+    assert!(
+        told.contains("Error [not_found]: this workspace does not run that"),
+        "{told}"
+    );
     Ok(())
 }

@@ -21,15 +21,27 @@ impl Provider for Parrot {
     }
 
     fn facts(&self, _model: &str) -> ModelFacts {
-        ModelFacts { context_window: Some(8_000), price: Some(Price::FREE), ..ModelFacts::default() }
+        ModelFacts {
+            context_window: Some(8_000),
+            price: Some(Price::FREE),
+            ..ModelFacts::default()
+        }
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
-        let heard = request.history.last().map(|entry| entry.text()).unwrap_or_default();
+        let heard = request
+            .history
+            .last()
+            .map(|entry| entry.text())
+            .unwrap_or_default();
         let chunks = [
             Chunk::Text("You said: ".into()),
             Chunk::Text(heard),
-            Chunk::Usage(Usage { input: 12, output: 4, ..Usage::default() }),
+            Chunk::Usage(Usage {
+                input: 12,
+                output: 4,
+                ..Usage::default()
+            }),
             Chunk::End(EndReason::Done),
         ];
         futures_util::stream::iter(chunks.map(Ok)).boxed()
@@ -38,10 +50,18 @@ impl Provider for Parrot {
 
 pub(crate) async fn show() -> Shown {
     let fakes = Fakes::new([]);
-    let engine = fakes.builder().runtime(fakes.native(Arc::new(Parrot))).build()?;
-    let result = engine.execute(windlass_engine::Request::new("pieces of eight")).await?;
+    let engine = fakes
+        .builder()
+        .runtime(fakes.native(Arc::new(Parrot)))
+        .build()?;
+    let result = engine
+        .execute(windlass_engine::Request::new("pieces of eight"))
+        .await?;
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert_eq!(result.text, "You said: pieces of eight");
-    assert_eq!((result.totals().usage.input, result.totals().usage.output), (12, 4));
+    assert_eq!(
+        (result.totals().usage.input, result.totals().usage.output),
+        (12, 4)
+    );
     Ok(())
 }

@@ -37,24 +37,41 @@ pub(crate) async fn show() -> Shown {
     let mut run = session.run(Message::user("go right"), RunOptions::default())?;
     while let Some(event) = run.next().await {
         if let EventKind::CallStarted { .. } = event.kind {
-            session.queue(Message::user("no, left"), Delivery::Steer).await?;
-            session.queue(Message::user("then test it"), Delivery::FollowUp).await?;
+            session
+                .queue(Message::user("no, left"), Delivery::Steer)
+                .await?;
+            session
+                .queue(Message::user("then test it"), Delivery::FollowUp)
+                .await?;
             go_on.notify_one();
         }
     }
-    let texts = |n: usize| -> Vec<String> { fakes.provider.asked()[n].iter().map(Message::text).collect() };
-    assert_eq!(texts(1).last().map(String::as_str), Some("no, left"), "taken up between two steps");
+    let texts = |n: usize| -> Vec<String> {
+        fakes.provider.asked()[n]
+            .iter()
+            .map(Message::text)
+            .collect()
+    };
+    assert_eq!(
+        texts(1).last().map(String::as_str),
+        Some("no, left"),
+        "taken up between two steps"
+    );
 
     // The process ends here. Another one finds what waits.
     let id = session.id().clone();
     drop(session);
     let session = engine.open(Open::Resume(id), RunMode::Full).await?;
-    let run = session.run_queued(RunOptions::default())?.ok_or("nothing waits")?;
+    let run = session
+        .run_queued(RunOptions::default())?
+        .ok_or("nothing waits")?;
     assert_eq!(run.finish().await, Some(Outcome::Completed));
     assert_eq!(texts(2).last().map(String::as_str), Some("then test it"));
     assert!(session.run_queued(RunOptions::default())?.is_none());
 
-    session.queue(Message::user("never mind"), Delivery::FollowUp).await?;
+    session
+        .queue(Message::user("never mind"), Delivery::FollowUp)
+        .await?;
     let mut run = session.run(Message::user("wait again"), RunOptions::default())?;
     let mut outcome = None;
     while let Some(event) = run.next().await {
@@ -65,6 +82,9 @@ pub(crate) async fn show() -> Shown {
         }
     }
     assert_eq!(outcome, Some(Outcome::Cancelled));
-    assert!(session.run_queued(RunOptions::default())?.is_none(), "what waited is dropped");
+    assert!(
+        session.run_queued(RunOptions::default())?.is_none(),
+        "what waited is dropped"
+    );
     Ok(())
 }

@@ -22,12 +22,18 @@ struct OneWord;
 
 impl Redactor for OneWord {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if text.contains(SECRET) { text.replace(SECRET, "[hidden]").into() } else { text.into() }
+        if text.contains(SECRET) {
+            text.replace(SECRET, "[hidden]").into()
+        } else {
+            text.into()
+        }
     }
 
     fn settled(&self, text: &str) -> usize {
         // The longest end of the text that is a beginning of the secret has to wait for what follows.
-        let ends = (1..SECRET.len()).rev().filter(|len| text.ends_with(&SECRET[..*len]));
+        let ends = (1..SECRET.len())
+            .rev()
+            .filter(|len| text.ends_with(&SECRET[..*len]));
         text.len() - ends.max().unwrap_or(0)
     }
 }
@@ -38,21 +44,38 @@ pub(crate) async fn show() -> Shown {
         Ok(Chunk::Text("fish, I think".into())),
         Ok(Chunk::End(EndReason::Done)),
     ];
-    let peek =
-        FnTool::new("peek", Effect::Read, |_, _| Box::pin(async { Ok(ToolOutput::text(format!("word = {SECRET}"))) }));
+    let peek = FnTool::new("peek", Effect::Read, |_, _| {
+        Box::pin(async { Ok(ToolOutput::text(format!("word = {SECRET}"))) })
+    });
     let fakes = Fakes::new([call("1", "peek", &json!({})), answer]);
-    let engine = fakes.builder().redactor(Arc::new(OneWord)).tools([peek.boxed()]).build()?;
-    let mut run = engine.stream(Request::new(format!("is it {SECRET}?"))).await?;
+    let engine = fakes
+        .builder()
+        .redactor(Arc::new(OneWord))
+        .tools([peek.boxed()])
+        .build()?;
+    let mut run = engine
+        .stream(Request::new(format!("is it {SECRET}?")))
+        .await?;
     let (mut shown, mut session) = (String::new(), None);
     while let Some(event) = run.next().await {
-        if let EventKind::Delta { of: DeltaOf::Text, text } = &event.kind {
+        if let EventKind::Delta {
+            of: DeltaOf::Text,
+            text,
+        } = &event.kind
+        {
             shown.push_str(text);
         }
-        assert!(!serde_json::to_string(&event)?.contains("sword"), "{event:?}");
+        assert!(
+            !serde_json::to_string(&event)?.contains("sword"),
+            "{event:?}"
+        );
         session = Some(event.session);
     }
     assert_eq!(shown, "it is [hidden], I think");
-    let log = fakes.store.lines(&session.ok_or("a run has events")?).join("\n");
+    let log = fakes
+        .store
+        .lines(&session.ok_or("a run has events")?)
+        .join("\n");
     let sent = format!("{:?}", fakes.provider.requests());
     assert!(!log.contains(SECRET) && !sent.contains(SECRET));
     assert!(sent.contains("word = [hidden]"), "{sent}");

@@ -37,16 +37,32 @@ impl Runtime for Lookout {
                 return Ok(Stop::OverBudget { limit });
             }
             let args = json!({ "path": job.prompt.text() });
-            let call = ToolCall { id: "1".into(), name: "look".into(), args, malformed: None };
+            let call = ToolCall {
+                id: "1".into(),
+                name: "look".into(),
+                args,
+                malformed: None,
+            };
             // A call is said before it is made, so that every result has its call.
             let mut message = Message::assistant("I look.");
             message.parts.push(Part::Call(call.clone()));
             job.outlet.emit(EventKind::said(message)).await?;
-            let settled = job.toolbox.call(vec![Planned { call, refuse: None }]).await?;
-            let usage = Usage { input: 10, output: 5, ..Usage::default() };
-            job.account.settle(usage, Some(Price::FREE), true, "lookout").await?;
+            let settled = job
+                .toolbox
+                .call(vec![Planned { call, refuse: None }])
+                .await?;
+            let usage = Usage {
+                input: 10,
+                output: 5,
+                ..Usage::default()
+            };
+            job.account
+                .settle(usage, Some(Price::FREE), true, "lookout")
+                .await?;
             let saw: Vec<&str> = settled.iter().map(|one| one.result.text.as_str()).collect();
-            job.outlet.emit(EventKind::said(Message::assistant(saw.join("\n")))).await?;
+            job.outlet
+                .emit(EventKind::said(Message::assistant(saw.join("\n"))))
+                .await?;
             Ok(Stop::Done)
         })
     }
@@ -54,19 +70,49 @@ impl Runtime for Lookout {
 
 pub(crate) async fn show() -> Shown {
     let look = FnTool::new("look", Effect::Read, |args, _| {
-        Box::pin(async move { Ok(ToolOutput::text(format!("there is land at {}", args["path"]))) })
+        Box::pin(async move {
+            Ok(ToolOutput::text(format!(
+                "there is land at {}",
+                args["path"]
+            )))
+        })
     });
-    let engine = Fakes::new([]).builder().runtime(Arc::new(Lookout)).tools([look.boxed()]).build()?;
+    let engine = Fakes::new([])
+        .builder()
+        .runtime(Arc::new(Lookout))
+        .tools([look.boxed()])
+        .build()?;
     let refused = engine.execute(Request::new("change it")).await.err();
-    assert!(matches!(refused, Some(EngineError::Unmet(_))), "it cannot edit, so it is not asked to: {refused:?}");
+    assert!(
+        matches!(refused, Some(EngineError::Unmet(_))),
+        "it cannot edit, so it is not asked to: {refused:?}"
+    );
 
-    let result = engine.execute(Request { mode: RunMode::Analysis, ..Request::new("north") }).await?;
+    let result = engine
+        .execute(Request {
+            mode: RunMode::Analysis,
+            ..Request::new("north")
+        })
+        .await?;
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert_eq!(result.text, "there is land at \"north\"");
-    assert_eq!((result.totals().steps, result.totals().usage.output), (1, 5));
+    assert_eq!(
+        (result.totals().steps, result.totals().usage.output),
+        (1, 5)
+    );
 
-    let session = engine.open(windlass_engine::Open::Resume(result.session), RunMode::Analysis).await?;
-    let roles: Vec<Role> = session.look(|history| history.entries().iter().map(|entry| entry.role).collect());
-    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Assistant], "the result answers the call");
+    let session = engine
+        .open(
+            windlass_engine::Open::Resume(result.session),
+            RunMode::Analysis,
+        )
+        .await?;
+    let roles: Vec<Role> =
+        session.look(|history| history.entries().iter().map(|entry| entry.role).collect());
+    assert_eq!(
+        roles,
+        [Role::User, Role::Assistant, Role::Tool, Role::Assistant],
+        "the result answers the call"
+    );
     Ok(())
 }

@@ -29,7 +29,10 @@ pub(crate) struct Undo {
 
 impl Undo {
     pub(crate) fn of(tree: &Arc<Tree>) -> Self {
-        Self { tree: tree.clone(), before: Mutex::default() }
+        Self {
+            tree: tree.clone(),
+            before: Mutex::default(),
+        }
     }
 }
 
@@ -43,26 +46,55 @@ fn image(bytes: Option<&Vec<u8>>) -> Image {
 
 impl Snapshots for Undo {
     fn begin(&self, _call: &CallId) {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.tree.all());
+        self.before
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&self.tree.all());
     }
 
     fn end<'a>(&'a self, _call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.tree.all();
         let paths: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        let swap =
-            |path: &String| Swap { path: path.clone(), before: image(before.get(path)), after: image(now.get(path)) };
-        let swaps = paths.into_iter().map(swap).filter(|swap| swap.before != swap.after).collect();
-        Box::pin(std::future::ready(Ok(CallChanges { swaps, lost: Vec::new() })))
+        let swap = |path: &String| Swap {
+            path: path.clone(),
+            before: image(before.get(path)),
+            after: image(now.get(path)),
+        };
+        let swaps = paths
+            .into_iter()
+            .map(swap)
+            .filter(|swap| swap.before != swap.after)
+            .collect();
+        Box::pin(std::future::ready(Ok(CallChanges {
+            swaps,
+            lost: Vec::new(),
+        })))
     }
 }
 
 pub(crate) async fn show() -> Shown {
     let tree = Tree::of(&[("a.txt", "old")]);
-    let fakes = Fakes::new([call("1", "write_file", &json!({"path": "a.txt", "text": "new"})), says("done")]);
-    let engine = fakes.builder().workspaces(Arc::new(Copies::of(&tree))).tools([write_file()]).build()?;
-    let options = RunOptions { isolation: Isolation::InPlace, yes: true, ..RunOptions::default() };
-    let mut run = engine.stream(Request { options, ..Request::new("make it new") }).await?;
+    let fakes = Fakes::new([
+        call("1", "write_file", &json!({"path": "a.txt", "text": "new"})),
+        says("done"),
+    ]);
+    let engine = fakes
+        .builder()
+        .workspaces(Arc::new(Copies::of(&tree)))
+        .tools([write_file()])
+        .build()?;
+    let options = RunOptions {
+        isolation: Isolation::InPlace,
+        yes: true,
+        ..RunOptions::default()
+    };
+    let mut run = engine
+        .stream(Request {
+            options,
+            ..Request::new("make it new")
+        })
+        .await?;
     let (mut swaps, mut outcome) = (Vec::new(), None);
     while let Some(event) = run.next().await {
         match event.kind {
@@ -74,6 +106,14 @@ pub(crate) async fn show() -> Shown {
     assert_eq!(outcome, Some(Outcome::Completed));
     let (old, new) = (b"old".to_vec(), b"new".to_vec());
     let (before, after) = (image(Some(&old)), image(Some(&new)));
-    assert_eq!(swaps, [Swap { path: "a.txt".into(), before, after }], "the log knows the way back");
+    assert_eq!(
+        swaps,
+        [Swap {
+            path: "a.txt".into(),
+            before,
+            after
+        }],
+        "the log knows the way back"
+    );
     Ok(())
 }

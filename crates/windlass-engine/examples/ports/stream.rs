@@ -19,25 +19,39 @@ pub(crate) async fn show() -> Shown {
     let mut run = engine.stream(Request::new("greet me")).await?;
     let (mut shown, mut last_seq, mut fold) = (String::new(), None, None);
     while let Some(event) = run.next().await {
-        let fold = fold.get_or_insert_with(|| ResultFold::new(event.session.clone(), run.id().clone()));
+        let fold =
+            fold.get_or_insert_with(|| ResultFold::new(event.session.clone(), run.id().clone()));
         fold.apply(&event);
         last_seq = event.order.seq().or(last_seq);
-        if let EventKind::Delta { of: DeltaOf::Text, text } = &event.kind {
+        if let EventKind::Delta {
+            of: DeltaOf::Text,
+            text,
+        } = &event.kind
+        {
             shown.push_str(text);
         }
     }
     let result = fold.ok_or("a run has events")?.finish();
-    assert_eq!((shown.as_str(), result.text.as_str()), ("Hello there.", "Hello there."));
+    assert_eq!(
+        (shown.as_str(), result.text.as_str()),
+        ("Hello there.", "Hello there.")
+    );
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert!(last_seq > Some(1));
 
     let slow = FnTool::new("slow", Effect::Read, |_, ctx| {
         Box::pin(async move {
             ctx.cancel.cancelled().await;
-            Err(ToolFailure::new(windlass_core::message::ErrorCategory::Interrupted, "told to end"))
+            Err(ToolFailure::new(
+                windlass_core::message::ErrorCategory::Interrupted,
+                "told to end",
+            ))
         })
     });
-    let engine = Fakes::new([call("1", "slow", &json!({}))]).builder().tools([slow.boxed()]).build()?;
+    let engine = Fakes::new([call("1", "slow", &json!({}))])
+        .builder()
+        .tools([slow.boxed()])
+        .build()?;
     let mut run = engine.stream(Request::new("take your time")).await?;
     let canceller = Arc::new(run.canceller());
     let mut ends = Vec::new();

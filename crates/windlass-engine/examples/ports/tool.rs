@@ -25,7 +25,12 @@ impl Ticket {
             "type": "object", "required": ["number"], "additionalProperties": false,
             "properties": { "number": { "type": "integer", "description": "The ticket's number." } }
         });
-        Self(ToolSpec::new("ticket", "Reads a ticket of the tracker.", schema, Effect::Network))
+        Self(ToolSpec::new(
+            "ticket",
+            "Reads a ticket of the tracker.",
+            schema,
+            Effect::Network,
+        ))
     }
 }
 
@@ -35,14 +40,23 @@ impl Tool for Ticket {
     }
 
     fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![Touch::Connect { host: "tracker.example".into() }])
+        Ok(vec![Touch::Connect {
+            host: "tracker.example".into(),
+        }])
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             ctx.voice.progress("asking the tracker");
             if args["number"] != 7 {
-                return Err(ToolFailure::new(ErrorCategory::NotFound, "there is no such ticket; the open one is 7"));
+                return Err(ToolFailure::new(
+                    ErrorCategory::NotFound,
+                    "there is no such ticket; the open one is 7",
+                ));
             }
             ctx.voice.set_notes("ticket 7 was read".into()).await?;
             Ok(ToolOutput::text("The button is blue and should be green."))
@@ -57,15 +71,35 @@ pub(crate) async fn show() -> Shown {
     let fakes = Fakes::new([wrong, missing, right, says("It is about a button.")]);
     // Connecting is asked about in the usual mode; this rule answers for one host.
     let rule = Rule::parse("ticket(tracker.example)", Verdict::Allow, Level::User)?;
-    let gate = PermissionGate { rules: vec![rule], ..PermissionGate::default() };
-    let engine = fakes.builder().tools([Arc::new(Ticket::new()) as Arc<dyn Tool>]).gate(gate).build()?;
+    let gate = PermissionGate {
+        rules: vec![rule],
+        ..PermissionGate::default()
+    };
+    let engine = fakes
+        .builder()
+        .tools([Arc::new(Ticket::new()) as Arc<dyn Tool>])
+        .gate(gate)
+        .build()?;
     let session = engine.open(Open::New, RunMode::Full).await?;
-    let outcome = session.run(Message::user("what is ticket 7 about?"), RunOptions::default())?.finish().await;
+    let outcome = session
+        .run(
+            Message::user("what is ticket 7 about?"),
+            RunOptions::default(),
+        )?
+        .finish()
+        .await;
     assert_eq!(outcome, Some(Outcome::Completed));
     let told = format!("{:?}", fakes.provider.asked().last());
-    for said in ["[invalid_arguments]", "the open one is 7", "should be green"] {
+    for said in [
+        "[invalid_arguments]",
+        "the open one is 7",
+        "should be green",
+    ] {
         assert!(told.contains(said), "the model was not told {said}: {told}");
     }
-    assert_eq!(session.look(|history| history.notes().to_owned()), "ticket 7 was read");
+    assert_eq!(
+        session.look(|history| history.notes().to_owned()),
+        "ticket 7 was read"
+    );
     Ok(())
 }

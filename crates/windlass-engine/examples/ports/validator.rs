@@ -25,11 +25,19 @@ impl Validator for Changelog {
 
     fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
         Box::pin(async move {
-            if ctx.changes.iter().any(|change| change.path == "CHANGELOG.md") {
+            if ctx
+                .changes
+                .iter()
+                .any(|change| change.path == "CHANGELOG.md")
+            {
                 return Ok(Report::pass());
             }
-            let finding =
-                Finding { path: "CHANGELOG.md".into(), line: 1, column: 0, message: "say what changed".into() };
+            let finding = Finding {
+                path: "CHANGELOG.md".into(),
+                line: 1,
+                column: 0,
+                message: "say what changed".into(),
+            };
             Ok(Report::new(Judgement::Fail, vec![finding]))
         })
     }
@@ -37,7 +45,12 @@ impl Validator for Changelog {
 
 pub(crate) async fn show() -> Shown {
     let write = |path: &str| call("1", "write_file", &json!({ "path": path, "text": "new" }));
-    let fakes = Fakes::new([write("lib.rs"), says("done"), write("CHANGELOG.md"), says("now it is")]);
+    let fakes = Fakes::new([
+        write("lib.rs"),
+        says("done"),
+        write("CHANGELOG.md"),
+        says("now it is"),
+    ]);
     let tree = Tree::of(&[("lib.rs", "old")]);
     let engine = fakes
         .builder()
@@ -45,14 +58,33 @@ pub(crate) async fn show() -> Shown {
         .tools([write_file()])
         .validator(Arc::new(Changelog))
         .build()?;
-    let options = RunOptions { yes: true, ..RunOptions::default() };
-    let result = engine.execute(Request { options, ..Request::new("renew lib.rs") }).await?;
-    assert_eq!((result.outcome(), result.totals().iterations), (Some(&Outcome::Completed), 2));
+    let options = RunOptions {
+        yes: true,
+        ..RunOptions::default()
+    };
+    let result = engine
+        .execute(Request {
+            options,
+            ..Request::new("renew lib.rs")
+        })
+        .await?;
+    assert_eq!(
+        (result.outcome(), result.totals().iterations),
+        (Some(&Outcome::Completed), 2)
+    );
     let told = format!("{:?}", fakes.provider.asked().last());
     assert!(told.contains("CHANGELOG.md:1: say what changed"), "{told}");
-    let evidence = result.summary.map(|summary| summary.evidence).unwrap_or_default();
-    let [evidence] = &evidence[..] else { return Err("there is one verdict".into()) };
-    assert_eq!((evidence.validator.as_str(), evidence.judgement), ("changelog", Judgement::Pass));
+    let evidence = result
+        .summary
+        .map(|summary| summary.evidence)
+        .unwrap_or_default();
+    let [evidence] = &evidence[..] else {
+        return Err("there is one verdict".into());
+    };
+    assert_eq!(
+        (evidence.validator.as_str(), evidence.judgement),
+        ("changelog", Judgement::Pass)
+    );
     assert!(evidence.tree_hash.is_some(), "it is bound to what it saw");
     assert_eq!(tree.all().len(), 2, "both landed");
     Ok(())

@@ -34,26 +34,44 @@ pub(crate) struct Copies {
 
 impl Copies {
     pub(crate) fn of(tree: &Arc<Tree>) -> Self {
-        Self { tree: tree.clone(), shelf: Shelf::default(), processes: Arc::new(Nothing) }
+        Self {
+            tree: tree.clone(),
+            shelf: Shelf::default(),
+            processes: Arc::new(Nothing),
+        }
     }
 }
 
 impl Workspaces for Copies {
-    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(
+        &'a self,
+        opening: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         let name = format!("{}-{}", opening.session, opening.run);
         Box::pin(async move {
             let (own, before, name) = match (opening.isolation, opening.kept) {
                 (Isolation::InPlace, _) => (self.tree.clone(), self.tree.copied(), None),
                 (Isolation::Isolated, None) => (self.tree.copied(), self.tree.copied(), Some(name)),
                 (Isolation::Isolated, Some(kept)) => {
-                    let found = self.shelf.lock().unwrap_or_else(PoisonError::into_inner).remove(kept);
-                    let missing = || WorkspaceError::other(format!("there is no kept copy `{kept}`"));
+                    let found = self
+                        .shelf
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(kept);
+                    let missing =
+                        || WorkspaceError::other(format!("there is no kept copy `{kept}`"));
                     let (own, before) = found.ok_or_else(missing)?;
                     (own, before, Some(kept.to_owned()))
                 }
             };
             let undo = name.is_none().then(|| Arc::new(Undo::of(&own)));
-            Ok(Box::new(View { of: self.clone(), own, before, name, undo }) as Box<dyn Transaction>)
+            Ok(Box::new(View {
+                of: self.clone(),
+                own,
+                before,
+                name,
+                undo,
+            }) as Box<dyn Transaction>)
         })
     }
 }
@@ -70,13 +88,34 @@ struct View {
 impl View {
     fn differing(&self) -> Vec<FileChange> {
         let (before, now) = (self.before.all().clone(), self.own.all().clone());
-        let changed = now.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes)).map(|(path, _)| {
-            (path.clone(), if before.contains_key(path) { Change::Modified } else { Change::Created })
-        });
-        let gone = before.keys().filter(|path| !now.contains_key(*path)).map(|path| (path.clone(), Change::Deleted));
+        let changed = now
+            .iter()
+            .filter(|(path, bytes)| before.get(*path) != Some(bytes))
+            .map(|(path, _)| {
+                (
+                    path.clone(),
+                    if before.contains_key(path) {
+                        Change::Modified
+                    } else {
+                        Change::Created
+                    },
+                )
+            });
+        let gone = before
+            .keys()
+            .filter(|path| !now.contains_key(*path))
+            .map(|path| (path.clone(), Change::Deleted));
         let mut all: Vec<_> = changed.chain(gone).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
-        all.into_iter().map(|(path, change)| FileChange { path, change, added: 0, removed: 0, diff: None }).collect()
+        all.into_iter()
+            .map(|(path, change)| FileChange {
+                path,
+                change,
+                added: 0,
+                removed: 0,
+                diff: None,
+            })
+            .collect()
     }
 
     /// The hash of what would land; none in place, where everything is there already.
@@ -90,7 +129,11 @@ impl View {
 
 impl Transaction for View {
     fn terms(&self) -> Terms {
-        Terms::unconfined(if self.name.is_some() { Strategy::Copy } else { Strategy::InPlace })
+        Terms::unconfined(if self.name.is_some() {
+            Strategy::Copy
+        } else {
+            Strategy::InPlace
+        })
     }
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -108,7 +151,11 @@ impl Transaction for View {
         self.undo.clone().map(|undo| undo as Arc<dyn Snapshots>)
     }
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
-        let changes = Changes { files: self.differing(), tree_hash: self.hash(), ..Changes::default() };
+        let changes = Changes {
+            files: self.differing(),
+            tree_hash: self.hash(),
+            ..Changes::default()
+        };
         Box::pin(std::future::ready(Ok(changes)))
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
@@ -121,17 +168,32 @@ impl Transaction for View {
         Box::pin(async move {
             if landing.tree_hash != self.hash() {
                 let message = "what would land is not what was judged".to_owned();
-                return Err(WorkspaceError { kind: WorkspaceErrorKind::Stale, message });
+                return Err(WorkspaceError {
+                    kind: WorkspaceErrorKind::Stale,
+                    message,
+                });
             }
             let mut tree = self.of.tree.all();
             if *tree != *self.before.all() {
-                let message = "you changed the tree meanwhile; land the kept copy when you are done".to_owned();
-                return Err(WorkspaceError { kind: WorkspaceErrorKind::Conflict, message });
+                let message =
+                    "you changed the tree meanwhile; land the kept copy when you are done"
+                        .to_owned();
+                return Err(WorkspaceError {
+                    kind: WorkspaceErrorKind::Conflict,
+                    message,
+                });
             }
             tree.clone_from(&self.own.all());
             drop(tree);
-            let files = self.differing().into_iter().map(|change| change.path).collect();
-            Ok(Landed { files, ..Landed::default() })
+            let files = self
+                .differing()
+                .into_iter()
+                .map(|change| change.path)
+                .collect();
+            Ok(Landed {
+                files,
+                ..Landed::default()
+            })
         })
     }
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
@@ -150,7 +212,14 @@ pub(crate) async fn show() -> Shown {
     let tree = Tree::of(&[("lib.rs", "old")]);
     let write = |text: &str| call("1", "write_file", &json!({"path": "lib.rs", "text": text}));
     let wait = call("2", "wait", &json!({}));
-    let fakes = Fakes::new([write("new"), says("done"), write("newer"), wait, says("done"), says("as it was")]);
+    let fakes = Fakes::new([
+        write("new"),
+        says("done"),
+        write("newer"),
+        wait,
+        says("done"),
+        says("as it was"),
+    ]);
     // While the agent waits, the person writes in their own tree.
     let theirs = tree.clone();
     let wait = FnTool::new("wait", Effect::Read, move |_, _| {
@@ -159,18 +228,37 @@ pub(crate) async fn show() -> Shown {
     });
     let copies = Copies::of(&tree);
     let tools = [write_file(), wait.boxed()];
-    let engine = fakes.builder().workspaces(Arc::new(copies.clone())).tools(tools).build()?;
+    let engine = fakes
+        .builder()
+        .workspaces(Arc::new(copies.clone()))
+        .tools(tools)
+        .build()?;
     let mut request = Request::new("renew lib.rs");
-    request.options = RunOptions { yes: true, ..RunOptions::default() };
+    request.options = RunOptions {
+        yes: true,
+        ..RunOptions::default()
+    };
     let result = engine.execute(request.clone()).await?;
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
-    assert_eq!(result.landed.map(|landed| landed.files), Some(vec!["lib.rs".to_owned()]));
+    assert_eq!(
+        result.landed.map(|landed| landed.files),
+        Some(vec!["lib.rs".to_owned()])
+    );
     assert_eq!(tree.all()["lib.rs"], b"new");
 
     // Nothing of theirs is overwritten, and nothing of the run is lost.
     let result = engine.execute(request.clone()).await?;
     let outcome = result.outcome().cloned();
-    assert!(matches!(outcome, Some(Outcome::Failed { reason: FailReason::LandingConflict, .. })), "{outcome:?}");
+    assert!(
+        matches!(
+            outcome,
+            Some(Outcome::Failed {
+                reason: FailReason::LandingConflict,
+                ..
+            })
+        ),
+        "{outcome:?}"
+    );
     assert_eq!(tree.all()["lib.rs"], b"new");
     assert_eq!(tree.all()["mine.txt"], b"by hand");
 
@@ -178,7 +266,16 @@ pub(crate) async fn show() -> Shown {
     tree.all().remove("mine.txt");
     request.options.contract.kept = result.transaction;
     let result = engine.execute(request).await?;
-    assert_eq!((result.outcome(), tree.all()["lib.rs"].as_slice()), (Some(&Outcome::Completed), &b"newer"[..]));
-    assert!(copies.shelf.lock().unwrap_or_else(PoisonError::into_inner).is_empty());
+    assert_eq!(
+        (result.outcome(), tree.all()["lib.rs"].as_slice()),
+        (Some(&Outcome::Completed), &b"newer"[..])
+    );
+    assert!(
+        copies
+            .shelf
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    );
     Ok(())
 }

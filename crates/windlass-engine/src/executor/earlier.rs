@@ -57,9 +57,17 @@ impl Earlier {
     pub(crate) fn approval(&self, call: &CallId) -> Option<(Answer, Approval)> {
         let mut answers = lock(&self.answers);
         let known = answers.get_mut(call)?;
-        let at = known.iter().position(|(ask, _)| matches!(ask.about, About::Approval(_)))?;
+        let at = known
+            .iter()
+            .position(|(ask, _)| matches!(ask.about, About::Approval(_)))?;
         match known.remove(at)? {
-            (Ask { about: About::Approval(approval), .. }, answer) => Some((answer, *approval)),
+            (
+                Ask {
+                    about: About::Approval(approval),
+                    ..
+                },
+                answer,
+            ) => Some((answer, *approval)),
             _ => None,
         }
     }
@@ -68,11 +76,16 @@ impl Earlier {
     pub(crate) fn approval_like(&self, call: &ToolCall) -> Option<(Answer, Approval)> {
         let same = |known: &VecDeque<(Ask, Answer)>| {
             known.iter().any(|(ask, _)| match &ask.about {
-                About::Approval(asked) => asked.call.name == call.name && asked.call.args == call.args,
+                About::Approval(asked) => {
+                    asked.call.name == call.name && asked.call.args == call.args
+                }
                 About::Question(_) | About::Landing(_) => false,
             })
         };
-        let id = lock(&self.answers).iter().find(|(_, known)| same(known)).map(|(id, _)| id.clone())?;
+        let id = lock(&self.answers)
+            .iter()
+            .find(|(_, known)| same(known))
+            .map(|(id, _)| id.clone())?;
         self.approval(&id)
     }
 
@@ -80,7 +93,11 @@ impl Earlier {
     pub(crate) fn answer(&self, call: &CallId, question: &Question) -> Option<Answer> {
         let mut answers = lock(&self.answers);
         let known = answers.get_mut(call)?;
-        known.pop_front_if(|(ask, _)| matches!(&ask.about, About::Question(asked) if asked == question)).map(|(_, a)| a)
+        known
+            .pop_front_if(
+                |(ask, _)| matches!(&ask.about, About::Question(asked) if asked == question),
+            )
+            .map(|(_, a)| a)
     }
 }
 
@@ -92,7 +109,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn found(files: &dyn Files, touches: &[Touch]) -> Vec<(String, Image)> {
     let mut all: Vec<(String, Image)> = Vec::new();
     for touch in touches {
-        let (Touch::Read { path, inside: true } | Touch::Write { path, inside: true }) = touch else { continue };
+        let (Touch::Read { path, inside: true } | Touch::Write { path, inside: true }) = touch
+        else {
+            continue;
+        };
         if all.len() >= MAX_FOUND {
             break;
         }
@@ -114,10 +134,27 @@ fn image(files: &dyn Files, path: &str) -> Option<Image> {
         return None;
     }
     let ends = || {
-        let end = files.read_range(path, stat.size.saturating_sub(MAX_HASHED / 2), MAX_HASHED / 2);
-        files.read_range(path, 0, MAX_HASHED / 2).and_then(|start| Ok([start, end?].concat()))
+        let end = files.read_range(
+            path,
+            stat.size.saturating_sub(MAX_HASHED / 2),
+            MAX_HASHED / 2,
+        );
+        files
+            .read_range(path, 0, MAX_HASHED / 2)
+            .and_then(|start| Ok([start, end?].concat()))
     };
-    let looked = if stat.size > MAX_HASHED { ends() } else { files.read(path, MAX_HASHED) };
-    let hash = looked.map_or_else(|_| String::new(), |bytes| blake3::hash(&bytes).to_hex().to_string());
-    Some(Image::File { hash, size: stat.size, mode: stat.mode })
+    let looked = if stat.size > MAX_HASHED {
+        ends()
+    } else {
+        files.read(path, MAX_HASHED)
+    };
+    let hash = looked.map_or_else(
+        |_| String::new(),
+        |bytes| blake3::hash(&bytes).to_hex().to_string(),
+    );
+    Some(Image::File {
+        hash,
+        size: stat.size,
+        mode: stat.mode,
+    })
 }

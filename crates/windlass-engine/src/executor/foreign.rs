@@ -49,33 +49,60 @@ impl Executor {
     pub(super) async fn admit_foreign(&self, foreign: ForeignCall) -> Result<Admitted, StoreError> {
         let call = &foreign.call;
         if self.cancel.is_cancelled() {
-            return self.refuse_foreign(call, ErrorCategory::Interrupted, "the run was cancelled".into()).await;
+            return self
+                .refuse_foreign(
+                    call,
+                    ErrorCategory::Interrupted,
+                    "the run was cancelled".into(),
+                )
+                .await;
         }
         let meaning = match self.meaning(&foreign) {
             Ok(meaning) => meaning,
             Err((category, text)) => return self.refuse_foreign(call, category, text).await,
         };
-        let worst = meaning.touches.iter().map(Touch::effect).fold(meaning.effect, Effect::max);
+        let worst = meaning
+            .touches
+            .iter()
+            .map(Touch::effect)
+            .fold(meaning.effect, Effect::max);
         if worst >= Effect::Write && holds_mark(&call.args) {
             let text = "the arguments hold words that stand for a hidden secret; leave the line with it as it is";
-            return self.refuse_foreign(call, ErrorCategory::InvalidArguments, text.into()).await;
+            return self
+                .refuse_foreign(call, ErrorCategory::InvalidArguments, text.into())
+                .await;
         }
-        let case = Case { call, tool: &meaning.tool, effect: meaning.effect, touches: &meaning.touches };
+        let case = Case {
+            call,
+            tool: &meaning.tool,
+            effect: meaning.effect,
+            touches: &meaning.touches,
+        };
         let still = |approval: &Approval| {
             let now = self.meaning(&foreign);
             now.is_ok_and(|now| self.is_still(&now.touches, approval))
         };
         let earlier = self.earlier.approval_like(call);
-        let rule = match self.approve(&case, &meaning.decision, earlier, &|| None, &still).await? {
+        let rule = match self
+            .approve(&case, &meaning.decision, earlier, &|| None, &still)
+            .await?
+        {
             Ok(rule) => rule,
             Err((category, text)) => {
                 let (call_id, rule) = (call.id.clone(), meaning.decision.rule);
-                self.outlet.emit(EventKind::Denied { call: call_id, rule, reason: text.clone() }).await?;
+                self.outlet
+                    .emit(EventKind::Denied {
+                        call: call_id,
+                        rule,
+                        reason: text.clone(),
+                    })
+                    .await?;
                 return self.refuse_foreign(call, category, text).await;
             }
         };
         let writes = self.writes(&meaning.touches);
-        self.begin_foreign(call.clone(), meaning.decision.verdict, rule.clone(), writes).await?;
+        self.begin_foreign(call.clone(), meaning.decision.verdict, rule.clone(), writes)
+            .await?;
         // What may have happened must be on disk before it happens.
         if worst > Effect::Read {
             self.outlet.sync().await?;
@@ -87,10 +114,15 @@ impl Executor {
         if self.foreign.knows(&call.id) {
             return Ok(());
         }
-        self.begin_foreign(call, Verdict::Allow, NOT_ASKED.to_owned(), Vec::new()).await
+        self.begin_foreign(call, Verdict::Allow, NOT_ASKED.to_owned(), Vec::new())
+            .await
     }
 
-    pub(super) async fn report_foreign(&self, mut result: ToolResult, seen: Vec<Seen>) -> Result<(), StoreError> {
+    pub(super) async fn report_foreign(
+        &self,
+        mut result: ToolResult,
+        seen: Vec<Seen>,
+    ) -> Result<(), StoreError> {
         let begun = self.foreign.take(&result.id);
         let redacted = self.redactor.redact(&result.text).into_owned();
         (result.text, result.artifact) = self.fit(&redacted, MAX_OUTPUT, result.artifact.take());
@@ -104,11 +136,19 @@ impl Executor {
                 };
                 if let Some(change) = change {
                     let call = result.id.clone();
-                    self.outlet.emit(EventKind::FileChanged { call, change, swap: None }).await?;
+                    self.outlet
+                        .emit(EventKind::FileChanged {
+                            call,
+                            change,
+                            swap: None,
+                        })
+                        .await?;
                 }
             }
         }
-        self.outlet.emit(EventKind::CallFinished { result, ms }).await?;
+        self.outlet
+            .emit(EventKind::CallFinished { result, ms })
+            .await?;
         Ok(())
     }
 
@@ -120,7 +160,13 @@ impl Executor {
             (true, true) if !failed => Change::Modified,
             (true, true) | (false, false) => return None,
         };
-        Some(FileChange { path, change, added: 0, removed: 0, diff: None })
+        Some(FileChange {
+            path,
+            change,
+            added: 0,
+            removed: 0,
+            diff: None,
+        })
     }
 
     async fn begin_foreign(
@@ -130,8 +176,20 @@ impl Executor {
         rule: String,
         writes: Vec<(String, bool)>,
     ) -> Result<(), StoreError> {
-        self.foreign.begin(&call.id, Begun { at: self.clock.monotonic(), writes });
-        self.outlet.emit(EventKind::CallStarted { call, verdict, rule }).await?;
+        self.foreign.begin(
+            &call.id,
+            Begun {
+                at: self.clock.monotonic(),
+                writes,
+            },
+        );
+        self.outlet
+            .emit(EventKind::CallStarted {
+                call,
+                verdict,
+                rule,
+            })
+            .await?;
         Ok(())
     }
 
@@ -142,7 +200,9 @@ impl Executor {
         text: String,
     ) -> Result<Admitted, StoreError> {
         let result = ToolResult::failed(call, category, &text);
-        self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await?;
+        self.outlet
+            .emit(EventKind::CallFinished { result, ms: 0 })
+            .await?;
         Ok(Admitted::No { category, text })
     }
 
@@ -151,32 +211,58 @@ impl Executor {
         if foreign.like.is_empty() {
             let (tool, effect) = (foreign.call.name.clone(), foreign.effect);
             let decision = self.decide(&tool, effect, &[]);
-            return Ok(Meaning { tool, effect, touches: Vec::new(), decision });
+            return Ok(Meaning {
+                tool,
+                effect,
+                touches: Vec::new(),
+                decision,
+            });
         }
         let mut strictest: Option<Meaning> = None;
         let mut touches = Vec::new();
         for like in &foreign.like {
             let Some(tool) = self.tools.get(&like.tool) else {
-                let text = format!("`{}` is off in this run, and this call does the same", like.tool);
+                let text = format!(
+                    "`{}` is off in this run, and this call does the same",
+                    like.tool
+                );
                 return Err((ErrorCategory::Blocked, text));
             };
-            let voice = CallVoice { executor: self, call: &foreign.call };
+            let voice = CallVoice {
+                executor: self,
+                call: &foreign.call,
+            };
             let own = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
             let own = own.map_err(|failure| (failure.category, failure.text))?;
             let decision = self.decide(&like.tool, tool.spec().effect, &own);
             touches.extend(own);
-            if strictest.as_ref().is_none_or(|known| decision.verdict > known.decision.verdict) {
+            if strictest
+                .as_ref()
+                .is_none_or(|known| decision.verdict > known.decision.verdict)
+            {
                 let (tool, effect) = (like.tool.clone(), tool.spec().effect);
-                strictest = Some(Meaning { tool, effect, touches: Vec::new(), decision });
+                strictest = Some(Meaning {
+                    tool,
+                    effect,
+                    touches: Vec::new(),
+                    decision,
+                });
             }
         }
         let strictest = strictest.map(|meaning| Meaning { touches, ..meaning });
-        strictest.ok_or_else(|| (ErrorCategory::Exception, "nothing is known of this call".to_owned()))
+        strictest.ok_or_else(|| {
+            (
+                ErrorCategory::Exception,
+                "nothing is known of this call".to_owned(),
+            )
+        })
     }
 
     fn writes(&self, touches: &[Touch]) -> Vec<(String, bool)> {
         let path = |touch: &Touch| match touch {
-            Touch::Write { path, inside: true } => Some((path.clone(), self.files.stat(path).is_ok())),
+            Touch::Write { path, inside: true } => {
+                Some((path.clone(), self.files.stat(path).is_ok()))
+            }
             _ => None,
         };
         touches.iter().filter_map(path).collect()

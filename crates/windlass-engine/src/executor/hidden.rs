@@ -7,7 +7,8 @@ use std::sync::Arc;
 use windlass_core::CancellationToken;
 use windlass_core::gate::keeps_back;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing, Resolved,
+    FileError, FileErrorKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing,
+    Resolved,
 };
 
 /// Files beneath a root, without the hidden ones.
@@ -19,7 +20,11 @@ pub(crate) struct Unhidden {
 impl Unhidden {
     /// The same files where nothing is hidden.
     pub(crate) fn over(files: Arc<dyn Files>, hidden: Vec<String>) -> Arc<dyn Files> {
-        if hidden.is_empty() { files } else { Arc::new(Self { files, hidden }) }
+        if hidden.is_empty() {
+            files
+        } else {
+            Arc::new(Self { files, hidden })
+        }
     }
 
     fn is_hidden(&self, path: &str) -> bool {
@@ -28,12 +33,18 @@ impl Unhidden {
 
     /// A name that is hidden, or leads to what is.
     fn check(&self, path: &str) -> Result<(), FileError> {
-        let leads = self.files.resolve(path).map_or_else(|_| path.to_owned(), |resolved| resolved.path);
+        let leads = self
+            .files
+            .resolve(path)
+            .map_or_else(|_| path.to_owned(), |resolved| resolved.path);
         if !self.is_hidden(path) && !self.is_hidden(&leads) {
             return Ok(());
         }
         let message = format!("{path} is kept back by a rule; work without it");
-        Err(FileError { kind: FileErrorKind::Permission, message })
+        Err(FileError {
+            kind: FileErrorKind::Permission,
+            message,
+        })
     }
 }
 
@@ -82,9 +93,17 @@ impl Files for Unhidden {
         self.check(path)?;
         let folder = self.files.resolve(path)?.path;
         let mut listing = self.files.list(path, max)?;
-        let full = |name: &str| if folder == "." { name.to_owned() } else { format!("{folder}/{name}") };
+        let full = |name: &str| {
+            if folder == "." {
+                name.to_owned()
+            } else {
+                format!("{folder}/{name}")
+            }
+        };
         let all = listing.entries.len();
-        listing.entries.retain(|(name, ..)| !self.is_hidden(&full(name)));
+        listing
+            .entries
+            .retain(|(name, ..)| !self.is_hidden(&full(name)));
         listing.kept_back |= listing.entries.len() < all;
         Ok(listing)
     }
@@ -99,7 +118,12 @@ impl Files for Unhidden {
         let mut found = self.files.grep(query, cancel)?;
         found.lines.retain(|line| !self.is_hidden(&line.path));
         found.matches = found.lines.iter().filter(|line| line.hit).count();
-        let mut paths: Vec<&str> = found.lines.iter().filter(|line| line.hit).map(|line| line.path.as_str()).collect();
+        let mut paths: Vec<&str> = found
+            .lines
+            .iter()
+            .filter(|line| line.hit)
+            .map(|line| line.path.as_str())
+            .collect();
         paths.dedup();
         found.files = paths.len();
         Ok(found)

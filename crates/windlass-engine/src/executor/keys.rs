@@ -15,9 +15,15 @@ pub(crate) struct Bounds {
 }
 
 /// After one call.
-pub(super) const OF_A_CALL: Bounds = Bounds { files: 50, bytes: 4 << 20 };
+pub(super) const OF_A_CALL: Bounds = Bounds {
+    files: 50,
+    bytes: 4 << 20,
+};
 /// After a run, for what its commands wrote.
-pub(crate) const OF_A_RUN: Bounds = Bounds { files: 200, bytes: 1 << 20 };
+pub(crate) const OF_A_RUN: Bounds = Bounds {
+    files: 200,
+    bytes: 1 << 20,
+};
 
 impl Bounds {
     /// Where the changes put something that looks like a key, in words; without what was told already.
@@ -29,7 +35,11 @@ impl Bounds {
         told: &[String],
     ) -> Vec<String> {
         let mut keys = Vec::new();
-        for change in changes.iter().filter(|change| change.change != Change::Deleted).take(self.files) {
+        for change in changes
+            .iter()
+            .filter(|change| change.change != Change::Deleted)
+            .take(self.files)
+        {
             let (text, lines) = match &change.diff {
                 Some(diff) => added_lines(diff),
                 None => match files.read(&change.path, self.bytes) {
@@ -62,7 +72,10 @@ fn added_lines(diff: &str) -> (String, Vec<usize>) {
     let (mut text, mut lines, mut at) = (String::new(), Vec::new(), 0);
     for line in diff.lines() {
         if let Some(hunk) = line.strip_prefix("@@ ") {
-            let start = hunk.split('+').nth(1).and_then(|new| new.split([',', ' ']).next());
+            let start = hunk
+                .split('+')
+                .nth(1)
+                .and_then(|new| new.split([',', ' ']).next());
             at = start.and_then(|start| start.parse().ok()).unwrap_or(1);
         } else if at == 0 {
             // Before the first hunk stand the names of the files.

@@ -14,7 +14,8 @@ use windlass_core::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{
-    Effect, Happened, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
+    Effect, Happened, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice,
+    canonical_name,
 };
 use windlass_core::turn::Planned;
 use windlass_core::workspace::FileChange;
@@ -62,39 +63,79 @@ impl Executor {
             return self.refused(&call, category, &text).await;
         }
         if self.cancel.is_cancelled() {
-            return self.refused(&call, ErrorCategory::Interrupted, "not run, because the run was cancelled").await;
+            return self
+                .refused(
+                    &call,
+                    ErrorCategory::Interrupted,
+                    "not run, because the run was cancelled",
+                )
+                .await;
         }
         let Some(tool) = self.tools.get(&call.name).cloned() else {
-            return self.refused(&call, ErrorCategory::UnknownTool, &self.unknown(&call.name)).await;
+            return self
+                .refused(&call, ErrorCategory::UnknownTool, &self.unknown(&call.name))
+                .await;
         };
         if let Err(text) = self.check_arguments(&call, tool.as_ref()) {
-            return self.refused(&call, ErrorCategory::InvalidArguments, &text).await;
+            return self
+                .refused(&call, ErrorCategory::InvalidArguments, &text)
+                .await;
         }
-        let voice = CallVoice { executor: self, call: &call };
+        let voice = CallVoice {
+            executor: self,
+            call: &call,
+        };
         if self.earlier.begun(&call.id) {
-            return Ok(Judged::Ready(Ready { call, tool, command: None, outside: Vec::new(), under: None }));
+            return Ok(Judged::Ready(Ready {
+                call,
+                tool,
+                command: None,
+                outside: Vec::new(),
+                under: None,
+            }));
         }
         let touches = match guarded(|| tool.touches(&call.args, &self.ctx(&voice))) {
             Ok(touches) => touches,
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
         };
-        let worst = touches.iter().map(Touch::effect).fold(tool.spec().effect, Effect::max);
+        let worst = touches
+            .iter()
+            .map(Touch::effect)
+            .fold(tool.spec().effect, Effect::max);
         if worst >= Effect::Write && holds_mark(&call.args) {
-            return self.refused(&call, ErrorCategory::InvalidArguments, MARKED).await;
+            return self
+                .refused(&call, ErrorCategory::InvalidArguments, MARKED)
+                .await;
         }
         let decision = self.decide(&call.name, tool.spec().effect, &touches);
-        let case = Case { call: &call, tool: &call.name, effect: tool.spec().effect, touches: &touches };
+        let case = Case {
+            call: &call,
+            tool: &call.name,
+            effect: tool.spec().effect,
+            touches: &touches,
+        };
         let ctx = self.ctx(&voice);
-        let preview = || guarded(|| Ok(tool.preview(&call.args, &ctx))).ok().flatten();
+        let preview = || {
+            guarded(|| Ok(tool.preview(&call.args, &ctx)))
+                .ok()
+                .flatten()
+        };
         let still = |approval: &Approval| {
             let touches = guarded(|| tool.touches(&call.args, &ctx));
             approval.call == call && touches.is_ok_and(|touches| self.is_still(&touches, approval))
         };
         let earlier = self.earlier.approval(&call.id);
-        let rule = match self.approve(&case, &decision, earlier, &preview, &still).await? {
+        let rule = match self
+            .approve(&case, &decision, earlier, &preview, &still)
+            .await?
+        {
             Ok(rule) => rule,
             Err((category, text)) => {
-                let denied = EventKind::Denied { call: call.id.clone(), rule: decision.rule, reason: text.clone() };
+                let denied = EventKind::Denied {
+                    call: call.id.clone(),
+                    rule: decision.rule,
+                    reason: text.clone(),
+                };
                 self.outlet.emit(denied).await?;
                 return self.refused(&call, category, &text).await;
             }
@@ -103,11 +144,20 @@ impl Executor {
         for touch in touches {
             match touch {
                 Touch::Execute { command: line, .. } if command.is_none() => command = Some(line),
-                Touch::Read { path, inside: false } => outside.push(path),
+                Touch::Read {
+                    path,
+                    inside: false,
+                } => outside.push(path),
                 _ => {}
             }
         }
-        Ok(Judged::Ready(Ready { call, tool, command, outside, under: Some((decision.verdict, rule)) }))
+        Ok(Judged::Ready(Ready {
+            call,
+            tool,
+            command,
+            outside,
+            under: Some((decision.verdict, rule)),
+        }))
     }
 
     /// Runs a call that was logged; always gives a result.
@@ -115,13 +165,22 @@ impl Executor {
         if self.cancel.is_cancelled() {
             return Done::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
         }
-        let voice = CallVoice { executor: self, call: &ready.call };
-        let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish).then(|| Untorn::new(&self.outlet.untorn));
+        let voice = CallVoice {
+            executor: self,
+            call: &ready.call,
+        };
+        let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish)
+            .then(|| Untorn::new(&self.outlet.untorn));
         let files = match &self.outside {
-            Some(outside) if !ready.outside.is_empty() => outside.grant(&self.files, ready.outside.clone()),
+            Some(outside) if !ready.outside.is_empty() => {
+                outside.grant(&self.files, ready.outside.clone())
+            }
             _ => self.files.clone(),
         };
-        let ctx = ToolCtx { files: &files, ..self.ctx(&voice) };
+        let ctx = ToolCtx {
+            files: &files,
+            ..self.ctx(&voice)
+        };
         let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), ctx)).catch_unwind();
         let mut running = std::pin::pin!(running);
         let ended = tokio::select! {
@@ -137,8 +196,16 @@ impl Executor {
             },
         };
         let output = match ended {
-            None => return Done::plain(ToolResult::interrupted(&ready.call, "the run was cancelled while it ran")),
-            Some(Err(panic)) => Err(ToolFailure::new(ErrorCategory::Exception, describe_panic(panic.as_ref()))),
+            None => {
+                return Done::plain(ToolResult::interrupted(
+                    &ready.call,
+                    "the run was cancelled while it ran",
+                ));
+            }
+            Some(Err(panic)) => Err(ToolFailure::new(
+                ErrorCategory::Exception,
+                describe_panic(panic.as_ref()),
+            )),
             Some(Ok(output)) => output,
         };
         self.result(&ready.call, ready.tool.spec().max_output, output)
@@ -149,7 +216,11 @@ impl Executor {
             Ok(output) => output,
             Err(failure) => {
                 let text = self.redactor.redact(&failure.text);
-                return Done::plain(ToolResult::failed(call, failure.category, &clip(&text, cap)));
+                return Done::plain(ToolResult::failed(
+                    call,
+                    failure.category,
+                    &clip(&text, cap),
+                ));
             }
         };
         let redacted = self.redactor.redact(&output.text);
@@ -158,15 +229,39 @@ impl Executor {
             "(no output)".clone_into(&mut text);
         }
         let result = match output.failed {
-            Some(category) => ToolResult { artifact, ..ToolResult::failed(call, category, &text) },
-            None => ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact },
+            Some(category) => ToolResult {
+                artifact,
+                ..ToolResult::failed(call, category, &text)
+            },
+            None => ToolResult {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                text,
+                error: None,
+                artifact,
+            },
         };
-        let keys = OF_A_CALL.keys_in(self.files.as_ref(), self.redactor.as_ref(), &output.changes, &[]);
-        Done { result, changes: output.changes, command: output.command, keys }
+        let keys = OF_A_CALL.keys_in(
+            self.files.as_ref(),
+            self.redactor.as_ref(),
+            &output.changes,
+            &[],
+        );
+        Done {
+            result,
+            changes: output.changes,
+            command: output.command,
+            keys,
+        }
     }
 
     /// What the model gets of a large output, and where the rest is.
-    pub(super) fn fit(&self, text: &str, cap: usize, stored: Option<ArtifactRef>) -> (String, Option<ArtifactRef>) {
+    pub(super) fn fit(
+        &self,
+        text: &str,
+        cap: usize,
+        stored: Option<ArtifactRef>,
+    ) -> (String, Option<ArtifactRef>) {
         if text.chars().nth(cap).is_none() {
             return (text.to_owned(), stored);
         }
@@ -182,23 +277,39 @@ impl Executor {
                 );
                 (clip_with(text, cap, &note), Some(stored))
             }
-            Err(err) => {
-                (clip_with(text, cap, &format!("\n[... cut; the rest could not be stored: {err} ...]\n")), None)
-            }
+            Err(err) => (
+                clip_with(
+                    text,
+                    cap,
+                    &format!("\n[... cut; the rest could not be stored: {err} ...]\n"),
+                ),
+                None,
+            ),
         }
     }
 
     fn check_arguments(&self, call: &ToolCall, tool: &dyn Tool) -> Result<(), String> {
         if let Some(raw) = &call.malformed {
             let start: String = raw.chars().take(200).collect();
-            return Err(format!("the arguments are not valid JSON; they began: {start}"));
+            return Err(format!(
+                "the arguments are not valid JSON; they began: {start}"
+            ));
         }
-        self.schemas.check(&call.name, &tool.spec().schema, &call.args)
+        self.schemas
+            .check(&call.name, &tool.spec().schema, &call.args)
     }
 
     pub(super) fn decide(&self, tool: &str, effect: Effect, touches: &[Touch]) -> Decision {
-        let proposal = Proposal { tool, effect, touches, place: self.place };
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner).judge(&proposal)
+        let proposal = Proposal {
+            tool,
+            effect,
+            touches,
+            place: self.place,
+        };
+        self.gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .judge(&proposal)
     }
 
     /// The rule under which the call may run, or what the model is told instead. A person may take long: what they
@@ -220,13 +331,29 @@ impl Executor {
             }
             Verdict::Allow | Verdict::Ask if refused => {}
             Verdict::Allow => return Ok(Ok(decision.rule.clone())),
-            Verdict::Ask if self.yes => return Ok(Ok(format!("{}, answered by --yes", decision.rule))),
+            Verdict::Ask if self.yes => {
+                return Ok(Ok(format!("{}, answered by --yes", decision.rule)));
+            }
             Verdict::Ask | Verdict::Person => {}
         }
-        let Case { call, tool, effect, touches } = *case;
-        let proposal = Proposal { tool, effect, touches, place: self.place };
+        let Case {
+            call,
+            tool,
+            effect,
+            touches,
+        } = *case;
+        let proposal = Proposal {
+            tool,
+            effect,
+            touches,
+            place: self.place,
+        };
         let person = decision.verdict == Verdict::Person;
-        let always = if person { None } else { PermissionGate::always_rule(&proposal) };
+        let always = if person {
+            None
+        } else {
+            PermissionGate::always_rule(&proposal)
+        };
         let (answer, approval) = match earlier {
             Some(known) => known,
             None => {
@@ -240,7 +367,12 @@ impl Executor {
                     always: always.clone(),
                 };
                 let about = About::Approval(Box::new(approval.clone()));
-                (self.outlet.ask_about(about, person, Some(call.id.clone())).await?, approval)
+                (
+                    self.outlet
+                        .ask_about(about, person, Some(call.id.clone()))
+                        .await?,
+                    approval,
+                )
             }
         };
         if matches!(answer, Answer::Once | Answer::Always) && !still(&approval) {
@@ -253,45 +385,80 @@ impl Executor {
                 self.add_rule(always.as_deref());
                 Ok(format!("{}, approved for good", decision.rule))
             }
-            Answer::No { note: Some(note) } => Err((ErrorCategory::Denied, format!("a person said no: {note}"))),
-            Answer::No { note: None } | Answer::Text { .. } => {
-                Err((ErrorCategory::Denied, "a person said no; do it another way, or ask".into()))
+            Answer::No { note: Some(note) } => {
+                Err((ErrorCategory::Denied, format!("a person said no: {note}")))
             }
+            Answer::No { note: None } | Answer::Text { .. } => Err((
+                ErrorCategory::Denied,
+                "a person said no; do it another way, or ask".into(),
+            )),
             Answer::Expired => Err((ErrorCategory::Denied, "nobody answered in time".into())),
             Answer::Nobody => Err((
                 ErrorCategory::Denied,
-                format!("it needs approval ({}) and nobody is there to give it; do it another way", decision.rule),
+                format!(
+                    "it needs approval ({}) and nobody is there to give it; do it another way",
+                    decision.rule
+                ),
             )),
-            Answer::Abandoned => Err((ErrorCategory::Interrupted, "the run ended before it was approved".into())),
+            Answer::Abandoned => Err((
+                ErrorCategory::Interrupted,
+                "the run ended before it was approved".into(),
+            )),
         })
     }
 
     /// Whether a call would touch what was approved, on the files it was asked about.
     pub(super) fn is_still(&self, touches: &[Touch], approval: &Approval) -> bool {
         let same = touches.len() == approval.touches.len()
-            && touches.iter().zip(&approval.touches).all(|(now, then)| now.is_same(then));
+            && touches
+                .iter()
+                .zip(&approval.touches)
+                .all(|(now, then)| now.is_same(then));
         same && found(self.files.as_ref(), touches) == approval.found
     }
 
     fn add_rule(&self, always: Option<&str>) {
-        let Some(Ok(rule)) = always.map(|text| Rule::parse(text, Verdict::Allow, Level::Session)) else { return };
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner).rules.push(rule);
+        let Some(Ok(rule)) = always.map(|text| Rule::parse(text, Verdict::Allow, Level::Session))
+        else {
+            return;
+        };
+        self.gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .rules
+            .push(rule);
     }
 
     /// What became of a call whose process died, where that can be seen.
     pub(crate) fn happened(&self, call: &ToolCall) -> Option<Happened> {
         let tool = self.tools.get(&call.name)?;
         self.check_arguments(call, tool.as_ref()).ok()?;
-        let voice = CallVoice { executor: self, call };
-        guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice)))).ok().flatten()
+        let voice = CallVoice {
+            executor: self,
+            call,
+        };
+        guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice))))
+            .ok()
+            .flatten()
     }
 
     fn unknown(&self, name: &str) -> String {
         let shown: String = name.chars().take(80).collect();
         let meant = canonical_name(name);
-        let hint = if self.tools.get(meant).is_some() { format!(" Did you mean `{meant}`?") } else { String::new() };
-        let names: Vec<&str> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
-        format!("there is no tool `{shown}`.{hint} The tools are: {}", names.join(", "))
+        let hint = if self.tools.get(meant).is_some() {
+            format!(" Did you mean `{meant}`?")
+        } else {
+            String::new()
+        };
+        let names: Vec<&str> = self
+            .tools
+            .iter()
+            .map(|tool| tool.spec().name.as_str())
+            .collect();
+        format!(
+            "there is no tool `{shown}`.{hint} The tools are: {}",
+            names.join(", ")
+        )
     }
 
     pub(super) fn ctx<'a>(&'a self, voice: &'a CallVoice<'a>) -> ToolCtx<'a> {
@@ -307,7 +474,12 @@ impl Executor {
 
 impl Done {
     fn plain(result: ToolResult) -> Self {
-        Self { result, changes: Vec::new(), command: None, keys: Vec::new() }
+        Self {
+            result,
+            changes: Vec::new(),
+            command: None,
+            keys: Vec::new(),
+        }
     }
 }
 
@@ -338,8 +510,13 @@ impl Voice for CallVoice<'_> {
         if self.executor.outlet.watched() {
             // The newest output may end in the middle of a secret.
             let redactor = &self.executor.redactor;
-            let text = redactor.redact(&text[..redactor.settled(text)]).into_owned();
-            self.executor.outlet.show(EventKind::CallProgress { id: self.call.id.clone(), text });
+            let text = redactor
+                .redact(&text[..redactor.settled(text)])
+                .into_owned();
+            self.executor.outlet.show(EventKind::CallProgress {
+                id: self.call.id.clone(),
+                text,
+            });
         }
     }
 
@@ -348,7 +525,11 @@ impl Voice for CallVoice<'_> {
             if let Some(answer) = self.executor.earlier.answer(&self.call.id, &question) {
                 return answer;
             }
-            let asked = self.executor.outlet.ask_about(About::Question(question), false, Some(self.call.id.clone()));
+            let asked = self.executor.outlet.ask_about(
+                About::Question(question),
+                false,
+                Some(self.call.id.clone()),
+            );
             // A failed store ends the run at the next event; the call only has to end.
             asked.await.unwrap_or(Answer::Abandoned)
         })
@@ -361,23 +542,35 @@ impl Voice for CallVoice<'_> {
     fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
         Box::pin(async move {
             if text.len() > MAX_NOTES {
-                let why = format!("notes are limited to {} KiB; keep what still matters", MAX_NOTES >> 10);
+                let why = format!(
+                    "notes are limited to {} KiB; keep what still matters",
+                    MAX_NOTES >> 10
+                );
                 return Err(ToolFailure::new(ErrorCategory::InvalidArguments, why));
             }
             let noted = self.executor.outlet.emit(EventKind::Noted { text }).await;
-            noted.map(|_| ()).map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.to_string()))
+            noted
+                .map(|_| ())
+                .map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.to_string()))
         })
     }
 }
 
 /// A tool is foreign code: its panic is its failure, not ours.
 pub(super) fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
-    std::panic::catch_unwind(AssertUnwindSafe(look))
-        .unwrap_or_else(|panic| Err(ToolFailure::new(ErrorCategory::Exception, describe_panic(panic.as_ref()))))
+    std::panic::catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| {
+        Err(ToolFailure::new(
+            ErrorCategory::Exception,
+            describe_panic(panic.as_ref()),
+        ))
+    })
 }
 
 pub(crate) fn describe_panic(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("it panicked: {}", clip(text.unwrap_or("no message"), 500))
 }
 

@@ -22,7 +22,10 @@ const MAX_UNKNOWN: u32 = 3;
 
 impl NativeRuntime {
     /// One model call with its retries: the committed reply, or why there is none.
-    pub(super) async fn ask_model(&self, course: &mut Course<'_>) -> Result<Result<Reply, Stop>, RuntimeError> {
+    pub(super) async fn ask_model(
+        &self,
+        course: &mut Course<'_>,
+    ) -> Result<Result<Reply, Stop>, RuntimeError> {
         let Course { job, facts, .. } = *course;
         let mut shown = Shown::default();
         let mut tries = 0;
@@ -42,7 +45,9 @@ impl NativeRuntime {
                 Err(limit) => return Ok(Err(Stop::OverBudget { limit })),
             };
             let mut fold = ReplyFold::default();
-            let end = self.stream(course, &history, max_output, &mut fold, &mut shown).await?;
+            let end = self
+                .stream(course, &history, max_output, &mut fold, &mut shown)
+                .await?;
             // Given back before the next event, so that appending to the history copies nothing.
             drop(history);
             match end {
@@ -55,12 +60,20 @@ impl NativeRuntime {
                     self.settle_partial(course, &fold, bytes).await?;
                     if err.kind == ProviderErrorKind::Refused {
                         let category = windlass_core::outcome::RefusalCategory::Safety;
-                        return Ok(Err(Stop::Refused { category, detail: err.message }));
+                        return Ok(Err(Stop::Refused {
+                            category,
+                            detail: err.message,
+                        }));
                     }
                     // Too long by the server's count: once more, with much less.
-                    if err.kind == ProviderErrorKind::ContextLength && !std::mem::replace(&mut pressed, true) {
+                    if err.kind == ProviderErrorKind::ContextLength
+                        && !std::mem::replace(&mut pressed, true)
+                    {
                         let room = bytes.saturating_sub(course.meter.base) / 2;
-                        if self.make_room(course, How::Fit(Cause::Length), room).await? {
+                        if self
+                            .make_room(course, How::Fit(Cause::Length), room)
+                            .await?
+                        {
                             continue;
                         }
                     }
@@ -121,8 +134,15 @@ impl NativeRuntime {
                 Chunk::Unknown(what) => {
                     unknown += 1;
                     if unknown <= MAX_UNKNOWN {
-                        let text = format!("the model's stream held something unknown, which was skipped: {what}");
-                        job.outlet.emit(EventKind::Warned { code: "unknown_stream_event".into(), text }).await?;
+                        let text = format!(
+                            "the model's stream held something unknown, which was skipped: {what}"
+                        );
+                        job.outlet
+                            .emit(EventKind::Warned {
+                                code: "unknown_stream_event".into(),
+                                text,
+                            })
+                            .await?;
                     }
                 }
                 _ => {}
@@ -137,8 +157,15 @@ impl NativeRuntime {
         }
     }
 
-    async fn commit(&self, course: &mut Course<'_>, fold: ReplyFold, bytes: usize) -> Result<Reply, StoreError> {
-        let Course { job, facts, meter, .. } = course;
+    async fn commit(
+        &self,
+        course: &mut Course<'_>,
+        fold: ReplyFold,
+        bytes: usize,
+    ) -> Result<Reply, StoreError> {
+        let Course {
+            job, facts, meter, ..
+        } = course;
         let out_bytes = fold.bytes();
         let fresh = || CallId(format!("call_{:016x}", self.clock.entropy()));
         let mut reply = fold.finish(fresh);
@@ -150,7 +177,9 @@ impl NativeRuntime {
                 call.id = fresh();
             }
         }
-        job.outlet.emit(EventKind::said(reply.message.clone())).await?;
+        job.outlet
+            .emit(EventKind::said(reply.message.clone()))
+            .await?;
         let (usage, estimated) = match reply.usage {
             Some(usage) => {
                 meter.estimator.correct(bytes, usage.total_input());
@@ -158,26 +187,45 @@ impl NativeRuntime {
             }
             None => (meter.estimate(bytes, out_bytes), true),
         };
-        job.account.settle(usage, facts.price, estimated, &self.options.model).await?;
+        job.account
+            .settle(usage, facts.price, estimated, &self.options.model)
+            .await?;
         Ok(reply)
     }
 
     /// A stream that was cut was paid for, too.
-    async fn settle_partial(&self, course: &Course<'_>, fold: &ReplyFold, bytes: usize) -> Result<(), StoreError> {
-        let Course { job, facts, meter, .. } = course;
+    async fn settle_partial(
+        &self,
+        course: &Course<'_>,
+        fold: &ReplyFold,
+        bytes: usize,
+    ) -> Result<(), StoreError> {
+        let Course {
+            job, facts, meter, ..
+        } = course;
         if fold.bytes() == 0 && fold.usage().is_none() {
             return Ok(());
         }
         // Whichever is more: usage at the start of a stream does not know its end.
         let mut usage = meter.estimate(bytes, fold.bytes());
         if let Some(reported) = fold.usage() {
-            usage = Usage { output: reported.output.max(usage.output), ..reported };
+            usage = Usage {
+                output: reported.output.max(usage.output),
+                ..reported
+            };
         }
-        job.account.settle(usage, facts.price, true, &self.options.model).await
+        job.account
+            .settle(usage, facts.price, true, &self.options.model)
+            .await
     }
 
     /// Waits as long as the error asks for; false when it is not to be tried again.
-    async fn wait_to_retry(&self, job: &Job<'_>, err: &ProviderError, tries: u32) -> Result<bool, StoreError> {
+    async fn wait_to_retry(
+        &self,
+        job: &Job<'_>,
+        err: &ProviderError,
+        tries: u32,
+    ) -> Result<bool, StoreError> {
         let (retries, asked) = err.kind.retry();
         if tries > retries {
             return Ok(false);
@@ -185,7 +233,14 @@ impl NativeRuntime {
         let wait = backoff(tries, asked, self.clock.entropy());
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let (reason, error) = (err.to_string(), err.kind.word().to_owned());
-        job.outlet.emit(EventKind::Waited { reason, error, ms, attempt: tries + 1 }).await?;
+        job.outlet
+            .emit(EventKind::Waited {
+                reason,
+                error,
+                ms,
+                attempt: tries + 1,
+            })
+            .await?;
         tokio::select! {
             () = self.clock.sleep(wait) => Ok(true),
             () = job.cancel.cancelled() => Ok(false),
@@ -218,7 +273,10 @@ fn after_tries(mut err: ProviderError, tries: u32) -> ProviderError {
 fn too_long() -> ProviderError {
     ProviderError {
         kind: ProviderErrorKind::InvalidRequest,
-        message: format!("the model's answer passed {} MiB and was not read further", MAX_ANSWER >> 20),
+        message: format!(
+            "the model's answer passed {} MiB and was not read further",
+            MAX_ANSWER >> 20
+        ),
         status: None,
     }
 }

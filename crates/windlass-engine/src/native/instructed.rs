@@ -45,13 +45,23 @@ impl NativeRuntime {
             None => (&[][..], opening.clone()),
         };
         if was != files.as_slice() || (told.is_none() && !opening.is_empty()) {
-            let kind = EventKind::Instructed { files: files.clone(), opening: opening.clone() };
+            let kind = EventKind::Instructed {
+                files: files.clone(),
+                opening: opening.clone(),
+            };
             job.outlet.emit(kind).await?;
         }
         if told.is_some() && was != files.as_slice() {
-            let text =
-                format!("instructions changed since the last run, and count as they are now: {}", changed(was, files));
-            job.outlet.emit(EventKind::Warned { code: "instructions_changed".into(), text }).await?;
+            let text = format!(
+                "instructions changed since the last run, and count as they are now: {}",
+                changed(was, files)
+            );
+            job.outlet
+                .emit(EventKind::Warned {
+                    code: "instructions_changed".into(),
+                    text,
+                })
+                .await?;
         }
         Ok(format!("{}{opening}", self.options.system))
     }
@@ -59,9 +69,16 @@ impl NativeRuntime {
 
 /// The files that are not what they were, in words.
 fn changed(was: &[Instruction], now: &[Instruction]) -> String {
-    let paths: BTreeSet<&str> = was.iter().chain(now).map(|file| file.path.as_str()).collect();
-    let find =
-        |list: &[Instruction], path: &str| list.iter().find(|file| file.path == path).map(|file| file.hash.clone());
+    let paths: BTreeSet<&str> = was
+        .iter()
+        .chain(now)
+        .map(|file| file.path.as_str())
+        .collect();
+    let find = |list: &[Instruction], path: &str| {
+        list.iter()
+            .find(|file| file.path == path)
+            .map(|file| file.hash.clone())
+    };
     let row = |path: &str| match (find(was, path), find(now, path)) {
         (Some(_), None) => Some(format!("{path} is gone")),
         (None, Some(_)) => Some(format!("{path} is new")),
@@ -69,7 +86,11 @@ fn changed(was: &[Instruction], now: &[Instruction]) -> String {
         _ => None,
     };
     let rows: Vec<String> = paths.into_iter().filter_map(row).collect();
-    if rows.is_empty() { "their order".into() } else { rows.join(", ") }
+    if rows.is_empty() {
+        "their order".into()
+    } else {
+        rows.join(", ")
+    }
 }
 
 /// Instruction files of directories that calls come into.
@@ -83,7 +104,12 @@ pub(super) struct Nearby<'a> {
 
 impl<'a> Nearby<'a> {
     pub(super) fn new(known: &'a Instructions) -> Self {
-        Self { known, named: Vec::new(), looked: HashSet::new(), told: 0 }
+        Self {
+            known,
+            named: Vec::new(),
+            looked: HashSet::new(),
+            told: 0,
+        }
     }
 
     /// Takes down what the calls of a step name.
@@ -91,13 +117,21 @@ impl<'a> Nearby<'a> {
         if self.known.names.is_empty() || self.told >= MAX_FILES {
             return;
         }
-        let run = calls.iter().enumerate().filter(|(_, one)| one.refuse.is_none());
-        let paths = run.filter_map(|(at, one)| Some((at, one.call.args.get("path")?.as_str()?.to_owned())));
+        let run = calls
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.refuse.is_none());
+        let paths =
+            run.filter_map(|(at, one)| Some((at, one.call.args.get("path")?.as_str()?.to_owned())));
         self.named = paths.collect();
     }
 
     /// Tells the model what it does not know yet, between two steps. Where a call may not go, nothing is told either.
-    pub(super) async fn tell(&mut self, job: &Job<'_>, results: &[Settled]) -> Result<(), StoreError> {
+    pub(super) async fn tell(
+        &mut self,
+        job: &Job<'_>,
+        results: &[Settled],
+    ) -> Result<(), StoreError> {
         let kept_out = |at: usize| {
             let error = results.get(at).and_then(|settled| settled.result.error);
             matches!(error, Some(ErrorCategory::Denied | ErrorCategory::Blocked))
@@ -114,7 +148,9 @@ impl<'a> Nearby<'a> {
                     && let Some(text) = self.found(job, &dir)
                 {
                     self.told += 1;
-                    job.outlet.emit(EventKind::said(Message::internal(text))).await?;
+                    job.outlet
+                        .emit(EventKind::said(Message::internal(text)))
+                        .await?;
                 }
             }
         }
@@ -123,44 +159,72 @@ impl<'a> Nearby<'a> {
 
     /// The directories above a path of the workspace, the outermost first. The root's own are in the system prompt.
     fn directories(&self, job: &Job<'_>, path: &str) -> Vec<String> {
-        let Ok(resolved) = job.files.resolve(path) else { return Vec::new() };
+        let Ok(resolved) = job.files.resolve(path) else {
+            return Vec::new();
+        };
         if !resolved.inside {
             return Vec::new();
         }
-        let ends = resolved.path.match_indices('/').map(|(at, _)| &resolved.path[..at]);
-        ends.filter(|dir| !dir.is_empty() && !self.looked.contains(*dir)).map(str::to_owned).collect()
+        let ends = resolved
+            .path
+            .match_indices('/')
+            .map(|(at, _)| &resolved.path[..at]);
+        ends.filter(|dir| !dir.is_empty() && !self.looked.contains(*dir))
+            .map(str::to_owned)
+            .collect()
     }
 
     fn found(&self, job: &Job<'_>, dir: &str) -> Option<String> {
-        let path = self.known.names.iter().map(|name| format!("{dir}/{name}")).find(|path| is_told_from(job, path))?;
+        let path = self
+            .known
+            .names
+            .iter()
+            .map(|name| format!("{dir}/{name}"))
+            .find(|path| is_told_from(job, path))?;
         if self.known.files.iter().any(|file| file.path == path) || is_told(job, &path) {
             return None;
         }
-        let text = job.files.read(&path, MAX_FILE).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let text = job
+            .files
+            .read(&path, MAX_FILE)
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok());
         match text {
             Some(text) if text.trim().is_empty() => None,
             Some(text) => Some(format!(
                 "{HEAD}{dir}/, from {path}. They count there over those of the directories above.\n\n{text}"
             )),
-            None => {
-                Some(format!("{HEAD}{dir}/ are in {path}, which is too large or not text; read what you need of it."))
-            }
+            None => Some(format!(
+                "{HEAD}{dir}/ are in {path}, which is too large or not text; read what you need of it."
+            )),
         }
     }
 }
 
 /// Whether there is a file that may be told: a link in its place must not show what a call may not read.
 fn is_told_from(job: &Job<'_>, path: &str) -> bool {
-    job.files.stat(path).is_ok_and(|stat| stat.kind == FileKind::File)
-        && job.files.resolve(path).is_ok_and(|leads| leads.inside && !is_credential(&leads.path))
+    job.files
+        .stat(path)
+        .is_ok_and(|stat| stat.kind == FileKind::File)
+        && job
+            .files
+            .resolve(path)
+            .is_ok_and(|leads| leads.inside && !is_credential(&leads.path))
 }
 
 /// Whether the model still has it from before.
 fn is_told(job: &Job<'_>, path: &str) -> bool {
     let (from, within) = (format!(", from {path}."), format!(" are in {path},"));
     let history = job.outlet.history();
-    history.iter().filter(|entry| entry.origin == Origin::Engine).any(|entry| {
-        let text = entry.text();
-        text.starts_with(HEAD) && text.lines().next().is_some_and(|line| line.contains(&from) || line.contains(&within))
-    })
+    history
+        .iter()
+        .filter(|entry| entry.origin == Origin::Engine)
+        .any(|entry| {
+            let text = entry.text();
+            text.starts_with(HEAD)
+                && text
+                    .lines()
+                    .next()
+                    .is_some_and(|line| line.contains(&from) || line.contains(&within))
+        })
 }

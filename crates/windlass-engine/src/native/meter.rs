@@ -10,7 +10,10 @@ use windlass_core::tool::ToolSet;
 
 /// What the descriptions of tools weigh.
 pub(crate) fn tool_bytes(tools: &ToolSet) -> usize {
-    tools.iter().map(|tool| tool.spec().description.len() + json_bytes(&tool.spec().schema) + 64).sum()
+    tools
+        .iter()
+        .map(|tool| tool.spec().description.len() + json_bytes(&tool.spec().schema) + 64)
+        .sum()
 }
 
 /// About how long a value is as JSON. Counted, not written: this is paid at every start.
@@ -19,7 +22,12 @@ fn json_bytes(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
         Value::String(text) => text.len() + 2,
         Value::Array(items) => 2 + items.iter().map(|item| json_bytes(item) + 1).sum::<usize>(),
-        Value::Object(map) => 2 + map.iter().map(|(name, value)| name.len() + 4 + json_bytes(value)).sum::<usize>(),
+        Value::Object(map) => {
+            2 + map
+                .iter()
+                .map(|(name, value)| name.len() + 4 + json_bytes(value))
+                .sum::<usize>()
+        }
     }
 }
 
@@ -36,7 +44,13 @@ pub(super) struct Meter {
 
 impl Meter {
     pub(super) fn new(base: usize) -> Self {
-        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0, calls: HashSet::new() }
+        Self {
+            estimator: Estimator::default(),
+            base,
+            counted: 0,
+            bytes: 0,
+            calls: HashSet::new(),
+        }
     }
 
     pub(super) fn bytes(&mut self, history: &[Entry]) -> usize {
@@ -54,6 +68,10 @@ impl Meter {
     }
 
     pub(super) fn estimate(&self, input: usize, output: usize) -> Usage {
-        Usage { input: self.estimator.tokens(input), output: self.estimator.tokens(output), ..Usage::default() }
+        Usage {
+            input: self.estimator.tokens(input),
+            output: self.estimator.tokens(output),
+            ..Usage::default()
+        }
     }
 }

@@ -24,10 +24,15 @@ impl Shown {
         let (of, text) = match chunk {
             Chunk::Text(text) => (DeltaOf::Text, self.unseen(text)?),
             Chunk::Reasoning(text) if self.thoughts.first() => (DeltaOf::Reasoning, text.as_str()),
-            Chunk::CallArgs { index, json } if self.args.first() => (DeltaOf::Arguments(*index), json.as_str()),
+            Chunk::CallArgs { index, json } if self.args.first() => {
+                (DeltaOf::Arguments(*index), json.as_str())
+            }
             _ => return None,
         };
-        (!text.is_empty()).then(|| EventKind::Delta { of, text: text.to_owned() })
+        (!text.is_empty()).then(|| EventKind::Delta {
+            of,
+            text: text.to_owned(),
+        })
     }
 
     /// The part of a piece that was not shown before.
@@ -79,7 +84,11 @@ impl Seen {
     }
 
     fn over(self) -> Self {
-        if matches!(self, Self::Never) { Self::Never } else { Self::Before }
+        if matches!(self, Self::Never) {
+            Self::Never
+        } else {
+            Self::Before
+        }
     }
 }
 
@@ -90,7 +99,9 @@ mod tests {
     fn texts(shown: &mut Shown, pieces: &[&str]) -> String {
         let mut all = String::new();
         for piece in pieces {
-            if let Some(EventKind::Delta { text, .. }) = shown.delta(&Chunk::Text((*piece).to_owned())) {
+            if let Some(EventKind::Delta { text, .. }) =
+                shown.delta(&Chunk::Text((*piece).to_owned()))
+            {
                 all.push_str(&text);
             }
         }

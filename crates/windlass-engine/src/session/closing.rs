@@ -22,14 +22,25 @@ const ABANDONED: &str = "a new prompt came before it was answered";
 
 impl Work {
     /// Closes a run that was left open before this one begins. Whoever works at the same place looks at what is there.
-    pub(super) async fn close_left_behind(&self, looking: Option<&Executor>) -> Result<(), StoreError> {
+    pub(super) async fn close_left_behind(
+        &self,
+        looking: Option<&Executor>,
+    ) -> Result<(), StoreError> {
         let log = &self.outlet.log;
-        let Some(run) = log.with_history(|history| history.open_run().cloned()) else { return Ok(()) };
+        let Some(run) = log.with_history(|history| history.open_run().cloned()) else {
+            return Ok(());
+        };
         let same_place = match run.isolation {
             Isolation::InPlace => self.contract.kept.is_none() && !self.isolation.is_isolated(),
             Isolation::Isolated => run.copy.is_some() && run.copy == self.contract.kept,
         };
-        close(log, &self.outlet.scope.trace, run, looking.filter(|_| same_place)).await
+        close(
+            log,
+            &self.outlet.scope.trace,
+            run,
+            looking.filter(|_| same_place),
+        )
+        .await
     }
 }
 
@@ -41,19 +52,42 @@ pub(super) async fn close(
     looking: Option<&Executor>,
 ) -> Result<(), StoreError> {
     let (asks, calls, totals) = log.with_history(|history| {
-        let asks: Vec<_> = history.open_asks().iter().map(|ask| ask.id.clone()).collect();
+        let asks: Vec<_> = history
+            .open_asks()
+            .iter()
+            .map(|ask| ask.id.clone())
+            .collect();
         let calls: Vec<OpenCall> = history.open_calls().cloned().collect();
         (asks, calls, history.run_spent())
     });
-    let why = if asks.is_empty() { BROKEN_OFF } else { ABANDONED };
-    let scope = Scope { run: Some(run.id), trace: trace.clone(), view: None };
+    let why = if asks.is_empty() {
+        BROKEN_OFF
+    } else {
+        ABANDONED
+    };
+    let scope = Scope {
+        run: Some(run.id),
+        trace: trace.clone(),
+        view: None,
+    };
     for ask in asks {
-        log.emit(&scope, EventKind::Answered { ask, answer: Answer::Abandoned, by: AnsweredBy::Engine }).await?;
+        log.emit(
+            &scope,
+            EventKind::Answered {
+                ask,
+                answer: Answer::Abandoned,
+                by: AnsweredBy::Engine,
+            },
+        )
+        .await?;
     }
     let alone = calls.iter().filter(|open| open.started).count() == 1;
     for open in calls {
-        let result = looking.and_then(|look| proven(look, &open, alone)).unwrap_or_else(|| open.settle(why));
-        log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
+        let result = looking
+            .and_then(|look| proven(look, &open, alone))
+            .unwrap_or_else(|| open.settle(why));
+        log.emit(&scope, EventKind::CallFinished { result, ms: 0 })
+            .await?;
     }
     let detail = "the run was left open; the session goes on from what was logged";
     let summary = RunSummary {
@@ -76,7 +110,9 @@ pub(super) fn proven(executor: &Executor, open: &OpenCall, alone: bool) -> Optio
         Happened::Yes(how) => ToolResult {
             id: call.id.clone(),
             name: call.name.clone(),
-            text: format!("done: {how} (the process ended before it could say so; this was found by looking)"),
+            text: format!(
+                "done: {how} (the process ended before it could say so; this was found by looking)"
+            ),
             error: None,
             artifact: None,
         },

@@ -24,7 +24,9 @@ use windlass_core::workspace::{Artifacts, FileChange, Opening, Transaction, Work
 
 use super::Parts;
 use crate::account::OpenAccount;
-use crate::executor::{Earlier, Executor, ForeignCalls, OF_A_RUN, Unhidden, describe_panic, millis};
+use crate::executor::{
+    Earlier, Executor, ForeignCalls, OF_A_RUN, Unhidden, describe_panic, millis,
+};
 use crate::redact::RedactedArtifacts;
 use crate::run::{Contract, Halt, RunOutlet};
 
@@ -94,7 +96,10 @@ impl From<StoreError> for Ended {
             StoreErrorKind::Full => "; free some space, then resume the session",
             _ => "",
         };
-        Self::With(Outcome::failed(FailReason::Store, format!("the session log could not be written: {err}{advice}")))
+        Self::With(Outcome::failed(
+            FailReason::Store,
+            format!("the session log could not be written: {err}{advice}"),
+        ))
     }
 }
 
@@ -102,7 +107,10 @@ impl Work {
     pub(super) async fn drive(self) {
         let mut traces = Traces::default();
         // The engine's own code must not leave a run without an end either.
-        let ended = match AssertUnwindSafe(self.work(&mut traces)).catch_unwind().await {
+        let ended = match AssertUnwindSafe(self.work(&mut traces))
+            .catch_unwind()
+            .await
+        {
             Ok(Ok(outcome)) | Ok(Err(Ended::With(outcome))) => outcome,
             Ok(Err(Ended::Open)) => {
                 let _ = self.outlet.sync().await;
@@ -118,18 +126,32 @@ impl Work {
         // it looks at the place.
         self.take_answer().await?;
         let kept = self.kept();
-        let opening =
-            Opening { session: &self.session, run: &self.run, isolation: self.isolation, kept: kept.as_deref() };
+        let opening = Opening {
+            session: &self.session,
+            run: &self.run,
+            isolation: self.isolation,
+            kept: kept.as_deref(),
+        };
         let opened = self.parts.workspaces.open(opening).await;
-        let place = |terms: &Terms| Place { isolation: terms.isolation, sandboxed: terms.tier.confines() };
+        let place = |terms: &Terms| Place {
+            isolation: terms.isolation,
+            sandboxed: terms.tier.confines(),
+        };
         let opened = opened.map(|transaction| {
             let executor = self.executor(transaction.as_ref(), place(&transaction.terms()));
             (transaction, executor)
         });
         if let Start::Prompt { queued } = self.start {
-            self.close_left_behind(opened.as_ref().ok().map(|(_, executor)| executor)).await?;
+            self.close_left_behind(opened.as_ref().ok().map(|(_, executor)| executor))
+                .await?;
             let (prompt, flags) = (self.prompt.clone(), self.flags.clone());
-            self.outlet.emit(EventKind::RunStarted { prompt, queued, flags }).await?;
+            self.outlet
+                .emit(EventKind::RunStarted {
+                    prompt,
+                    queued,
+                    flags,
+                })
+                .await?;
         }
         let (transaction, executor) = match opened {
             Ok(opened) => opened,
@@ -144,17 +166,31 @@ impl Work {
         let mut terms = transaction.terms();
         let isolation = terms.isolation;
         self.parts.runtime.terms(&mut terms);
-        self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
+        self.outlet
+            .emit(EventKind::TransactionOpened {
+                terms,
+                name: transaction.name().map(str::to_owned),
+            })
+            .await?;
         self.tell_notes(transaction.as_ref()).await?;
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
         match transaction.changes().await {
             Ok(changes) => {
                 let changes = self.tell_keys(&executor, changes.files).await?;
-                traces.files = changes.into_iter().map(|change| FileChange { diff: None, ..change }).collect();
+                traces.files = changes
+                    .into_iter()
+                    .map(|change| FileChange {
+                        diff: None,
+                        ..change
+                    })
+                    .collect();
             }
             Err(err) => {
-                let warned = EventKind::Warned { code: "changes_unknown".into(), text: err.message };
+                let warned = EventKind::Warned {
+                    code: "changes_unknown".into(),
+                    text: err.message,
+                };
                 self.outlet.emit(warned).await?;
             }
         }
@@ -167,18 +203,31 @@ impl Work {
     /// Passes on what the workspace has to say about itself.
     pub(super) async fn tell_notes(&self, transaction: &dyn Transaction) -> Result<(), Ended> {
         for text in transaction.notes() {
-            self.outlet.emit(EventKind::Warned { code: "workspace".into(), text }).await?;
+            self.outlet
+                .emit(EventKind::Warned {
+                    code: "workspace".into(),
+                    text,
+                })
+                .await?;
         }
         Ok(())
     }
 
     /// Looks for keys in what was changed, for commands write, too; what a tool's own look told is not told again.
-    async fn tell_keys(&self, executor: &Executor, changes: Vec<FileChange>) -> Result<Vec<FileChange>, Ended> {
+    async fn tell_keys(
+        &self,
+        executor: &Executor,
+        changes: Vec<FileChange>,
+    ) -> Result<Vec<FileChange>, Ended> {
         if changes.is_empty() {
             return Ok(changes);
         }
         let (files, redactor) = (executor.files.clone(), executor.redactor.clone());
-        let told = executor.told_keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = executor
+            .told_keys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let kept = changes.clone();
         let look = move || OF_A_RUN.keys_in(files.as_ref(), redactor.as_ref(), &changes, &told);
         // A look that broke off finds nothing; the run's outcome does not hang on it.
@@ -190,7 +239,9 @@ impl Work {
     /// The copy it goes on with.
     fn kept(&self) -> Option<String> {
         match &self.start {
-            Start::Answer { open, .. } => open.copy.clone().filter(|_| open.isolation.is_isolated()),
+            Start::Answer { open, .. } => {
+                open.copy.clone().filter(|_| open.isolation.is_isolated())
+            }
             Start::Prompt { .. } => self.contract.kept.clone(),
         }
     }
@@ -204,12 +255,17 @@ impl Work {
         pending: Vec<ToolCall>,
     ) -> Result<Stop, Ended> {
         let outlet = self.outlet.as_ref();
-        let account = OpenAccount { books: &outlet.books, outlet };
+        let account = OpenAccount {
+            books: &outlet.books,
+            outlet,
+        };
         let job = Job {
             prompt,
             iteration,
             pending,
-            foreign_session: outlet.log.with_history(|history| history.foreign_session().map(str::to_owned)),
+            foreign_session: outlet
+                .log
+                .with_history(|history| history.foreign_session().map(str::to_owned)),
             outlet,
             toolbox: executor,
             account: &account,
@@ -235,8 +291,14 @@ impl Work {
         let stop = match ended {
             Some(Ok(Ok(stop))) => stop,
             Some(Ok(Err(RuntimeError::Store(err)))) => return Err(err.into()),
-            Some(Ok(Err(RuntimeError::Other(detail)))) => Stop::Failed { reason: FailReason::Runtime, detail },
-            Some(Err(panic)) => Stop::Failed { reason: FailReason::Runtime, detail: describe_panic(panic.as_ref()) },
+            Some(Ok(Err(RuntimeError::Other(detail)))) => Stop::Failed {
+                reason: FailReason::Runtime,
+                detail,
+            },
+            Some(Err(panic)) => Stop::Failed {
+                reason: FailReason::Runtime,
+                detail: describe_panic(panic.as_ref()),
+            },
             None => Stop::Cancelled,
         };
         match (outlet.control.halted(), stop) {
@@ -261,20 +323,28 @@ impl Work {
         let told = self.outlet.control.stop.cancelled();
         let mut told = std::pin::pin!(told);
         loop {
-            let Some(left) = self.outlet.books.time_left() else { return told.await };
+            let Some(left) = self.outlet.books.time_left() else {
+                return told.await;
+            };
             if left.is_zero() {
                 return self.outlet.control.halt(Halt::TimedOut);
             }
             // Waiting for a person stops the clock, so what is left is looked at again.
-            let (nap, warn) =
-                self.outlet.books.time_to_warning().map_or((left, false), |until| (until.min(left), true));
+            let (nap, warn) = self
+                .outlet
+                .books
+                .time_to_warning()
+                .map_or((left, false), |until| (until.min(left), true));
             tokio::select! {
                 () = &mut told => return,
                 () = self.parts.clock.sleep(nap) => {}
             }
             if warn && self.outlet.books.warn_about_time() {
                 // A store that fails here fails at the next event, where it ends the run.
-                let _ = self.outlet.emit(EventKind::BudgetWarned { limit: Limit::Time }).await;
+                let _ = self
+                    .outlet
+                    .emit(EventKind::BudgetWarned { limit: Limit::Time })
+                    .await;
             }
         }
     }
@@ -282,10 +352,16 @@ impl Work {
     /// Closes what is open and says how it ended: the one terminal event.
     async fn finish(&self, outcome: Outcome, traces: Traces) {
         let why = "the run ended while it was open";
-        let results = self.outlet.log.with_history(|history| history.closing_results(why));
+        let results = self
+            .outlet
+            .log
+            .with_history(|history| history.closing_results(why));
         for result in results {
             // A store that fails here fails below, too, where it is said.
-            let _ = self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await;
+            let _ = self
+                .outlet
+                .emit(EventKind::CallFinished { result, ms: 0 })
+                .await;
         }
         let finished = |outcome| {
             EventKind::RunFinished(RunSummary {
@@ -304,31 +380,53 @@ impl Work {
             Ok(_) => self.outlet.sync().await,
             Err(err) => {
                 let outcome = match (outcome, Ended::from(err)) {
-                    (Outcome::Failed { reason: FailReason::Store, detail, .. }, _) => {
-                        Outcome::failed(FailReason::Store, detail)
-                    }
+                    (
+                        Outcome::Failed {
+                            reason: FailReason::Store,
+                            detail,
+                            ..
+                        },
+                        _,
+                    ) => Outcome::failed(FailReason::Store, detail),
                     (_, Ended::With(outcome)) => outcome,
                     (outcome, Ended::Open) => outcome,
                 };
-                self.outlet.log.show_unwritten(&self.outlet.scope, finished(outcome)).await;
+                self.outlet
+                    .log
+                    .show_unwritten(&self.outlet.scope, finished(outcome))
+                    .await;
                 return;
             }
         };
         if let Err(err) = logged {
             let text = format!("the end of the run may not survive a power cut: {err}");
-            let warned = EventKind::Warned { code: "store_not_synced".into(), text };
-            self.outlet.log.show_unwritten(&self.outlet.scope, warned).await;
+            let warned = EventKind::Warned {
+                code: "store_not_synced".into(),
+                text,
+            };
+            self.outlet
+                .log
+                .show_unwritten(&self.outlet.scope, warned)
+                .await;
         }
     }
 
     /// Credentials that the configuration names as fit to be shown.
     pub(super) fn exposed(&self) -> Vec<String> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner).exposed.clone()
+        self.gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .exposed
+            .clone()
     }
 
     fn executor(&self, transaction: &dyn Transaction, place: Place) -> Executor {
         let parts = &self.parts;
-        let hidden = self.gate.lock().unwrap_or_else(PoisonError::into_inner).hidden_paths();
+        let hidden = self
+            .gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .hidden_paths();
         Executor {
             outlet: self.outlet.clone(),
             tools: parts.tools.clone(),
@@ -338,7 +436,10 @@ impl Work {
             files: Unhidden::over(transaction.files(), hidden),
             processes: transaction.processes(),
             snapshots: transaction.snapshots(),
-            artifacts: Arc::new(RedactedArtifacts::new(self.artifacts.clone(), parts.redactor.clone())),
+            artifacts: Arc::new(RedactedArtifacts::new(
+                self.artifacts.clone(),
+                parts.redactor.clone(),
+            )),
             redactor: parts.redactor.clone(),
             outside: parts.outside.clone(),
             clock: parts.clock.clone(),
@@ -348,7 +449,10 @@ impl Work {
             told_keys: Mutex::default(),
             earlier: match self.start {
                 Start::Prompt { .. } => Earlier::default(),
-                Start::Answer { .. } => self.outlet.log.with_history(|history| Earlier::of(history.open_calls())),
+                Start::Answer { .. } => self
+                    .outlet
+                    .log
+                    .with_history(|history| Earlier::of(history.open_calls())),
             },
             foreign: ForeignCalls::default(),
         }
@@ -360,7 +464,9 @@ pub(super) fn outcome_of(stop: Stop) -> Result<Outcome, Ended> {
         Stop::Done | Stop::Answered { .. } => Outcome::Completed,
         Stop::Refused { category, detail } => Outcome::Refused { category, detail },
         Stop::OverBudget { limit: Limit::Time } => Outcome::TimedOut,
-        Stop::OverBudget { limit: Limit::Steps } => Outcome::MaxSteps,
+        Stop::OverBudget {
+            limit: Limit::Steps,
+        } => Outcome::MaxSteps,
         Stop::OverBudget { limit } => Outcome::BudgetExceeded { limit },
         Stop::Failed { reason, detail } => Outcome::failed(reason, detail),
         Stop::Provider(err) => Outcome::provider_failed(&err),

@@ -16,7 +16,12 @@ const TRIES: usize = 4;
 impl Engine {
     /// Makes a new session of the events of another up to this one, or of all of them, and opens it. What cannot be
     /// copied to its end leaves nothing behind: half of it would look whole.
-    pub async fn fork(&self, from: &SessionId, at: Option<u64>, mode: RunMode) -> Result<Session, EngineError> {
+    pub async fn fork(
+        &self,
+        from: &SessionId,
+        at: Option<u64>,
+        mode: RunMode,
+    ) -> Result<Session, EngineError> {
         let parts = &self.0;
         // Looked at first, so that a session that is not there leaves nothing behind.
         if let Some(Err(err)) = parts.store.read(from, 1).next().await {
@@ -34,7 +39,10 @@ impl Engine {
             }
         };
         let session = self.session(id, writer, history, mode);
-        let forked = EventKind::Forked { from: from.clone(), at_seq: last };
+        let forked = EventKind::Forked {
+            from: from.clone(),
+            at_seq: last,
+        };
         session.log.emit(&session.scope(None), forked).await?;
         session.log.sync().await?;
         session.note_model().await?;
@@ -52,7 +60,11 @@ impl Engine {
                 Err(err) => return Err(err.into()),
             }
         }
-        Err(StoreError::new(StoreErrorKind::Exists, "no id could be found that is free; try again").into())
+        Err(StoreError::new(
+            StoreErrorKind::Exists,
+            "no id could be found that is free; try again",
+        )
+        .into())
     }
 
     /// Copies the events up to one of them; gives their fold and the last.
@@ -79,8 +91,16 @@ impl Engine {
         drop(events);
         if last == 0 || at.is_some_and(|at| at != last) {
             // Where nothing was copied, the last is not known yet.
-            let last = if last == 0 { self.last_of(from).await? } else { last };
-            return Err(EngineError::NoSuchEvent { session: from.clone(), at: at.unwrap_or(0), last });
+            let last = if last == 0 {
+                self.last_of(from).await?
+            } else {
+                last
+            };
+            return Err(EngineError::NoSuchEvent {
+                session: from.clone(),
+                at: at.unwrap_or(0),
+                last,
+            });
         }
         parts.store.share_artifacts(from, id).await?;
         Ok((history, last))

@@ -28,15 +28,29 @@ impl Session {
     /// Answers an ask of a run that was left open on it, and goes on with that run. An ask is answered once; one that
     /// is over counts as not answered, and the run goes on without. While a run is going here its own handle answers.
     /// It works where it worked, whatever the options say of that.
-    pub fn answer(&self, ask: &AskId, answer: Answer, mut options: RunOptions) -> Result<RunHandle, EngineError> {
+    pub fn answer(
+        &self,
+        ask: &AskId,
+        answer: Answer,
+        mut options: RunOptions,
+    ) -> Result<RunHandle, EngineError> {
         let missing = || EngineError::NoSuchAsk(NoSuchAsk(ask.clone()));
         let (asked, open) = self.look(|history| {
-            let asked = history.open_asks().iter().find(|open| open.id == *ask).cloned();
+            let asked = history
+                .open_asks()
+                .iter()
+                .find(|open| open.id == *ask)
+                .cloned();
             (asked, history.open_run().cloned())
         });
-        let (Some(asked), Some(open)) = (asked, open) else { return Err(missing()) };
+        let (Some(asked), Some(open)) = (asked, open) else {
+            return Err(missing());
+        };
         if !asked.fits(&answer) {
-            return Err(EngineError::Unfitting { ask: ask.clone(), why: expected(&asked).to_owned() });
+            return Err(EngineError::Unfitting {
+                ask: ask.clone(),
+                why: expected(&asked).to_owned(),
+            });
         }
         let (answer, by) = match asked.is_over(self.parts.clock.now()) {
             true => (Answer::Expired, AnsweredBy::Engine),
@@ -44,7 +58,12 @@ impl Session {
         };
         options.isolation = open.isolation;
         let (id, prompt) = (open.id.clone(), open.prompt.clone());
-        let start = Start::Answer { open: Box::new(open), ask: Box::new(asked), answer, by };
+        let start = Start::Answer {
+            open: Box::new(open),
+            ask: Box::new(asked),
+            answer,
+            by,
+        };
         self.begin(id, prompt, start, options)
     }
 }
@@ -72,25 +91,41 @@ pub(super) struct Rest {
 impl Work {
     /// Logs the answer this run was gone on with: from here on it is used up.
     pub(super) async fn take_answer(&self) -> Result<(), Ended> {
-        let Start::Answer { ask, answer, by, .. } = &self.start else { return Ok(()) };
+        let Start::Answer {
+            ask, answer, by, ..
+        } = &self.start
+        else {
+            return Ok(());
+        };
         let (ask, answer, by) = (ask.id.clone(), answer.clone(), *by);
-        self.outlet.emit(EventKind::Answered { ask, answer, by }).await?;
+        self.outlet
+            .emit(EventKind::Answered { ask, answer, by })
+            .await?;
         self.outlet.sync().await?;
         Ok(())
     }
 
     /// The end of a run that waited to land and was not let.
     pub(super) fn refused_to_land(&self) -> Option<Outcome> {
-        let Start::Answer { ask, answer, .. } = &self.start else { return None };
-        let About::Landing(landing) = &ask.about else { return None };
+        let Start::Answer { ask, answer, .. } = &self.start else {
+            return None;
+        };
+        let About::Landing(landing) = &ask.about else {
+            return None;
+        };
         let names: Vec<String> = landing.paths.iter().map(|(path, _)| path.clone()).collect();
         (*answer != Answer::Once).then(|| not_let_land(&names))
     }
 
     /// What is left to do, after the calls that were begun and cannot be taken up again have their results.
     pub(super) async fn rest(&self, executor: &Executor) -> Result<Option<Rest>, Ended> {
-        let Start::Answer { open, .. } = &self.start else { return Ok(None) };
-        let calls: Vec<OpenCall> = self.outlet.log.with_history(|history| history.open_calls().cloned().collect());
+        let Start::Answer { open, .. } = &self.start else {
+            return Ok(None);
+        };
+        let calls: Vec<OpenCall> = self
+            .outlet
+            .log
+            .with_history(|history| history.open_calls().cloned().collect());
         let alone = calls.iter().filter(|open| open.started).count() == 1;
         let mut pending = Vec::new();
         for open in calls {
@@ -99,31 +134,45 @@ impl Work {
                 continue;
             }
             let result = proven(executor, &open, alone).unwrap_or_else(|| told(open));
-            self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await?;
+            self.outlet
+                .emit(EventKind::CallFinished { result, ms: 0 })
+                .await?;
         }
         executor.earlier.only(&pending);
-        Ok(Some(Rest { iteration: open.iteration.max(1), tried: open.tried, pending }))
+        Ok(Some(Rest {
+            iteration: open.iteration.max(1),
+            tried: open.tried,
+            pending,
+        }))
     }
 }
 
 /// A call that only looks, and was asking: begun once more with its answers it does nothing twice.
 fn can_be_taken_up(executor: &Executor, open: &OpenCall) -> bool {
-    let looks = executor.tools.get(&open.call.name).is_some_and(|tool| tool.spec().effect == Effect::Read);
+    let looks = executor
+        .tools
+        .get(&open.call.name)
+        .is_some_and(|tool| tool.spec().effect == Effect::Read);
     looks && !open.answered.is_empty()
 }
 
 /// The result of a call that asked in the middle of what it did: the model hears the answer, and that it was stopped.
 fn told(open: OpenCall) -> ToolResult {
-    let answer = open.answered.iter().rev().find_map(|(ask, answer)| match (&ask.about, answer) {
-        (About::Question(_), Answer::Text { text }) => Some(text.clone()),
-        _ => None,
-    });
+    let answer = open
+        .answered
+        .iter()
+        .rev()
+        .find_map(|(ask, answer)| match (&ask.about, answer) {
+            (About::Question(_), Answer::Text { text }) => Some(text.clone()),
+            _ => None,
+        });
     let why = "the process ended while it waited for an answer";
     match answer {
         Some(text) => {
             let call = open.call.clone();
-            let said =
-                format!("{why}; the answer is: {text}; it may have happened in part, so check before you repeat it");
+            let said = format!(
+                "{why}; the answer is: {text}; it may have happened in part, so check before you repeat it"
+            );
             ToolResult::failed(&call, ErrorCategory::Interrupted, &said)
         }
         None => open.settle(why),

@@ -43,13 +43,20 @@ pub(super) struct Objection {
 impl Objection {
     /// Each finding in a line, to be compared with those of another try.
     pub(super) fn lines(&self) -> Vec<String> {
-        self.findings.iter().map(|finding| format!("{}: {finding}", self.validator)).collect()
+        self.findings
+            .iter()
+            .map(|finding| format!("{}: {finding}", self.validator))
+            .collect()
     }
 }
 
 impl Work {
     /// Judges what would land as the person's tree is now.
-    pub(super) async fn judged(&self, transaction: &dyn Transaction, traces: &mut Traces) -> Result<Judged, Ended> {
+    pub(super) async fn judged(
+        &self,
+        transaction: &dyn Transaction,
+        traces: &mut Traces,
+    ) -> Result<Judged, Ended> {
         // In place there is no hash that evidence could be bound to, and nothing to stop for when nobody looks and
         // every path may be changed.
         let free = self.contract.write_paths.is_none() && !self.contract.strict_judge;
@@ -58,8 +65,9 @@ impl Work {
         }
         transaction.freeze().await.map_err(broken)?;
         self.tell_notes(transaction).await?;
-        let nothing =
-            |changes: &Changes| changes.files.is_empty() && changes.cannot.is_empty() && transaction.name().is_some();
+        let nothing = |changes: &Changes| {
+            changes.files.is_empty() && changes.cannot.is_empty() && transaction.name().is_some()
+        };
         let first = transaction.changes().await.map_err(broken)?;
         if nothing(&first) {
             // What changes nothing lands nothing, whatever the person did meanwhile: nobody need look.
@@ -78,7 +86,9 @@ impl Work {
             }
             let hash = changes.tree_hash.clone();
             let judged = self.judge(transaction, changes, traces).await?;
-            if !matches!(judged, Judged::Passed) || transaction.moved().await.map_err(broken)?.is_empty() {
+            if !matches!(judged, Judged::Passed)
+                || transaction.moved().await.map_err(broken)?.is_empty()
+            {
                 return Ok(judged);
             }
             if self.contract.land_anyway {
@@ -87,7 +97,10 @@ impl Work {
                     validator: "land_anyway".to_owned(),
                     judgement: Judgement::Unverifiable,
                     advisory: true,
-                    tree_hash: traces.evidence.last().map_or(hash, |last| last.tree_hash.clone()),
+                    tree_hash: traces
+                        .evidence
+                        .last()
+                        .map_or(hash, |last| last.tree_hash.clone()),
                     proof: Proof::default(),
                 });
                 return Ok(judged);
@@ -105,7 +118,12 @@ impl Work {
             return Ok(None);
         }
         let text = format!("changed in your tree meanwhile: {}", named(&moved));
-        self.outlet.emit(EventKind::Warned { code: "tree_moved".into(), text }).await?;
+        self.outlet
+            .emit(EventKind::Warned {
+                code: "tree_moved".into(),
+                text,
+            })
+            .await?;
         if self.contract.land_anyway {
             return Ok(None);
         }
@@ -128,15 +146,24 @@ impl Work {
             if let Some(objection) = self.forbidden(&changes, traces) {
                 return Ok(Judged::Objected(vec![objection]));
             }
-            let mut aside: Vec<String> =
-                traces.judge_changed.iter().filter(|path| self.protects(path)).cloned().collect();
+            let mut aside: Vec<String> = traces
+                .judge_changed
+                .iter()
+                .filter(|path| self.protects(path))
+                .cloned()
+                .collect();
             aside.extend(changes.newly_ignored.iter().cloned());
             if !changes.newly_ignored.is_empty() {
                 let text = format!(
                     "the run wrote the rules that ignore these, so they do not land, and the checks run without them: {}",
                     named(&changes.newly_ignored)
                 );
-                self.outlet.emit(EventKind::Warned { code: "newly_ignored".into(), text }).await?;
+                self.outlet
+                    .emit(EventKind::Warned {
+                        code: "newly_ignored".into(),
+                        text,
+                    })
+                    .await?;
             }
             if !aside.is_empty() {
                 transaction.set_aside(&aside).await.map_err(broken)?;
@@ -151,33 +178,65 @@ impl Work {
                 Chain::Fixed => changes = transaction.changes().await.map_err(broken)?,
             }
         }
-        let why = format!("the fixers still changed something after {MAX_FIXES} rounds; they undo each other's work");
-        Ok(Judged::Objected(vec![Objection { validator: "fixers".into(), findings: vec![Finding::whole(why)] }]))
+        let why = format!(
+            "the fixers still changed something after {MAX_FIXES} rounds; they undo each other's work"
+        );
+        Ok(Judged::Objected(vec![Objection {
+            validator: "fixers".into(),
+            findings: vec![Finding::whole(why)],
+        }]))
     }
 
     fn judges_among(&self, changes: &Changes) -> Vec<String> {
-        let judges = |path: &str| self.protects(path) || self.parts.validators.iter().any(|one| one.judges(path));
-        changes.files.iter().map(|change| &change.path).filter(|path| judges(path)).cloned().collect()
+        let judges = |path: &str| {
+            self.protects(path) || self.parts.validators.iter().any(|one| one.judges(path))
+        };
+        changes
+            .files
+            .iter()
+            .map(|change| &change.path)
+            .filter(|path| judges(path))
+            .cloned()
+            .collect()
     }
 
     fn protects(&self, path: &str) -> bool {
-        self.contract.protect.iter().any(|pattern| glob_match(pattern, path))
+        self.contract
+            .protect
+            .iter()
+            .any(|pattern| glob_match(pattern, path))
     }
 
     /// Changed paths that may not be changed.
     fn forbidden(&self, changes: &Changes, traces: &Traces) -> Option<Objection> {
         let mut findings = Vec::new();
         let mut object = |path: &str, message: String| {
-            findings.push(Finding { path: path.to_owned(), line: 0, column: 0, message });
+            findings.push(Finding {
+                path: path.to_owned(),
+                line: 0,
+                column: 0,
+                message,
+            });
         };
         let exposed = self.exposed();
         let isolated = changes.tree_hash.is_some();
         for change in &changes.files {
             let path = change.path.as_str();
-            if self.contract.write_paths.as_ref().is_some_and(|paths| !may_write(paths, path)) {
-                object(path, "only the allowed paths may be changed; put it back as it was".to_owned());
+            if self
+                .contract
+                .write_paths
+                .as_ref()
+                .is_some_and(|paths| !may_write(paths, path))
+            {
+                object(
+                    path,
+                    "only the allowed paths may be changed; put it back as it was".to_owned(),
+                );
             } else if isolated && let Some(Bar::Never(why)) = bar_at_landing(path, "", &exposed) {
-                object(path, format!("it may not be changed ({why}); put it back as it was"));
+                object(
+                    path,
+                    format!("it may not be changed ({why}); put it back as it was"),
+                );
             }
         }
         for (path, why) in &changes.cannot {
@@ -185,10 +244,17 @@ impl Work {
         }
         if self.contract.strict_judge {
             for path in &traces.judge_changed {
-                object(path, "the checks hang on it, so it may not be changed; put it back as it was".to_owned());
+                object(
+                    path,
+                    "the checks hang on it, so it may not be changed; put it back as it was"
+                        .to_owned(),
+                );
             }
         }
-        (!findings.is_empty()).then(|| Objection { validator: "paths".to_owned(), findings })
+        (!findings.is_empty()).then(|| Objection {
+            validator: "paths".to_owned(),
+            findings,
+        })
     }
 
     /// Runs the validators in order until one blocks.
@@ -203,18 +269,31 @@ impl Work {
         let mut fixed = false;
         for validator in &self.parts.validators {
             let name = validator.name().to_owned();
-            self.outlet.emit(EventKind::ValidationStarted { validator: name.clone() }).await?;
-            let mut report = self.ask_validator(validator.as_ref(), transaction, changes).await?;
+            self.outlet
+                .emit(EventKind::ValidationStarted {
+                    validator: name.clone(),
+                })
+                .await?;
+            let mut report = self
+                .ask_validator(validator.as_ref(), transaction, changes)
+                .await?;
             let now = transaction.changes().await.map_err(broken)?;
             let disturbed = now.tree_hash != seen;
             if disturbed && validator.fixes() {
                 fixed = true;
             } else if disturbed {
-                report = Report { proof: report.proof, ..Report::unverifiable(disturbance(changes, &now)) };
+                report = Report {
+                    proof: report.proof,
+                    ..Report::unverifiable(disturbance(changes, &now))
+                };
             }
             seen = now.tree_hash;
             let blocking = validator.blocking();
-            let validated = EventKind::Validated { validator: name.clone(), blocking, report: report.clone() };
+            let validated = EventKind::Validated {
+                validator: name.clone(),
+                blocking,
+                report: report.clone(),
+            };
             self.outlet.emit(validated).await?;
             let judgement = report.judgement;
             traces.evidence.push(Evidence {
@@ -226,7 +305,10 @@ impl Work {
             });
             // A tree that was disturbed is not the one that the others saw, whoever did it.
             if judgement != Judgement::Pass && (blocking || (disturbed && !validator.fixes())) {
-                return Ok(Chain::Objected(Objection { validator: name, findings: report.findings }));
+                return Ok(Chain::Objected(Objection {
+                    validator: name,
+                    findings: report.findings,
+                }));
             }
         }
         Ok(if fixed { Chain::Fixed } else { Chain::Passed })
@@ -239,7 +321,11 @@ impl Work {
         transaction: &dyn Transaction,
         changes: &Changes,
     ) -> Result<Report, Ended> {
-        let (files, before, processes) = (transaction.files(), transaction.before(), transaction.processes());
+        let (files, before, processes) = (
+            transaction.files(),
+            transaction.before(),
+            transaction.processes(),
+        );
         let deadline = validator.deadline();
         let cancel = self.outlet.control.stop.child_token();
         let ctx = CheckCtx {
@@ -280,7 +366,10 @@ enum Chain {
 
 fn disturbance(before: &Changes, now: &Changes) -> String {
     let known = |path: &str| before.files.iter().find(|change| change.path == path);
-    let others = now.files.iter().filter(|change| known(&change.path) != Some(*change));
+    let others = now
+        .files
+        .iter()
+        .filter(|change| known(&change.path) != Some(*change));
     let paths: Vec<String> = others.map(|change| change.path.clone()).collect();
     format!(
         "it changed files that would land ({}); ignore them in .gitignore, or declare the validator a fixer",
@@ -290,7 +379,12 @@ fn disturbance(before: &Changes, now: &Changes) -> String {
 
 /// Paths in a sentence.
 pub(super) fn named(paths: &[String]) -> String {
-    let mut text = paths.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let mut text = paths
+        .iter()
+        .take(MAX_NAMED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
     if paths.len() > MAX_NAMED {
         text.push_str(&format!(" and {} more", paths.len() - MAX_NAMED));
     }

@@ -18,10 +18,18 @@ const MANY: usize = 5;
 /// A run that removes all or most of the tree has gone wrong more often than it was asked to.
 fn clears_out(changes: &Changes) -> Option<(String, String)> {
     let before = changes.files_before?;
-    let removed = changes.files.iter().filter(|change| change.change == Change::Deleted).count();
+    let removed = changes
+        .files
+        .iter()
+        .filter(|change| change.change == Change::Deleted)
+        .count();
     let most = removed >= MANY && removed.saturating_mul(2) > before;
-    (removed > 0 && (removed >= before || most))
-        .then(|| (".".to_owned(), format!("it removes {removed} of {before} files")))
+    (removed > 0 && (removed >= before || most)).then(|| {
+        (
+            ".".to_owned(),
+            format!("it removes {removed} of {before} files"),
+        )
+    })
 }
 
 impl Work {
@@ -31,12 +39,22 @@ impl Work {
         outcome: Result<Outcome, Ended>,
         traces: &mut Traces,
     ) -> Result<Outcome, Ended> {
-        let passed = matches!(outcome, Ok(Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }));
-        let ended = if passed { self.land(transaction.as_ref(), traces).await } else { Ok(false) };
+        let passed = matches!(
+            outcome,
+            Ok(Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. })
+        );
+        let ended = if passed {
+            self.land(transaction.as_ref(), traces).await
+        } else {
+            Ok(false)
+        };
         let outcome = match ended {
             Ok(true) => {
                 if let Err(err) = transaction.discard().await {
-                    let warned = EventKind::Warned { code: "copy_left".into(), text: err.message };
+                    let warned = EventKind::Warned {
+                        code: "copy_left".into(),
+                        text: err.message,
+                    };
                     self.outlet.emit(warned).await?;
                 }
                 return outcome;
@@ -58,7 +76,10 @@ impl Work {
                 }
             }
             Err(err) => {
-                let warned = EventKind::Warned { code: "copy_not_kept".into(), text: err.message };
+                let warned = EventKind::Warned {
+                    code: "copy_not_kept".into(),
+                    text: err.message,
+                };
                 self.outlet.emit(warned).await?;
             }
         }
@@ -79,17 +100,28 @@ impl Work {
                     "changed in your tree since the checks ran: {}; `windlass land` checks the kept copy once more",
                     named(&moved)
                 );
-                return Err(Ended::With(Outcome::failed(FailReason::LandingConflict, detail)));
+                return Err(Ended::With(Outcome::failed(
+                    FailReason::LandingConflict,
+                    detail,
+                )));
             }
         }
         // What was judged is what lands; without validators it is what was there a moment ago.
-        let judged = traces.evidence.last().map(|evidence| evidence.tree_hash.clone());
+        let judged = traces
+            .evidence
+            .last()
+            .map(|evidence| evidence.tree_hash.clone());
         let tree_hash = judged.unwrap_or(changes.tree_hash);
-        let landing = Landing { tree_hash: tree_hash.clone(), to: self.contract.to.clone() };
+        let landing = Landing {
+            tree_hash: tree_hash.clone(),
+            to: self.contract.to.clone(),
+        };
         match transaction.land(&landing).await {
             Ok(landed) => {
                 let unfinished = landed.unfinished.clone();
-                self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+                self.outlet
+                    .emit(EventKind::Landed { landed, tree_hash })
+                    .await?;
                 self.outlet.sync().await?;
                 // What cannot be undone, and what could not be brought over, is known only now.
                 self.tell_notes(transaction).await?;
@@ -103,11 +135,20 @@ impl Work {
     }
 
     /// A run that left every file as it was may still have made commits.
-    async fn land_commits(&self, transaction: &dyn Transaction, tree_hash: Option<String>) -> Result<bool, Ended> {
-        let landing = Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree };
+    async fn land_commits(
+        &self,
+        transaction: &dyn Transaction,
+        tree_hash: Option<String>,
+    ) -> Result<bool, Ended> {
+        let landing = Landing {
+            tree_hash: tree_hash.clone(),
+            to: LandTo::Tree,
+        };
         let landed = transaction.land(&landing).await.map_err(broken)?;
         if landed.refname.is_some() {
-            self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+            self.outlet
+                .emit(EventKind::Landed { landed, tree_hash })
+                .await?;
             self.outlet.sync().await?;
         }
         self.tell_notes(transaction).await?;
@@ -122,8 +163,10 @@ impl Work {
         }
         let prompt = self.prompt.text();
         let exposed = self.exposed();
-        let barred = changes.files.iter().filter_map(|change| match bar_at_landing(&change.path, &prompt, &exposed)? {
-            Bar::Person(why) | Bar::Never(why) => Some((change.path.clone(), why)),
+        let barred = changes.files.iter().filter_map(|change| {
+            match bar_at_landing(&change.path, &prompt, &exposed)? {
+                Bar::Person(why) | Bar::Never(why) => Some((change.path.clone(), why)),
+            }
         });
         let mut paths: Vec<(String, String)> = barred.collect();
         paths.extend(clears_out(changes));
@@ -131,7 +174,10 @@ impl Work {
             return Ok(false);
         }
         let names: Vec<String> = paths.iter().map(|(path, _)| path.clone()).collect();
-        let asked = LandingAsk { paths, tree_hash: changes.tree_hash.clone() };
+        let asked = LandingAsk {
+            paths,
+            tree_hash: changes.tree_hash.clone(),
+        };
         let answer = match self.earlier_answer(&asked) {
             Some(answer) => answer,
             None => self.ask_to_land(asked).await?,
@@ -146,7 +192,9 @@ impl Work {
     /// The answer this run was gone on with, where exactly this was asked.
     fn earlier_answer(&self, asked: &LandingAsk) -> Option<Answer> {
         match &self.start {
-            Start::Answer { ask, answer, .. } if ask.about == About::Landing(asked.clone()) => Some(answer.clone()),
+            Start::Answer { ask, answer, .. } if ask.about == About::Landing(asked.clone()) => {
+                Some(answer.clone())
+            }
             _ => None,
         }
     }

@@ -19,9 +19,15 @@ impl Session {
     /// Makes room in the messages; false when nothing was to be gained. What a summary costs is booked to the session.
     /// Not while a run is going or waits for an answer: its calls need their messages. One that was broken off is closed.
     pub async fn compact(&self, how: How, budget: Budget) -> Result<bool, EngineError> {
-        let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
+        let _alone = self
+            .busy
+            .clone()
+            .try_lock_owned()
+            .map_err(|_| EngineError::Busy)?;
         if self.look(|history| history.waits()) {
-            return Err(EngineError::NoRoom("a run waits for an answer; answer it first".into()));
+            return Err(EngineError::NoRoom(
+                "a run waits for an answer; answer it first".into(),
+            ));
         }
         if let Some(run) = self.look(|history| history.open_run().cloned()) {
             close(&self.log, &self.trace, run, None).await?;
@@ -31,7 +37,12 @@ impl Session {
         let outlet = RunOutlet {
             log: self.log.clone(),
             scope: self.scope(None),
-            books: Books::new(budget, parts.clock.clone(), Spent::default(), Duration::ZERO),
+            books: Books::new(
+                budget,
+                parts.clock.clone(),
+                Spent::default(),
+                Duration::ZERO,
+            ),
             clock: parts.clock.clone(),
             on_ask: OnAsk::Deny,
             ask_timeout: Duration::ZERO,
@@ -40,9 +51,18 @@ impl Session {
             untorn: AtomicU32::new(0),
             held: Mutex::default(),
         };
-        let account = OpenAccount { books: &outlet.books, outlet: &outlet };
+        let account = OpenAccount {
+            books: &outlet.books,
+            outlet: &outlet,
+        };
         let cancel = control.stop.clone();
-        let room = MakeRoom { how, outlet: &outlet, account: &account, tools: &parts.tools, cancel };
+        let room = MakeRoom {
+            how,
+            outlet: &outlet,
+            account: &account,
+            tools: &parts.tools,
+            cancel,
+        };
         let made = parts.runtime.compact(room).await;
         self.log.sync().await?;
         match made {

@@ -39,33 +39,52 @@ impl Work {
         for iteration in first.. {
             let rest = rest.take();
             if !rest.as_ref().is_some_and(|rest| rest.tried) {
-                let outcome = self.try_once(executor, &prompt, iteration, rest, traces).await?;
+                let outcome = self
+                    .try_once(executor, &prompt, iteration, rest, traces)
+                    .await?;
                 if outcome != Outcome::Completed {
                     return Ok(outcome);
                 }
             }
             let objections = match self.judged(transaction, traces).await? {
                 Judged::Passed => return Ok(self.within_limits()),
-                Judged::NothingChanged if self.may_change_nothing(traces) => return Ok(self.within_limits()),
+                Judged::NothingChanged if self.may_change_nothing(traces) => {
+                    return Ok(self.within_limits());
+                }
                 Judged::NothingChanged => return Ok(nothing_changed()),
-                Judged::Conflict(detail) => return Ok(Outcome::failed(FailReason::LandingConflict, detail)),
+                Judged::Conflict(detail) => {
+                    return Ok(Outcome::failed(FailReason::LandingConflict, detail));
+                }
                 Judged::Objected(objections) => objections,
             };
             let found: BTreeSet<String> = objections.iter().flat_map(Objection::lines).collect();
             if earlier.last() == Some(&found) {
-                let detail =
-                    format!("nothing improved: two tries ended with the same findings:\n{}", list(&objections));
+                let detail = format!(
+                    "nothing improved: two tries ended with the same findings:\n{}",
+                    list(&objections)
+                );
                 return Ok(Outcome::failed(FailReason::Validation, detail));
             }
-            if self.outlet.books.budget().iterations.is_some_and(|max| iteration >= max) {
-                let detail = format!("the checks still fail after {iteration} iterations:\n{}", list(&objections));
+            if self
+                .outlet
+                .books
+                .budget()
+                .iterations
+                .is_some_and(|max| iteration >= max)
+            {
+                let detail = format!(
+                    "the checks still fail after {iteration} iterations:\n{}",
+                    list(&objections)
+                );
                 return Ok(Outcome::failed(FailReason::Validation, detail));
             }
             prompt = Message::internal(retry_prompt(&self.prompt.text(), &objections, &earlier));
             earlier.push(found);
             self.outlet.emit(EventKind::said(prompt.clone())).await?;
         }
-        Ok(Outcome::BudgetExceeded { limit: Limit::Iterations })
+        Ok(Outcome::BudgetExceeded {
+            limit: Limit::Iterations,
+        })
     }
 
     /// One try of the runtime, from its first event or from where it waited.
@@ -80,7 +99,12 @@ impl Work {
         if rest.is_none() {
             self.outlet.books.iteration_began();
             if !self.parts.runtime.begins_itself() {
-                self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
+                self.outlet
+                    .emit(EventKind::IterationStarted {
+                        iteration,
+                        foreign_session: None,
+                    })
+                    .await?;
             }
         }
         let pending = rest.map_or_else(Vec::new, |rest| rest.pending);
@@ -89,10 +113,24 @@ impl Work {
             return Err(Ended::Open);
         }
         // One that never came to say that it began has begun all the same.
-        if self.outlet.log.with_history(|history| history.iteration() != Some(iteration)) {
-            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
+        if self
+            .outlet
+            .log
+            .with_history(|history| history.iteration() != Some(iteration))
+        {
+            self.outlet
+                .emit(EventKind::IterationStarted {
+                    iteration,
+                    foreign_session: None,
+                })
+                .await?;
         }
-        self.outlet.emit(EventKind::IterationFinished { iteration, stop: reason_of(&stop) }).await?;
+        self.outlet
+            .emit(EventKind::IterationFinished {
+                iteration,
+                stop: reason_of(&stop),
+            })
+            .await?;
         if let Stop::Answered { output } = &stop {
             traces.output = Some(output.clone());
         }
@@ -125,16 +163,26 @@ fn nothing_changed() -> Outcome {
 
 /// What the model reads after a try that did not pass.
 fn retry_prompt(request: &str, objections: &[Objection], earlier: &[BTreeSet<String>]) -> String {
-    let mut text = format!("The checks do not pass yet. Fix this:\n{}\n", list(objections));
+    let mut text = format!(
+        "The checks do not pass yet. Fix this:\n{}\n",
+        list(objections)
+    );
     let now: BTreeSet<String> = objections.iter().flat_map(Objection::lines).collect();
-    let before: BTreeSet<&String> = earlier.iter().flatten().filter(|line| !now.contains(*line)).collect();
+    let before: BTreeSet<&String> = earlier
+        .iter()
+        .flatten()
+        .filter(|line| !now.contains(*line))
+        .collect();
     if !before.is_empty() {
         text.push_str("\nEarlier tries failed with this; do not bring it back:\n");
         for line in before.iter().take(MAX_EARLIER) {
             text.push_str(&format!("- {line}\n"));
         }
     }
-    let cut = request.char_indices().nth(MAX_REQUEST).map_or(request.len(), |(at, _)| at);
+    let cut = request
+        .char_indices()
+        .nth(MAX_REQUEST)
+        .map_or(request.len(), |(at, _)| at);
     text.push_str("\nThe request was:\n");
     text.push_str(&request[..cut]);
     if cut < request.len() {

@@ -37,7 +37,11 @@ impl ManualClock {
             let mut state = self.lock();
             state.sleepers.retain(|(_, wake)| !wake.is_closed());
             let now = state.now;
-            state.sleepers.iter().map(|(at, _)| at.saturating_sub(now)).min()
+            state
+                .sleepers
+                .iter()
+                .map(|(at, _)| at.saturating_sub(now))
+                .min()
         };
         match next {
             Some(by) => self.advance(by),

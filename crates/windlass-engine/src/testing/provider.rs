@@ -38,8 +38,16 @@ impl ScriptedProvider {
     #[must_use]
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
-        let facts = Arc::new(|_: &str| ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() });
-        Self { answers, asked: Arc::default(), summary: None, facts }
+        let facts = Arc::new(|_: &str| ModelFacts {
+            price: Some(Price::FREE),
+            ..ModelFacts::default()
+        });
+        Self {
+            answers,
+            asked: Arc::default(),
+            summary: None,
+            facts,
+        }
     }
 
     /// The same, with other facts about its model.
@@ -51,25 +59,37 @@ impl ScriptedProvider {
     /// The same, with other facts about each model.
     #[must_use]
     pub fn with_facts_of(self, facts: impl Fn(&str) -> ModelFacts + Send + Sync + 'static) -> Self {
-        Self { facts: Arc::new(facts), ..self }
+        Self {
+            facts: Arc::new(facts),
+            ..self
+        }
     }
 
     /// The same; requests for a summary, which offer no tools, get this answer and take none of the script.
     #[must_use]
     pub fn with_summary(self, answer: Answer) -> Self {
-        Self { summary: Some(answer), ..self }
+        Self {
+            summary: Some(answer),
+            ..self
+        }
     }
 
     /// The messages of each request so far.
     #[must_use]
     pub fn asked(&self) -> Vec<Vec<Message>> {
-        self.requests().into_iter().map(|asked| asked.messages).collect()
+        self.requests()
+            .into_iter()
+            .map(|asked| asked.messages)
+            .collect()
     }
 
     /// Each request so far.
     #[must_use]
     pub fn requests(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -78,7 +98,11 @@ impl ScriptedProvider {
 pub fn says(text: &str) -> Answer {
     vec![
         Ok(Chunk::Text(text.to_owned())),
-        Ok(Chunk::Usage(Usage { input: 10, output: 5, ..Usage::default() })),
+        Ok(Chunk::Usage(Usage {
+            input: 10,
+            output: 5,
+            ..Usage::default()
+        })),
         Ok(Chunk::End(EndReason::Done)),
     ]
 }
@@ -87,9 +111,20 @@ pub fn says(text: &str) -> Answer {
 #[must_use]
 pub fn call(id: &str, name: &str, args: &Value) -> Answer {
     vec![
-        Ok(Chunk::CallStart { index: 0, id: id.to_owned(), name: name.to_owned() }),
-        Ok(Chunk::CallArgs { index: 0, json: args.to_string() }),
-        Ok(Chunk::Usage(Usage { input: 10, output: 5, ..Usage::default() })),
+        Ok(Chunk::CallStart {
+            index: 0,
+            id: id.to_owned(),
+            name: name.to_owned(),
+        }),
+        Ok(Chunk::CallArgs {
+            index: 0,
+            json: args.to_string(),
+        }),
+        Ok(Chunk::Usage(Usage {
+            input: 10,
+            output: 5,
+            ..Usage::default()
+        })),
         Ok(Chunk::End(EndReason::ToolCalls)),
     ]
 }
@@ -105,20 +140,51 @@ impl Provider for ScriptedProvider {
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         // What a vendor would answer with status 400 is a defect of the engine: be at least as strict.
-        assert_eq!(unpaired(request.history), None, "the engine sent an unpaired call");
+        assert_eq!(
+            unpaired(request.history),
+            None,
+            "the engine sent an unpaired call"
+        );
         let first = request.history.first().map(|entry| entry.role);
-        assert_eq!(first, Some(Role::User), "the engine sent a list that does not begin with a user's message");
-        let messages = request.history.iter().map(|entry| Message::clone(entry)).collect();
-        let tools = request.tools.iter().map(|tool| tool.spec().name.clone()).collect();
-        let asked = Asked { system: request.system.to_owned(), tools, messages };
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+        assert_eq!(
+            first,
+            Some(Role::User),
+            "the engine sent a list that does not begin with a user's message"
+        );
+        let messages = request
+            .history
+            .iter()
+            .map(|entry| Message::clone(entry))
+            .collect();
+        let tools = request
+            .tools
+            .iter()
+            .map(|tool| tool.spec().name.clone())
+            .collect();
+        let asked = Asked {
+            system: request.system.to_owned(),
+            tools,
+            messages,
+        };
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(asked);
         if let Some(answer) = self.summary.as_ref().filter(|_| request.tools.is_empty()) {
             return futures_util::stream::iter(answer.clone()).boxed();
         }
-        let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let answer = self
+            .answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
         let answer = answer.unwrap_or_else(|| {
             let kind = windlass_core::provider::ProviderErrorKind::ModelNotFound;
-            vec![Err(ProviderError { kind, message: "the script is over".into(), status: None })]
+            vec![Err(ProviderError {
+                kind,
+                message: "the script is over".into(),
+                status: None,
+            })]
         });
         futures_util::stream::iter(answer).boxed()
     }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::SessionId;
-use windlass_core::store::{LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind};
+use windlass_core::store::{
+    LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind,
+};
 use windlass_core::{BoxFuture, BoxStream};
 
 /// Sessions in memory. Clones share them.
@@ -46,7 +48,8 @@ impl MemoryStore {
 
     /// From now on, logs are opened as after a power cut.
     pub fn cut_power(&self) {
-        self.power_cut.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.power_cut
+            .store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// How often anything was synced.
@@ -60,24 +63,38 @@ impl MemoryStore {
     }
 
     fn events(&self, session: &SessionId) -> Result<Vec<Event>, StoreError> {
-        let lines = self.lock().get(session).cloned().ok_or_else(|| not_found(session))?;
+        let lines = self
+            .lock()
+            .get(session)
+            .cloned()
+            .ok_or_else(|| not_found(session))?;
         let parse = |line: &String| {
-            serde_json::from_str(line).map_err(|err| StoreError::new(StoreErrorKind::Damaged, err.to_string()))
+            serde_json::from_str(line)
+                .map_err(|err| StoreError::new(StoreErrorKind::Damaged, err.to_string()))
         };
         lines.iter().map(parse).collect()
     }
 }
 
 fn not_found(session: &SessionId) -> StoreError {
-    StoreError::new(StoreErrorKind::NotFound, format!("there is no session `{session}`"))
+    StoreError::new(
+        StoreErrorKind::NotFound,
+        format!("there is no session `{session}`"),
+    )
 }
 
 impl SessionStore for MemoryStore {
-    fn open_writer<'a>(&'a self, session: &'a SessionId, how: OpenLog) -> BoxFuture<'a, Result<OpenedLog, StoreError>> {
+    fn open_writer<'a>(
+        &'a self,
+        session: &'a SessionId,
+        how: OpenLog,
+    ) -> BoxFuture<'a, Result<OpenedLog, StoreError>> {
         Box::pin(async move {
             let mut sessions = self.lock();
             match (how, sessions.contains_key(session)) {
-                (OpenLog::New, true) => return Err(StoreError::new(StoreErrorKind::Exists, "it exists already")),
+                (OpenLog::New, true) => {
+                    return Err(StoreError::new(StoreErrorKind::Exists, "it exists already"));
+                }
                 (OpenLog::Existing, false) => return Err(not_found(session)),
                 (OpenLog::New, false) => {
                     sessions.insert(session.clone(), Vec::new());
@@ -85,7 +102,10 @@ impl SessionStore for MemoryStore {
                 (OpenLog::Existing, true) => {}
             }
             drop(sessions);
-            let writer = Box::new(Writer { store: self.clone(), session: session.clone() });
+            let writer = Box::new(Writer {
+                store: self.clone(),
+                session: session.clone(),
+            });
             Ok(OpenedLog {
                 writer,
                 notices: Vec::new(),
@@ -94,9 +114,17 @@ impl SessionStore for MemoryStore {
         })
     }
 
-    fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>> {
+    fn read<'a>(
+        &'a self,
+        session: &'a SessionId,
+        from_seq: u64,
+    ) -> BoxStream<'a, Result<Event, StoreError>> {
         let events = match self.events(session) {
-            Ok(events) => events.into_iter().filter(|event| event.order.seq() >= Some(from_seq)).map(Ok).collect(),
+            Ok(events) => events
+                .into_iter()
+                .filter(|event| event.order.seq() >= Some(from_seq))
+                .map(Ok)
+                .collect(),
             Err(err) => vec![Err(err)],
         };
         futures_util::stream::iter(events).boxed()
@@ -111,20 +139,34 @@ impl SessionStore for MemoryStore {
                 Err(err) => return Some(Err(err)),
             };
             let (first, last) = (events.first()?, events.last()?);
-            let EventKind::SessionOpened { workspace, .. } = &first.kind else { return None };
+            let EventKind::SessionOpened { workspace, .. } = &first.kind else {
+                return None;
+            };
             let title = events.iter().find_map(|event| match &event.kind {
                 EventKind::RunStarted { prompt, .. } => Some(prompt.text()),
                 _ => None,
             });
             let (opened, last, count) = (first.at, last.at, events.len() as u64);
             let workspace = workspace.clone();
-            Some(Ok(SessionHead { id, opened, last, workspace, title: title.unwrap_or_default(), events: count }))
+            Some(Ok(SessionHead {
+                id,
+                opened,
+                last,
+                workspace,
+                title: title.unwrap_or_default(),
+                events: count,
+            }))
         });
         futures_util::stream::iter(heads.collect::<Vec<_>>()).boxed()
     }
 
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.lock().remove(session).map(|_| ()).ok_or_else(|| not_found(session)) })
+        Box::pin(async move {
+            self.lock()
+                .remove(session)
+                .map(|_| ())
+                .ok_or_else(|| not_found(session))
+        })
     }
 }
 
@@ -134,16 +176,30 @@ struct Writer {
 }
 
 impl LogWriter for Writer {
-    fn append<'a>(&'a mut self, event: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn append<'a>(
+        &'a mut self,
+        event: &'a Event,
+        line: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let fault = *self.store.fault.lock().unwrap_or_else(PoisonError::into_inner);
+            let fault = *self
+                .store
+                .fault
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let mut sessions = self.store.lock();
-            let lines = sessions.get_mut(&self.session).ok_or_else(|| not_found(&self.session))?;
+            let lines = sessions
+                .get_mut(&self.session)
+                .ok_or_else(|| not_found(&self.session))?;
             let next = lines.len() as u64 + 1;
             if matches!(fault, Some(StoreFault::FullAt(at)) if next >= at) {
                 return Err(StoreError::new(StoreErrorKind::Full, "no space is left"));
             }
-            assert_eq!(event.order.seq(), Some(next), "the engine left a gap in the log");
+            assert_eq!(
+                event.order.seq(),
+                Some(next),
+                "the engine left a gap in the log"
+            );
             lines.push(line.to_owned());
             Ok(())
         })
@@ -154,7 +210,10 @@ impl LogWriter for Writer {
         Box::pin(async move {
             *store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             match *store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
-                Some(StoreFault::Sync) => Err(StoreError::new(StoreErrorKind::Io, "the disk does not answer")),
+                Some(StoreFault::Sync) => Err(StoreError::new(
+                    StoreErrorKind::Io,
+                    "the disk does not answer",
+                )),
                 _ => Ok(()),
             }
         })
@@ -175,8 +234,14 @@ mod tests {
         let line = r#"{"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","data":{"text":"x"}}"#;
         store.put(&id, vec![line.to_owned()]);
         let skimmed: Vec<_> = store.skim(&id, 1, |_| false).collect().await;
-        assert_eq!(skimmed, [Ok(Skimmed::Event(serde_json::from_str(line).unwrap()))]);
+        assert_eq!(
+            skimmed,
+            [Ok(Skimmed::Event(serde_json::from_str(line).unwrap()))]
+        );
         let nobody = "s2".parse().unwrap();
-        assert!(matches!(&store.skim(&nobody, 1, |_| true).collect::<Vec<_>>().await[..], [Err(_)]));
+        assert!(matches!(
+            &store.skim(&nobody, 1, |_| true).collect::<Vec<_>>().await[..],
+            [Err(_)]
+        ));
     }
 }

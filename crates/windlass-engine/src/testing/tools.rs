@@ -7,7 +7,9 @@ use windlass_core::BoxFuture;
 use windlass_core::shell::{Script, Simple, Word};
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 
-type Handler = dyn for<'a> Fn(Value, ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> + Send + Sync;
+type Handler = dyn for<'a> Fn(Value, ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>>
+    + Send
+    + Sync;
 
 /// A tool made of a function. It takes any object, unless a schema is given.
 pub struct FnTool {
@@ -25,8 +27,16 @@ impl FnTool {
         + Sync
         + 'static,
     ) -> Self {
-        let spec = ToolSpec::new(name, "a tool for tests", json!({ "type": "object" }), effect);
-        Self { spec, handler: Box::new(handler) }
+        let spec = ToolSpec::new(
+            name,
+            "a tool for tests",
+            json!({ "type": "object" }),
+            effect,
+        );
+        Self {
+            spec,
+            handler: Box::new(handler),
+        }
     }
 
     /// Changes its description.
@@ -62,14 +72,28 @@ impl Tool for FnTool {
         touches.extend(text("command").map(|command| {
             // One command of plain words; who needs more tests with the real tool.
             let words = command.split_whitespace().map(Word::literal).collect();
-            let simple = Simple { words, dirs: Some(Vec::new()), ..Simple::default() };
-            let script = Script { commands: vec![simple], ..Script::default() };
-            Touch::Execute { command, script: Some(Arc::new(script)) }
+            let simple = Simple {
+                words,
+                dirs: Some(Vec::new()),
+                ..Simple::default()
+            };
+            let script = Script {
+                commands: vec![simple],
+                ..Script::default()
+            };
+            Touch::Execute {
+                command,
+                script: Some(Arc::new(script)),
+            }
         }));
         Ok(touches)
     }
 
-    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         (self.handler)(args, ctx)
     }
 }

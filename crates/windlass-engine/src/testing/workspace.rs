@@ -55,7 +55,13 @@ impl MemoryTree {
         let known = self.changes.iter().any(|change| change.path == path);
         if !known {
             let path = path.to_owned();
-            self.changes.push(FileChange { path, change: Change::Modified, added: 1, removed: 0, diff: None });
+            self.changes.push(FileChange {
+                path,
+                change: Change::Modified,
+                added: 1,
+                removed: 0,
+                diff: None,
+            });
         }
     }
 }
@@ -69,12 +75,18 @@ impl MemoryWorkspaces {
 
 impl Default for MemoryWorkspaces {
     fn default() -> Self {
-        Self { terms: Terms::unconfined(Strategy::InPlace), tree: Arc::default() }
+        Self {
+            terms: Terms::unconfined(Strategy::InPlace),
+            tree: Arc::default(),
+        }
     }
 }
 
 impl Workspaces for MemoryWorkspaces {
-    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(
+        &'a self,
+        opening: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         self.tree().kept = opening.kept.map(str::to_owned);
         let transaction = Nothing(self.clone());
         Box::pin(async move { Ok(Box::new(transaction) as Box<dyn Transaction>) })
@@ -92,7 +104,11 @@ impl Transaction for Nothing {
     }
     fn notes(&self) -> Vec<String> {
         let mut tree = self.0.tree();
-        if tree.landed.is_empty() { Vec::new() } else { std::mem::take(&mut tree.notes) }
+        if tree.landed.is_empty() {
+            Vec::new()
+        } else {
+            std::mem::take(&mut tree.notes)
+        }
     }
     fn files(&self) -> Arc<dyn Files> {
         Arc::new(Empty)
@@ -106,19 +122,30 @@ impl Transaction for Nothing {
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
         let tree = self.0.tree();
         let tree_hash = self.name().map(|_| format!("tree {}", tree.version));
-        let changes = Changes { files: tree.changes.clone(), tree_hash, ..Changes::default() };
+        let changes = Changes {
+            files: tree.changes.clone(),
+            tree_hash,
+            ..Changes::default()
+        };
         Box::pin(std::future::ready(Ok(changes)))
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(async { Ok(()) })
     }
     fn moved(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
-        Box::pin(std::future::ready(Ok(self.0.tree().moved.pop_front().unwrap_or_default())))
+        Box::pin(std::future::ready(Ok(self
+            .0
+            .tree()
+            .moved
+            .pop_front()
+            .unwrap_or_default())))
     }
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         let mut tree = self.0.tree();
         tree.caught_up += 1;
-        Box::pin(std::future::ready(tree.conflict.clone().map_or(Ok(()), Err)))
+        Box::pin(std::future::ready(
+            tree.conflict.clone().map_or(Ok(()), Err),
+        ))
     }
     fn set_aside<'a>(&'a self, paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
         self.0.tree().aside = paths.to_vec();
@@ -130,12 +157,20 @@ impl Transaction for Nothing {
     }
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         let mut tree = self.0.tree();
-        let files = tree.changes.iter().map(|change| change.path.clone()).collect();
+        let files = tree
+            .changes
+            .iter()
+            .map(|change| change.path.clone())
+            .collect();
         let landed = match tree.refuses.clone() {
             Some(err) => Err(err),
             None => {
                 tree.landed.push(landing.clone());
-                Ok(Landed { files, unfinished: tree.unfinished.clone(), ..Landed::default() })
+                Ok(Landed {
+                    files,
+                    unfinished: tree.unfinished.clone(),
+                    ..Landed::default()
+                })
             }
         };
         Box::pin(std::future::ready(landed))
@@ -151,7 +186,10 @@ impl Transaction for Nothing {
 struct Empty;
 
 fn nothing<T>() -> Result<T, FileError> {
-    Err(FileError { kind: FileErrorKind::NotFound, message: "this workspace holds nothing".into() })
+    Err(FileError {
+        kind: FileErrorKind::NotFound,
+        message: "this workspace holds nothing".into(),
+    })
 }
 
 fn no_process<T>() -> Result<T, ProcessError> {
@@ -163,7 +201,11 @@ impl Files for Empty {
         Path::new("/workspace")
     }
     fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
-        Ok(Resolved { path: path.to_owned(), inside: !path.starts_with('/'), kind: None })
+        Ok(Resolved {
+            path: path.to_owned(),
+            inside: !path.starts_with('/'),
+            kind: None,
+        })
     }
     fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
         nothing()
@@ -201,7 +243,11 @@ impl Before for Empty {
 }
 
 impl Processes for Empty {
-    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        _: Command,
+        _: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async { no_process() })
     }
     fn start(&self, _: Command) -> Result<JobId, ProcessError> {
@@ -225,7 +271,10 @@ pub struct MemoryArtifacts(Arc<Mutex<Vec<Vec<u8>>>>);
 impl MemoryArtifacts {
     fn store(&self, bytes: Vec<u8>) -> ArtifactRef {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stored = ArtifactRef { id: ArtifactId::nth(all.len() as u64, 0), bytes: bytes.len() as u64 };
+        let stored = ArtifactRef {
+            id: ArtifactId::nth(all.len() as u64, 0),
+            bytes: bytes.len() as u64,
+        };
         all.push(bytes);
         stored
     }
@@ -237,13 +286,20 @@ impl Artifacts for MemoryArtifacts {
     }
 
     fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
-        Ok(Box::new(Open { to: self.clone(), bytes: Vec::new() }))
+        Ok(Box::new(Open {
+            to: self.clone(),
+            bytes: Vec::new(),
+        }))
     }
 
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().enumerate().find(|(n, _)| ArtifactId::nth(*n as u64, 0) == *id);
-        let (_, bytes) = known.ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
+        let known = all
+            .iter()
+            .enumerate()
+            .find(|(n, _)| ArtifactId::nth(*n as u64, 0) == *id);
+        let (_, bytes) =
+            known.ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
         let range = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
         Ok(bytes[range(offset)..range(offset.saturating_add(len))].to_vec())
     }

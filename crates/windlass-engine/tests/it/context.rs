@@ -27,23 +27,40 @@ fn bulk() -> Arc<dyn Tool> {
     FnTool::new("bulk", Effect::Read, |args, _| {
         Box::pin(async move {
             let bytes = args["bytes"].as_u64().unwrap_or(0) as usize;
-            Ok(ToolOutput::text(format!("result of {} {}", args["n"], "x".repeat(bytes))))
+            Ok(ToolOutput::text(format!(
+                "result of {} {}",
+                args["n"],
+                "x".repeat(bytes)
+            )))
         })
     })
     .boxed()
 }
 
 fn step(n: usize, bytes: usize) -> Answer {
-    calls(&[(&format!("c{n}"), "bulk", json!({ "n": n, "bytes": bytes, "path": format!("src/{n}.rs") }))])
+    calls(&[(
+        &format!("c{n}"),
+        "bulk",
+        json!({ "n": n, "bytes": bytes, "path": format!("src/{n}.rs") }),
+    )])
 }
 
 fn too_long() -> Answer {
     let kind = ProviderErrorKind::ContextLength;
-    vec![Err(ProviderError { kind, message: "prompt is too long".into(), status: Some(400) })]
+    vec![Err(ProviderError {
+        kind,
+        message: "prompt is too long".into(),
+        status: Some(400),
+    })]
 }
 
 fn window(tokens: u64) -> ModelFacts {
-    ModelFacts { context_window: Some(tokens), price: Some(Price::FREE), max_output: 2_048, ..ModelFacts::default() }
+    ModelFacts {
+        context_window: Some(tokens),
+        price: Some(Price::FREE),
+        max_output: 2_048,
+        ..ModelFacts::default()
+    }
 }
 
 const SUMMARY: &str = "## Goal\nship the thing\n## Progress\nhalf of it\n## Next\nthe other half";
@@ -51,7 +68,11 @@ const SUMMARY: &str = "## Goal\nship the thing\n## Progress\nhalf of it\n## Next
 fn lab(answers: Vec<Answer>, facts: ModelFacts) -> Lab {
     let mut lab = Lab::new(answers);
     lab.provider = lab.provider.with_facts(facts).with_summary(says(SUMMARY));
-    lab.tools = standard_tools(&crate::lab::Diary::default()).into_iter().take(2).chain([bulk()]).collect();
+    lab.tools = standard_tools(&crate::lab::Diary::default())
+        .into_iter()
+        .take(2)
+        .chain([bulk()])
+        .collect();
     lab.options.budget = windlass_core::budget::Budget::UNLIMITED;
     lab
 }
@@ -65,7 +86,11 @@ fn compactions(events: &[Event]) -> Vec<Compaction> {
 }
 
 fn logged(lab: &Lab, session: &SessionId) -> Vec<Event> {
-    lab.store.lines(session).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    lab.store
+        .lines(session)
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn messages(entries: &[Entry]) -> Vec<Message> {
@@ -74,7 +99,11 @@ fn messages(entries: &[Entry]) -> Vec<Message> {
 
 /// Requests of the loop, without those for summaries.
 fn steps(lab: &Lab) -> Vec<Asked> {
-    lab.provider.requests().into_iter().filter(|asked| asked.system != TASK).collect()
+    lab.provider
+        .requests()
+        .into_iter()
+        .filter(|asked| asked.system != TASK)
+        .collect()
 }
 
 /// Everything that holds for every list of requests of a session.
@@ -84,31 +113,52 @@ fn check_session(lab: &Lab, session: &Session, prompts: &[&str]) {
     let mut folded = History::default();
     log.iter().for_each(|event| folded.apply(event));
     let live = session.look(|history| messages(&history.entries()));
-    assert_eq!(messages(&folded.entries()), live, "the log folds to what the session holds");
+    assert_eq!(
+        messages(&folded.entries()),
+        live,
+        "the log folds to what the session holds"
+    );
     assert_eq!(unpaired(&folded.entries()), None);
     let requests = steps(lab);
     let mut grown = 0;
     for pair in requests.windows(2) {
-        assert_eq!((&pair[0].system, &pair[0].tools), (&pair[1].system, &pair[1].tools), "the prefix is stable");
+        assert_eq!(
+            (&pair[0].system, &pair[0].tools),
+            (&pair[1].system, &pair[1].tools),
+            "the prefix is stable"
+        );
         grown += usize::from(pair[1].messages.starts_with(&pair[0].messages));
     }
     // Each request holds the one before it, but for the first one after a compaction.
-    assert!(grown + compactions(&log).len() >= requests.len().saturating_sub(1), "{grown} of {}", requests.len());
+    assert!(
+        grown + compactions(&log).len() >= requests.len().saturating_sub(1),
+        "{grown} of {}",
+        requests.len()
+    );
     let last = &requests.last().unwrap().messages;
     for prompt in prompts {
-        let held = last.iter().any(|message| message.origin == Origin::Person && message.text() == *prompt);
+        let held = last
+            .iter()
+            .any(|message| message.origin == Origin::Person && message.text() == *prompt);
         assert!(held, "`{prompt}` is in the last request");
     }
 }
 
 async fn run(lab: &Lab, session: &Session, prompt: &str) -> Ran {
-    lab.watch(session.run(Message::user(prompt), lab.options.clone()).unwrap()).await
+    lab.watch(
+        session
+            .run(Message::user(prompt), lab.options.clone())
+            .unwrap(),
+    )
+    .await
 }
 
 #[tokio::test]
 async fn a_long_run_passes_its_window_several_times_and_ends_right() {
     // 32,000 tokens leave 16,000 for what is sent, at two and a half bytes a token about 40,000 bytes.
-    let mut answers: Vec<Answer> = (0..120).map(|n| step(n, if n % 3 == 0 { 6_000 } else { 900 })).collect();
+    let mut answers: Vec<Answer> = (0..120)
+        .map(|n| step(n, if n % 3 == 0 { 6_000 } else { 900 }))
+        .collect();
     answers.push(says("all of it is done"));
     let lab = lab(answers, window(32_000));
     let session = lab.open().await;
@@ -116,14 +166,38 @@ async fn a_long_run_passes_its_window_several_times_and_ends_right() {
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let made = compactions(&ran.events);
     assert!(made.len() >= 4, "{}", made.len());
-    assert!(made.iter().any(|one| one.summary.is_empty()), "results are shortened first");
-    let with_summary = made.iter().rev().find(|one| !one.summary.is_empty()).unwrap();
-    for piece in ["ship the thing", "the other half", "## Files looked at", "src/", "results of bulk"] {
-        assert!(with_summary.summary.contains(piece), "{piece}: {}", with_summary.summary);
+    assert!(
+        made.iter().any(|one| one.summary.is_empty()),
+        "results are shortened first"
+    );
+    let with_summary = made
+        .iter()
+        .rev()
+        .find(|one| !one.summary.is_empty())
+        .unwrap();
+    for piece in [
+        "ship the thing",
+        "the other half",
+        "## Files looked at",
+        "src/",
+        "results of bulk",
+    ] {
+        assert!(
+            with_summary.summary.contains(piece),
+            "{piece}: {}",
+            with_summary.summary
+        );
     }
-    assert!(made.iter().all(|one| one.by == Some(Cause::Window) && !one.left_out.is_empty()));
+    assert!(
+        made.iter()
+            .all(|one| one.by == Some(Cause::Window) && !one.left_out.is_empty())
+    );
     for asked in steps(&lab) {
-        let bytes: usize = asked.messages.into_iter().map(|message| Entry::new(message).bytes()).sum();
+        let bytes: usize = asked
+            .messages
+            .into_iter()
+            .map(|message| Entry::new(message).bytes())
+            .sum();
         assert!(bytes < 40_000, "{bytes}");
     }
     check_session(&lab, &session, &["do all of it"]);
@@ -137,10 +211,18 @@ async fn a_summary_is_paid_for_and_asked_for_without_tools() {
     let session = lab.open().await;
     let ran = run(&lab, &session, "go").await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let summaries: Vec<Asked> = lab.provider.requests().into_iter().filter(|asked| asked.system == TASK).collect();
+    let summaries: Vec<Asked> = lab
+        .provider
+        .requests()
+        .into_iter()
+        .filter(|asked| asked.system == TASK)
+        .collect();
     assert!(!summaries.is_empty());
     for asked in &summaries {
-        assert!(asked.tools.is_empty() && asked.messages.len() == 1, "{asked:?}");
+        assert!(
+            asked.tools.is_empty() && asked.messages.len() == 1,
+            "{asked:?}"
+        );
         assert!(asked.messages[0].text().contains("--- user ---\ngo"));
     }
     // Steps of the loop, and one for each summary.
@@ -150,14 +232,22 @@ async fn a_summary_is_paid_for_and_asked_for_without_tools() {
 
 #[tokio::test]
 async fn a_summary_that_fails_is_written_by_the_log() {
-    let refused = vec![Ok(Chunk::Text("I cannot".into())), Ok(Chunk::End(EndReason::Refused))];
+    let refused = vec![
+        Ok(Chunk::Text("I cannot".into())),
+        Ok(Chunk::End(EndReason::Refused)),
+    ];
     let broken = vec![Err(ProviderError {
         kind: ProviderErrorKind::Unavailable { retry_after: None },
         message: "down".into(),
         status: Some(503),
     })];
     let cut = vec![Ok(Chunk::Text("## Goal\nhal".into()))];
-    for (answer, why) in [(refused, "declined"), (broken, "down"), (cut, "cut off"), (says("  "), "empty")] {
+    for (answer, why) in [
+        (refused, "declined"),
+        (broken, "down"),
+        (cut, "cut off"),
+        (says("  "), "empty"),
+    ] {
         let mut answers: Vec<Answer> = (0..20).map(|n| step(n, 1_000)).collect();
         answers.push(says("done"));
         let mut lab = lab(answers, window(8_000));
@@ -170,7 +260,11 @@ async fn a_summary_that_fails_is_written_by_the_log() {
         });
         assert!(warned, "{why}");
         let made = compactions(&ran.events);
-        let last = made.iter().rev().find(|one| !one.summary.is_empty()).unwrap();
+        let last = made
+            .iter()
+            .rev()
+            .find(|one| !one.summary.is_empty())
+            .unwrap();
         assert!(
             last.summary.contains("As in the user's messages") && last.summary.contains("src/"),
             "{}",
@@ -182,7 +276,10 @@ async fn a_summary_that_fails_is_written_by_the_log() {
 
 #[tokio::test]
 async fn an_unknown_window_is_found_when_the_server_says_so_and_tried_once_more() {
-    let facts = ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() };
+    let facts = ModelFacts {
+        price: Some(Price::FREE),
+        ..ModelFacts::default()
+    };
     let mut answers: Vec<Answer> = (0..30).map(|n| step(n, 900)).collect();
     answers.extend([too_long(), says("done")]);
     let fits = lab(answers.clone(), facts.clone());
@@ -190,7 +287,10 @@ async fn an_unknown_window_is_found_when_the_server_says_so_and_tried_once_more(
     let ran = run(&fits, &session, "go").await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let made = compactions(&ran.events);
-    assert_eq!(made.iter().map(|one| one.by).collect::<Vec<_>>(), [Some(Cause::Length)]);
+    assert_eq!(
+        made.iter().map(|one| one.by).collect::<Vec<_>>(),
+        [Some(Cause::Length)]
+    );
     check_session(&fits, &session, &["go"]);
     // A server that says it again is believed.
     answers.truncate(30);
@@ -215,8 +315,12 @@ async fn a_summary_that_the_budget_does_not_allow_is_not_bought() {
         let ran = run(&lab, &session, "go").await;
         for event in &ran.events {
             match &event.kind {
-                EventKind::Spent { total, .. } => assert!(total.usage.counted() <= limit, "{total:?} of {limit}"),
-                EventKind::Warned { text, .. } => refused += u32::from(text.contains("cross the limit of tokens")),
+                EventKind::Spent { total, .. } => {
+                    assert!(total.usage.counted() <= limit, "{total:?} of {limit}")
+                }
+                EventKind::Warned { text, .. } => {
+                    refused += u32::from(text.contains("cross the limit of tokens"))
+                }
                 _ => {}
             }
         }
@@ -232,18 +336,41 @@ async fn in_a_window_that_two_steps_fill_not_every_step_costs_a_second_call() {
     let session = lab.open().await;
     let ran = run(&lab, &session, "do all of it").await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert!(compactions(&ran.events).len() >= 10, "{}", compactions(&ran.events).len());
-    let asked = lab.provider.requests().iter().filter(|asked| asked.system == TASK).count();
+    assert!(
+        compactions(&ran.events).len() >= 10,
+        "{}",
+        compactions(&ran.events).len()
+    );
+    let asked = lab
+        .provider
+        .requests()
+        .iter()
+        .filter(|asked| asked.system == TASK)
+        .count();
     assert!(asked <= 10, "{asked} summaries for 31 steps");
     check_session(&lab, &session, &["do all of it"]);
 }
 
 #[tokio::test]
 async fn the_prefix_is_the_same_in_every_run_and_a_changed_instruction_is_said() {
-    let file = |hash: &str| Instruction { path: "AGENTS.md".into(), bytes: 3, hash: hash.into() };
-    let answers = vec![step(1, 10), says("one"), says("two"), says("three"), says("four")];
+    let file = |hash: &str| Instruction {
+        path: "AGENTS.md".into(),
+        bytes: 3,
+        hash: hash.into(),
+    };
+    let answers = vec![
+        step(1, 10),
+        says("one"),
+        says("two"),
+        says("three"),
+        says("four"),
+    ];
     let mut lab = lab(answers, window(200_000));
-    lab.instructions = Instructions { files: vec![file("a")], opening: "branch: main\n".into(), names: vec![] };
+    lab.instructions = Instructions {
+        files: vec![file("a")],
+        opening: "branch: main\n".into(),
+        names: vec![],
+    };
     let session = lab.open().await;
     let first = run(&lab, &session, "first").await;
     assert_eq!((first.count("instructed"), first.count("warned")), (1, 0));
@@ -252,14 +379,26 @@ async fn the_prefix_is_the_same_in_every_run_and_a_changed_instruction_is_said()
     drop(session);
     // Another branch is checked out: the session goes on with what it was told.
     lab.instructions.opening = "branch: other\n".into();
-    let session = lab.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap();
+    let session = lab
+        .engine()
+        .open(Open::Resume(id.clone()), RunMode::Full)
+        .await
+        .unwrap();
     let third = run(&lab, &session, "third").await;
     assert_eq!((third.count("instructed"), third.count("warned")), (0, 0));
     check_session(&lab, &session, &["first", "second", "third"]);
-    assert!(steps(&lab).iter().all(|asked| asked.system == "be goodbranch: main\n"));
+    assert!(
+        steps(&lab)
+            .iter()
+            .all(|asked| asked.system == "be goodbranch: main\n")
+    );
     drop(session);
     lab.instructions.files = vec![file("b")];
-    let session = lab.engine().open(Open::Resume(id), RunMode::Full).await.unwrap();
+    let session = lab
+        .engine()
+        .open(Open::Resume(id), RunMode::Full)
+        .await
+        .unwrap();
     let fourth = run(&lab, &session, "fourth").await;
     assert_eq!((fourth.count("instructed"), fourth.count("warned")), (1, 1));
     let text = fourth.events.iter().find_map(|event| match &event.kind {
@@ -280,11 +419,19 @@ async fn a_resumed_session_that_is_too_long_is_brought_down_before_its_first_req
     drop(session);
     let mut narrow = wide;
     narrow.provider = narrow.provider.with_facts(window(16_000));
-    let session = narrow.engine().open(Open::Resume(id), RunMode::Full).await.unwrap();
+    let session = narrow
+        .engine()
+        .open(Open::Resume(id), RunMode::Full)
+        .await
+        .unwrap();
     let ran = run(&narrow, &session, "the second prompt").await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(compactions(&ran.events).len(), 1);
-    check_session(&narrow, &session, &["the first prompt", "the second prompt"]);
+    check_session(
+        &narrow,
+        &session,
+        &["the first prompt", "the second prompt"],
+    );
 }
 
 #[tokio::test]
@@ -292,7 +439,10 @@ async fn what_reasoning_carries_stays_with_what_stays() {
     let state = json!({ "signature": "abc" });
     let mut answers: Vec<Answer> = Vec::new();
     for n in 0..30 {
-        let mut thought = vec![Ok(Chunk::Reasoning("hm".into())), Ok(Chunk::ReasoningState(state.clone()))];
+        let mut thought = vec![
+            Ok(Chunk::Reasoning("hm".into())),
+            Ok(Chunk::ReasoningState(state.clone())),
+        ];
         thought.extend(step(n, 1_000));
         answers.push(thought);
     }
@@ -309,7 +459,13 @@ async fn what_reasoning_carries_stays_with_what_stays() {
         .collect();
     assert!(!thoughts.is_empty() && thoughts.len() < 30);
     for thought in thoughts {
-        assert_eq!(thought, Some(Part::Reasoning { text: "hm".into(), opaque: Some(state.clone()) }));
+        assert_eq!(
+            thought,
+            Some(Part::Reasoning {
+                text: "hm".into(),
+                opaque: Some(state.clone())
+            })
+        );
     }
 }
 

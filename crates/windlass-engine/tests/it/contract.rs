@@ -13,7 +13,9 @@ use windlass_core::outcome::{FailReason, Outcome, RefusalCategory, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
+use windlass_core::validator::{
+    CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
+};
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
 use windlass_engine::testing::{FnTool, MemoryWorkspaces, call, says};
 use windlass_engine::{EngineError, OnAsk, Open, Request, ResultFold};
@@ -35,7 +37,14 @@ struct Judge {
 impl Judge {
     fn says(name: &'static str, verdicts: &[(Judgement, &'static str)]) -> Self {
         let verdicts = Mutex::new(verdicts.to_vec());
-        Self { name, blocking: true, fixes: false, verdicts, deed: None, hangs: false }
+        Self {
+            name,
+            blocking: true,
+            fixes: false,
+            verdicts,
+            deed: None,
+            hangs: false,
+        }
     }
 
     fn passes(name: &'static str) -> Self {
@@ -74,10 +83,23 @@ impl Validator for Judge {
             let findings = match message {
                 "" => Vec::new(),
                 "panic" => panic!("a validator fell over"),
-                message => vec![Finding { path: "a.rs".into(), line: 3, column: 7, message: message.into() }],
+                message => vec![Finding {
+                    path: "a.rs".into(),
+                    line: 3,
+                    column: 7,
+                    message: message.into(),
+                }],
             };
-            let proof = Proof { command: Some("true".into()), exit: Some(0), ..Proof::default() };
-            Ok(Report { judgement, findings, proof })
+            let proof = Proof {
+                command: Some("true".into()),
+                exit: Some(0),
+                ..Proof::default()
+            };
+            Ok(Report {
+                judgement,
+                findings,
+                proof,
+            })
         })
     }
 }
@@ -90,7 +112,9 @@ fn isolated(tries: usize, path: &'static str) -> Lab {
     lab.workspaces.terms = Terms::unconfined(Strategy::Overlay);
     let workspaces = lab.workspaces.clone();
     let tool = FnTool::new("change", Effect::Write, move |args, _| {
-        workspaces.tree().change(args["at"].as_str().unwrap_or_default());
+        workspaces
+            .tree()
+            .change(args["at"].as_str().unwrap_or_default());
         Box::pin(async { Ok(ToolOutput::text("changed")) })
     });
     lab.tools.push(tool.boxed());
@@ -105,7 +129,10 @@ fn reason(ran: &Ran) -> (FailReason, &str) {
 }
 
 fn judges(lab: &mut Lab, judges: impl IntoIterator<Item = Judge>) {
-    lab.validators = judges.into_iter().map(|judge| Arc::new(judge) as Arc<dyn Validator>).collect();
+    lab.validators = judges
+        .into_iter()
+        .map(|judge| Arc::new(judge) as Arc<dyn Validator>)
+        .collect();
 }
 
 const FAIL: Judgement = Judgement::Fail;
@@ -114,53 +141,105 @@ const PASS: Judgement = Judgement::Pass;
 #[tokio::test]
 async fn what_passed_lands_with_the_hash_that_was_judged() {
     let mut lab = isolated(2, "a.rs");
-    judges(&mut lab, [Judge::says("check", &[(FAIL, "expected `;`"), (PASS, "")])]);
+    judges(
+        &mut lab,
+        [Judge::says("check", &[(FAIL, "expected `;`"), (PASS, "")])],
+    );
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("iteration_started"), 2);
     let asked = format!("{:?}", lab.provider.asked()[2]);
-    assert!(asked.contains("a.rs:3:7: expected `;`") && asked.contains("The request was:\\ngo"), "{asked}");
+    assert!(
+        asked.contains("a.rs:3:7: expected `;`") && asked.contains("The request was:\\ngo"),
+        "{asked}"
+    );
     let landed = lab.workspaces.tree().landed.clone();
     assert_eq!(landed.len(), 1);
-    assert_eq!((landed[0].tree_hash.as_deref(), &landed[0].to), (Some("tree 2"), &LandTo::Tree));
-    let Some(EventKind::RunFinished(RunSummary { evidence, files, limits, .. })) =
-        ran.events.last().map(|event| &event.kind)
+    assert_eq!(
+        (landed[0].tree_hash.as_deref(), &landed[0].to),
+        (Some("tree 2"), &LandTo::Tree)
+    );
+    let Some(EventKind::RunFinished(RunSummary {
+        evidence,
+        files,
+        limits,
+        ..
+    })) = ran.events.last().map(|event| &event.kind)
     else {
         panic!("no end")
     };
-    assert_eq!((evidence[0].tree_hash.as_deref(), evidence[0].proof.exit), (Some("tree 2"), Some(0)));
+    assert_eq!(
+        (evidence[0].tree_hash.as_deref(), evidence[0].proof.exit),
+        (Some("tree 2"), Some(0))
+    );
     assert_eq!((files[0].path.as_str(), limits.is_some()), ("a.rs", true));
 }
 
 #[tokio::test]
 async fn the_same_findings_twice_end_it_and_earlier_ones_are_named_once_more() {
     let mut lab = isolated(5, "a.rs");
-    judges(&mut lab, [Judge::says("check", &[(FAIL, "one"), (FAIL, "two"), (FAIL, "two")])]);
+    judges(
+        &mut lab,
+        [Judge::says(
+            "check",
+            &[(FAIL, "one"), (FAIL, "two"), (FAIL, "two")],
+        )],
+    );
     let ran = lab.run().await;
     let (reason, detail) = reason(&ran);
-    assert!(reason == FailReason::Validation && detail.contains("nothing improved"), "{detail}");
-    assert_eq!((ran.count("iteration_started"), ran.count("kept"), ran.count("landed")), (3, 1, 0));
+    assert!(
+        reason == FailReason::Validation && detail.contains("nothing improved"),
+        "{detail}"
+    );
+    assert_eq!(
+        (
+            ran.count("iteration_started"),
+            ran.count("kept"),
+            ran.count("landed")
+        ),
+        (3, 1, 0)
+    );
     let asked = format!("{:?}", lab.provider.asked()[4]);
-    assert!(asked.contains("do not bring it back:\\n- check: a.rs:3:7: one"), "{asked}");
+    assert!(
+        asked.contains("do not bring it back:\\n- check: a.rs:3:7: one"),
+        "{asked}"
+    );
 }
 
 #[tokio::test]
 async fn an_advisory_failure_completes_and_is_visible_and_a_blocking_one_cuts_the_chain_short() {
     let mut lab = isolated(1, "a.rs");
-    let advisory = Judge { blocking: false, ..Judge::says("scan", &[(FAIL, "eval")]) };
+    let advisory = Judge {
+        blocking: false,
+        ..Judge::says("scan", &[(FAIL, "eval")])
+    };
     judges(&mut lab, [advisory, Judge::passes("check")]);
     let ran = lab.run().await;
-    assert_eq!((ran.outcome(), ran.count("validated"), ran.count("landed")), (&Outcome::Completed, 2, 1));
-    let Some(EventKind::RunFinished(RunSummary { evidence, .. })) = ran.events.last().map(|event| &event.kind) else {
+    assert_eq!(
+        (ran.outcome(), ran.count("validated"), ran.count("landed")),
+        (&Outcome::Completed, 2, 1)
+    );
+    let Some(EventKind::RunFinished(RunSummary { evidence, .. })) =
+        ran.events.last().map(|event| &event.kind)
+    else {
         panic!()
     };
     assert!(evidence[0].advisory && evidence[0].judgement == FAIL);
 
     let mut lab = isolated(1, "a.rs");
     lab.options.budget.iterations = Some(1);
-    judges(&mut lab, [Judge::says("first", &[(FAIL, "no")]), Judge::passes("second")]);
+    judges(
+        &mut lab,
+        [
+            Judge::says("first", &[(FAIL, "no")]),
+            Judge::passes("second"),
+        ],
+    );
     let ran = lab.run().await;
-    assert_eq!((reason(&ran).0, ran.count("validated")), (FailReason::Validation, 1));
+    assert_eq!(
+        (reason(&ran).0, ran.count("validated")),
+        (FailReason::Validation, 1)
+    );
 }
 
 #[tokio::test]
@@ -175,8 +254,18 @@ async fn a_validator_that_hangs_panics_or_changes_what_would_land_proves_nothing
         report.findings[0].message.clone()
     };
     let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget { iterations: Some(1), seconds: None, ..Budget::default() };
-    judges(&mut lab, [Judge { hangs: true, ..Judge::passes("hangs") }]);
+    lab.options.budget = Budget {
+        iterations: Some(1),
+        seconds: None,
+        ..Budget::default()
+    };
+    judges(
+        &mut lab,
+        [Judge {
+            hangs: true,
+            ..Judge::passes("hangs")
+        }],
+    );
     let ran = lab.run().await;
     assert_eq!(reason(&ran).0, FailReason::Validation);
     assert!(unverifiable(&ran).contains("600 seconds"));
@@ -188,10 +277,21 @@ async fn a_validator_that_hangs_panics_or_changes_what_would_land_proves_nothing
 
     let mut lab = isolated(1, "a.rs");
     lab.options.budget.iterations = Some(1);
-    let meddles = Judge::passes("meddles").does(&lab, |workspaces| workspaces.tree().change("b.rs"));
-    judges(&mut lab, [Judge { blocking: false, ..meddles }]);
+    let meddles =
+        Judge::passes("meddles").does(&lab, |workspaces| workspaces.tree().change("b.rs"));
+    judges(
+        &mut lab,
+        [Judge {
+            blocking: false,
+            ..meddles
+        }],
+    );
     let ran = lab.run().await;
-    assert_eq!(reason(&ran).0, FailReason::Validation, "not even one that only advises");
+    assert_eq!(
+        reason(&ran).0,
+        FailReason::Validation,
+        "not even one that only advises"
+    );
     assert!(unverifiable(&ran).contains("b.rs"));
 }
 
@@ -203,10 +303,25 @@ async fn after_a_fixer_everything_is_looked_at_again() {
             workspaces.tree().change("a.rs");
         }
     });
-    judges(&mut lab, [Judge::passes("check"), Judge { fixes: true, ..fixer }]);
+    judges(
+        &mut lab,
+        [
+            Judge::passes("check"),
+            Judge {
+                fixes: true,
+                ..fixer
+            },
+        ],
+    );
     let ran = lab.run().await;
-    assert_eq!((ran.outcome(), ran.count("validated")), (&Outcome::Completed, 6));
-    assert_eq!(lab.workspaces.tree().landed[0].tree_hash.as_deref(), Some("tree 3"));
+    assert_eq!(
+        (ran.outcome(), ran.count("validated")),
+        (&Outcome::Completed, 6)
+    );
+    assert_eq!(
+        lab.workspaces.tree().landed[0].tree_hash.as_deref(),
+        Some("tree 3")
+    );
 }
 
 #[tokio::test]
@@ -218,20 +333,31 @@ async fn changed_judges_are_listed_set_aside_or_refused() {
         Some(EventKind::RunFinished(RunSummary { judge_changed, .. })) => judge_changed.clone(),
         _ => panic!("no end"),
     };
-    assert_eq!((ran.outcome(), listed(&ran)), (&Outcome::Completed, vec!["tests/a.rs".to_owned()]));
+    assert_eq!(
+        (ran.outcome(), listed(&ran)),
+        (&Outcome::Completed, vec!["tests/a.rs".to_owned()])
+    );
 
     let mut lab = isolated(1, "tests/a.rs");
     lab.options.contract.protect = vec!["tests/**".into()];
-    let looks = Judge::passes("check").does(&lab, |workspaces| assert_eq!(workspaces.tree().aside, ["tests/a.rs"]));
+    let looks = Judge::passes("check").does(&lab, |workspaces| {
+        assert_eq!(workspaces.tree().aside, ["tests/a.rs"])
+    });
     judges(&mut lab, [looks]);
     assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
-    assert!(lab.workspaces.tree().aside.is_empty(), "what was set aside is back");
+    assert!(
+        lab.workspaces.tree().aside.is_empty(),
+        "what was set aside is back"
+    );
 
     let mut lab = isolated(2, "tests/a.rs");
     lab.options.contract.strict_judge = true;
     judges(&mut lab, [Judge::passes("check")]);
     let ran = lab.run().await;
-    assert_eq!((reason(&ran).0, ran.count("validated")), (FailReason::Validation, 0));
+    assert_eq!(
+        (reason(&ran).0, ran.count("validated")),
+        (FailReason::Validation, 0)
+    );
     assert!(format!("{:?}", lab.provider.asked()[2]).contains("tests/a.rs: the checks hang on it"));
 }
 
@@ -240,11 +366,22 @@ async fn paths_that_may_not_be_changed_do_not_land() {
     let mut lab = isolated(2, "lib/a.rs");
     lab.options.contract.write_paths = Some(vec!["src/".into()]);
     let ran = lab.run().await;
-    assert_eq!((reason(&ran).0, ran.count("landed")), (FailReason::Validation, 0));
-    assert!(reason(&ran).1.contains("lib/a.rs: only the allowed paths"), "{}", reason(&ran).1);
+    assert_eq!(
+        (reason(&ran).0, ran.count("landed")),
+        (FailReason::Validation, 0)
+    );
+    assert!(
+        reason(&ran).1.contains("lib/a.rs: only the allowed paths"),
+        "{}",
+        reason(&ran).1
+    );
     let mut lab = isolated(2, ".env");
     let ran = lab.run().await;
-    assert!(reason(&ran).1.contains(".env: it may not be changed"), "{:?}", ran.outcome());
+    assert!(
+        reason(&ran).1.contains(".env: it may not be changed"),
+        "{:?}",
+        ran.outcome()
+    );
     lab = isolated(1, "src/a.rs");
     lab.options.contract.write_paths = Some(vec!["src/".into()]);
     assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
@@ -258,7 +395,9 @@ async fn a_run_that_changes_nothing_fails_unless_that_is_fine() {
         lab
     };
     let ran = nothing().run().await;
-    assert!(reason(&ran).0 == FailReason::NoChanges && reason(&ran).1.contains("--allow-no-changes"));
+    assert!(
+        reason(&ran).0 == FailReason::NoChanges && reason(&ran).1.contains("--allow-no-changes")
+    );
     // Who writes edits and runs nothing has to write some; who only looks has nothing to show but the answer.
     for (mode, says) in [(RunMode::Patch, "failed"), (RunMode::Analysis, "completed")] {
         let lab = nothing();
@@ -268,7 +407,10 @@ async fn a_run_that_changes_nothing_fails_unless_that_is_fine() {
     let mut lab = nothing();
     lab.options.contract.allow_no_changes = true;
     let ran = lab.run().await;
-    assert_eq!((ran.outcome(), ran.count("landed"), ran.count("kept")), (&Outcome::Completed, 0, 0));
+    assert_eq!(
+        (ran.outcome(), ran.count("landed"), ran.count("kept")),
+        (&Outcome::Completed, 0, 0)
+    );
     let mut lab = nothing();
     lab.workspaces.terms = Terms::unconfined(Strategy::InPlace);
     assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
@@ -280,35 +422,60 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
     judges(&mut lab, [Judge::passes("check")]);
     lab.workspaces.tree().moved = [vec![], vec!["c.rs".to_owned()], vec!["c.rs".to_owned()]].into();
     let ran = lab.run().await;
-    assert_eq!((ran.outcome(), ran.count("validated"), lab.workspaces.tree().caught_up), (&Outcome::Completed, 2, 1));
+    assert_eq!(
+        (
+            ran.outcome(),
+            ran.count("validated"),
+            lab.workspaces.tree().caught_up
+        ),
+        (&Outcome::Completed, 2, 1)
+    );
 
     let mut lab = isolated(1, "a.rs");
     judges(&mut lab, [Judge::passes("check")]);
     lab.workspaces.tree().moved = vec![vec!["a.rs".to_owned()]].into();
     let message = "both changed a.rs".to_owned();
-    lab.workspaces.tree().conflict = Some(WorkspaceError { kind: WorkspaceErrorKind::Conflict, message });
+    lab.workspaces.tree().conflict = Some(WorkspaceError {
+        kind: WorkspaceErrorKind::Conflict,
+        message,
+    });
     let ran = lab.run().await;
-    assert_eq!((reason(&ran), ran.count("kept")), ((FailReason::LandingConflict, "both changed a.rs"), 1));
+    assert_eq!(
+        (reason(&ran), ran.count("kept")),
+        ((FailReason::LandingConflict, "both changed a.rs"), 1)
+    );
 
     let mut lab = isolated(1, "a.rs");
     judges(&mut lab, [Judge::passes("check")]);
     lab.options.contract.land_anyway = true;
     lab.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 9].into();
     let ran = lab.run().await;
-    assert_eq!((ran.outcome(), lab.workspaces.tree().caught_up), (&Outcome::Completed, 0));
+    assert_eq!(
+        (ran.outcome(), lab.workspaces.tree().caught_up),
+        (&Outcome::Completed, 0)
+    );
     assert!(ran.count("warned") >= 1);
-    let Some(EventKind::RunFinished(RunSummary { evidence, .. })) = ran.events.last().map(|event| &event.kind) else {
+    let Some(EventKind::RunFinished(RunSummary { evidence, .. })) =
+        ran.events.last().map(|event| &event.kind)
+    else {
         panic!("no end")
     };
     let last = evidence.last().unwrap();
-    assert_eq!((last.validator.as_str(), last.judgement), ("land_anyway", Judgement::Unverifiable));
+    assert_eq!(
+        (last.validator.as_str(), last.judgement),
+        ("land_anyway", Judgement::Unverifiable)
+    );
     assert_eq!(last.tree_hash, evidence[0].tree_hash);
 
     let mut lab = isolated(1, "a.rs");
     judges(&mut lab, [Judge::passes("check")]);
     lab.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 20].into();
     let ran = lab.run().await;
-    assert_eq!((reason(&ran).0, ran.count("landed")), (FailReason::LandingConflict, 0), "it never comes to rest");
+    assert_eq!(
+        (reason(&ran).0, ran.count("landed")),
+        (FailReason::LandingConflict, 0),
+        "it never comes to rest"
+    );
 }
 
 #[tokio::test]
@@ -318,16 +485,26 @@ async fn what_landed_is_logged_although_something_after_it_failed() {
     lab.workspaces.tree().notes = vec!["`a.rs` cannot be undone".to_owned()];
     let ran = lab.run().await;
     assert_eq!(reason(&ran), (FailReason::Runtime, "no commit was made"));
-    assert_eq!((ran.count("landed"), ran.count("warned")), (1, 1), "undo needs the one, the person the other");
+    assert_eq!(
+        (ran.count("landed"), ran.count("warned")),
+        (1, 1),
+        "undo needs the one, the person the other"
+    );
 }
 
 #[tokio::test]
 async fn a_landing_that_fails_keeps_the_copy() {
     let lab = isolated(1, "a.rs");
     let message = "a.rs was changed".to_owned();
-    lab.workspaces.tree().refuses = Some(WorkspaceError { kind: WorkspaceErrorKind::Conflict, message });
+    lab.workspaces.tree().refuses = Some(WorkspaceError {
+        kind: WorkspaceErrorKind::Conflict,
+        message,
+    });
     let ran = lab.run().await;
-    assert_eq!((reason(&ran).0, ran.count("kept"), ran.count("landed")), (FailReason::LandingConflict, 1, 0));
+    assert_eq!(
+        (reason(&ran).0, ran.count("kept"), ran.count("landed")),
+        (FailReason::LandingConflict, 1, 0)
+    );
 }
 
 #[tokio::test]
@@ -336,62 +513,104 @@ async fn what_runs_on_this_machine_later_lands_only_when_named_or_allowed() {
     let mut lab = isolated(1, path);
     lab.person = vec![Answer::Once];
     let ran = lab.run().await;
-    assert_eq!((ran.outcome(), ran.count("asked"), ran.count("landed")), (&Outcome::Completed, 1, 1));
+    assert_eq!(
+        (ran.outcome(), ran.count("asked"), ran.count("landed")),
+        (&Outcome::Completed, 1, 1)
+    );
     let mut lab = isolated(1, path);
     lab.person = vec![Answer::Once];
     lab.workspaces.tree().moved = [vec![], vec![], vec!["c.rs".to_owned()]].into();
     let ran = lab.run().await;
-    assert_eq!((reason(&ran).0, ran.count("landed"), ran.count("kept")), (FailReason::LandingConflict, 0, 1));
+    assert_eq!(
+        (reason(&ran).0, ran.count("landed"), ran.count("kept")),
+        (FailReason::LandingConflict, 0, 1)
+    );
     let mut lab = isolated(1, path);
     lab.person = vec![Answer::No { note: None }];
     let ran = lab.run().await;
     assert_eq!((reason(&ran).0, ran.count("kept")), (FailReason::Policy, 1));
     let mut lab = isolated(1, path);
     lab.options.on_ask = OnAsk::Deny;
-    assert_eq!(reason(&lab.run().await).0, FailReason::Policy, "`--yes` does not answer it either");
+    assert_eq!(
+        reason(&lab.run().await).0,
+        FailReason::Policy,
+        "`--yes` does not answer it either"
+    );
     let mut lab = isolated(1, path);
     lab.options.on_ask = OnAsk::Pause;
     let ran = lab.run().await;
-    assert_eq!((ran.count("run_finished"), ran.count("kept")), (0, 1), "it waits, and nothing is lost");
+    assert_eq!(
+        (ran.count("run_finished"), ran.count("kept")),
+        (0, 1),
+        "it waits, and nothing is lost"
+    );
     let lab = isolated(1, path);
     let session = lab.open().await;
-    let handle = session.run(Message::user("mend .vscode/tasks.json"), lab.options.clone()).unwrap();
+    let handle = session
+        .run(
+            Message::user("mend .vscode/tasks.json"),
+            lab.options.clone(),
+        )
+        .unwrap();
     let ran = lab.watch(handle).await;
-    assert_eq!((ran.outcome(), ran.count("asked")), (&Outcome::Completed, 0));
+    assert_eq!(
+        (ran.outcome(), ran.count("asked")),
+        (&Outcome::Completed, 0)
+    );
 }
 
 #[tokio::test]
 async fn a_limit_ends_the_run_keeps_the_copy_and_a_new_run_goes_on_with_it() {
     let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget { steps: Some(1), ..Budget::default() };
+    lab.options.budget = Budget {
+        steps: Some(1),
+        ..Budget::default()
+    };
     let session = lab.open().await;
     let ran = lab.run_in(&session).await;
     assert_eq!((ran.outcome(), ran.count("kept")), (&Outcome::MaxSteps, 1));
-    let Some(EventKind::RunFinished(RunSummary { transaction, .. })) = ran.events.last().map(|event| &event.kind)
+    let Some(EventKind::RunFinished(RunSummary { transaction, .. })) =
+        ran.events.last().map(|event| &event.kind)
     else {
         panic!()
     };
     lab.options.contract.kept.clone_from(transaction);
     lab.options.budget = Budget::default();
     let ran = lab.run_in(&session).await;
-    assert_eq!((ran.outcome(), ran.count("landed")), (&Outcome::Completed, 1));
+    assert_eq!(
+        (ran.outcome(), ran.count("landed")),
+        (&Outcome::Completed, 1)
+    );
     assert_eq!(lab.workspaces.tree().kept.as_deref(), Some("kept"));
 }
 
 #[tokio::test]
 async fn only_a_real_overrun_by_work_that_passed_is_said_to_be_one() {
     let mut lab = isolated(2, "a.rs");
-    lab.options.budget = Budget { iterations: Some(2), ..Budget::default() };
+    lab.options.budget = Budget {
+        iterations: Some(2),
+        ..Budget::default()
+    };
     judges(&mut lab, [Judge::says("check", &[(FAIL, "x"), (PASS, "")])]);
-    assert_eq!(*lab.run().await.outcome(), Outcome::Completed, "the last allowed iteration is a full success");
+    assert_eq!(
+        *lab.run().await.outcome(),
+        Outcome::Completed,
+        "the last allowed iteration is a full success"
+    );
 
     let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget { seconds: Some(10), ..Budget::default() };
+    lab.options.budget = Budget {
+        seconds: Some(10),
+        ..Budget::default()
+    };
     let clock = lab.clock.clone();
     let late = Judge::passes("check").does(&lab, move |_| clock.advance(Duration::from_secs(11)));
     judges(&mut lab, [late]);
     let outcome = lab.run().await.outcome().clone();
-    assert_eq!(outcome, Outcome::CompletedWithLimitExceeded { limit: Limit::Time });
+    assert_eq!(
+        outcome,
+        Outcome::CompletedWithLimitExceeded { limit: Limit::Time }
+    );
 }
 
 #[tokio::test]
@@ -400,34 +619,72 @@ async fn a_model_declines_by_a_call_and_nothing_more_is_asked() {
     let lab = Lab::new(vec![call("1", "refuse", &args), says("never reached")]);
     let ran = lab.run().await;
     let detail = "the licence forbids it".to_owned();
-    assert_eq!(*ran.outcome(), Outcome::Refused { category: RefusalCategory::Policy, detail });
+    assert_eq!(
+        *ran.outcome(),
+        Outcome::Refused {
+            category: RefusalCategory::Policy,
+            detail
+        }
+    );
     assert_eq!(lab.provider.asked().len(), 1);
-    let lab = Lab::new(vec![call("1", "refuse", &json!({ "category": "whim" })), says("done")]);
-    assert_eq!(*lab.run().await.outcome(), Outcome::Completed, "one that says nothing is a call like any other");
+    let lab = Lab::new(vec![
+        call("1", "refuse", &json!({ "category": "whim" })),
+        says("done"),
+    ]);
+    assert_eq!(
+        *lab.run().await.outcome(),
+        Outcome::Completed,
+        "one that says nothing is a call like any other"
+    );
 }
 
 #[tokio::test]
 async fn the_front_door_gives_one_result_and_raises_on_wish() {
     let mut lab = isolated(1, "a.rs");
     lab.options.live = false;
-    let request = Request { options: lab.options.clone(), ..Request::new("go") };
+    let request = Request {
+        options: lab.options.clone(),
+        ..Request::new("go")
+    };
     let result = lab.engine().execute(request).await.unwrap();
-    assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), "done"));
-    assert_eq!((result.files()[0].path.as_str(), result.totals().steps, result.totals().iterations), ("a.rs", 2, 1));
+    assert_eq!(
+        (result.outcome(), result.text.as_str()),
+        (Some(&Outcome::Completed), "done")
+    );
+    assert_eq!(
+        (
+            result.files()[0].path.as_str(),
+            result.totals().steps,
+            result.totals().iterations
+        ),
+        ("a.rs", 2, 1)
+    );
     assert_eq!(result.landed.unwrap().files, ["a.rs"]);
 
     let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget { steps: Some(1), ..Budget::default() };
-    let mut request = Request { options: lab.options.clone(), ..Request::new("go") };
+    lab.options.budget = Budget {
+        steps: Some(1),
+        ..Budget::default()
+    };
+    let mut request = Request {
+        options: lab.options.clone(),
+        ..Request::new("go")
+    };
     let result = lab.engine().execute(request.clone()).await.unwrap();
     assert_eq!(
-        (result.outcome().and_then(Outcome::exceeded), result.transaction.as_deref()),
+        (
+            result.outcome().and_then(Outcome::exceeded),
+            result.transaction.as_deref()
+        ),
         (Some(Limit::Steps), Some("kept"))
     );
     request.raise_on_budget_exceeded = true;
     lab = isolated(1, "a.rs");
     match lab.engine().execute(request).await {
-        Err(EngineError::BudgetExceeded { limit: Limit::Steps, result }) => assert_eq!(result.totals().steps, 1),
+        Err(EngineError::BudgetExceeded {
+            limit: Limit::Steps,
+            result,
+        }) => assert_eq!(result.totals().steps, 1),
         other => panic!("{other:?}"),
     }
 }
@@ -436,16 +693,28 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
 async fn the_stream_of_a_request_folds_to_the_same_result() {
     let mut lab = isolated(1, "a.rs");
     lab.options.live = false;
-    let request = Request { options: lab.options.clone(), ..Request::new("go") };
+    let request = Request {
+        options: lab.options.clone(),
+        ..Request::new("go")
+    };
     let mut stream = lab.engine().stream(request).await.unwrap();
     let (mut fold, mut kinds) = (None, Vec::new());
     while let Some(event) = stream.next().await {
-        let fold = fold.get_or_insert_with(|| ResultFold::new(event.session.clone(), stream.id().clone()));
+        let fold =
+            fold.get_or_insert_with(|| ResultFold::new(event.session.clone(), stream.id().clone()));
         fold.apply(&event);
-        kinds.push(serde_json::to_value(&event).unwrap()["kind"].as_str().unwrap().to_owned());
+        kinds.push(
+            serde_json::to_value(&event).unwrap()["kind"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
     let result = fold.unwrap().finish();
-    assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), "done"));
+    assert_eq!(
+        (result.outcome(), result.text.as_str()),
+        (Some(&Outcome::Completed), "done")
+    );
     assert_eq!(kinds.last().map(String::as_str), Some("run_finished"));
     assert_eq!(result.landed.unwrap().files, ["a.rs"]);
 }

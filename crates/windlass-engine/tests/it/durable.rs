@@ -18,7 +18,9 @@ use crate::lab::{Diary, Lab, Ran, calls, standard_tools};
 
 /// A lab where every write asks and nobody is there, with a diary of what really ran.
 fn pausing(
-    answers: Vec<Vec<Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>>,
+    answers: Vec<
+        Vec<Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>,
+    >,
 ) -> (Lab, Diary) {
     let diary = Diary::default();
     let mut lab = Lab::new(answers);
@@ -30,7 +32,10 @@ fn pausing(
 }
 
 async fn reopen(lab: &Lab, id: &SessionId) -> Session {
-    lab.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap()
+    lab.engine()
+        .open(Open::Resume(id.clone()), RunMode::Full)
+        .await
+        .unwrap()
 }
 
 /// Answers the one open ask in a process of its own.
@@ -38,16 +43,25 @@ async fn answer(lab: &Lab, id: &SessionId, answer: Answer) -> Ran {
     let session = reopen(lab, id).await;
     let pending = session.pending();
     assert_eq!(pending.len(), 1, "{pending:?}");
-    let handle = session.answer(&pending[0].id, answer, lab.options.clone()).unwrap();
+    let handle = session
+        .answer(&pending[0].id, answer, lab.options.clone())
+        .unwrap();
     lab.watch(handle).await
 }
 
 fn log(lab: &Lab, id: &SessionId) -> Vec<Event> {
-    lab.store.lines(id).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    lab.store
+        .lines(id)
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn count(lab: &Lab, id: &SessionId, kind: &str) -> usize {
-    log(lab, id).iter().filter(|event| serde_json::to_value(event).unwrap()["kind"] == kind).count()
+    log(lab, id)
+        .iter()
+        .filter(|event| serde_json::to_value(event).unwrap()["kind"] == kind)
+        .count()
 }
 
 #[tokio::test]
@@ -64,55 +78,129 @@ async fn each_call_of_a_step_runs_once_however_often_the_process_ends_between_as
     assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"));
     drop(session);
     let ran = answer(&lab, &id, Answer::Once).await;
-    assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"), "the model's own question comes next");
-    let ran = answer(&lab, &id, Answer::Text { text: "blue".into() }).await;
+    assert_eq!(
+        ran.kinds().last().map(String::as_str),
+        Some("asked"),
+        "the model's own question comes next"
+    );
+    let ran = answer(
+        &lab,
+        &id,
+        Answer::Text {
+            text: "blue".into(),
+        },
+    )
+    .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(*diary.lock().unwrap(), ["+look a", "-look a", "+write b", "-write b"]);
-    for (kind, times) in
-        [("call_started", 3), ("call_finished", 3), ("run_started", 1), ("run_finished", 1), ("asked", 2)]
-    {
+    assert_eq!(
+        *diary.lock().unwrap(),
+        ["+look a", "-look a", "+write b", "-write b"]
+    );
+    for (kind, times) in [
+        ("call_started", 3),
+        ("call_finished", 3),
+        ("run_started", 1),
+        ("run_finished", 1),
+        ("asked", 2),
+    ] {
         assert_eq!(count(&lab, &id, kind), times, "{kind}");
     }
     let asked = format!("{:?}", lab.provider.asked().last());
-    assert!(asked.contains("blue") && asked.contains("written"), "{asked}");
+    assert!(
+        asked.contains("blue") && asked.contains("written"),
+        "{asked}"
+    );
     let session = reopen(&lab, &id).await;
-    assert_eq!(session.look(|history| (unpaired(&history.entries()), history.total().steps)), (None, 2));
+    assert_eq!(
+        session.look(|history| (unpaired(&history.entries()), history.total().steps)),
+        (None, 2)
+    );
 }
 
 #[tokio::test]
 async fn an_answer_counts_once_and_only_for_what_is_open() {
-    let (lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
+    let (lab, _) = pausing(vec![
+        calls(&[("1", "write", json!({"path": "b"}))]),
+        says("done"),
+    ]);
     let session = lab.open().await;
     lab.run_in(&session).await;
     let ask = session.pending().remove(0);
     let other: AskId = "a9-ffffffff".parse().unwrap();
-    let wrong = session.answer(&other, Answer::Once, lab.options.clone()).err();
-    assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
-    let wrong = session.answer(&ask.id, Answer::Text { text: "sure".into() }, lab.options.clone()).err();
-    assert!(matches!(wrong, Some(EngineError::Unfitting { .. })), "{wrong:?}");
-    let ran = lab.watch(session.answer(&ask.id, Answer::No { note: None }, lab.options.clone()).unwrap()).await;
+    let wrong = session
+        .answer(&other, Answer::Once, lab.options.clone())
+        .err();
+    assert!(
+        matches!(wrong, Some(EngineError::NoSuchAsk(_))),
+        "{wrong:?}"
+    );
+    let wrong = session
+        .answer(
+            &ask.id,
+            Answer::Text {
+                text: "sure".into(),
+            },
+            lab.options.clone(),
+        )
+        .err();
+    assert!(
+        matches!(wrong, Some(EngineError::Unfitting { .. })),
+        "{wrong:?}"
+    );
+    let ran = lab
+        .watch(
+            session
+                .answer(&ask.id, Answer::No { note: None }, lab.options.clone())
+                .unwrap(),
+        )
+        .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert!(ran.results()[0].0.contains("a person said no"), "{:?}", ran.results());
-    let wrong = session.answer(&ask.id, Answer::Once, lab.options.clone()).err();
-    assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
+    assert!(
+        ran.results()[0].0.contains("a person said no"),
+        "{:?}",
+        ran.results()
+    );
+    let wrong = session
+        .answer(&ask.id, Answer::Once, lab.options.clone())
+        .err();
+    assert!(
+        matches!(wrong, Some(EngineError::NoSuchAsk(_))),
+        "{wrong:?}"
+    );
 }
 
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_none() {
-    let (mut lab, diary) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
+    let (mut lab, diary) = pausing(vec![
+        calls(&[("1", "write", json!({"path": "b"}))]),
+        says("done"),
+    ]);
     lab.options.ask_expiry = Some(std::time::Duration::from_secs(60));
     let session = lab.open().await;
     lab.run_in(&session).await;
     let ask = session.pending().remove(0);
     lab.clock.advance(std::time::Duration::from_secs(61));
-    let ran = lab.watch(session.answer(&ask.id, Answer::Once, lab.options.clone()).unwrap()).await;
-    assert!(ran.results()[0].0.contains("nobody answered in time"), "{:?}", ran.results());
+    let ran = lab
+        .watch(
+            session
+                .answer(&ask.id, Answer::Once, lab.options.clone())
+                .unwrap(),
+        )
+        .await;
+    assert!(
+        ran.results()[0].0.contains("nobody answered in time"),
+        "{:?}",
+        ran.results()
+    );
     assert!(diary.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_new_prompt_abandons_what_is_open_and_every_call_has_a_result() {
-    let step = calls(&[("1", "write", json!({"path": "b"})), ("2", "write", json!({"path": "c"}))]);
+    let step = calls(&[
+        ("1", "write", json!({"path": "b"})),
+        ("2", "write", json!({"path": "c"})),
+    ]);
     let (lab, diary) = pausing(vec![step, says("then this")]);
     let session = lab.open().await;
     let id = session.id().clone();
@@ -128,17 +216,30 @@ async fn a_new_prompt_abandons_what_is_open_and_every_call_has_a_result() {
         |event| matches!(event.kind, EventKind::Answered { ask: id, answer: Answer::Abandoned, .. } if id == ask.id),
     );
     assert!(abandoned);
-    assert!(session.answer(&ask.id, Answer::Once, lab.options.clone()).is_err());
+    assert!(
+        session
+            .answer(&ask.id, Answer::Once, lab.options.clone())
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn limits_go_on_from_what_the_run_had_spent() {
-    let (mut lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("never asked for")]);
+    let (mut lab, _) = pausing(vec![
+        calls(&[("1", "write", json!({"path": "b"}))]),
+        says("never asked for"),
+    ]);
     lab.options.budget.steps = Some(1);
     let session = lab.open().await;
     lab.run_in(&session).await;
     let ask = session.pending().remove(0);
-    let ran = lab.watch(session.answer(&ask.id, Answer::Once, lab.options.clone()).unwrap()).await;
+    let ran = lab
+        .watch(
+            session
+                .answer(&ask.id, Answer::Once, lab.options.clone())
+                .unwrap(),
+        )
+        .await;
     assert_eq!(*ran.outcome(), Outcome::MaxSteps);
     // The next run has limits of its own, and the totals stay.
     let ran = lab.run_in(&session).await;
@@ -149,7 +250,10 @@ async fn limits_go_on_from_what_the_run_had_spent() {
 /// Cuts the log after the first event of a kind, as a process that died there leaves it.
 fn cut_after(lab: &Lab, id: &SessionId, kind: &str) {
     let mut lines = lab.store.lines(id);
-    let at = lines.iter().position(|line| line.contains(&format!("\"kind\":\"{kind}\""))).unwrap();
+    let at = lines
+        .iter()
+        .position(|line| line.contains(&format!("\"kind\":\"{kind}\"")))
+        .unwrap();
     lines.truncate(at + 1);
     lab.store.put(id, lines);
 }
@@ -161,7 +265,10 @@ fn last_request(lab: &Lab) -> String {
 
 #[tokio::test]
 async fn a_call_that_was_begun_is_never_begun_again() {
-    let step = calls(&[("1", "write", json!({"path": "b"})), ("2", "write", json!({"path": "c"}))]);
+    let step = calls(&[
+        ("1", "write", json!({"path": "b"})),
+        ("2", "write", json!({"path": "c"})),
+    ]);
     let lab = Lab::new(vec![step, says("done"), says("I will look")]);
     let session = lab.open().await;
     let id = session.id().clone();
@@ -173,7 +280,10 @@ async fn a_call_that_was_begun_is_never_begun_again() {
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(count(&lab, &id, "call_started"), 1);
     let asked = last_request(&lab);
-    assert!(asked.contains("it may have happened") && asked.contains("not run, because"), "{asked}");
+    assert!(
+        asked.contains("it may have happened") && asked.contains("not run, because"),
+        "{asked}"
+    );
     assert_eq!(session.look(|history| unpaired(&history.entries())), None);
     let ends: Vec<Outcome> = log(&lab, &id)
         .into_iter()
@@ -182,13 +292,26 @@ async fn a_call_that_was_begun_is_never_begun_again() {
             _ => None,
         })
         .collect();
-    assert!(matches!(ends[0], Outcome::Failed { reason: FailReason::Interrupted, .. }), "{ends:?}");
+    assert!(
+        matches!(
+            ends[0],
+            Outcome::Failed {
+                reason: FailReason::Interrupted,
+                ..
+            }
+        ),
+        "{ends:?}"
+    );
     assert_eq!(ends.len(), 2);
 }
 
 #[tokio::test]
 async fn what_the_log_knows_of_a_call_is_told() {
-    let lab = Lab::new(vec![call("1", "bash", &json!({"command": "make"})), says("done"), says("ok")]);
+    let lab = Lab::new(vec![
+        call("1", "bash", &json!({"command": "make"})),
+        says("done"),
+        says("ok"),
+    ]);
     let session = lab.open().await;
     let id = session.id().clone();
     lab.run_in(&session).await;
@@ -196,23 +319,48 @@ async fn what_the_log_knows_of_a_call_is_told() {
     cut_after(&lab, &id, "call_started");
     let mut lines = lab.store.lines(&id);
     let mut event: Event = serde_json::from_str(lines.last().unwrap()).unwrap();
-    event.order = windlass_core::event::Order::Durable { seq: lines.len() as u64 + 1 };
+    event.order = windlass_core::event::Order::Durable {
+        seq: lines.len() as u64 + 1,
+    };
     let end = windlass_core::workspace::ProcessEnd::Exited { code: 2 };
-    event.kind = EventKind::CommandFinished { call: "1".into(), end, bytes: 0, ms: 1 };
+    event.kind = EventKind::CommandFinished {
+        call: "1".into(),
+        end,
+        bytes: 0,
+        ms: 1,
+    };
     lines.push(serde_json::to_string(&event).unwrap());
     lab.store.put(&id, lines);
     let session = reopen(&lab, &id).await;
     lab.run_in(&session).await;
-    assert!(last_request(&lab).contains("the command ended (exit code 2)"), "{}", last_request(&lab));
+    assert!(
+        last_request(&lab).contains("the command ended (exit code 2)"),
+        "{}",
+        last_request(&lab)
+    );
 }
 
 #[tokio::test]
 async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order() {
-    let lab = Lab::new(vec![call("1", "look", &json!({"path": "a"})), says("turned"), says("first"), says("second")]);
+    let lab = Lab::new(vec![
+        call("1", "look", &json!({"path": "a"})),
+        says("turned"),
+        says("first"),
+        says("second"),
+    ]);
     let session = lab.open().await;
-    session.queue(Message::user("then the first"), Delivery::FollowUp).await.unwrap();
-    session.queue(Message::user("then the second"), Delivery::FollowUp).await.unwrap();
-    session.queue(Message::user("turn left"), Delivery::Steer).await.unwrap();
+    session
+        .queue(Message::user("then the first"), Delivery::FollowUp)
+        .await
+        .unwrap();
+    session
+        .queue(Message::user("then the second"), Delivery::FollowUp)
+        .await
+        .unwrap();
+    session
+        .queue(Message::user("turn left"), Delivery::Steer)
+        .await
+        .unwrap();
     let id = session.id().clone();
     let ran = lab.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
@@ -223,7 +371,10 @@ async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order()
     for (prompt, answer) in [("then the first", "first"), ("then the second", "second")] {
         let handle = session.run_queued(lab.options.clone()).unwrap().unwrap();
         let ran = lab.watch(handle).await;
-        assert_eq!((ran.outcome(), ran.deltas().as_str()), (&Outcome::Completed, answer));
+        assert_eq!(
+            (ran.outcome(), ran.deltas().as_str()),
+            (&Outcome::Completed, answer)
+        );
         assert!(last_request(&lab).contains(prompt));
     }
     assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
@@ -231,7 +382,10 @@ async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order()
 }
 
 /// A model during whose first answer a person says something.
-struct Interrupted(windlass_engine::testing::ScriptedProvider, Arc<std::sync::OnceLock<Session>>);
+struct Interrupted(
+    windlass_engine::testing::ScriptedProvider,
+    Arc<std::sync::OnceLock<Session>>,
+);
 
 impl windlass_core::provider::Provider for Interrupted {
     fn name(&self) -> &str {
@@ -243,14 +397,21 @@ impl windlass_core::provider::Provider for Interrupted {
     fn stream<'a>(
         &'a self,
         request: windlass_core::provider::Request<'a>,
-    ) -> windlass_core::BoxStream<'a, Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>
-    {
+    ) -> windlass_core::BoxStream<
+        'a,
+        Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>,
+    > {
         use futures_util::StreamExt;
         let first = self.0.asked().is_empty();
         let answer = self.0.stream(request);
         let says = futures_util::stream::once(async move {
             if first {
-                self.1.get().unwrap().queue(Message::user("that, too"), Delivery::Steer).await.unwrap();
+                self.1
+                    .get()
+                    .unwrap()
+                    .queue(Message::user("that, too"), Delivery::Steer)
+                    .await
+                    .unwrap();
             }
         });
         says.filter_map(|()| async { None }).chain(answer).boxed()
@@ -262,10 +423,18 @@ async fn what_is_said_just_before_the_end_is_not_lost() {
     let lab = Lab::new(vec![says("done"), says("and that, too")]);
     let place = Arc::new(std::sync::OnceLock::new());
     let provider = Arc::new(Interrupted(lab.provider.clone(), place.clone()));
-    let options = windlass_engine::NativeOptions { model: "m".into(), ..Default::default() };
-    let native = windlass_engine::NativeRuntime::new(provider, Arc::new(lab.clock.clone()), options);
+    let options = windlass_engine::NativeOptions {
+        model: "m".into(),
+        ..Default::default()
+    };
+    let native =
+        windlass_engine::NativeRuntime::new(provider, Arc::new(lab.clock.clone()), options);
     let engine = lab.builder().runtime(Arc::new(native)).build().unwrap();
-    assert!(place.set(engine.open(Open::New, RunMode::Full).await.unwrap()).is_ok());
+    assert!(
+        place
+            .set(engine.open(Open::New, RunMode::Full).await.unwrap())
+            .is_ok()
+    );
     let session = place.get().unwrap();
     let ran = lab.run_in(session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
@@ -278,8 +447,13 @@ async fn what_is_said_just_before_the_end_is_not_lost() {
 async fn cancelling_empties_the_queue() {
     let lab = Lab::new(vec![call("1", "slow", &json!({}))]);
     let session = lab.open().await;
-    let handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
-    session.queue(Message::user("later"), Delivery::FollowUp).await.unwrap();
+    let handle = session
+        .run(Message::user("go"), lab.options.clone())
+        .unwrap();
+    session
+        .queue(Message::user("later"), Delivery::FollowUp)
+        .await
+        .unwrap();
     while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
         tokio::task::yield_now().await;
     }
@@ -291,7 +465,11 @@ async fn cancelling_empties_the_queue() {
 
 #[tokio::test]
 async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
-    let (lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("in the fork"), says("and here")]);
+    let (lab, _) = pausing(vec![
+        calls(&[("1", "write", json!({"path": "b"}))]),
+        says("in the fork"),
+        says("and here"),
+    ]);
     let session = lab.open().await;
     let id = session.id().clone();
     lab.run_in(&session).await;
@@ -299,12 +477,26 @@ async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
     let before = lab.store.lines(&id);
     drop(session);
     for at in 1..=before.len() as u64 {
-        let fork = lab.engine().fork(&id, Some(at), RunMode::Full).await.unwrap();
+        let fork = lab
+            .engine()
+            .fork(&id, Some(at), RunMode::Full)
+            .await
+            .unwrap();
         let copied = log(&lab, fork.id());
-        assert!(copied.iter().all(|event| event.session == *fork.id()), "{at}");
+        assert!(
+            copied.iter().all(|event| event.session == *fork.id()),
+            "{at}"
+        );
         assert_eq!(copied.len() as u64, at + 1, "{at}");
-        assert!(fork.pending().is_empty(), "{at}: what was asked there is answered there");
-        assert!(fork.answer(&ask.id, Answer::Once, lab.options.clone()).is_err(), "{at}");
+        assert!(
+            fork.pending().is_empty(),
+            "{at}: what was asked there is answered there"
+        );
+        assert!(
+            fork.answer(&ask.id, Answer::Once, lab.options.clone())
+                .is_err(),
+            "{at}"
+        );
     }
     let fork = lab.engine().fork(&id, None, RunMode::Full).await.unwrap();
     let ran = lab.run_in(&fork).await;
@@ -313,23 +505,43 @@ async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
     assert_eq!(lab.store.lines(&id), before);
     let ran = answer(&lab, &id, Answer::Once).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let none = lab.engine().fork(&id, Some(10_000), RunMode::Full).await.err();
-    assert!(matches!(none, Some(EngineError::NoSuchEvent { .. })), "{none:?}");
+    let none = lab
+        .engine()
+        .fork(&id, Some(10_000), RunMode::Full)
+        .await
+        .err();
+    assert!(
+        matches!(none, Some(EngineError::NoSuchEvent { .. })),
+        "{none:?}"
+    );
     let none = lab.engine().fork(&id, Some(0), RunMode::Full).await.err();
-    assert!(matches!(none, Some(EngineError::NoSuchEvent { .. })), "{none:?}");
+    assert!(
+        matches!(none, Some(EngineError::NoSuchEvent { .. })),
+        "{none:?}"
+    );
 }
 
 /// A write that asks before it is through: its effect must not be made twice.
 fn asking_write(diary: &Diary) -> Arc<dyn windlass_core::tool::Tool> {
     let diary = diary.clone();
-    windlass_engine::testing::FnTool::new("asking_write", windlass_core::tool::Effect::Write, move |_: Value, ctx| {
-        let diary = diary.clone();
-        Box::pin(async move {
-            diary.lock().unwrap().push("effect".into());
-            let question = windlass_core::ask::Question { text: "go on?".into(), options: vec![] };
-            Ok(windlass_core::tool::ToolOutput::text(format!("{:?}", ctx.voice.ask(question).await)))
-        })
-    })
+    windlass_engine::testing::FnTool::new(
+        "asking_write",
+        windlass_core::tool::Effect::Write,
+        move |_: Value, ctx| {
+            let diary = diary.clone();
+            Box::pin(async move {
+                diary.lock().unwrap().push("effect".into());
+                let question = windlass_core::ask::Question {
+                    text: "go on?".into(),
+                    options: vec![],
+                };
+                Ok(windlass_core::tool::ToolOutput::text(format!(
+                    "{:?}",
+                    ctx.voice.ask(question).await
+                )))
+            })
+        },
+    )
     .boxed()
 }
 
@@ -343,41 +555,73 @@ async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_taken_up_again() {
     let id = session.id().clone();
     lab.run_in(&session).await;
     drop(session);
-    let ran = answer(&lab, &id, Answer::Text { text: "certainly".into() }).await;
+    let ran = answer(
+        &lab,
+        &id,
+        Answer::Text {
+            text: "certainly".into(),
+        },
+    )
+    .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(*diary.lock().unwrap(), ["effect"]);
     let asked = last_request(&lab);
-    assert!(asked.contains("certainly") && asked.contains("may have happened"), "{asked}");
+    assert!(
+        asked.contains("certainly") && asked.contains("may have happened"),
+        "{asked}"
+    );
 }
 
 #[test]
 fn an_ask_of_an_older_log_still_reads() {
-    let old = json!({"id": "a1-00000001", "about": {"is": "question", "text": "x?"}, "person": false});
+    let old =
+        json!({"id": "a1-00000001", "about": {"is": "question", "text": "x?"}, "person": false});
     let ask: Ask = serde_json::from_value(old).unwrap();
     assert!(matches!(ask.about, About::Question(_)) && ask.run_ms == 0);
 }
 
 #[tokio::test]
 async fn a_request_gives_its_pending_ask_and_the_answer_goes_on_with_it() {
-    let (lab, diary) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
+    let (lab, diary) = pausing(vec![
+        calls(&[("1", "write", json!({"path": "b"}))]),
+        says("done"),
+    ]);
     let engine = lab.engine();
     let mut request = windlass_engine::Request::new("go");
     request.options = lab.options.clone();
     let result = engine.execute(request).await.unwrap();
     assert_eq!((result.outcome(), result.asks.len()), (None, 1));
-    let again = || windlass_engine::AnswerRequest { options: lab.options.clone(), ..Default::default() };
+    let again = || windlass_engine::AnswerRequest {
+        options: lab.options.clone(),
+        ..Default::default()
+    };
     let other: AskId = "a9-ffffffff".parse().unwrap();
-    let wrong = engine.answer(&result.session, &other, Answer::Once, again()).await.err();
-    assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
-    let done = engine.answer(&result.session, &result.asks[0].id, Answer::Once, again()).await.unwrap();
-    assert_eq!((done.outcome(), done.asks.len(), &done.run), (Some(&Outcome::Completed), 0, &result.run));
+    let wrong = engine
+        .answer(&result.session, &other, Answer::Once, again())
+        .await
+        .err();
+    assert!(
+        matches!(wrong, Some(EngineError::NoSuchAsk(_))),
+        "{wrong:?}"
+    );
+    let done = engine
+        .answer(&result.session, &result.asks[0].id, Answer::Once, again())
+        .await
+        .unwrap();
+    assert_eq!(
+        (done.outcome(), done.asks.len(), &done.run),
+        (Some(&Outcome::Completed), 0, &result.run)
+    );
     assert_eq!(done.text, "done");
     assert_eq!(*diary.lock().unwrap(), ["+write b", "-write b"]);
 }
 
 #[tokio::test]
 async fn after_a_power_cut_what_came_after_a_begun_call_may_have_happened_too() {
-    let step = calls(&[("1", "write", json!({"path": "b"})), ("2", "write", json!({"path": "c"}))]);
+    let step = calls(&[
+        ("1", "write", json!({"path": "b"})),
+        ("2", "write", json!({"path": "c"})),
+    ]);
     let lab = Lab::new(vec![step, says("done"), says("I will look")]);
     let session = lab.open().await;
     let id = session.id().clone();
@@ -396,12 +640,21 @@ async fn room_is_made_between_runs_when_a_person_wants_it() {
     use windlass_core::budget::Budget;
     use windlass_core::context::How;
     let answers = (0..6).map(|n| call(&n.to_string(), "look", &json!({"path": "x".repeat(2_000)})));
-    let lab = Lab::new(answers.chain([says("done"), says("## Goal\nto look"), says("and on")]).collect());
+    let lab = Lab::new(
+        answers
+            .chain([says("done"), says("## Goal\nto look"), says("and on")])
+            .collect(),
+    );
     let session = lab.open().await;
     let id = session.id().clone();
     lab.run_in(&session).await;
     let before = session.look(|history| (history.held(), history.total().steps));
-    assert!(session.compact(How::Last(1), Budget::default()).await.unwrap());
+    assert!(
+        session
+            .compact(How::Last(1), Budget::default())
+            .await
+            .unwrap()
+    );
     assert!(session.look(|history| history.held()) < before.0 / 2);
     assert_eq!(count(&lab, &id, "compacted"), 1);
     drop(session);
@@ -409,5 +662,8 @@ async fn room_is_made_between_runs_when_a_person_wants_it() {
     lab.run_in(&session).await;
     assert!(last_request(&lab).contains("go"), "the person's words stay");
     assert_eq!(session.look(|history| unpaired(&history.entries())), None);
-    assert!(session.look(|history| history.total().steps) > before.1, "what the summary cost is in the total");
+    assert!(
+        session.look(|history| history.total().steps) > before.1,
+        "what the summary cost is in the total"
+    );
 }

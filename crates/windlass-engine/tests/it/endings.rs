@@ -18,19 +18,31 @@ use crate::lab::{Lab, SECOND, calls};
 
 #[tokio::test]
 async fn a_panicking_tool_is_a_failed_call() {
-    let ran = Lab::new(vec![call("1", "boom", &json!({})), says("ok")]).run().await;
+    let ran = Lab::new(vec![call("1", "boom", &json!({})), says("ok")])
+        .run()
+        .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(ran.results()[0].0, "Error [exception]: it panicked: a tool fell over");
+    assert_eq!(
+        ran.results()[0].0,
+        "Error [exception]: it panicked: a tool fell over"
+    );
 }
 
 #[tokio::test]
 async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
     for name in ["slow", "stuck"] {
-        let lab = Lab::new(vec![calls(&[("1", name, json!({})), ("2", "look", json!({"path": "a"}))])]);
+        let lab = Lab::new(vec![calls(&[
+            ("1", name, json!({})),
+            ("2", "look", json!({"path": "a"})),
+        ])]);
         let session = lab.open().await;
-        let handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+        let handle = session
+            .run(Message::user("go"), lab.options.clone())
+            .unwrap();
         let canceller = handle.canceller();
-        while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
+        while session.look(|history| history.phase())
+            != windlass_core::outcome::Phase::WaitingForTool
+        {
             tokio::task::yield_now().await;
         }
         canceller.cancel();
@@ -41,14 +53,20 @@ async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
         let errors: Vec<_> = ran.results().into_iter().map(|(_, error)| error).collect();
         assert_eq!(errors, [Some(ErrorCategory::Interrupted); 2], "{name}");
         // The next prompt of the same session is valid.
-        assert_eq!(session.look(|history| windlass_core::history::unpaired(&history.entries())), None);
+        assert_eq!(
+            session.look(|history| windlass_core::history::unpaired(&history.entries())),
+            None
+        );
     }
 }
 
 #[tokio::test]
 async fn time_ends_a_run_also_inside_a_call() {
     let mut lab = Lab::new(vec![call("1", "stuck", &json!({}))]);
-    lab.options.budget = Budget { seconds: Some(5), ..Budget::default() };
+    lab.options.budget = Budget {
+        seconds: Some(5),
+        ..Budget::default()
+    };
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::TimedOut);
     assert!(lab.clock.monotonic() < 7 * SECOND);
@@ -57,11 +75,19 @@ async fn time_ends_a_run_also_inside_a_call() {
 #[tokio::test]
 async fn a_full_disk_ends_the_run_clearly_at_every_event_and_keeps_what_was_written() {
     for at in 2..12 {
-        let lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("done")]);
+        let lab = Lab::new(vec![
+            call("1", "write", &json!({"path": "a"})),
+            says("done"),
+        ]);
         let session = lab.open().await;
         lab.store.fail(StoreFault::FullAt(at));
         let ran = lab.run_in(&session).await;
-        let Outcome::Failed { reason: FailReason::Store, detail, .. } = ran.outcome() else {
+        let Outcome::Failed {
+            reason: FailReason::Store,
+            detail,
+            ..
+        } = ran.outcome()
+        else {
             assert!(at > 10, "{at}: {:?}", ran.outcome());
             continue;
         };
@@ -72,11 +98,20 @@ async fn a_full_disk_ends_the_run_clearly_at_every_event_and_keeps_what_was_writ
 
 #[tokio::test]
 async fn a_disk_that_does_not_sync_stops_before_the_effect() {
-    let lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("done")]);
+    let lab = Lab::new(vec![
+        call("1", "write", &json!({"path": "a"})),
+        says("done"),
+    ]);
     let session = lab.open().await;
     lab.store.fail(StoreFault::Sync);
     let ran = lab.run_in(&session).await;
-    assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Store, .. }));
+    assert!(matches!(
+        ran.outcome(),
+        Outcome::Failed {
+            reason: FailReason::Store,
+            ..
+        }
+    ));
     assert!(ran.results().is_empty(), "{:?}", ran.results());
 }
 
@@ -86,22 +121,41 @@ async fn cutting_the_stream_anywhere_gives_one_end() {
     for cut in 0..text.len() {
         let mut answers = Vec::new();
         for _ in 0..4 {
-            let mut chunks: Vec<_> = text[..cut].chars().map(|c| Ok(Chunk::Text(c.to_string()))).collect();
+            let mut chunks: Vec<_> = text[..cut]
+                .chars()
+                .map(|c| Ok(Chunk::Text(c.to_string())))
+                .collect();
             if cut % 2 == 0 {
                 let kind = ProviderErrorKind::Network { transient: true };
-                chunks.push(Err(ProviderError { kind, message: "cut".into(), status: None }));
+                chunks.push(Err(ProviderError {
+                    kind,
+                    message: "cut".into(),
+                    status: None,
+                }));
             }
             answers.push(chunks);
         }
         let ran = Lab::new(answers).run().await;
-        assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Provider, .. }), "{cut}");
+        assert!(
+            matches!(
+                ran.outcome(),
+                Outcome::Failed {
+                    reason: FailReason::Provider,
+                    ..
+                }
+            ),
+            "{cut}"
+        );
         assert_eq!(ran.deltas().len(), cut, "no text is shown twice");
     }
 }
 
 #[tokio::test]
 async fn a_refusal_ends_after_one_model_call() {
-    let refusal = vec![Ok(Chunk::Text("I will not".into())), Ok(Chunk::End(EndReason::Refused))];
+    let refusal = vec![
+        Ok(Chunk::Text("I will not".into())),
+        Ok(Chunk::End(EndReason::Refused)),
+    ];
     let lab = Lab::new(vec![refusal]);
     let ran = lab.run().await;
     assert!(matches!(ran.outcome(), Outcome::Refused { detail, .. } if detail == "I will not"));
@@ -110,7 +164,10 @@ async fn a_refusal_ends_after_one_model_call() {
 
 #[tokio::test]
 async fn a_pause_leaves_the_run_open_and_the_next_writer_closes_it() {
-    let mut lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("then this")]);
+    let mut lab = Lab::new(vec![
+        call("1", "write", &json!({"path": "a"})),
+        says("then this"),
+    ]);
     lab.options.yes = false;
     lab.gate.mode = windlass_core::gate::Mode::Ask;
     lab.options.on_ask = OnAsk::Pause;
@@ -121,17 +178,30 @@ async fn a_pause_leaves_the_run_open_and_the_next_writer_closes_it() {
     let id = session.id().clone();
     drop(session);
 
-    let session = lab.engine().open(Open::Resume(id), RunMode::Full).await.unwrap();
-    assert!(session.look(|history| history.waits()), "it can still be answered");
+    let session = lab
+        .engine()
+        .open(Open::Resume(id), RunMode::Full)
+        .await
+        .unwrap();
+    assert!(
+        session.look(|history| history.waits()),
+        "it can still be answered"
+    );
     let ran = lab.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let asked = lab.provider.asked();
-    assert!(format!("{:?}", asked.last()).contains("not run, because"), "it waited for approval and never began");
+    assert!(
+        format!("{:?}", asked.last()).contains("not run, because"),
+        "it waited for approval and never began"
+    );
 }
 
 #[tokio::test]
 async fn a_new_prompt_closes_a_paused_run_of_the_same_session() {
-    let mut lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("then this")]);
+    let mut lab = Lab::new(vec![
+        call("1", "write", &json!({"path": "a"})),
+        says("then this"),
+    ]);
     lab.options.yes = false;
     lab.gate.mode = windlass_core::gate::Mode::Ask;
     lab.options.on_ask = OnAsk::Pause;
@@ -141,17 +211,32 @@ async fn a_new_prompt_closes_a_paused_run_of_the_same_session() {
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let log = lab.store.lines(session.id()).join("\n");
     let count = |kind: &str| log.matches(&format!("\"kind\":\"{kind}\"")).count();
-    assert_eq!((count("run_started"), count("run_finished"), count("call_finished")), (2, 2, 1));
-    assert_eq!(session.look(|history| history.total().steps), 2, "the paused run's spending is kept");
+    assert_eq!(
+        (
+            count("run_started"),
+            count("run_finished"),
+            count("call_finished")
+        ),
+        (2, 2, 1)
+    );
+    assert_eq!(
+        session.look(|history| history.total().steps),
+        2,
+        "the paused run's spending is kept"
+    );
 }
 
 #[tokio::test]
 async fn a_view_that_reads_late_still_gets_every_durable_event_and_the_end() {
-    let mut flood: Vec<_> = (0..20_000).map(|n| Ok(Chunk::Text(n.to_string()))).collect();
+    let mut flood: Vec<_> = (0..20_000)
+        .map(|n| Ok(Chunk::Text(n.to_string())))
+        .collect();
     flood.push(Ok(Chunk::End(EndReason::Done)));
     let lab = Lab::new(vec![flood]);
     let session = lab.open().await;
-    let handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+    let handle = session
+        .run(Message::user("go"), lab.options.clone())
+        .unwrap();
     while session.look(|history| history.runs()) == 0 {
         tokio::task::yield_now().await;
     }
@@ -164,41 +249,67 @@ async fn a_view_that_reads_late_still_gets_every_durable_event_and_the_end() {
     }
     let ran = lab.watch(handle).await;
     ran.outcome();
-    let durable = ran.events.iter().filter(|event| event.order.seq().is_some()).count();
+    let durable = ran
+        .events
+        .iter()
+        .filter(|event| event.order.seq().is_some())
+        .count();
     assert_eq!(durable + 1, lab.store.lines(session.id()).len());
 }
 
 #[tokio::test]
 async fn a_call_that_must_not_be_torn_is_waited_for() {
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let (mark, clock) = (done.clone(), windlass_engine::testing::ManualClock::default());
+    let (mark, clock) = (
+        done.clone(),
+        windlass_engine::testing::ManualClock::default(),
+    );
     let mut lab = Lab::new(vec![call("1", "firm", &json!({})), says("never asked")]);
     lab.clock = clock.clone();
-    let firm = windlass_engine::testing::FnTool::new("firm", windlass_core::tool::Effect::Write, move |_, _| {
-        let (mark, clock) = (mark.clone(), clock.clone());
-        Box::pin(async move {
-            clock.sleep(3 * SECOND).await;
-            mark.store(true, std::sync::atomic::Ordering::SeqCst);
-            Ok(windlass_core::tool::ToolOutput::text("whole"))
-        })
-    });
-    lab.tools.push(firm.with(|spec| spec.interrupt = windlass_core::tool::Interrupt::Finish).boxed());
+    let firm = windlass_engine::testing::FnTool::new(
+        "firm",
+        windlass_core::tool::Effect::Write,
+        move |_, _| {
+            let (mark, clock) = (mark.clone(), clock.clone());
+            Box::pin(async move {
+                clock.sleep(3 * SECOND).await;
+                mark.store(true, std::sync::atomic::Ordering::SeqCst);
+                Ok(windlass_core::tool::ToolOutput::text("whole"))
+            })
+        },
+    );
+    lab.tools.push(
+        firm.with(|spec| spec.interrupt = windlass_core::tool::Interrupt::Finish)
+            .boxed(),
+    );
     let session = lab.open().await;
-    let handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+    let handle = session
+        .run(Message::user("go"), lab.options.clone())
+        .unwrap();
     while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
         tokio::task::yield_now().await;
     }
     handle.cancel();
     let ran = lab.watch(handle).await;
     assert_eq!(*ran.outcome(), Outcome::Cancelled);
-    assert!(done.load(std::sync::atomic::Ordering::SeqCst), "it was torn");
+    assert!(
+        done.load(std::sync::atomic::Ordering::SeqCst),
+        "it was torn"
+    );
     assert_eq!(ran.results()[0].0, "whole");
 }
 
 #[tokio::test]
 async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
-    let script =
-        || vec![calls(&[("1", "write", json!({"path": "a"})), ("2", "look", json!({"path": "b"}))]), says("done")];
+    let script = || {
+        vec![
+            calls(&[
+                ("1", "write", json!({"path": "a"})),
+                ("2", "look", json!({"path": "b"})),
+            ]),
+            says("done"),
+        ]
+    };
     let lab = Lab::new(script());
     let session = lab.open().await;
     lab.run_in(&session).await;
@@ -206,10 +317,19 @@ async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
     for keep in 1..=lines.len() {
         let lab = Lab::new(script());
         lab.store.put(session.id(), lines[..keep].to_vec());
-        let resumed = lab.engine().open(Open::Resume(session.id().clone()), RunMode::Full).await.unwrap();
+        let resumed = lab
+            .engine()
+            .open(Open::Resume(session.id().clone()), RunMode::Full)
+            .await
+            .unwrap();
         let ran = lab.run_in(&resumed).await;
         assert_eq!(*ran.outcome(), Outcome::Completed, "killed after {keep}");
-        let ends = lab.store.lines(session.id()).iter().filter(|l| l.contains("\"kind\":\"run_finished\"")).count();
+        let ends = lab
+            .store
+            .lines(session.id())
+            .iter()
+            .filter(|l| l.contains("\"kind\":\"run_finished\""))
+            .count();
         assert_eq!(ends, if keep == 1 { 1 } else { 2 }, "killed after {keep}");
     }
 }
@@ -219,7 +339,9 @@ async fn the_next_run_may_start_as_soon_as_the_last_event_was_seen() {
     let lab = Lab::new((0..200).map(|n| says(&n.to_string())).collect());
     let session = lab.open().await;
     for _ in 0..200 {
-        let mut handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+        let mut handle = session
+            .run(Message::user("go"), lab.options.clone())
+            .unwrap();
         while handle.next().await.is_some() {}
     }
 }
@@ -228,8 +350,14 @@ async fn the_next_run_may_start_as_soon_as_the_last_event_was_seen() {
 async fn a_session_does_one_run_at_a_time() {
     let lab = Lab::new(vec![call("1", "stuck", &json!({})), says("x")]);
     let session = lab.open().await;
-    let first = session.run(Message::user("go"), lab.options.clone()).unwrap();
-    assert!(session.run(Message::user("go"), lab.options.clone()).is_err());
+    let first = session
+        .run(Message::user("go"), lab.options.clone())
+        .unwrap();
+    assert!(
+        session
+            .run(Message::user("go"), lab.options.clone())
+            .is_err()
+    );
     drop(first);
 }
 
@@ -241,7 +369,12 @@ impl Validator for Script {
     }
     fn check<'a>(&'a self, _: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
         let judgement = self.0.lock().unwrap().remove(0);
-        let finding = Finding { path: "a.rs".into(), line: 3, column: 0, message: "expected `;`".into() };
+        let finding = Finding {
+            path: "a.rs".into(),
+            line: 3,
+            column: 0,
+            message: "expected `;`".into(),
+        };
         Box::pin(async move { Ok(Report::new(judgement, vec![finding])) })
     }
 }
@@ -249,7 +382,9 @@ impl Validator for Script {
 #[tokio::test]
 async fn findings_go_back_to_the_model_until_the_checks_pass() {
     let mut lab = Lab::new(vec![says("done"), says("now done")]);
-    lab.validators = vec![Arc::new(Script(vec![Judgement::Fail, Judgement::Pass].into()))];
+    lab.validators = vec![Arc::new(Script(
+        vec![Judgement::Fail, Judgement::Pass].into(),
+    ))];
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("iteration_started"), 2);
@@ -257,9 +392,21 @@ async fn findings_go_back_to_the_model_until_the_checks_pass() {
 
     let mut lab = Lab::new(vec![says("done")]);
     lab.validators = vec![Arc::new(Script(vec![Judgement::Unverifiable].into()))];
-    lab.options.budget = Budget { iterations: Some(1), ..Budget::default() };
+    lab.options.budget = Budget {
+        iterations: Some(1),
+        ..Budget::default()
+    };
     let ran = lab.run().await;
-    assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Validation, .. }), "never counted as a pass");
+    assert!(
+        matches!(
+            ran.outcome(),
+            Outcome::Failed {
+                reason: FailReason::Validation,
+                ..
+            }
+        ),
+        "never counted as a pass"
+    );
     let evidence = ran.events.iter().any(|event| match &event.kind {
         EventKind::RunFinished(RunSummary { evidence, .. }) => evidence.len() == 1,
         _ => false,

@@ -49,16 +49,32 @@ async fn every_example_is_right() {
 
 #[test]
 fn every_file_is_an_example_that_says_what_it_shows() {
-    let listed: BTreeSet<String> = ports::ALL.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let listed: BTreeSet<String> = ports::ALL
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
     let stem = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
-    let files: BTreeSet<String> = sources(&here().join("examples/ports")).iter().map(stem).collect();
+    let files: BTreeSet<String> = sources(&here().join("examples/ports"))
+        .iter()
+        .map(stem)
+        .collect();
     let more: Vec<_> = files.difference(&listed).collect();
-    assert_eq!(more, ["fakes", "main"], "an example is a file that is listed in main.rs");
+    assert_eq!(
+        more,
+        ["fakes", "main"],
+        "an example is a file that is listed in main.rs"
+    );
     for name in &listed {
-        let header = example(name).lines().take_while(|line| line.starts_with("//! ")).count();
+        let header = example(name)
+            .lines()
+            .take_while(|line| line.starts_with("//! "))
+            .count();
         assert_eq!(header, 3, "{name}: three lines say what it shows");
         assert!(example(name).contains("assert"), "{name} claims nothing");
-        assert!(PAGE.contains(&format!("`{name}`")), "{name} is not on the page for embedders");
+        assert!(
+            PAGE.contains(&format!("`{name}`")),
+            "{name} is not on the page for embedders"
+        );
     }
 }
 
@@ -66,7 +82,9 @@ fn every_file_is_an_example_that_says_what_it_shows() {
 fn rows() -> Vec<(String, String, String)> {
     let cells = |line: &str| -> Option<(String, String, String)> {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [_, port, who, _, example, _] = cells[..] else { return None };
+        let [_, port, who, _, example, _] = cells[..] else {
+            return None;
+        };
         let bare = |cell: &str| cell.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
         Some((bare(port)?, who.to_owned(), bare(example)?))
     };
@@ -78,10 +96,19 @@ fn rows() -> Vec<(String, String, String)> {
 fn every_port_has_an_example() {
     let core = here().parent().unwrap().join("windlass-core/src");
     let all: String = sources(&core).iter().map(|path| text(path)).collect();
-    let name = |line: &str| line.strip_prefix("pub trait ")?.split([':', '<', ' ']).next().map(str::to_owned);
+    let name = |line: &str| {
+        line.strip_prefix("pub trait ")?
+            .split([':', '<', ' '])
+            .next()
+            .map(str::to_owned)
+    };
     // What everything of the kind has is a name for it, not a port.
     let blanket = |port: &String| all.contains(&format!("> {port} for T "));
-    let ports: BTreeSet<String> = all.lines().filter_map(name).filter(|port| !blanket(port)).collect();
+    let ports: BTreeSet<String> = all
+        .lines()
+        .filter_map(name)
+        .filter(|port| !blanket(port))
+        .collect();
     assert!(ports.len() > 15, "{ports:?}");
     let shown: BTreeSet<String> = rows().into_iter().map(|(port, ..)| port).collect();
     assert_eq!(shown, ports, "the table of ports in docs/embedding.md");
@@ -91,27 +118,48 @@ fn every_port_has_an_example() {
             "the engine" => format!(".{}.", port.to_lowercase()),
             other => panic!("{port}: who is `{other}`?"),
         };
-        assert!(example(&name).contains(&needle), "the example {name} does not show {port} (`{needle}`)");
+        assert!(
+            example(&name).contains(&needle),
+            "the example {name} does not show {port} (`{needle}`)"
+        );
     }
 }
 
 #[test]
 fn the_page_for_embedders_shows_code_of_the_examples() {
     let bare = |text: &str| -> String {
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+        text.lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n")
     };
-    let all: Vec<String> = sources(&here().join("examples")).iter().map(|path| bare(&text(path))).collect();
-    let blocks: Vec<&str> = PAGE.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let all: Vec<String> = sources(&here().join("examples"))
+        .iter()
+        .map(|path| bare(&text(path)))
+        .collect();
+    let blocks: Vec<&str> = PAGE
+        .split("```rust\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
     assert!(blocks.len() >= 5, "{}", blocks.len());
     for block in blocks {
-        assert!(all.iter().any(|source| source.contains(&bare(block))), "this is in no example:\n{block}");
+        assert!(
+            all.iter().any(|source| source.contains(&bare(block))),
+            "this is in no example:\n{block}"
+        );
     }
 }
 
 #[test]
 fn links_of_the_page_lead_somewhere() {
     let docs = here().join("../../docs");
-    for link in PAGE.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap()) {
+    for link in PAGE
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split([')', '#']).next().unwrap())
+    {
         assert!(link.is_empty() || docs.join(link).exists(), "{link}");
     }
 }

@@ -41,24 +41,44 @@ impl Runtime for Guest {
         Box::pin(async move {
             if job.pending.is_empty() {
                 let foreign_session = Some("guest:s1".to_owned());
-                job.outlet.emit(EventKind::IterationStarted { iteration: job.iteration, foreign_session }).await?;
+                job.outlet
+                    .emit(EventKind::IterationStarted {
+                        iteration: job.iteration,
+                        foreign_session,
+                    })
+                    .await?;
             }
             for call in &job.pending {
-                job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, "again"), Vec::new()).await?;
+                job.toolbox
+                    .reported(
+                        ToolResult::failed(call, ErrorCategory::Interrupted, "again"),
+                        Vec::new(),
+                    )
+                    .await?;
             }
             let again = if job.pending.is_empty() { "" } else { "again-" };
             for known in &self.calls {
                 let mut foreign = known.clone();
                 foreign.call.id = format!("{again}{}", foreign.call.id.0).as_str().into();
                 let parts = vec![Part::Call(foreign.call.clone())];
-                let message = Message { role: Role::Assistant, parts, ..Message::assistant("") };
+                let message = Message {
+                    role: Role::Assistant,
+                    parts,
+                    ..Message::assistant("")
+                };
                 job.outlet.emit(EventKind::said(message)).await?;
                 let call = foreign.call.clone();
                 let admitted = job.toolbox.admit(foreign).await?;
                 self.told.lock().unwrap().push(admitted.clone());
                 if matches!(admitted, Admitted::Yes { .. }) {
                     let (id, name) = (call.id.clone(), call.name.clone());
-                    let result = ToolResult { id, name, text: "did it".into(), error: None, artifact: None };
+                    let result = ToolResult {
+                        id,
+                        name,
+                        text: "did it".into(),
+                        error: None,
+                        artifact: None,
+                    };
                     job.toolbox.reported(result.clone(), Vec::new()).await?;
                 }
             }
@@ -68,22 +88,46 @@ impl Runtime for Guest {
 }
 
 fn foreign(name: &str, args: Value, like: &[(&str, Value)], effect: Effect) -> ForeignCall {
-    let call = ToolCall { id: "f1".into(), name: name.into(), args, malformed: None };
-    let like = like.iter().map(|(tool, args)| Like { tool: (*tool).to_owned(), args: args.clone() }).collect();
+    let call = ToolCall {
+        id: "f1".into(),
+        name: name.into(),
+        args,
+        malformed: None,
+    };
+    let like = like
+        .iter()
+        .map(|(tool, args)| Like {
+            tool: (*tool).to_owned(),
+            args: args.clone(),
+        })
+        .collect();
     ForeignCall { call, like, effect }
 }
 
 fn shell(command: &str) -> ForeignCall {
-    foreign("Bash", json!({ "command": command }), &[("bash", json!({ "command": command }))], Effect::Execute)
+    foreign(
+        "Bash",
+        json!({ "command": command }),
+        &[("bash", json!({ "command": command }))],
+        Effect::Execute,
+    )
 }
 
 fn edit(path: &str) -> ForeignCall {
-    foreign("Edit", json!({ "file_path": path }), &[("write", json!({ "path": path }))], Effect::Write)
+    foreign(
+        "Edit",
+        json!({ "file_path": path }),
+        &[("write", json!({ "path": path }))],
+        Effect::Write,
+    )
 }
 
 async fn run(lab: &Lab, calls: Vec<ForeignCall>) -> (Ran, Vec<Admitted>) {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let guest = Guest { calls, told: told.clone() };
+    let guest = Guest {
+        calls,
+        told: told.clone(),
+    };
     let engine = lab.builder().runtime(Arc::new(guest)).build().unwrap();
     let session = engine.open(Open::New, RunMode::Full).await.unwrap();
     let ran = lab.run_in(&session).await;
@@ -93,7 +137,10 @@ async fn run(lab: &Lab, calls: Vec<ForeignCall>) -> (Ran, Vec<Admitted>) {
 
 #[track_caller]
 fn refused(told: &Admitted, words: &str) {
-    assert!(matches!(told, Admitted::No { text, .. } if text.contains(words)), "{told:?}");
+    assert!(
+        matches!(told, Admitted::No { text, .. } if text.contains(words)),
+        "{told:?}"
+    );
 }
 
 fn lab(mode: Mode) -> Lab {
@@ -111,40 +158,76 @@ async fn a_foreign_call_is_judged_as_the_call_of_ours_that_does_the_same() {
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert!(matches!(told[0], Admitted::Yes { .. }), "{told:?}");
     let kinds = ran.kinds();
-    for kind in ["iteration_started", "said", "call_started", "call_finished", "iteration_finished"] {
-        assert_eq!(kinds.iter().filter(|known| *known == kind).count(), 1, "{kind} in {kinds:?}");
+    for kind in [
+        "iteration_started",
+        "said",
+        "call_started",
+        "call_finished",
+        "iteration_finished",
+    ] {
+        assert_eq!(
+            kinds.iter().filter(|known| *known == kind).count(),
+            1,
+            "{kind} in {kinds:?}"
+        );
     }
     // The floor holds for it, too.
     let (ran, told) = run(&lab(Mode::Auto), vec![edit("/etc/passwd"), edit(".env")]).await;
     refused(&told[0], "outside");
     refused(&told[1], "");
     assert_eq!((ran.count("call_started"), ran.count("denied")), (0, 2));
-    assert_eq!(ran.count("call_finished"), 2, "what was refused has its result");
+    assert_eq!(
+        ran.count("call_finished"),
+        2,
+        "what was refused has its result"
+    );
 }
 
 #[tokio::test]
 async fn rules_for_our_tools_hold_for_foreign_ones_and_a_tool_that_is_off_is_off() {
     let mut lab = lab(Mode::Auto);
-    lab.gate.rules.push(Rule::parse("bash(rm *)", Verdict::Deny, Level::User).unwrap());
+    lab.gate
+        .rules
+        .push(Rule::parse("bash(rm *)", Verdict::Deny, Level::User).unwrap());
     let (ran, told) = run(&lab, vec![shell("rm x"), shell("ls")]).await;
     refused(&told[0], "bash(rm *)");
     assert!(matches!(told[1], Admitted::Yes { .. }), "{told:?}");
     assert_eq!(ran.results()[0].1, Some(ErrorCategory::Blocked));
-    let other = foreign("Commit", json!({}), &[("git_commit", json!({}))], Effect::Execute);
+    let other = foreign(
+        "Commit",
+        json!({}),
+        &[("git_commit", json!({}))],
+        Effect::Execute,
+    );
     let (_, told) = run(&lab, vec![other]).await;
     refused(&told[0], "`git_commit` is off");
 }
 
 #[tokio::test]
 async fn the_strictest_of_several_counts() {
-    let both = [("write", json!({ "path": "a" })), ("write", json!({ "path": "/etc/hosts" }))];
-    let (_, told) = run(&lab(Mode::Auto), vec![foreign("Patch", json!({}), &both, Effect::Write)]).await;
+    let both = [
+        ("write", json!({ "path": "a" })),
+        ("write", json!({ "path": "/etc/hosts" })),
+    ];
+    let (_, told) = run(
+        &lab(Mode::Auto),
+        vec![foreign("Patch", json!({}), &both, Effect::Write)],
+    )
+    .await;
     refused(&told[0], "outside");
 }
 
 #[tokio::test]
 async fn a_person_is_asked_about_a_foreign_call_and_their_word_counts() {
-    for (answer, yes) in [(Answer::Once, true), (Answer::No { note: Some("not now".into()) }, false)] {
+    for (answer, yes) in [
+        (Answer::Once, true),
+        (
+            Answer::No {
+                note: Some("not now".into()),
+            },
+            false,
+        ),
+    ] {
         let mut lab = lab(Mode::Ask);
         lab.person = vec![answer];
         let (ran, told) = run(&lab, vec![shell("make")]).await;
@@ -158,22 +241,40 @@ async fn an_answer_that_came_later_counts_for_the_call_that_is_made_again_once()
     let mut lab = lab(Mode::Ask);
     lab.options.on_ask = OnAsk::Pause;
     let told = Arc::new(Mutex::new(Vec::new()));
-    let guest = || Arc::new(Guest { calls: vec![shell("make")], told: told.clone() });
+    let guest = || {
+        Arc::new(Guest {
+            calls: vec![shell("make")],
+            told: told.clone(),
+        })
+    };
     let session = {
         let engine = lab.builder().runtime(guest()).build().unwrap();
         let session = engine.open(Open::New, RunMode::Full).await.unwrap();
         let ran = lab.run_in(&session).await;
-        assert_eq!(ran.count("run_finished"), 0, "it stays open: {:?}", ran.kinds());
+        assert_eq!(
+            ran.count("run_finished"),
+            0,
+            "it stays open: {:?}",
+            ran.kinds()
+        );
         session.id().clone()
     };
     let engine = lab.builder().runtime(guest()).build().unwrap();
-    let session = engine.open(Open::Resume(session), RunMode::Full).await.unwrap();
+    let session = engine
+        .open(Open::Resume(session), RunMode::Full)
+        .await
+        .unwrap();
     let ask = session.pending().remove(0);
-    let handle = session.answer(&ask.id, Answer::Once, lab.options.clone()).unwrap();
+    let handle = session
+        .answer(&ask.id, Answer::Once, lab.options.clone())
+        .unwrap();
     let ran = lab.watch(handle).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("asked"), 0, "nobody is asked again");
-    assert!(matches!(told.lock().unwrap().last(), Some(Admitted::Yes { .. })), "{told:?}");
+    assert!(
+        matches!(told.lock().unwrap().last(), Some(Admitted::Yes { .. })),
+        "{told:?}"
+    );
 }
 
 /// An agent whose model is asked twice at the same time.
@@ -192,10 +293,17 @@ impl Runtime for Spender {
         Box::pin(async move {
             let hold = || job.account.hold(1_000, 5_000, None);
             let first = hold();
-            let mut all = vec![first.map(|hold| hold.output), hold().map(|hold| hold.output)];
+            let mut all = vec![
+                first.map(|hold| hold.output),
+                hold().map(|hold| hold.output),
+            ];
             all.push(hold().map(|hold| hold.output));
             if let Ok(hold) = first {
-                let usage = Usage { input: 100, output: 100, ..Usage::default() };
+                let usage = Usage {
+                    input: 100,
+                    output: 100,
+                    ..Usage::default()
+                };
                 job.account.settle(usage, None, false, "m").await?;
                 job.account.release(hold);
             }
@@ -209,12 +317,23 @@ impl Runtime for Spender {
 #[tokio::test]
 async fn calls_that_are_under_way_are_held_beside_each_other() {
     let mut lab = lab(Mode::Auto);
-    lab.options.budget = Budget { tokens: Some(10_000), tokens_uncached: Some(10_000), ..Budget::default() };
+    lab.options.budget = Budget {
+        tokens: Some(10_000),
+        tokens_uncached: Some(10_000),
+        ..Budget::default()
+    };
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let engine = lab.builder().runtime(Arc::new(Spender(seen.clone()))).build().unwrap();
+    let engine = lab
+        .builder()
+        .runtime(Arc::new(Spender(seen.clone())))
+        .build()
+        .unwrap();
     let session = engine.open(Open::New, RunMode::Full).await.unwrap();
     lab.run_in(&session).await;
     // 10,000 in all; the second gets what the first left, the third nothing; settled, the first gives back what it did
     // not use.
-    assert_eq!(*seen.lock().unwrap(), [Ok(5_000), Ok(3_000), Err(Limit::Tokens), Ok(4_800)]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [Ok(5_000), Ok(3_000), Err(Limit::Tokens), Ok(4_800)]
+    );
 }

@@ -27,7 +27,8 @@ const RUNS: usize = 40;
 
 /// A world of its own, with a word that must not be found anywhere else.
 fn world(word: &'static str, later: Duration) -> (Lab, Engine) {
-    let answers = (0..RUNS).flat_map(|_| [call("1", "leave", &json!({ "path": word })), says(word)]);
+    let answers =
+        (0..RUNS).flat_map(|_| [call("1", "leave", &json!({ "path": word })), says(word)]);
     let mut lab = Lab::new(answers.collect());
     lab.clock.advance(later);
     lab.workspaces.terms = Terms::unconfined(Strategy::Copy);
@@ -54,7 +55,10 @@ async fn work(lab: &Lab, engine: &Engine, word: &str) -> BTreeSet<String> {
         let mut request = Request::new(word);
         request.options = lab.options.clone();
         let result = engine.execute(request).await.unwrap();
-        assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), word));
+        assert_eq!(
+            (result.outcome(), result.text.as_str()),
+            (Some(&Outcome::Completed), word)
+        );
         ids.insert(result.session.to_string());
     }
     ids
@@ -66,24 +70,45 @@ async fn two_engines_in_one_process_share_nothing() {
     let (one, first) = world("alpha", Duration::ZERO);
     let (two, second) = world("omega", Duration::from_millis(500));
     let (ours, theirs) = tokio::join!(
-        async { tokio::spawn(async move { (work(&one, &first, "alpha").await, one, first) }).await.unwrap() },
-        async { tokio::spawn(async move { (work(&two, &second, "omega").await, two, second) }).await.unwrap() },
+        async {
+            tokio::spawn(async move { (work(&one, &first, "alpha").await, one, first) })
+                .await
+                .unwrap()
+        },
+        async {
+            tokio::spawn(async move { (work(&two, &second, "omega").await, two, second) })
+                .await
+                .unwrap()
+        },
     );
-    for ((ids, lab, engine), own, other) in [(&ours, "alpha", "omega"), (&theirs, "omega", "alpha")] {
+    for ((ids, lab, engine), own, other) in [(&ours, "alpha", "omega"), (&theirs, "omega", "alpha")]
+    {
         assert_eq!(ids.len(), RUNS);
         let now = lab.clock.now();
         assert_eq!(lab.store.list().count().await, RUNS);
         for id in ids {
             let id = id.parse().unwrap();
             let lines = lab.store.lines(&id);
-            assert!(lines.iter().any(|line| line.contains(own)) && !lines.iter().any(|line| line.contains(other)));
+            assert!(
+                lines.iter().any(|line| line.contains(own))
+                    && !lines.iter().any(|line| line.contains(other))
+            );
             let at = |line: &String| serde_json::from_str::<Event>(line).unwrap().at;
             assert!(lines.iter().all(|line| at(line) == now), "{now}");
             let session = engine.open(Open::Resume(id), RunMode::Full).await.unwrap();
             assert_eq!(session.look(|history| history.notes().to_owned()), own);
-            session.queue(Message::user("later"), Delivery::FollowUp).await.unwrap();
+            session
+                .queue(Message::user("later"), Delivery::FollowUp)
+                .await
+                .unwrap();
         }
-        let paths: Vec<String> = lab.workspaces.tree().changes.iter().map(|change| change.path.clone()).collect();
+        let paths: Vec<String> = lab
+            .workspaces
+            .tree()
+            .changes
+            .iter()
+            .map(|change| change.path.clone())
+            .collect();
         assert_eq!(paths, [own]);
     }
     assert_eq!(ours.0, theirs.0, "the same ids");
@@ -91,12 +116,23 @@ async fn two_engines_in_one_process_share_nothing() {
 }
 
 /// What the process has that a library could change: caught, blocked and ignored signals, directory, variables.
-fn process() -> (Vec<String>, std::path::PathBuf, Vec<(std::ffi::OsString, std::ffi::OsString)>) {
+fn process() -> (
+    Vec<String>,
+    std::path::PathBuf,
+    Vec<(std::ffi::OsString, std::ffi::OsString)>,
+) {
     // Of this thread: another one that is just starting a thread has all signals blocked for a moment.
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let signals =
-        status.lines().filter(|line| ["SigCgt", "SigIgn", "SigBlk"].iter().any(|name| line.starts_with(name)));
-    (signals.map(str::to_owned).collect(), std::env::current_dir().unwrap(), std::env::vars_os().collect())
+    let signals = status.lines().filter(|line| {
+        ["SigCgt", "SigIgn", "SigBlk"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    });
+    (
+        signals.map(str::to_owned).collect(),
+        std::env::current_dir().unwrap(),
+        std::env::vars_os().collect(),
+    )
 }
 
 #[tokio::test]
@@ -109,14 +145,31 @@ async fn a_run_leaves_the_process_as_it_was() {
         HEARD.fetch_add(u32::from(ours), Ordering::SeqCst);
     }));
     let before = process();
-    assert!(before.0.len() == 3 || !cfg!(target_os = "linux"), "the kernel says which signals are caught: {before:?}");
-    let mut lab = Lab::new(vec![call("1", "boom", &json!({})), says("ok"), call("2", "boom", &json!({})), says("ok")]);
-    lab.tools = vec![FnTool::new("boom", Effect::Read, |_, _| Box::pin(async { panic!("{}", WORDS) })).boxed()];
+    assert!(
+        before.0.len() == 3 || !cfg!(target_os = "linux"),
+        "the kernel says which signals are caught: {before:?}"
+    );
+    let mut lab = Lab::new(vec![
+        call("1", "boom", &json!({})),
+        says("ok"),
+        call("2", "boom", &json!({})),
+        says("ok"),
+    ]);
+    lab.tools = vec![
+        FnTool::new("boom", Effect::Read, |_, _| {
+            Box::pin(async { panic!("{}", WORDS) })
+        })
+        .boxed(),
+    ];
     let engine = Arc::new(lab.engine());
     for heard in [1, 2] {
         let result = engine.execute(Request::new("go")).await.unwrap();
         assert_eq!(result.outcome(), Some(&Outcome::Completed));
-        assert_eq!(HEARD.load(Ordering::SeqCst), heard, "the host's panic hook is still there");
+        assert_eq!(
+            HEARD.load(Ordering::SeqCst),
+            heard,
+            "the host's panic hook is still there"
+        );
     }
     let after = process();
     std::panic::set_hook(usual);
@@ -126,12 +179,24 @@ async fn a_run_leaves_the_process_as_it_was() {
 /// What would be state of the process, or a change of it. `clippy.toml` bans the calls; nothing bans a static.
 #[test]
 fn core_and_engine_have_no_state_outside_of_values() {
-    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap();
     let mut looked = 0;
     for name in ["windlass-core", "windlass-engine"] {
         let manifest = std::fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
-        for word in ["tracing", "log.", "log =", "env_logger", "ctrlc", "signal-hook"] {
-            assert!(!manifest.lines().any(|line| line.starts_with(word)), "{name} depends on {word}");
+        for word in [
+            "tracing",
+            "log.",
+            "log =",
+            "env_logger",
+            "ctrlc",
+            "signal-hook",
+        ] {
+            assert!(
+                !manifest.lines().any(|line| line.starts_with(word)),
+                "{name} depends on {word}"
+            );
         }
         let mut folders = vec![crates.join(name).join("src")];
         while let Some(folder) = folders.pop() {
@@ -143,7 +208,10 @@ fn core_and_engine_have_no_state_outside_of_values() {
                 }
                 looked += 1;
                 for line in std::fs::read_to_string(&path).unwrap().lines() {
-                    let word = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+                    let word = line
+                        .trim_start()
+                        .trim_start_matches("pub(crate) ")
+                        .trim_start_matches("pub ");
                     let state = word.starts_with("static ") || word.starts_with("thread_local!");
                     assert!(!state, "{}: {line}", path.display());
                 }

@@ -13,9 +13,12 @@ use windlass_core::provider::{Chunk, ProviderError, Sampling};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
-use windlass_engine::testing::{FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider};
+use windlass_engine::testing::{
+    FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
+};
 use windlass_engine::{
-    Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session,
+    Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions,
+    Session,
 };
 
 pub(crate) struct Lab {
@@ -43,9 +46,15 @@ impl Lab {
             store: MemoryStore::default(),
             clock: ManualClock::default(),
             tools: standard_tools(&Diary::default()),
-            gate: PermissionGate { mode: Mode::Edit, ..PermissionGate::default() },
+            gate: PermissionGate {
+                mode: Mode::Edit,
+                ..PermissionGate::default()
+            },
             validators: vec![],
-            options: RunOptions { yes: true, ..RunOptions::default() },
+            options: RunOptions {
+                yes: true,
+                ..RunOptions::default()
+            },
             person: vec![],
             workspaces: MemoryWorkspaces::default(),
             schema: None,
@@ -59,11 +68,24 @@ impl Lab {
     }
 
     pub(crate) fn builder(&self) -> EngineBuilder {
-        let sampling = Sampling { output_schema: self.schema.clone(), ..Sampling::default() };
+        let sampling = Sampling {
+            output_schema: self.schema.clone(),
+            ..Sampling::default()
+        };
         let (model, system) = (self.model.to_owned(), "be good".to_owned());
         let instructions = self.instructions.clone();
-        let options = NativeOptions { model, system, sampling, instructions, ..NativeOptions::default() };
-        let native = NativeRuntime::new(Arc::new(self.provider.clone()), Arc::new(self.clock.clone()), options);
+        let options = NativeOptions {
+            model,
+            system,
+            sampling,
+            instructions,
+            ..NativeOptions::default()
+        };
+        let native = NativeRuntime::new(
+            Arc::new(self.provider.clone()),
+            Arc::new(self.clock.clone()),
+            options,
+        );
         let artifacts = MemoryArtifacts::default();
         let mut builder = Engine::builder()
             .runtime(Arc::new(native))
@@ -91,7 +113,9 @@ impl Lab {
     }
 
     pub(crate) async fn run_in(&self, session: &Session) -> Ran {
-        let handle = session.run(Message::user("go"), self.options.clone()).unwrap();
+        let handle = session
+            .run(Message::user("go"), self.options.clone())
+            .unwrap();
         self.watch(handle).await
     }
 
@@ -149,19 +173,35 @@ impl Ran {
                 _ => None,
             })
             .collect();
-        assert_eq!(ends.len(), 1, "exactly one terminal event: {:?}", self.kinds());
-        assert!(matches!(self.events.last().unwrap().kind, EventKind::RunFinished(_)), "and it is the last");
+        assert_eq!(
+            ends.len(),
+            1,
+            "exactly one terminal event: {:?}",
+            self.kinds()
+        );
+        assert!(
+            matches!(self.events.last().unwrap().kind, EventKind::RunFinished(_)),
+            "and it is the last"
+        );
         ends[0]
     }
 
     pub(crate) fn kinds(&self) -> Vec<String> {
-        let kind = |event: &Event| serde_json::to_value(event).unwrap()["kind"].as_str().unwrap().to_owned();
+        let kind = |event: &Event| {
+            serde_json::to_value(event).unwrap()["kind"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         self.events.iter().map(kind).collect()
     }
 
     pub(crate) fn deltas(&self) -> String {
         let text = |event: &Event| match &event.kind {
-            EventKind::Delta { of: windlass_core::event::DeltaOf::Text, text } => Some(text.clone()),
+            EventKind::Delta {
+                of: windlass_core::event::DeltaOf::Text,
+                text,
+            } => Some(text.clone()),
             _ => None,
         };
         self.events.iter().filter_map(text).collect()
@@ -189,11 +229,17 @@ pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
     let look = FnTool::new("look", Effect::Read, move |args, _| {
         let diary = d1.clone();
         Box::pin(async move {
-            note(&diary, format!("+look {}", args["path"].as_str().unwrap_or("")));
+            note(
+                &diary,
+                format!("+look {}", args["path"].as_str().unwrap_or("")),
+            );
             for _ in 0..5 {
                 tokio::task::yield_now().await;
             }
-            note(&diary, format!("-look {}", args["path"].as_str().unwrap_or("")));
+            note(
+                &diary,
+                format!("-look {}", args["path"].as_str().unwrap_or("")),
+            );
             Ok(ToolOutput::text(format!("saw {}", args["path"])))
         })
     })
@@ -201,8 +247,14 @@ pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
     let write = FnTool::new("write", Effect::Write, move |args, _| {
         let diary = d2.clone();
         Box::pin(async move {
-            note(&diary, format!("+write {}", args["path"].as_str().unwrap_or("")));
-            note(&diary, format!("-write {}", args["path"].as_str().unwrap_or("")));
+            note(
+                &diary,
+                format!("+write {}", args["path"].as_str().unwrap_or("")),
+            );
+            note(
+                &diary,
+                format!("-write {}", args["path"].as_str().unwrap_or("")),
+            );
             Ok(ToolOutput::text("written"))
         })
     })
@@ -218,29 +270,46 @@ pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
             let command = args["command"].as_str().unwrap_or_default().to_owned();
             note(&diary, format!("+bash {command}"));
             let failed = (command == "false").then_some(ErrorCategory::Exception);
-            Ok(ToolOutput { failed, ..ToolOutput::text(format!("ran {command}")) })
+            Ok(ToolOutput {
+                failed,
+                ..ToolOutput::text(format!("ran {command}"))
+            })
         })
     });
-    let boom = FnTool::new("boom", Effect::Read, |_, _| Box::pin(async { panic!("a tool fell over") }));
+    let boom = FnTool::new("boom", Effect::Read, |_, _| {
+        Box::pin(async { panic!("a tool fell over") })
+    });
     let slow = FnTool::new("slow", Effect::Execute, |_, ctx| {
         Box::pin(async move {
             ctx.cancel.cancelled().await;
             Err(ToolFailure::new(ErrorCategory::Interrupted, "told to end"))
         })
     });
-    let stuck = FnTool::new("stuck", Effect::Execute, |_, _| Box::pin(std::future::pending()));
+    let stuck = FnTool::new("stuck", Effect::Execute, |_, _| {
+        Box::pin(std::future::pending())
+    });
     let ask = FnTool::new("ask", Effect::Read, |args: Value, ctx| {
         Box::pin(async move {
             let text = args["text"].as_str().unwrap_or_default().to_owned();
-            let question = windlass_core::ask::Question { text, options: vec![] };
-            Ok(ToolOutput::text(format!("{:?}", ctx.voice.ask(question).await)))
+            let question = windlass_core::ask::Question {
+                text,
+                options: vec![],
+            };
+            Ok(ToolOutput::text(format!(
+                "{:?}",
+                ctx.voice.ask(question).await
+            )))
         })
     });
     let large = FnTool::new("large", Effect::Read, |_, _| {
         Box::pin(async { Ok(ToolOutput::text("0123456789".repeat(500_000))) })
     });
-    let empty = FnTool::new("empty", Effect::Read, |_, _| Box::pin(async { Ok(ToolOutput::text(" ")) }));
-    [look, write, bash, boom, slow, stuck, ask, large, empty].map(FnTool::boxed).to_vec()
+    let empty = FnTool::new("empty", Effect::Read, |_, _| {
+        Box::pin(async { Ok(ToolOutput::text(" ")) })
+    });
+    [look, write, bash, boom, slow, stuck, ask, large, empty]
+        .map(FnTool::boxed)
+        .to_vec()
 }
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -249,9 +318,18 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) fn calls(calls: &[(&str, &str, Value)]) -> Vec<Result<Chunk, ProviderError>> {
     let mut chunks = Vec::new();
     for (index, (id, name, args)) in (0..).zip(calls) {
-        chunks.push(Ok(Chunk::CallStart { index, id: (*id).into(), name: (*name).into() }));
-        chunks.push(Ok(Chunk::CallArgs { index, json: args.to_string() }));
+        chunks.push(Ok(Chunk::CallStart {
+            index,
+            id: (*id).into(),
+            name: (*name).into(),
+        }));
+        chunks.push(Ok(Chunk::CallArgs {
+            index,
+            json: args.to_string(),
+        }));
     }
-    chunks.push(Ok(Chunk::End(windlass_core::provider::EndReason::ToolCalls)));
+    chunks.push(Ok(Chunk::End(
+        windlass_core::provider::EndReason::ToolCalls,
+    )));
     chunks
 }

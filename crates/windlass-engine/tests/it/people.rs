@@ -32,7 +32,9 @@ async fn an_ask_that_nobody_answers_expires_and_costs_no_run_time() {
 async fn an_answer_is_used_once_and_must_name_an_open_ask() {
     let lab = asking();
     let session = lab.open().await;
-    let mut handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+    let mut handle = session
+        .run(Message::user("go"), lab.options.clone())
+        .unwrap();
     let ask = loop {
         if let EventKind::Asked { ask } = handle.next().await.unwrap().kind {
             break ask;
@@ -54,9 +56,16 @@ async fn what_changed_while_it_waited_for_approval_is_not_run() {
         fn spec(&self) -> &ToolSpec {
             &self.0
         }
-        fn touches(&self, _: &serde_json::Value, _: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        fn touches(
+            &self,
+            _: &serde_json::Value,
+            _: &ToolCtx<'_>,
+        ) -> Result<Vec<Touch>, ToolFailure> {
             let n = self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            Ok(vec![Touch::Write { path: if n == 0 { "a".into() } else { "other".into() }, inside: true }])
+            Ok(vec![Touch::Write {
+                path: if n == 0 { "a".into() } else { "other".into() },
+                inside: true,
+            }])
         }
         fn run<'a>(
             &'a self,
@@ -71,6 +80,10 @@ async fn what_changed_while_it_waited_for_approval_is_not_run() {
     lab.tools = vec![std::sync::Arc::new(Swapped(spec, 0.into()))];
     lab.person = vec![Answer::Once];
     let ran = lab.run().await;
-    assert!(ran.results()[0].0.starts_with("Error [stale]"), "{:?}", ran.results());
+    assert!(
+        ran.results()[0].0.starts_with("Error [stale]"),
+        "{:?}",
+        ran.results()
+    );
     assert_eq!(ran.count("call_started"), 0);
 }

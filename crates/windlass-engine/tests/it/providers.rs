@@ -13,18 +13,33 @@ use windlass_engine::testing::says;
 use crate::lab::{Lab, SECOND};
 
 fn fails(kind: ProviderErrorKind) -> Vec<Result<Chunk, ProviderError>> {
-    vec![Err(ProviderError { kind, message: "no".into(), status: Some(429) })]
+    vec![Err(ProviderError {
+        kind,
+        message: "no".into(),
+        status: Some(429),
+    })]
 }
 
 #[tokio::test]
 async fn retry_after_is_waited_for() {
-    let slow = ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(2)) };
+    let slow = ProviderErrorKind::RateLimited {
+        retry_after: Some(Duration::from_secs(2)),
+    };
     let lab = Lab::new(vec![fails(slow), says("hello")]);
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let waited = lab.clock.monotonic();
     assert!(waited >= 2 * SECOND && waited < 3 * SECOND, "{waited:?}");
-    let said = ran.events.iter().any(|event| matches!(&event.kind, EventKind::Waited { ms: 2_000, attempt: 2, .. }));
+    let said = ran.events.iter().any(|event| {
+        matches!(
+            &event.kind,
+            EventKind::Waited {
+                ms: 2_000,
+                attempt: 2,
+                ..
+            }
+        )
+    });
     assert!(said);
 }
 
@@ -32,8 +47,18 @@ async fn retry_after_is_waited_for() {
 async fn each_kind_is_tried_as_often_as_it_deserves() {
     let none = || None;
     for (kind, tries) in [
-        (ProviderErrorKind::RateLimited { retry_after: none() }, 6),
-        (ProviderErrorKind::Unavailable { retry_after: none() }, 4),
+        (
+            ProviderErrorKind::RateLimited {
+                retry_after: none(),
+            },
+            6,
+        ),
+        (
+            ProviderErrorKind::Unavailable {
+                retry_after: none(),
+            },
+            4,
+        ),
         (ProviderErrorKind::Network { transient: true }, 4),
         (ProviderErrorKind::InvalidResponse, 2),
         (ProviderErrorKind::InvalidRequest, 1),
@@ -43,14 +68,26 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
     ] {
         let lab = Lab::new((0..10).map(|_| fails(kind.clone())).collect());
         let ran = lab.run().await;
-        assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Provider, .. }), "{kind:?}");
+        assert!(
+            matches!(
+                ran.outcome(),
+                Outcome::Failed {
+                    reason: FailReason::Provider,
+                    ..
+                }
+            ),
+            "{kind:?}"
+        );
         assert_eq!(lab.provider.asked().len(), tries, "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_used() {
-    let cut = vec![Ok(Chunk::Text("Hello wo".into())), fails(ProviderErrorKind::Network { transient: true }).remove(0)];
+    let cut = vec![
+        Ok(Chunk::Text("Hello wo".into())),
+        fails(ProviderErrorKind::Network { transient: true }).remove(0),
+    ];
     let lab = Lab::new(vec![cut, says("Hello world")]);
     let ran = lab.run().await;
     assert_eq!(ran.deltas(), "Hello world");
@@ -68,7 +105,9 @@ async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_us
 
 #[tokio::test]
 async fn waiting_does_not_outlive_the_time_limit() {
-    let slow = || ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(100)) };
+    let slow = || ProviderErrorKind::RateLimited {
+        retry_after: Some(Duration::from_secs(100)),
+    };
     let mut lab = Lab::new(vec![fails(slow()), fails(slow()), says("late")]);
     lab.options.budget.seconds = Some(150);
     let ran = lab.run().await;
@@ -78,13 +117,18 @@ async fn waiting_does_not_outlive_the_time_limit() {
 
 #[tokio::test]
 async fn an_answer_that_never_fits_its_schema_fails_and_one_that_does_at_last_completes() {
-    let schema =
-        serde_json::json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
+    let schema = serde_json::json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
     let mut lab = Lab::new(vec![says("not json"), says("{\"n\": \"x\"}"), says("{}")]);
     lab.schema = Some(schema.clone());
     let ran = lab.run().await;
     assert!(
-        matches!(ran.outcome(), Outcome::Failed { reason: FailReason::StructuredOutput, .. }),
+        matches!(
+            ran.outcome(),
+            Outcome::Failed {
+                reason: FailReason::StructuredOutput,
+                ..
+            }
+        ),
         "{:?}",
         ran.outcome()
     );
@@ -103,12 +147,25 @@ async fn another_model_in_the_same_session_is_said_and_what_is_lost_is_warned_ab
     let id = session.id().clone();
     drop(session);
     lab.model = "small";
-    let blind = |model: &str| ModelFacts { images: model != "small", ..ModelFacts::default() };
+    let blind = |model: &str| ModelFacts {
+        images: model != "small",
+        ..ModelFacts::default()
+    };
     lab.provider = lab.provider.with_facts_of(blind);
-    let session = lab.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap();
+    let session = lab
+        .engine()
+        .open(Open::Resume(id.clone()), RunMode::Full)
+        .await
+        .unwrap();
     lab.run_in(&session).await;
     let lines = lab.store.lines(&id).join("\n");
-    assert!(lines.contains("\"kind\":\"model_switched\",\"data\":{\"from\":\"m\",\"to\":\"small\""), "{lines}");
+    assert!(
+        lines.contains("\"kind\":\"model_switched\",\"data\":{\"from\":\"m\",\"to\":\"small\""),
+        "{lines}"
+    );
     assert!(lines.contains("without: pictures"), "{lines}");
-    assert_eq!(session.look(|history| windlass_core::history::unpaired(&history.entries())), None);
+    assert_eq!(
+        session.look(|history| windlass_core::history::unpaired(&history.entries())),
+        None
+    );
 }

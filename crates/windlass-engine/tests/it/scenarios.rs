@@ -75,12 +75,25 @@ async fn check(name: &str, source: &str) {
                     (format!("c{n}"), call.call.as_str(), call.args.clone())
                 })
                 .collect();
-            calls(&named.iter().map(|(id, name, args)| (id.as_str(), *name, args.clone())).collect::<Vec<_>>())
+            calls(
+                &named
+                    .iter()
+                    .map(|(id, name, args)| (id.as_str(), *name, args.clone()))
+                    .collect::<Vec<_>>(),
+            )
         }
     });
     let mut lab = Lab::new(answers.collect());
-    let allow = scenario.allow.iter().map(|rule| Rule::parse(rule, Verdict::Allow, Level::User).unwrap()).collect();
-    lab.gate = PermissionGate { mode: scenario.mode.parse().unwrap(), rules: allow, ..PermissionGate::default() };
+    let allow = scenario
+        .allow
+        .iter()
+        .map(|rule| Rule::parse(rule, Verdict::Allow, Level::User).unwrap())
+        .collect();
+    lab.gate = PermissionGate {
+        mode: scenario.mode.parse().unwrap(),
+        rules: allow,
+        ..PermissionGate::default()
+    };
     lab.options.yes = scenario.yes;
     if scenario.deny_asks {
         lab.options.on_ask = OnAsk::Deny;
@@ -96,10 +109,18 @@ async fn check(name: &str, source: &str) {
         })
         .collect();
     let ran = lab.run().await;
-    let kinds: Vec<String> = ran.kinds().into_iter().filter(|kind| !scenario.ignore.contains(kind)).collect();
+    let kinds: Vec<String> = ran
+        .kinds()
+        .into_iter()
+        .filter(|kind| !scenario.ignore.contains(kind))
+        .collect();
     assert_eq!(kinds, scenario.events, "{name}");
     assert_eq!(ran.outcome().word(), scenario.outcome, "{name}");
-    let told: String = ran.results().into_iter().map(|(text, _)| text + "\n").collect();
+    let told: String = ran
+        .results()
+        .into_iter()
+        .map(|(text, _)| text + "\n")
+        .collect();
     for text in &scenario.told {
         assert!(told.contains(text), "{name}: {text:?} is not in {told}");
     }

@@ -10,8 +10,13 @@ use crate::workspace::write_whole;
 /// Sets one key in a settings file to a value given as plain text, making the file when it is not there.
 pub fn set(path: &Path, known: &[Key], name: &str, raw: &str) -> Result<(), ConfigError> {
     let (name, key) = source::lookup(known, name).map_err(ConfigError)?;
-    let value = from_plain(key.kind, raw)
-        .ok_or_else(|| ConfigError(format!("`{name}` must be {}, not `{}`", key.kind, source::shown(raw))))?;
+    let value = from_plain(key.kind, raw).ok_or_else(|| {
+        ConfigError(format!(
+            "`{name}` must be {}, not `{}`",
+            key.kind,
+            source::shown(raw)
+        ))
+    })?;
     edit(path, known, &name, |table, last| {
         let fresh = to_toml(&value);
         match table.get_mut(last).and_then(Item::as_value_mut) {
@@ -45,10 +50,13 @@ fn edit(
     let text = read_text(path)?.unwrap_or_default();
     // A file with a mistake in it is not written over: the mistake is said first.
     source::parse(known, path, &text)?;
-    let mut document: DocumentMut =
-        text.parse().map_err(|err: toml_edit::TomlError| ConfigError(format!("{}: {err}", path.display())))?;
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|err: toml_edit::TomlError| ConfigError(format!("{}: {err}", path.display())))?;
     let parts = toml_edit::Key::parse(name).unwrap_or_default();
-    let Some((last, above)) = parts.split_last() else { return Ok(()) };
+    let Some((last, above)) = parts.split_last() else {
+        return Ok(());
+    };
     let mut table: &mut dyn toml_edit::TableLike = document.as_table_mut();
     for part in above {
         let below = table.entry(part.get()).or_insert_with(|| {
@@ -57,14 +65,19 @@ fn edit(
             Item::Table(fresh)
         });
         table = below.as_table_like_mut().ok_or_else(|| {
-            ConfigError(format!("{}: `{}` is a value and not a table", path.display(), source::shown(part.get())))
+            ConfigError(format!(
+                "{}: `{}` is a value and not a table",
+                path.display(),
+                source::shown(part.get())
+            ))
         })?;
     }
     change(table, last.get());
     if let Some(dir) = path.parent() {
         crate::private::create_dir(dir).map_err(|err| ConfigError(err.message))?;
     }
-    write_whole(path, document.to_string().as_bytes(), 0o644).map_err(|err| ConfigError(err.message))
+    write_whole(path, document.to_string().as_bytes(), 0o644)
+        .map_err(|err| ConfigError(err.message))
 }
 
 /// A value as it stands in a file, when it is what the key needs.
@@ -75,9 +88,12 @@ pub(super) fn from_toml(kind: Kind, value: &toml_edit::Value) -> Option<Value> {
         Toml::Integer(number) => Value::Integer(*number.value()),
         Toml::Float(number) => Value::Number(*number.value()),
         Toml::Boolean(yes) => Value::Boolean(*yes.value()),
-        Toml::Array(items) => {
-            Value::Texts(items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<_>>()?)
-        }
+        Toml::Array(items) => Value::Texts(
+            items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect::<Option<_>>()?,
+        ),
         Toml::Datetime(_) | Toml::InlineTable(_) => return None,
     };
     fits(kind, &value).then_some(value)
@@ -85,7 +101,12 @@ pub(super) fn from_toml(kind: Kind, value: &toml_edit::Value) -> Option<Value> {
 
 /// A value as it was typed on a command line or set in a variable.
 pub(super) fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
-    let number = || raw.parse().map(Value::Integer).or_else(|_| raw.parse().map(Value::Number)).ok();
+    let number = || {
+        raw.parse()
+            .map(Value::Integer)
+            .or_else(|_| raw.parse().map(Value::Number))
+            .ok()
+    };
     let value = match kind {
         Kind::Text | Kind::Choice(_) => Value::Text(raw.to_owned()),
         Kind::Integer | Kind::Number => number()?,
@@ -95,7 +116,12 @@ pub(super) fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
         // A list is typed with commas, or as it would stand in a file.
         Kind::Texts => match raw.parse::<toml_edit::Value>() {
             Ok(list @ toml_edit::Value::Array(_)) => from_toml(kind, &list)?,
-            _ => Value::Texts(raw.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()),
+            _ => Value::Texts(
+                raw.split(',')
+                    .map(|it| it.trim().to_owned())
+                    .filter(|it| !it.is_empty())
+                    .collect(),
+            ),
         },
     };
     fits(kind, &value).then_some(value)

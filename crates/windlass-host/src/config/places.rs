@@ -22,12 +22,18 @@ pub struct Places {
 impl Places {
     /// By `XDG_CONFIG_HOME`, `XDG_DATA_HOME` and `HOME`. As XDG says, a relative path counts as unset.
     pub fn from_env(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
-        let absolute = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name: &str| {
+            lookup(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let home = absolute("HOME");
         let dir = |variable: &str, below: &str| {
             let own = absolute(variable).or_else(|| home.as_ref().map(|home| home.join(below)));
             own.map(|dir| dir.join("windlass")).ok_or_else(|| {
-                ConfigError(format!("neither {variable} nor HOME is set to an absolute path; set one of them"))
+                ConfigError(format!(
+                    "neither {variable} nor HOME is set to an absolute path; set one of them"
+                ))
             })
         };
         Ok(Self {
@@ -40,8 +46,16 @@ impl Places {
 
     /// The same with a data directory in `temporary` where the usual one cannot be written, as with a read-only home; and
     /// what to say about it. A directory that the user named with `XDG_DATA_HOME` is never replaced.
-    pub fn writable(self, named: bool, temporary: &Path) -> Result<(Self, Option<String>), ConfigError> {
-        let nearest = self.data_dir.ancestors().find(|dir| dir.exists()).unwrap_or(&self.data_dir);
+    pub fn writable(
+        self,
+        named: bool,
+        temporary: &Path,
+    ) -> Result<(Self, Option<String>), ConfigError> {
+        let nearest = self
+            .data_dir
+            .ancestors()
+            .find(|dir| dir.exists())
+            .unwrap_or(&self.data_dir);
         if named || rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK).is_ok() {
             return Ok((self, None));
         }
@@ -50,7 +64,9 @@ impl Places {
         let usual = self.data_dir.display();
         let failed = |why: &str| {
             let place = data_dir.display();
-            ConfigError(format!("{usual} cannot be written, and {place} {why}; set XDG_DATA_HOME to a folder of yours"))
+            ConfigError(format!(
+                "{usual} cannot be written, and {place} {why}; set XDG_DATA_HOME to a folder of yours"
+            ))
         };
         match std::fs::DirBuilder::new().mode(0o700).create(&data_dir) {
             Err(err) if err.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -59,7 +75,9 @@ impl Places {
             _ => {}
         }
         // Anybody can make a folder of this name in a shared one.
-        let about = data_dir.symlink_metadata().map_err(|err| failed(&err.to_string()))?;
+        let about = data_dir
+            .symlink_metadata()
+            .map_err(|err| failed(&err.to_string()))?;
         if !about.is_dir() || about.uid() != own.as_raw() || about.mode() & 0o077 != 0 {
             return Err(failed("is open to other users"));
         }
@@ -87,7 +105,9 @@ impl Places {
     #[must_use]
     pub fn rules_file(&self, root: &std::path::Path) -> PathBuf {
         let name = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
-        self.data_dir.join("rules").join(format!("{}.toml", &name[..32]))
+        self.data_dir
+            .join("rules")
+            .join(format!("{}.toml", &name[..32]))
     }
 
     /// What a person said about the settings of projects; never in a project itself.

@@ -12,9 +12,19 @@ use super::{ConfigError, Key, Value, nearest};
 const SHOWN_CHARS: usize = 160;
 
 /// The values of a file: dotted name, value and line.
-pub(super) fn parse(known: &[Key], path: &Path, text: &str) -> Result<Vec<(String, Value, usize)>, ConfigError> {
-    let document = Document::parse(text).map_err(|err| complaint(path, text, err.span(), err.message()))?;
-    let mut reader = Reader { known, path, text, found: Vec::new() };
+pub(super) fn parse(
+    known: &[Key],
+    path: &Path,
+    text: &str,
+) -> Result<Vec<(String, Value, usize)>, ConfigError> {
+    let document =
+        Document::parse(text).map_err(|err| complaint(path, text, err.span(), err.message()))?;
+    let mut reader = Reader {
+        known,
+        path,
+        text,
+        found: Vec::new(),
+    };
     reader.table(document.as_table(), "")?;
     Ok(reader.found)
 }
@@ -32,15 +42,30 @@ impl Reader<'_> {
             let name = joined(prefix, part);
             let at = table.get_key_value(part).and_then(|(key, _)| key.span());
             match (find(self.known, &name), item.as_table_like()) {
-                (None, Some(below)) if leads_somewhere(self.known, &name) => self.table(below, &name)?,
-                (None, _) => return Err(complaint(self.path, self.text, at, &unknown(self.known, &name))),
+                (None, Some(below)) if leads_somewhere(self.known, &name) => {
+                    self.table(below, &name)?
+                }
+                (None, _) => {
+                    return Err(complaint(
+                        self.path,
+                        self.text,
+                        at,
+                        &unknown(self.known, &name),
+                    ));
+                }
                 (Some(key), _) => self.value(key, name, item, at)?,
             }
         }
         Ok(())
     }
 
-    fn value(&mut self, key: &Key, name: String, item: &Item, at: Option<Range<usize>>) -> Result<(), ConfigError> {
+    fn value(
+        &mut self,
+        key: &Key,
+        name: String,
+        item: &Item,
+        at: Option<Range<usize>>,
+    ) -> Result<(), ConfigError> {
         let span = item.span().or(at);
         let value = item.as_value().and_then(|value| from_toml(key.kind, value));
         let Some(value) = value else {
@@ -55,8 +80,11 @@ impl Reader<'_> {
 
 /// The key of a dotted name as it was typed, with the name in its plain form.
 pub(super) fn lookup<'a>(known: &'a [Key], typed: &str) -> Result<(String, &'a Key), String> {
-    let parts = toml_edit::Key::parse(typed).map_err(|_| format!("`{}` is not a key", shown(typed)))?;
-    let name = parts.iter().fold(String::new(), |prefix, part| joined(&prefix, part.get()));
+    let parts =
+        toml_edit::Key::parse(typed).map_err(|_| format!("`{}` is not a key", shown(typed)))?;
+    let name = parts
+        .iter()
+        .fold(String::new(), |prefix, part| joined(&prefix, part.get()));
     match find(known, &name) {
         Some(key) => Ok((name, key)),
         None => Err(unknown(known, &name)),
@@ -67,7 +95,11 @@ pub(super) fn lookup<'a>(known: &'a [Key], typed: &str) -> Result<(String, &'a K
 fn joined(prefix: &str, part: &str) -> String {
     let key = toml_edit::Key::new(part);
     let part = key.display_repr();
-    if prefix.is_empty() { part.into_owned() } else { format!("{prefix}.{part}") }
+    if prefix.is_empty() {
+        part.into_owned()
+    } else {
+        format!("{prefix}.{part}")
+    }
 }
 
 fn find<'a>(known: &'a [Key], name: &str) -> Option<&'a Key> {
@@ -88,7 +120,10 @@ fn leads_somewhere(known: &[Key], name: &str) -> bool {
 }
 
 fn begins(pattern: &[&str], parts: &[String]) -> bool {
-    pattern.iter().zip(parts).all(|(pattern, part)| *pattern == "*" || pattern == part)
+    pattern
+        .iter()
+        .zip(parts)
+        .all(|(pattern, part)| *pattern == "*" || pattern == part)
 }
 
 fn split(name: &str) -> Vec<String> {
@@ -108,11 +143,24 @@ fn unknown(known: &[Key], name: &str) -> String {
 fn complaint(path: &Path, text: &str, span: Option<Range<usize>>, message: &str) -> ConfigError {
     let span = span.unwrap_or(0..0);
     let (line, column) = place(text, span.start);
-    let content = text.split('\n').nth(line - 1).unwrap_or_default().trim_end_matches('\r');
-    let marks = text.get(span).map_or(1, |it| it.lines().next().unwrap_or_default().chars().count()).max(1);
+    let content = text
+        .split('\n')
+        .nth(line - 1)
+        .unwrap_or_default()
+        .trim_end_matches('\r');
+    let marks = text
+        .get(span)
+        .map_or(1, |it| {
+            it.lines().next().unwrap_or_default().chars().count()
+        })
+        .max(1);
     let room = SHOWN_CHARS.saturating_sub(column - 1).max(1);
     let margin = " ".repeat(line.to_string().len());
-    let before: String = content.chars().take(column - 1).map(|it| if it == '\t' { '\t' } else { ' ' }).collect();
+    let before: String = content
+        .chars()
+        .take(column - 1)
+        .map(|it| if it == '\t' { '\t' } else { ' ' })
+        .collect();
     let marks = "^".repeat(marks.min(room));
     ConfigError(format!(
         "{}:{line}:{column}: {message}\n{margin} |\n{line} | {}\n{margin} | {before}{marks}",
@@ -125,11 +173,20 @@ fn complaint(path: &Path, text: &str, span: Option<Range<usize>>, message: &str)
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at.min(text.len())).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
 }
 
 /// Text from outside, short and without control characters.
 pub(super) fn shown(text: &str) -> String {
-    let safe = |it: char| if it.is_control() && it != '\t' { '\u{fffd}' } else { it };
+    let safe = |it: char| {
+        if it.is_control() && it != '\t' {
+            '\u{fffd}'
+        } else {
+            it
+        }
+    };
     text.chars().take(SHOWN_CHARS).map(safe).collect()
 }

@@ -76,7 +76,9 @@ impl<'a> Capture<'a> {
     /// Writing straight from here blocks only as long as copying into the page cache takes; another thread
     /// for it would cost every command more than it saves a few.
     fn spill(&mut self, bytes: &[u8]) {
-        let Some(artifacts) = self.artifacts else { return };
+        let Some(artifacts) = self.artifacts else {
+            return;
+        };
         let written = match &mut self.spill {
             Spill::Open(writer) => writer.write(bytes),
             Spill::NotNeeded => artifacts.create().and_then(|mut writer| {
@@ -99,7 +101,13 @@ impl<'a> Capture<'a> {
     /// The last lines so far, for showing progress.
     fn latest(&self) -> String {
         let skip = (self.head.len() + self.tail.len()).saturating_sub(LATEST_BYTES);
-        let bytes: Vec<u8> = self.head.iter().chain(&self.tail).skip(skip).copied().collect();
+        let bytes: Vec<u8> = self
+            .head
+            .iter()
+            .chain(&self.tail)
+            .skip(skip)
+            .copied()
+            .collect();
         let bytes = if skip > 0 { from_word(&bytes) } else { &bytes };
         let text = String::from_utf8_lossy(whole_from(bytes, skip > 0));
         let text = text.trim_end();
@@ -120,18 +128,31 @@ impl<'a> Capture<'a> {
         if self.total == (head.len() + tail.len()) as u64 {
             head.extend_from_slice(&tail);
             // The common case is valid text, which then is not copied again.
-            let text =
-                String::from_utf8(head).unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
-            return Captured { text, total: self.total, artifact };
+            let text = String::from_utf8(head)
+                .unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
+            return Captured {
+                text,
+                total: self.total,
+                artifact,
+            };
         }
         // A cut inside a character would show as damage that the command did not make.
         // And half a key would not be known as one.
-        let (head, tail) = (whole_until(until_word(&head)), whole_from(from_word(&tail), true));
+        let (head, tail) = (
+            whole_until(until_word(&head)),
+            whole_from(from_word(&tail), true),
+        );
         let left_out = self.total - (head.len() + tail.len()) as u64;
-        let lost = lost.map(|why| format!(" and could not be stored: {why}")).unwrap_or_default();
+        let lost = lost
+            .map(|why| format!(" and could not be stored: {why}"))
+            .unwrap_or_default();
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
         let text = format!("{head}\n[... {left_out} bytes left out{lost} ...]\n{tail}");
-        Captured { text, total: self.total, artifact }
+        Captured {
+            text,
+            total: self.total,
+            artifact,
+        }
     }
 }
 
@@ -164,19 +185,30 @@ impl Sink for Capture<'_> {
 
 /// The bytes without a word that is cut off at their end, unless it is very long.
 fn until_word(bytes: &[u8]) -> &[u8] {
-    let back = bytes.iter().rev().take(MAX_WORD).position(u8::is_ascii_whitespace);
+    let back = bytes
+        .iter()
+        .rev()
+        .take(MAX_WORD)
+        .position(u8::is_ascii_whitespace);
     &bytes[..bytes.len() - back.unwrap_or(0)]
 }
 
 /// The bytes without the rest of a word that began before them, unless it is very long.
 fn from_word(bytes: &[u8]) -> &[u8] {
-    let skip = bytes.iter().take(MAX_WORD).position(u8::is_ascii_whitespace);
+    let skip = bytes
+        .iter()
+        .take(MAX_WORD)
+        .position(u8::is_ascii_whitespace);
     &bytes[skip.map_or(0, |at| at + 1)..]
 }
 
 /// The bytes without a character that is cut off at their end.
 fn whole_until(bytes: &[u8]) -> &[u8] {
-    let lead = bytes.iter().rev().take(4).position(|byte| byte & 0xC0 != 0x80);
+    let lead = bytes
+        .iter()
+        .rev()
+        .take(4)
+        .position(|byte| byte & 0xC0 != 0x80);
     let Some(back) = lead else { return bytes };
     let at = bytes.len() - 1 - back;
     let needed = match bytes[at] {
@@ -185,12 +217,19 @@ fn whole_until(bytes: &[u8]) -> &[u8] {
         0xF0..=0xF4 => 4,
         _ => 1,
     };
-    if back + 1 < needed { &bytes[..at] } else { bytes }
+    if back + 1 < needed {
+        &bytes[..at]
+    } else {
+        bytes
+    }
 }
 
 /// The bytes without the rest of a character that began before them.
 pub(super) fn whole_from(bytes: &[u8], cut: bool) -> &[u8] {
-    let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80);
+    let rest = bytes
+        .iter()
+        .take(3)
+        .take_while(|byte| **byte & 0xC0 == 0x80);
     let skip = if cut { rest.count() } else { 0 };
     &bytes[skip..]
 }
@@ -218,7 +257,10 @@ mod tests {
         check(&[], "");
         check(&["abc"], "abc");
         check(&["abcd", "efgh"], "abcdefgh");
-        check(&["abcd", "e", "fghi"], "abcd\n[... 1 bytes left out ...]\nfghi");
+        check(
+            &["abcd", "e", "fghi"],
+            "abcd\n[... 1 bytes left out ...]\nfghi",
+        );
         check(&["abcdefghijkl"], "abcd\n[... 4 bytes left out ...]\nijkl");
     }
 
@@ -239,7 +281,10 @@ mod tests {
         capture.push(b"ghij");
         let artifact = capture.finish().artifact.unwrap();
         assert_eq!(artifact.bytes, 20);
-        assert_eq!(artifacts.read(&artifact.id, 0, 99).unwrap(), b"0123456789abcdefghij");
+        assert_eq!(
+            artifacts.read(&artifact.id, 0, 99).unwrap(),
+            b"0123456789abcdefghij"
+        );
     }
 
     #[test]
@@ -251,7 +296,13 @@ mod tests {
         capture.push(b"0123456789");
         let captured = capture.finish();
         assert_eq!(captured.artifact, None);
-        assert!(captured.text.starts_with("0123\n[... 2 bytes left out and could not be stored"), "{}", captured.text);
+        assert!(
+            captured
+                .text
+                .starts_with("0123\n[... 2 bytes left out and could not be stored"),
+            "{}",
+            captured.text
+        );
     }
 
     #[test]
@@ -261,7 +312,10 @@ mod tests {
             capture.push(format!("line {line}\n").as_bytes());
         }
         let latest = capture.latest();
-        assert!(latest.starts_with("line 13\n") && latest.ends_with("line 20"), "{latest}");
+        assert!(
+            latest.starts_with("line 13\n") && latest.ends_with("line 20"),
+            "{latest}"
+        );
         capture.push(&[b'x'; 10_000]);
         assert!(capture.latest().len() <= LATEST_BYTES);
     }

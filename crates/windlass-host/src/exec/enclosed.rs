@@ -38,43 +38,72 @@ impl Enclosed {
         tenants: &Arc<Tenants>,
     ) -> Result<Self, ProcessError> {
         let fail = |what: &str, err: &dyn std::fmt::Display| ProcessError(format!("{what}: {err}"));
-        let home =
-            Root::open_private(&lodging.outer_home).map_err(|err| fail("the agent's home cannot be opened", &err))?;
+        let home = Root::open_private(&lodging.outer_home)
+            .map_err(|err| fail("the agent's home cannot be opened", &err))?;
         let endpoint = lodging.endpoint.take().map(|(port, listener)| {
             listener.set_nonblocking(true)?;
             Ok((port, TcpListener::from_std(listener)?))
         });
         let endpoint: io::Result<_> = endpoint.transpose();
         let endpoint = endpoint.map_err(|err| fail("nobody can listen for the agent", &err))?;
-        let (inside, root, tenants) = (Arc::downgrade(inside), Arc::downgrade(root), Arc::clone(tenants));
-        Ok(Self { lodging, inside, root, home, endpoint, tenants })
+        let (inside, root, tenants) = (
+            Arc::downgrade(inside),
+            Arc::downgrade(root),
+            Arc::clone(tenants),
+        );
+        Ok(Self {
+            lodging,
+            inside,
+            root,
+            home,
+            endpoint,
+            tenants,
+        })
     }
 
     /// Refuses paths that are none in the home, and files in it that are the person's.
     fn own(&self, path: &str) -> Result<(), FileError> {
-        let plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-        let bad = |message: String| Err(FileError { kind: FileErrorKind::BadInput, message });
+        let plain = Path::new(path)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        let bad = |message: String| {
+            Err(FileError {
+                kind: FileErrorKind::BadInput,
+                message,
+            })
+        };
         match plain {
-            false => bad(format!("`{path}` is no path in an agent's home: write it relative to the home")),
-            true if self.lodging.files.iter().any(|file| file == path) => {
-                bad(format!("`{path}` is the person's own file, which is only shown to the agent"))
-            }
+            false => bad(format!(
+                "`{path}` is no path in an agent's home: write it relative to the home"
+            )),
+            true if self.lodging.files.iter().any(|file| file == path) => bad(format!(
+                "`{path}` is the person's own file, which is only shown to the agent"
+            )),
             true => Ok(()),
         }
     }
 
     fn launch(&self, launch: &Launch) -> Result<Inmate, ProcessError> {
         let (Some(inside), Some(root)) = (self.inside.upgrade(), self.root.upgrade()) else {
-            return Err(ProcessError("the run's copy of the workspace is closed".to_owned()));
+            return Err(ProcessError(
+                "the run's copy of the workspace is closed".to_owned(),
+            ));
         };
         if launch.argv.is_empty() {
-            return Err(ProcessError("cannot start an agent: no program is named".to_owned()));
+            return Err(ProcessError(
+                "cannot start an agent: no program is named".to_owned(),
+            ));
         }
         let dir = workdir_in(&root, &launch.workdir)?;
         let mut env = self.lodging.env.clone();
         env.push(("PWD".into(), dir.clone().into()));
         env.retain(|(name, _)| !launch.env.iter().any(|(given, _)| name == given.as_str()));
-        env.extend(launch.env.iter().map(|(name, value)| (name.into(), value.into())));
+        env.extend(
+            launch
+                .env
+                .iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
         let argv: Vec<OsString> = launch.argv.iter().map(Into::into).collect();
         let (standard, stdin, stdout, stderr) =
             pipes().map_err(|err| ProcessError(format!("cannot start an agent: {err}")))?;
@@ -89,8 +118,18 @@ impl Enclosed {
         let child = child.map_err(|err| ProcessError(err.to_string()))?;
         let tenant = Arc::new(Tenant { child, ended });
         self.tenants.add(&tenant);
-        let life = Tenancy { tenant, end: Some(end), over: None, limits: self.lodging.limits };
-        Ok(Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life: Box::new(life) })
+        let life = Tenancy {
+            tenant,
+            end: Some(end),
+            over: None,
+            limits: self.lodging.limits,
+        };
+        Ok(Inmate {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            stderr: Box::new(stderr),
+            life: Box::new(life),
+        })
     }
 }
 
@@ -111,7 +150,10 @@ impl Enclosure for Enclosed {
         let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
         if matches!(name, "" | "." | "..") {
             let message = format!("`{path}` names nothing in the agent's home");
-            return Err(FileError { kind: FileErrorKind::BadInput, message });
+            return Err(FileError {
+                kind: FileErrorKind::BadInput,
+                message,
+            });
         }
         let folder = match self.home.open_directory(folder) {
             Ok(folder) => folder,
@@ -119,7 +161,9 @@ impl Enclosure for Enclosed {
             Err(err) => return Err(err),
         };
         // By the handle of its folder, so that no link on the way leads elsewhere; the last name is not followed.
-        let at = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        let at = Path::new("/proc/self/fd")
+            .join(folder.as_raw_fd().to_string())
+            .join(name);
         let removed = match at.symlink_metadata() {
             Ok(found) if found.is_dir() => std::fs::remove_dir_all(&at),
             Ok(_) => std::fs::remove_file(&at),
@@ -128,7 +172,10 @@ impl Enclosure for Enclosed {
         match removed {
             Err(err) if err.kind() != io::ErrorKind::NotFound => {
                 let message = format!("`{path}` of the agent's home cannot be removed: {err}");
-                Err(FileError { kind: FileErrorKind::Io, message })
+                Err(FileError {
+                    kind: FileErrorKind::Io,
+                    message,
+                })
             }
             _ => Ok(()),
         }
@@ -138,7 +185,9 @@ impl Enclosure for Enclosed {
     }
     fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
         Box::pin(async move {
-            let Some((_, listener)) = &self.endpoint else { return std::future::pending().await };
+            let Some((_, listener)) = &self.endpoint else {
+                return std::future::pending().await;
+            };
             let (stream, _) = listener.accept().await?;
             // A model's answer comes in small pieces, each of which somebody waits for.
             stream.set_nodelay(true)?;
@@ -158,9 +207,18 @@ fn pipes() -> io::Result<(Standard, pipe::Sender, pipe::Receiver, pipe::Receiver
     let (input, stdin) = io::pipe()?;
     let (stdout, output) = io::pipe()?;
     let (stderr, error) = io::pipe()?;
-    let standard = Standard { input: input.into(), output: output.into(), error: error.into() };
+    let standard = Standard {
+        input: input.into(),
+        output: output.into(),
+        error: error.into(),
+    };
     let receiver = |end: io::PipeReader| pipe::Receiver::from_owned_fd(OwnedFd::from(end));
-    Ok((standard, pipe::Sender::from_owned_fd(stdin.into())?, receiver(stdout)?, receiver(stderr)?))
+    Ok((
+        standard,
+        pipe::Sender::from_owned_fd(stdin.into())?,
+        receiver(stdout)?,
+        receiver(stderr)?,
+    ))
 }
 
 /// A program that was started.
@@ -184,7 +242,9 @@ impl Tenants {
     /// Ends them, and waits until they are gone; longer only when the kernel itself is stuck.
     pub(super) async fn end_all(&self) {
         let all = std::mem::take(&mut *self.lock());
-        all.iter().filter(|one| !one.ended.is_cancelled()).for_each(|one| one.child.kill());
+        all.iter()
+            .filter(|one| !one.ended.is_cancelled())
+            .for_each(|one| one.child.kill());
         for one in all {
             let _ = tokio::time::timeout(KILL_GRACE, one.ended.cancelled()).await;
         }
@@ -206,14 +266,23 @@ struct Tenancy {
 impl Tenancy {
     fn judge(&self, ended: Result<Ended, SandboxError>) -> Result<ProcessEnd, ProcessError> {
         let ended = ended.map_err(|err| ProcessError(err.to_string()))?;
-        let Limits { processes, memory, .. } = self.limits;
+        let Limits {
+            processes, memory, ..
+        } = self.limits;
         if ended.limits.processes {
             let what = format!("the agent was ended at the limit of {processes} processes");
-            return Err(ProcessError(format!("{what} (setting `sandbox.processes`)")));
+            return Err(ProcessError(format!(
+                "{what} (setting `sandbox.processes`)"
+            )));
         }
         if ended.limits.memory {
-            let what = format!("the agent was ended at the limit of {} MiB of memory", memory >> 20);
-            return Err(ProcessError(format!("{what} (setting `sandbox.memory_mb`)")));
+            let what = format!(
+                "the agent was ended at the limit of {} MiB of memory",
+                memory >> 20
+            );
+            return Err(ProcessError(format!(
+                "{what} (setting `sandbox.memory_mb`)"
+            )));
         }
         Ok(end_of(ended.status))
     }
@@ -223,12 +292,18 @@ impl Life for Tenancy {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             if let Some(end) = &mut self.end {
-                let gone = |_| Err(SandboxError::Gone("the run's copy of the workspace was closed".to_owned()));
+                let gone = |_| {
+                    Err(SandboxError::Gone(
+                        "the run's copy of the workspace was closed".to_owned(),
+                    ))
+                };
                 let ended = end.await.unwrap_or_else(gone);
                 self.end = None;
                 self.over = Some(self.judge(ended));
             }
-            self.over.clone().unwrap_or(Ok(ProcessEnd::Signalled { signal: 9 }))
+            self.over
+                .clone()
+                .unwrap_or(Ok(ProcessEnd::Signalled { signal: 9 }))
         })
     }
     fn terminate(&self) {

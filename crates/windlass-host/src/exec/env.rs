@@ -60,17 +60,27 @@ pub fn child_env(
     vars: impl IntoIterator<Item = (OsString, OsString)>,
     exceptions: &[String],
 ) -> Vec<(OsString, OsString)> {
-    let excepted = |name: &OsStr| exceptions.iter().any(|exception| name == exception.as_str());
-    let mut kept: Vec<(OsString, OsString)> =
-        vars.into_iter().filter(|(name, _)| excepted(name) || passes(name)).collect();
-    let neutral = NEUTRAL.iter().filter(|(name, _)| !excepted(OsStr::new(name)));
+    let excepted = |name: &OsStr| {
+        exceptions
+            .iter()
+            .any(|exception| name == exception.as_str())
+    };
+    let mut kept: Vec<(OsString, OsString)> = vars
+        .into_iter()
+        .filter(|(name, _)| excepted(name) || passes(name))
+        .collect();
+    let neutral = NEUTRAL
+        .iter()
+        .filter(|(name, _)| !excepted(OsStr::new(name)));
     kept.extend(neutral.map(|(name, value)| (OsString::from(name), OsString::from(value))));
     kept
 }
 
 /// The neutral settings by themselves.
 pub(crate) fn neutral_env() -> impl Iterator<Item = (OsString, OsString)> {
-    NEUTRAL.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)))
+    NEUTRAL
+        .iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)))
 }
 
 fn passes(name: &OsStr) -> bool {
@@ -87,7 +97,9 @@ mod tests {
     fn check(name: &str, passes: bool) {
         let vars = [(OsString::from(name), OsString::from("v"))];
         let child = child_env(vars, &["NPM_TOKEN".to_owned()]);
-        let found = child.iter().any(|(found, value)| found == name && value == "v");
+        let found = child
+            .iter()
+            .any(|(found, value)| found == name && value == "v");
         assert_eq!(found, passes, "{name}");
     }
 
@@ -140,7 +152,16 @@ mod tests {
 
     #[test]
     fn what_would_wait_for_a_person_or_point_elsewhere_is_replaced() {
-        for name in ["PAGER", "EDITOR", "TERM", "GIT_DIR", "PWD", "SSH_ASKPASS", "FORCE_COLOR", "BASH_ENV"] {
+        for name in [
+            "PAGER",
+            "EDITOR",
+            "TERM",
+            "GIT_DIR",
+            "PWD",
+            "SSH_ASKPASS",
+            "FORCE_COLOR",
+            "BASH_ENV",
+        ] {
             check(name, false);
         }
         let child = child_env([("PAGER".into(), "less".into())], &[]);

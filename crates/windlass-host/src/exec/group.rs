@@ -50,7 +50,9 @@ impl Apart {
         let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok();
         // Without a fork the directory can only be named by its handle's place in /proc.
         let proc_fds = rustix::fs::access("/proc/self/fd", Access::EXISTS).is_ok();
-        Self { own_session: terminal || !proc_fds }
+        Self {
+            own_session: terminal || !proc_fds,
+        }
     }
 }
 
@@ -100,7 +102,11 @@ pub(super) fn start_inside(
         output: write.try_clone().map_err(fail)?.into(),
         error: write.into(),
     };
-    let access = if command.looks { May::ReadOnly } else { May::Write };
+    let access = if command.looks {
+        May::ReadOnly
+    } else {
+        May::Write
+    };
     let (done, ended) = oneshot::channel();
     // A command that nobody waits for any more ends without being heard.
     let done = move |result| drop(done.send(result));
@@ -110,12 +116,19 @@ pub(super) fn start_inside(
     };
     let child = child.map_err(|err| ProcessError(err.to_string()))?;
     let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
-    Ok(Running { leader: Leader::Boxed(ended), output, group: Group::Boxed(child), ended: None })
+    Ok(Running {
+        leader: Leader::Boxed(ended),
+        output,
+        group: Group::Boxed(child),
+        ended: None,
+    })
 }
 
 impl Launch<'_> {
     pub(super) fn start(self) -> Result<Running, ProcessError> {
-        let fail = |err: std::io::Error| ProcessError(format!("cannot start {}: {err}", self.program.display()));
+        let fail = |err: std::io::Error| {
+            ProcessError(format!("cannot start {}: {err}", self.program.display()))
+        };
         let (output, writing) = std::io::pipe().map_err(fail)?;
         let input = feed(self.input).map_err(fail)?;
         let mut command = std::process::Command::new(self.program);
@@ -132,20 +145,34 @@ impl Launch<'_> {
         // The command holds the writing ends too: without this the pipe would never end.
         drop(command);
         drop(dir);
-        let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let id = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(id) = id {
             self.guard.add(id);
         }
-        let group = Group::Plain { id, guard: Arc::clone(self.guard) };
+        let group = Group::Plain {
+            id,
+            guard: Arc::clone(self.guard),
+        };
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
-        Ok(Running { leader: Leader::Plain(child), output, group, ended: None })
+        Ok(Running {
+            leader: Leader::Plain(child),
+            output,
+            group,
+            ended: None,
+        })
     }
 }
 
 /// What a command reads: nothing, or the bytes that are written to it as it takes them.
 fn feed(input: Option<Vec<u8>>) -> std::io::Result<OwnedFd> {
     let Some(bytes) = input else {
-        return Ok(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+        return Ok(rustix::fs::open(
+            "/dev/null",
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?);
     };
     let (reading, writing) = std::io::pipe()?;
     let mut writing = pipe::Sender::from_owned_fd(writing.into())?;
@@ -160,7 +187,9 @@ fn set_apart(command: &mut std::process::Command, dir: OwnedFd, apart: Apart) ->
         enter(command, dir);
         return None;
     }
-    command.process_group(0).current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    command
+        .process_group(0)
+        .current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     Some(dir)
 }
 

@@ -42,7 +42,11 @@ impl Guard {
 
     /// The group is gone; its number may be another's soon.
     pub(super) fn remove(&self, group: Pid) {
-        tell(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), '-', group);
+        tell(
+            &mut self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            '-',
+            group,
+        );
     }
 }
 
@@ -60,7 +64,11 @@ fn start() -> std::io::Result<File> {
     let mut command = tokio::process::Command::new("/bin/sh");
     command.args(["-c", WATCH]).env_clear().current_dir("/");
     // In a group of its own, so that a signal for ours does not end it.
-    command.stdin(reads).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command
+        .stdin(reads)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
     // Dropped, it lives on until the pipe ends, and is then collected by the runtime.
     drop(command.spawn()?);
     let writes = OwnedFd::from(writes);

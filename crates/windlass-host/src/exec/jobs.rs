@@ -45,19 +45,34 @@ struct State {
 }
 
 impl Jobs {
-    pub(super) fn start(&self, launch: impl FnOnce() -> Result<Running, ProcessError>) -> Result<JobId, ProcessError> {
+    pub(super) fn start(
+        &self,
+        launch: impl FnOnce() -> Result<Running, ProcessError>,
+    ) -> Result<JobId, ProcessError> {
         let mut all = lock(&self.all);
-        let alive = all.iter().filter(|job| lock(&job.state).end.is_none()).count();
+        let alive = all
+            .iter()
+            .filter(|job| lock(&job.state).end.is_none())
+            .count();
         if alive >= MAX_JOBS {
-            return Err(ProcessError(format!("{MAX_JOBS} background jobs are running already; stop one first")));
+            return Err(ProcessError(format!(
+                "{MAX_JOBS} background jobs are running already; stop one first"
+            )));
         }
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|_| ProcessError("background jobs need a running tokio runtime".to_owned()))?;
         let mut running = launch()?;
-        let id = JobId(format!("j{}", self.started.fetch_add(1, Ordering::Relaxed) + 1));
+        let id = JobId(format!(
+            "j{}",
+            self.started.fetch_add(1, Ordering::Relaxed) + 1
+        ));
         let state = Arc::new(Mutex::new(State::default()));
         let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
-        let (mut sink, stopped, done) = (Newest(Arc::clone(&state)), stop.clone(), ended.clone().drop_guard());
+        let (mut sink, stopped, done) = (
+            Newest(Arc::clone(&state)),
+            stop.clone(),
+            ended.clone().drop_guard(),
+        );
         let task = runtime.spawn(async move {
             let end = drive(&mut running, None, &stopped, &mut sink).await;
             lock(&sink.0).end = Some(end);
@@ -68,11 +83,22 @@ impl Jobs {
         {
             all.remove(oldest);
         }
-        all.push(Job { id: id.clone(), state, stop, ended, task: task.abort_handle() });
+        all.push(Job {
+            id: id.clone(),
+            state,
+            stop,
+            ended,
+            task: task.abort_handle(),
+        });
         Ok(id)
     }
 
-    pub(super) fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
+    pub(super) fn poll(
+        &self,
+        job: &JobId,
+        offset: u64,
+        max: usize,
+    ) -> Result<JobOutput, ProcessError> {
         let all = lock(&self.all);
         let state = lock(&find(&all, job)?.state);
         Ok(state.from(offset, max))
@@ -129,7 +155,11 @@ impl State {
             text = format!("[... {} bytes left out ...]\n", start - offset);
         }
         text.push_str(&String::from_utf8_lossy(whole_from(&bytes, start > offset)));
-        JobOutput { text, next_offset, end: self.end }
+        JobOutput {
+            text,
+            next_offset,
+            end: self.end,
+        }
     }
 }
 
@@ -149,7 +179,11 @@ impl Sink for Newest {
 fn find<'a>(all: &'a [Job], id: &JobId) -> Result<&'a Job, ProcessError> {
     all.iter().find(|job| job.id == *id).ok_or_else(|| {
         let known: Vec<_> = all.iter().map(|job| job.id.0.as_str()).collect();
-        ProcessError(format!("there is no job `{}`; the jobs of this run are: {}", id.0, known.join(", ")))
+        ProcessError(format!(
+            "there is no job `{}`; the jobs of this run are: {}",
+            id.0,
+            known.join(", ")
+        ))
     })
 }
 

@@ -18,9 +18,16 @@ pub(super) fn end_marked(mark: &str) {
     let mut buffer = vec![0; MAX_ENVIRONMENT];
     let mut quiet = 0;
     for _ in 0..PASSES {
-        let Ok(processes) = std::fs::read_dir("/proc") else { return };
-        let ids = processes.flatten().filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
-        let ended = ids.filter_map(Pid::from_raw).filter(|id| end_one(*id, entry.as_bytes(), &mut buffer)).count();
+        let Ok(processes) = std::fs::read_dir("/proc") else {
+            return;
+        };
+        let ids = processes
+            .flatten()
+            .filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
+        let ended = ids
+            .filter_map(Pid::from_raw)
+            .filter(|id| end_one(*id, entry.as_bytes(), &mut buffer))
+            .count();
         quiet = if ended == 0 { quiet + 1 } else { 0 };
         if quiet == 2 {
             return;
@@ -36,7 +43,9 @@ fn end_one(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
         return false;
     }
     // The handle is on one process for good; the number may have become another's before it was taken.
-    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return false };
+    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else {
+        return false;
+    };
     has(id, entry, buffer) && pidfd_send_signal(&process, Signal::KILL).is_ok()
 }
 
@@ -50,7 +59,9 @@ fn end_one(_: Pid, _: &[u8], _: &mut [u8]) -> bool {
 fn has(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
     use std::os::unix::fs::FileExt;
     // Most processes are another's, and then this ends here.
-    let Ok(file) = std::fs::File::open(format!("/proc/{}/environ", id.as_raw_nonzero())) else { return false };
+    let Ok(file) = std::fs::File::open(format!("/proc/{}/environ", id.as_raw_nonzero())) else {
+        return false;
+    };
     let mut len = 0;
     while len < buffer.len() {
         match file.read_at(&mut buffer[len..], len as u64) {

@@ -27,12 +27,20 @@ impl Work {
         let work = Arc::clone(self);
         let moved = blocking(move || {
             let known = work.survey();
-            Ok(known.map(|before| before.differences(&Survey::of(&work.base, &CancellationToken::new()))))
+            Ok(known.map(|before| {
+                before.differences(&Survey::of(&work.base, &CancellationToken::new()))
+            }))
         });
         match moved.await? {
             Some(moved) => Ok(moved),
             // Nobody knows: any changed file may be theirs, too.
-            None => Ok(self.changed().await?.swaps.into_iter().map(|swap| swap.path.into()).collect()),
+            None => Ok(self
+                .changed()
+                .await?
+                .swaps
+                .into_iter()
+                .map(|swap| swap.path.into())
+                .collect()),
         }
     }
 
@@ -47,7 +55,10 @@ impl Work {
             None => swaps.iter().map(|swap| PathBuf::from(&swap.path)).collect(),
         };
         let (mut merged, mut conflicts) = (Vec::new(), Vec::new());
-        for swap in swaps.iter().filter(|swap| moved.contains(Path::new(&swap.path))) {
+        for swap in swaps
+            .iter()
+            .filter(|swap| moved.contains(Path::new(&swap.path)))
+        {
             match self.merged(swap).await {
                 Ok(bytes) => merged.push((swap.path.clone(), bytes)),
                 Err(why) => conflicts.push(format!("{}: {why}", swap.path)),
@@ -80,10 +91,16 @@ impl Work {
             });
         };
         let too_large = |_| "both changed it, and it is too large to be put together";
-        let own = self.base.read(&swap.path, MAX_REMEMBERED).map_err(too_large)?;
+        let own = self
+            .base
+            .read(&swap.path, MAX_REMEMBERED)
+            .map_err(too_large)?;
         let tree = self.tree().map_err(|_| "the copy is closed")?;
         let theirs = tree.read(&swap.path, MAX_REMEMBERED).map_err(too_large)?;
-        let base = self.base_of(&swap.path).await.ok_or("both changed it, and what was there before is not known")?;
+        let base = self
+            .base_of(&swap.path)
+            .await
+            .ok_or("both changed it, and what was there before is not known")?;
         three_way(&base, &own, &theirs).map_err(|_| "both changed the same lines")
     }
 
@@ -96,17 +113,28 @@ impl Work {
         let before = self.survey()?.get(Path::new(path))?;
         let git = UserGit::of(self.base.root(), &self.desk.env)?;
         let recorded = git.recorded(path).await?;
-        let key = Print::key_of(recorded.inode, recorded.size, recorded.changed, recorded.written);
+        let key = Print::key_of(
+            recorded.inode,
+            recorded.size,
+            recorded.changed,
+            recorded.written,
+        );
         if key != before.key {
             return None;
         }
         git.blob(&recorded.blob).await.ok()
     }
 
-    fn take_in(&self, merged: &[(String, Vec<u8>)], others: &[PathBuf], now: Survey) -> Result<(), WorkspaceError> {
+    fn take_in(
+        &self,
+        merged: &[(String, Vec<u8>)],
+        others: &[PathBuf],
+        now: Survey,
+    ) -> Result<(), WorkspaceError> {
         let tree = self.tree()?;
         for (path, bytes) in merged {
-            tree.write(path, bytes).map_err(|err| WorkspaceError::other(err.message))?;
+            tree.write(path, bytes)
+                .map_err(|err| WorkspaceError::other(err.message))?;
             self.live.forget(path);
         }
         if self.is_layer() {
@@ -114,9 +142,13 @@ impl Work {
             drop(tree);
             self.remount()?;
         } else {
-            for path in others.iter().filter(|path| !copied::is_hidden(&self.hidden, path)) {
-                copied::refresh(&self.base, &tree, path)
-                    .map_err(|why| WorkspaceError::other(format!("`{}` cannot be copied anew: {why}", lossy(path))))?;
+            for path in others
+                .iter()
+                .filter(|path| !copied::is_hidden(&self.hidden, path))
+            {
+                copied::refresh(&self.base, &tree, path).map_err(|why| {
+                    WorkspaceError::other(format!("`{}` cannot be copied anew: {why}", lossy(path)))
+                })?;
             }
         }
         // Without the file a later landing takes every changed file for a conflict; nothing is guessed.
@@ -127,5 +159,8 @@ impl Work {
 }
 
 pub(super) fn conflict(message: &str) -> WorkspaceError {
-    WorkspaceError { kind: WorkspaceErrorKind::Conflict, message: message.to_owned() }
+    WorkspaceError {
+        kind: WorkspaceErrorKind::Conflict,
+        message: message.to_owned(),
+    }
 }

@@ -39,7 +39,9 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     let mut left_out = Vec::new();
     let mut open = vec![PathBuf::from(".")];
     while let Some(dir) = open.pop() {
-        let Ok((handle, entries)) = list(root, &dir) else { continue };
+        let Ok((handle, entries)) = list(root, &dir) else {
+            continue;
+        };
         for (name, kind) in entries {
             files += 1;
             match kind {
@@ -47,8 +49,9 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
                 FileType::RegularFile => {
                     let stat = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW);
                     // Holes of a file take no space, and are not copied.
-                    let taken =
-                        stat.map_or(0, |stat| u64::try_from(stat.st_size.min(stat.st_blocks * 512)).unwrap_or(0));
+                    let taken = stat.map_or(0, |stat| {
+                        u64::try_from(stat.st_size.min(stat.st_blocks * 512)).unwrap_or(0)
+                    });
                     match taken > MAX_FILE {
                         true => left_out.push(dir.strip_prefix(".").unwrap_or(&dir).join(name)),
                         false => bytes += taken,
@@ -69,7 +72,11 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
 
 /// The warning about a file that is too large to be copied.
 pub(crate) fn left_out_note(path: &Path) -> String {
-    format!("`{}` is not in the copy: it is larger than {} MB", path.display(), MAX_FILE >> 20)
+    format!(
+        "`{}` is not in the copy: it is larger than {} MB",
+        path.display(),
+        MAX_FILE >> 20
+    )
 }
 
 /// Copies everything below a root to a directory that exists and is empty. At the paths in `hidden` there is something
@@ -107,18 +114,28 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
                 FileType::Directory => open.push(path),
                 FileType::RegularFile => match copy_file(&handle, &target, &name, &mut sharing) {
                     Ok(shared) => copied.shared |= shared,
-                    Err(err) if err.raw_os_error() == Some(libc_nospc()) => return Err(full(&path, &err)),
+                    Err(err) if err.raw_os_error() == Some(libc_nospc()) => {
+                        return Err(full(&path, &err));
+                    }
                     Err(err) => copied.miss(path, err.to_string()),
                 },
                 FileType::Symlink => {
-                    let made = rustix::fs::readlinkat(&handle, &name, Vec::new())
-                        .and_then(|link| rustix::fs::symlinkat(OsStr::from_bytes(link.to_bytes()), &target, &name));
+                    let made =
+                        rustix::fs::readlinkat(&handle, &name, Vec::new()).and_then(|link| {
+                            rustix::fs::symlinkat(
+                                OsStr::from_bytes(link.to_bytes()),
+                                &target,
+                                &name,
+                            )
+                        });
                     if let Err(err) = made {
                         copied.miss(path, err.to_string());
                     }
                 }
                 FileType::Fifo | FileType::Socket => {
-                    if let Err(err) = rustix::fs::mknodat(&target, &name, kind, Mode::RUSR | Mode::WUSR, 0) {
+                    if let Err(err) =
+                        rustix::fs::mknodat(&target, &name, kind, Mode::RUSR | Mode::WUSR, 0)
+                    {
                         copied.miss(path, err.to_string());
                     }
                 }
@@ -130,7 +147,9 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
     // Modes and times last: what is put into a directory changes the one and may need the other.
     for (place, stat) in times.into_iter().rev() {
         // Opened anew, because a tree may have more directories than a process may have open files.
-        let Ok(dir) = open_folder(&place) else { continue };
+        let Ok(dir) = open_folder(&place) else {
+            continue;
+        };
         let _ = rustix::fs::fchmod(&dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | 0o700));
         let _ = rustix::fs::futimens(&dir, &times_of(&stat));
     }
@@ -145,11 +164,16 @@ pub(crate) fn is_hidden(hidden: &[PathBuf], path: &Path) -> bool {
 
 /// Takes a hidden path out of a copy that has it.
 pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
-    let failed = |err: std::io::Error| format!("`{}` cannot be hidden in the copy: {err}", path.display());
+    let failed =
+        |err: std::io::Error| format!("`{}` cannot be hidden in the copy: {err}", path.display());
     let tree = Root::open(tree).map_err(|err| err.to_string())?;
     // A command of an earlier run may have put a symlink on the way; then the path is not in the copy.
-    let Ok((parent, name)) = parent_of(&tree, path) else { return Ok(()) };
-    let Ok(stat) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    let Ok((parent, name)) = parent_of(&tree, path) else {
+        return Ok(());
+    };
+    let Ok(stat) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return Ok(());
+    };
     remove(parent.as_fd(), name).map_err(failed)?;
     place_blank(&parent, name, FileType::from_raw_mode(stat.st_mode)).map_err(failed)
 }
@@ -159,7 +183,13 @@ pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
 fn place_blank(dir: impl AsFd, name: &OsStr, kind: FileType) -> std::io::Result<()> {
     match kind {
         FileType::Directory => Ok(rustix::fs::mkdirat(dir, name, Mode::RUSR | Mode::XUSR)?),
-        _ => Ok(rustix::fs::mknodat(dir, name, FileType::Socket, Mode::empty(), 0)?),
+        _ => Ok(rustix::fs::mknodat(
+            dir,
+            name,
+            FileType::Socket,
+            Mode::empty(),
+            0,
+        )?),
     }
 }
 
@@ -172,15 +202,29 @@ impl Copied {
 }
 
 fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
-pub(crate) fn copy_file(from: impl AsFd, to: impl AsFd, name: &OsStr, sharing: &mut bool) -> std::io::Result<bool> {
+pub(crate) fn copy_file(
+    from: impl AsFd,
+    to: impl AsFd,
+    name: &OsStr,
+    sharing: &mut bool,
+) -> std::io::Result<bool> {
     let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let source = File::from(rustix::fs::openat(from, name, read, Mode::empty())?);
     let stat = rustix::fs::fstat(&source)?;
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let target = File::from(rustix::fs::openat(to, name, write, Mode::from_raw_mode(0o600))?);
+    let target = File::from(rustix::fs::openat(
+        to,
+        name,
+        write,
+        Mode::from_raw_mode(0o600),
+    )?);
     let shared = *sharing && share(&target, &source);
     if !shared {
         *sharing = false;
@@ -203,7 +247,9 @@ fn copy_data(source: &File, target: &File, size: i64) -> std::io::Result<()> {
             // The file system knows no holes.
             Err(_) => at,
         };
-        let end = rustix::fs::seek(source, SeekFrom::Hole(data)).unwrap_or(size).max(data + 1);
+        let end = rustix::fs::seek(source, SeekFrom::Hole(data))
+            .unwrap_or(size)
+            .max(data + 1);
         rustix::fs::seek(source, SeekFrom::Start(data))?;
         rustix::fs::seek(target, SeekFrom::Start(data))?;
         std::io::copy(&mut source.take(end - data), &mut &*target)?;
@@ -223,7 +269,10 @@ fn share(_: &File, _: &File) -> bool {
 }
 
 fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
-    let time = |tv_sec: i64, nsec: u64| Timespec { tv_sec, tv_nsec: nsec.cast_signed() };
+    let time = |tv_sec: i64, nsec: u64| Timespec {
+        tv_sec,
+        tv_nsec: nsec.cast_signed(),
+    };
     Timestamps {
         last_access: time(stat.st_atime, stat.st_atime_nsec),
         last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
@@ -235,7 +284,10 @@ fn libc_nospc() -> i32 {
 }
 
 fn full(path: &Path, err: &std::io::Error) -> String {
-    format!("the tree cannot be copied: `{}`: {err}; free some space", path.display())
+    format!(
+        "the tree cannot be copied: `{}`: {err}; free some space",
+        path.display()
+    )
 }
 
 /// Brings one path of a copy to what the original has there now.
@@ -251,7 +303,8 @@ pub(super) fn refresh(from: &Root, to: &Root, path: &Path) -> Result<(), String>
             let bytes = from.read(text, MAX_BYTES).map_err(|err| err.message)?;
             to.write(text, &bytes).map_err(|err| err.message)?;
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-            rustix::fs::chmodat(to.handle(), path, mode, AtFlags::empty()).map_err(|err| err.to_string())
+            rustix::fs::chmodat(to.handle(), path, mode, AtFlags::empty())
+                .map_err(|err| err.to_string())
         }
         Ok(_) => Err("it is no regular file; discard the copy and start again".to_owned()),
     }
@@ -266,12 +319,14 @@ mod tests {
     #[test]
     fn a_tree_may_have_more_directories_than_a_process_may_have_open_files() {
         const INSIDE: &str = "WINDLASS_TEST_FEW_FILES";
-        const SELF: &str =
-            "isolated::copied::tests::a_tree_may_have_more_directories_than_a_process_may_have_open_files";
+        const SELF: &str = "isolated::copied::tests::a_tree_may_have_more_directories_than_a_process_may_have_open_files";
         if std::env::var_os(INSIDE).is_none() {
             let mut child = std::process::Command::new("sh");
             child.args(["-c", "ulimit -n 128 && exec \"$0\" --exact \"$1\""]);
-            child.arg(std::env::current_exe().unwrap()).arg(SELF).env(INSIDE, "1");
+            child
+                .arg(std::env::current_exe().unwrap())
+                .arg(SELF)
+                .env(INSIDE, "1");
             let done = child.output().unwrap();
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(done.status.success() && said.contains("1 passed"), "{said}");
@@ -284,6 +339,9 @@ mod tests {
         std::fs::write(from.path().join("d7/a.txt"), "a").unwrap();
         let copied = copy(&Root::open(from.path()).unwrap(), to.path(), &[]);
         assert_eq!(copied.unwrap().missing, []);
-        assert_eq!(std::fs::read_to_string(to.path().join("d7/a.txt")).unwrap(), "a");
+        assert_eq!(
+            std::fs::read_to_string(to.path().join("d7/a.txt")).unwrap(),
+            "a"
+        );
     }
 }

@@ -52,7 +52,11 @@ impl Lab {
             std::fs::create_dir_all(base.join(file).parent().unwrap()).unwrap();
             std::fs::write(base.join(file), text).unwrap();
         }
-        let agent = AgentPlan { name: "robot".into(), homes: base.join("data/sessions"), ..AgentPlan::default() };
+        let agent = AgentPlan {
+            name: "robot".into(),
+            homes: base.join("data/sessions"),
+            ..AgentPlan::default()
+        };
         let plan = SandboxPlan {
             root: base.join("work"),
             home: Some(base.join("home")),
@@ -68,15 +72,21 @@ impl Lab {
             require: None,
             agent: Some(agent),
         };
-        Self { _scratch: scratch, base, plan }
+        Self {
+            _scratch: scratch,
+            base,
+            plan,
+        }
     }
 
     /// The same with the login of a person and the host it is for.
     fn logged_in(net: &str) -> Self {
         let mut lab = Self::new(net);
         let agent = lab.plan.agent.as_mut().unwrap();
-        agent.home_files =
-            vec![HomeFile { from: lab.base.join("home/.agent/auth.json"), to: ".agent/auth.json".into() }];
+        agent.home_files = vec![HomeFile {
+            from: lab.base.join("home/.agent/auth.json"),
+            to: ".agent/auth.json".into(),
+        }];
         agent.hosts = vec![HostRule::parse("login.example").unwrap()];
         lab
     }
@@ -90,17 +100,30 @@ impl Lab {
             ("HTTPS_PROXY", "http://proxy.example:1"),
             ("XDG_CONFIG_HOME", "/x"),
         ];
-        let env: Vec<(OsString, OsString)> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let env: Vec<(OsString, OsString)> = env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         let root = Arc::new(Root::open(&self.plan.root).unwrap());
         let sandbox = Arc::new(Sandbox::new(self.plan.clone(), helper(), env.clone()));
-        let (shelf, undo) = (Shelf::new(self.base.join("data/transactions")), self.base.join("data/undo"));
+        let (shelf, undo) = (
+            Shelf::new(self.base.join("data/transactions")),
+            self.base.join("data/undo"),
+        );
         let in_place = InPlace::new(Arc::clone(&root), env.clone());
-        Transactions::new(in_place, root, env, shelf, undo).unwrap().sandboxed(sandbox)
+        Transactions::new(in_place, root, env, shelf, undo)
+            .unwrap()
+            .sandboxed(sandbox)
     }
 
     async fn open_how(&self, how: Isolation, session: u64) -> Run {
         let session = SessionId::fresh(Timestamp::from_millis(0), session);
-        let opening = Opening { session: &session, run: &RunId::nth(1), isolation: how, kept: None };
+        let opening = Opening {
+            session: &session,
+            run: &RunId::nth(1),
+            isolation: how,
+            kept: None,
+        };
         Run(self.transactions().open(opening).await.unwrap())
     }
 
@@ -115,9 +138,17 @@ impl Lab {
             return run;
         }
         let desk = Arc::clone(&self.transactions().desk);
-        let sandbox = desk.sandbox.clone().unwrap().lodging("s1").unwrap().unwrap();
+        let sandbox = desk
+            .sandbox
+            .clone()
+            .unwrap()
+            .lodging("s1")
+            .unwrap()
+            .unwrap();
         let slot = desk.shelf.create(desk.root.root(), "s1", "r1").unwrap();
-        Run(Box::new(IsolatedRun(Arc::new(Work::copied(desk, Arc::new(sandbox), slot, "a test").unwrap()))))
+        Run(Box::new(IsolatedRun(Arc::new(
+            Work::copied(desk, Arc::new(sandbox), slot, "a test").unwrap(),
+        ))))
     }
 
     fn at(&self, name: &str) -> String {
@@ -136,19 +167,40 @@ impl Run {
     /// An ordinary command.
     async fn sh(&self, line: &str) -> (ProcessEnd, String) {
         let (timeout, workdir) = (PATIENCE, String::new());
-        let command = Command { line: line.into(), workdir, timeout, keep: 10_000, input: None, looks: false };
-        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
+        let command = Command {
+            line: line.into(),
+            workdir,
+            timeout,
+            keep: 10_000,
+            input: None,
+            looks: false,
+        };
+        let watch = Watch {
+            progress: &|_| {},
+            cancel: CancellationToken::new(),
+            artifacts: None,
+        };
         let finished = self.0.processes().run(command, watch).await.unwrap();
         (finished.end, finished.output)
     }
 
     async fn changes(&self) -> Vec<String> {
-        self.0.changes().await.unwrap().files.into_iter().map(|file| file.path).collect()
+        self.0
+            .changes()
+            .await
+            .unwrap()
+            .files
+            .into_iter()
+            .map(|file| file.path)
+            .collect()
     }
 }
 
 fn script(text: &str) -> Launch {
-    Launch { argv: ["bash", "-c", text].map(str::to_owned).to_vec(), ..Launch::default() }
+    Launch {
+        argv: ["bash", "-c", text].map(str::to_owned).to_vec(),
+        ..Launch::default()
+    }
 }
 
 const FINE: ProcessEnd = ProcessEnd::Exited { code: 0 };
@@ -160,19 +212,32 @@ async fn play(place: &dyn Enclosure, text: &str) -> (ProcessEnd, String) {
 
 /// Reads to the end, which comes when nobody holds the pipes any more.
 async fn finish(inmate: Inmate) -> (ProcessEnd, String) {
-    let Inmate { stdin, mut stdout, mut stderr, mut life } = inmate;
+    let Inmate {
+        stdin,
+        mut stdout,
+        mut stderr,
+        mut life,
+    } = inmate;
     drop(stdin);
     let all = async {
         let (mut said, mut complained) = (String::new(), String::new());
-        let both = tokio::join!(stdout.read_to_string(&mut said), stderr.read_to_string(&mut complained));
+        let both = tokio::join!(
+            stdout.read_to_string(&mut said),
+            stderr.read_to_string(&mut complained)
+        );
         both.0.and(both.1).unwrap();
         (life.wait().await.unwrap(), said + &complained)
     };
-    tokio::time::timeout(PATIENCE, all).await.expect("somebody still holds the pipes")
+    tokio::time::timeout(PATIENCE, all)
+        .await
+        .expect("somebody still holds the pipes")
 }
 
 async fn accept(place: &dyn Enclosure) -> Box<dyn Wire> {
-    tokio::time::timeout(PATIENCE, place.accept()).await.expect("nobody connects").unwrap()
+    tokio::time::timeout(PATIENCE, place.accept())
+        .await
+        .expect("nobody connects")
+        .unwrap()
 }
 
 #[tokio::test]
@@ -184,11 +249,22 @@ async fn a_program_is_spoken_with_line_by_line() {
     let run = lab.open().await;
     let place = run.enclose().await;
     let text = "while read -r line; do echo \"heard $line\"; echo \"noted $line\" >&2; done; echo bye; exit 3";
-    let Inmate { mut stdin, stdout, mut stderr, mut life } = place.start(script(text)).await.unwrap();
+    let Inmate {
+        mut stdin,
+        stdout,
+        mut stderr,
+        mut life,
+    } = place.start(script(text)).await.unwrap();
     let mut lines = BufReader::new(stdout).lines();
     for word in ["one", "two"] {
-        stdin.write_all(format!("{word}\n").as_bytes()).await.unwrap();
-        assert_eq!(lines.next_line().await.unwrap().unwrap(), format!("heard {word}"));
+        stdin
+            .write_all(format!("{word}\n").as_bytes())
+            .await
+            .unwrap();
+        assert_eq!(
+            lines.next_line().await.unwrap().unwrap(),
+            format!("heard {word}")
+        );
     }
     drop(stdin);
     assert_eq!(lines.next_line().await.unwrap().unwrap(), "bye");
@@ -199,7 +275,11 @@ async fn a_program_is_spoken_with_line_by_line() {
     for _ in 0..2 {
         assert_eq!(life.wait().await.unwrap(), ProcessEnd::Exited { code: 3 });
     }
-    let launch = Launch { workdir: "sub".into(), env: vec![("HOME".into(), "/x".into())], ..script("pwd; echo $HOME") };
+    let launch = Launch {
+        workdir: "sub".into(),
+        env: vec![("HOME".into(), "/x".into())],
+        ..script("pwd; echo $HOME")
+    };
     let (_, said) = finish(place.start(launch).await.unwrap()).await;
     assert!(said.ends_with("/work/sub\n/x\n"), "{said}");
 }
@@ -213,17 +293,29 @@ async fn what_it_changes_is_what_the_run_changed() {
         let lab = Lab::new("off");
         let run = lab.open_as(kind).await;
         let place = run.enclose().await;
-        let (end, said) = play(&*place, "echo more >> a.txt && mkdir new && echo n > new/n.txt && cat sub/b.txt").await;
+        let (end, said) = play(
+            &*place,
+            "echo more >> a.txt && mkdir new && echo n > new/n.txt && cat sub/b.txt",
+        )
+        .await;
         assert_eq!((end, said.as_str()), (FINE, "b\n"), "{kind:?}");
         assert_eq!(run.changes().await, ["a.txt", "new/n.txt"], "{kind:?}");
         assert_eq!(run.sh("cat a.txt").await.1, "a\nmore\n", "{kind:?}");
-        assert_eq!(std::fs::read_to_string(lab.at("work/a.txt")).unwrap(), "a\n", "{kind:?}");
+        assert_eq!(
+            std::fs::read_to_string(lab.at("work/a.txt")).unwrap(),
+            "a\n",
+            "{kind:?}"
+        );
     }
 }
 
 /// The line works, or it does not.
 #[track_caller]
-fn check<'a>(place: &'a dyn Enclosure, line: &'a str, works: bool) -> impl Future<Output = ()> + 'a {
+fn check<'a>(
+    place: &'a dyn Enclosure,
+    line: &'a str,
+    works: bool,
+) -> impl Future<Output = ()> + 'a {
     let caller = std::panic::Location::caller();
     async move {
         let (end, said) = play(place, line).await;
@@ -241,7 +333,12 @@ async fn its_walls_hold() {
     let port = machine.local_addr().unwrap().port();
     let run = lab.open().await;
     let place = run.enclose().await;
-    for line in ["echo x > \"$HOME/mine\"", "echo x > /tmp/x", "test \"$TERM\" = dumb", "git --version"] {
+    for line in [
+        "echo x > \"$HOME/mine\"",
+        "echo x > /tmp/x",
+        "test \"$TERM\" = dumb",
+        "git --version",
+    ] {
         check(&*place, line, true).await;
     }
     for line in [
@@ -278,16 +375,30 @@ async fn check_endpoint(net: &str) {
     wire.write_all(b"pong\n").await.unwrap();
     assert_eq!(finish(asking).await, (FINE, "pong\n".to_owned()), "{net}");
     let (end, said) = run.sh(&connect).await;
-    assert_ne!(end, FINE, "{net}: an ordinary command reaches the endpoint: {said}");
+    assert_ne!(
+        end, FINE,
+        "{net}: an ordinary command reaches the endpoint: {said}"
+    );
     // One that is still alive finds nobody there when the place is left.
     let late = format!("echo ready; read -r; {connect}");
-    let Inmate { mut stdin, stdout, stderr, life } = place.start(script(&late)).await.unwrap();
+    let Inmate {
+        mut stdin,
+        stdout,
+        stderr,
+        life,
+    } = place.start(script(&late)).await.unwrap();
     let mut stdout = BufReader::new(stdout);
     let mut ready = String::new();
     stdout.read_line(&mut ready).await.unwrap();
     drop((wire, place));
     stdin.write_all(b"\n").await.unwrap();
-    let (end, said) = finish(Inmate { stdin, stdout: Box::new(stdout), stderr, life }).await;
+    let (end, said) = finish(Inmate {
+        stdin,
+        stdout: Box::new(stdout),
+        stderr,
+        life,
+    })
+    .await;
     assert!(end != FINE && said.contains("refused"), "{net}: {said}");
     let (end, said) = run.sh(&connect).await;
     assert_ne!(end, FINE, "{net}: somebody still listens: {said}");
@@ -308,8 +419,15 @@ async fn without_a_network_of_its_own_there_is_no_endpoint() {
     let run = lab.open().await;
     let place = run.enclose().await;
     assert_eq!(place.endpoint(), None);
-    assert!(tokio::time::timeout(Duration::ZERO, place.accept()).await.is_err());
-    assert_eq!(play(&*place, "echo $HTTPS_PROXY").await, (FINE, "\n".to_owned()));
+    assert!(
+        tokio::time::timeout(Duration::ZERO, place.accept())
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        play(&*place, "echo $HTTPS_PROXY").await,
+        (FINE, "\n".to_owned())
+    );
 }
 
 /// Asks the proxy for a host, and says what it answers and what goes past it.
@@ -323,12 +441,18 @@ async fn hosts_of_a_login_are_its_own_and_others_are_refused_and_told() {
         let run = lab.open().await;
         let place = run.enclose().await;
         let (end, said) = play(&*place, ASK).await;
-        assert!(end == FINE && said.contains(" 403 ") && said.contains("127.0.0.1"), "{net}: {said}");
+        assert!(
+            end == FINE && said.contains(" 403 ") && said.contains("127.0.0.1"),
+            "{net}: {said}"
+        );
         assert_eq!(place.take_refused(), ["other.example"], "{net}");
         assert!(place.take_refused().is_empty(), "{net}");
         // It cannot be resolved here, which is another answer than one for a host that is not allowed.
         let (_, said) = play(&*place, &ASK.replace("other.example", "login.example")).await;
-        assert!(!said.contains(" 403 ") && place.take_refused().is_empty(), "{net}: {said}");
+        assert!(
+            !said.contains(" 403 ") && place.take_refused().is_empty(),
+            "{net}: {said}"
+        );
     }
     // What commands may do is not more for it; an agent without a login reaches nobody, and is told so at once.
     let lab = Lab::new("off");
@@ -346,7 +470,11 @@ async fn what_it_leaves_behind_ends_with_it() {
     let run = lab.open().await;
     let place = run.enclose().await;
     // The daemon holds the pipes: only its end is the end of what they say.
-    let (end, said) = play(&*place, "setsid sleep 1000 & (setsid nohup sleep 1000 &) ; echo left").await;
+    let (end, said) = play(
+        &*place,
+        "setsid sleep 1000 & (setsid nohup sleep 1000 &) ; echo left",
+    )
+    .await;
     assert_eq!((end, said.as_str()), (FINE, "left\n"));
 }
 
@@ -360,7 +488,12 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
     let place = run.enclose().await;
     let stubborn = "trap '' TERM; (setsid sleep 1000 &); echo on; sleep 1000";
     for how in ["dropped", "frozen", "closed"] {
-        let Inmate { stdin, stdout, stderr, mut life } = place.start(script(stubborn)).await.unwrap();
+        let Inmate {
+            stdin,
+            stdout,
+            stderr,
+            mut life,
+        } = place.start(script(stubborn)).await.unwrap();
         let mut stdout = BufReader::new(stdout);
         let mut said = String::new();
         stdout.read_line(&mut said).await.unwrap();
@@ -369,7 +502,10 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
             "dropped" => drop(life),
             "frozen" => {
                 run.0.freeze().await.unwrap();
-                assert_eq!(life.wait().await.unwrap(), ProcessEnd::Signalled { signal: 9 });
+                assert_eq!(
+                    life.wait().await.unwrap(),
+                    ProcessEnd::Signalled { signal: 9 }
+                );
             }
             _ => {
                 run.0.catch_up().await.unwrap();
@@ -378,7 +514,11 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
         }
         let rest = tokio::time::timeout(PATIENCE, stdout.read_to_string(&mut said)).await;
         assert_eq!(rest.expect("it is still there").unwrap(), 0);
-        assert!(began.elapsed() < Duration::from_secs(2), "{how}: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{how}: {:?}",
+            began.elapsed()
+        );
         drop((stdin, stderr));
     }
 }
@@ -395,8 +535,13 @@ async fn a_copy_that_is_mounted_anew_has_a_place_again() {
     std::fs::write(lab.at("work/a.txt"), "mine\n").unwrap();
     run.0.catch_up().await.unwrap();
     let again = run.enclose().await;
-    assert_eq!(play(&*again, "cat a.txt x.txt").await, (FINE, "mine\nx\n".to_owned()));
-    let Err(refused) = place.start(script("true")).await else { panic!("the old place is of another sandbox") };
+    assert_eq!(
+        play(&*again, "cat a.txt x.txt").await,
+        (FINE, "mine\nx\n".to_owned())
+    );
+    let Err(refused) = place.start(script("true")).await else {
+        panic!("the old place is of another sandbox")
+    };
     assert!(refused.0.contains("closed"), "{refused}");
 }
 
@@ -409,12 +554,27 @@ async fn its_home_stays_for_the_session_and_is_nobody_elses() {
     let run = lab.open().await;
     let place = run.enclose().await;
     place.put("conf/deep/settings.json", b"{}").unwrap();
-    let line = "test \"$HOME\" = /.windlass/home && cat ~/conf/deep/settings.json && echo kept > ~/memory";
+    let line =
+        "test \"$HOME\" = /.windlass/home && cat ~/conf/deep/settings.json && echo kept > ~/memory";
     assert_eq!(play(&*place, line).await, (FINE, "{}".to_owned()));
-    let home = std::fs::read_dir(lab.base.join("data/sessions")).unwrap().map(|entry| entry.unwrap().path());
-    let home = home.map(|session| session.join("agents/robot")).find(|home| home.is_dir()).unwrap();
-    let mode = |name: &str| std::fs::metadata(home.join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(""), mode("conf/deep"), mode("conf/deep/settings.json")), (0o700, 0o700, 0o600));
+    let home = std::fs::read_dir(lab.base.join("data/sessions"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let home = home
+        .map(|session| session.join("agents/robot"))
+        .find(|home| home.is_dir())
+        .unwrap();
+    let mode = |name: &str| {
+        std::fs::metadata(home.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(
+        (mode(""), mode("conf/deep"), mode("conf/deep/settings.json")),
+        (0o700, 0o700, 0o600)
+    );
     assert_eq!(run.sh("ls -A /.windlass/home").await, (FINE, String::new()));
     drop((place, run));
 
@@ -437,20 +597,44 @@ async fn links_in_its_home_lead_nowhere() {
         lab.at("outside")
     );
     assert_eq!(play(&*place, &plant).await.0, FINE);
-    for path in ["file", "folder/kept.txt", "up/events.jsonl", "pipe", "large", "../robot/large", "/etc/passwd", ""] {
+    for path in [
+        "file",
+        "folder/kept.txt",
+        "up/events.jsonl",
+        "pipe",
+        "large",
+        "../robot/large",
+        "/etc/passwd",
+        "",
+    ] {
         assert!(place.read(path, 50).is_err(), "{path}");
     }
-    for path in ["file", "conf.json", "folder/new", "up/new", "pipe", "../x", "/tmp/windlass-x", ""] {
+    for path in [
+        "file",
+        "conf.json",
+        "folder/new",
+        "up/new",
+        "pipe",
+        "../x",
+        "/tmp/windlass-x",
+        "",
+    ] {
         assert!(place.put(path, b"ours").is_err(), "{path}");
     }
-    assert_eq!(std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(), "kept\n");
+    assert_eq!(
+        std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(),
+        "kept\n"
+    );
     assert!(!lab.base.join("outside/new").exists());
     // A person may keep their login behind a link.
     let mut lab = Lab::logged_in("off");
     symlink(lab.at("home/.agent/auth.json"), lab.at("home/link.json")).unwrap();
     lab.plan.agent.as_mut().unwrap().home_files[0].from = lab.base.join("home/link.json");
     let run = lab.open().await;
-    assert_eq!(play(&*run.enclose().await, "cat ~/.agent/auth.json").await, (FINE, "login\n".to_owned()));
+    assert_eq!(
+        play(&*run.enclose().await, "cat ~/.agent/auth.json").await,
+        (FINE, "login\n".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -466,17 +650,32 @@ async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
         lab.at("outside")
     );
     assert_eq!(play(&*place, &plant).await.0, FINE);
-    for path in ["folder/kept.txt", "chain/kept.txt", "../robot", "..", "", "/etc/hosts"] {
+    for path in [
+        "folder/kept.txt",
+        "chain/kept.txt",
+        "../robot",
+        "..",
+        "",
+        "/etc/hosts",
+    ] {
         assert!(place.clear(path).is_err(), "{path}");
     }
     for path in ["conf/rules", "chain", "folder", "absent", "absent/too"] {
         place.clear(path).unwrap();
     }
     assert_eq!(
-        play(&*place, "ls -A ~ ~/conf").await.1.split_whitespace().collect::<Vec<_>>().join(" "),
+        play(&*place, "ls -A ~ ~/conf")
+            .await
+            .1
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
         "/.windlass/home: conf /.windlass/home/conf:"
     );
-    assert_eq!(std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(), "kept\n");
+    assert_eq!(
+        std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(),
+        "kept\n"
+    );
 }
 
 #[tokio::test]
@@ -487,20 +686,35 @@ async fn a_login_is_shown_to_it_alone_and_not_written() {
     let lab = Lab::logged_in("off");
     let run = lab.open().await;
     let place = run.enclose().await;
-    assert_eq!(play(&*place, "cat ~/.agent/auth.json; ls -A ~/.agent").await, (FINE, "login\nauth.json\n".to_owned()));
-    for line in ["echo x > ~/.agent/auth.json", "mv ~/.agent/auth.json ~/x", "unlink ~/.agent/auth.json"] {
+    assert_eq!(
+        play(&*place, "cat ~/.agent/auth.json; ls -A ~/.agent").await,
+        (FINE, "login\nauth.json\n".to_owned())
+    );
+    for line in [
+        "echo x > ~/.agent/auth.json",
+        "mv ~/.agent/auth.json ~/x",
+        "unlink ~/.agent/auth.json",
+    ] {
         check(&*place, line, false).await;
     }
     check(&*place, "echo x > ~/.agent/own", true).await;
     assert!(place.put(".agent/auth.json", b"x").is_err());
-    assert_eq!(std::fs::read_to_string(lab.at("home/.agent/auth.json")).unwrap(), "login\n");
+    assert_eq!(
+        std::fs::read_to_string(lab.at("home/.agent/auth.json")).unwrap(),
+        "login\n"
+    );
     assert_ne!(run.sh("cat /.windlass/home/.agent/auth.json").await.0, FINE);
     let find = format!("find /.windlass {} -name auth.json", lab.at(""));
     assert_eq!(run.sh(&find).await.1, "");
     // The next sandbox finds the place of the file as the last one left it.
     drop((place, run));
     let run = lab.open().await;
-    assert_eq!(play(&*run.enclose().await, "cat ~/.agent/auth.json ~/.agent/own").await.1, "login\nx\n");
+    assert_eq!(
+        play(&*run.enclose().await, "cat ~/.agent/auth.json ~/.agent/own")
+            .await
+            .1,
+        "login\nx\n"
+    );
 }
 
 #[tokio::test]
@@ -508,14 +722,29 @@ async fn what_cannot_be_had_says_why() {
     let lab = Lab::new("off");
     let run = lab.open().await;
     let place = run.enclose().await;
-    let missing = Launch { argv: vec!["no-such-agent".into()], ..Launch::default() };
+    let missing = Launch {
+        argv: vec!["no-such-agent".into()],
+        ..Launch::default()
+    };
     let mut inmate = place.start(missing).await.unwrap();
     let why = inmate.life.wait().await.unwrap_err().0;
     assert!(why.contains("no-such-agent"), "{why}");
-    let nowhere = Launch { workdir: "../..".into(), ..script("true") };
+    let nowhere = Launch {
+        workdir: "../..".into(),
+        ..script("true")
+    };
     assert!(place.start(nowhere).await.is_err());
     assert!(place.start(Launch::default()).await.is_err());
-    let Err(why) = lab.open_how(Isolation::InPlace, 3).await.0.processes().enclose().await else { panic!("in place") };
+    let Err(why) = lab
+        .open_how(Isolation::InPlace, 3)
+        .await
+        .0
+        .processes()
+        .enclose()
+        .await
+    else {
+        panic!("in place")
+    };
     assert!(why.0.contains("isolated"), "{why}");
     let mut none = Lab::new("off");
     none.plan.agent = None;
@@ -523,8 +752,15 @@ async fn what_cannot_be_had_says_why() {
     let mut lost = Lab::logged_in("off");
     lost.plan.agent.as_mut().unwrap().home_files[0].from = lost.base.join("home/gone.json");
     let session = SessionId::fresh(Timestamp::from_millis(0), 4);
-    let opening = Opening { session: &session, run: &RunId::nth(1), isolation: Isolation::Isolated, kept: None };
-    let Err(why) = lost.transactions().open(opening).await else { panic!("without its login") };
+    let opening = Opening {
+        session: &session,
+        run: &RunId::nth(1),
+        isolation: Isolation::Isolated,
+        kept: None,
+    };
+    let Err(why) = lost.transactions().open(opening).await else {
+        panic!("without its login")
+    };
     assert!(why.message.contains("gone.json"), "{}", why.message);
 }
 
@@ -534,7 +770,10 @@ async fn its_limits_are_told() {
     lab.plan.limits.processes = 20;
     let run = lab.open().await;
     let place = run.enclose().await;
-    let mut inmate = place.start(script("for n in {1..60}; do sleep 1000 & done; wait")).await.unwrap();
+    let mut inmate = place
+        .start(script("for n in {1..60}; do sleep 1000 & done; wait"))
+        .await
+        .unwrap();
     let why = inmate.life.wait().await.unwrap_err().0;
     assert!(why.contains("limit of 20 processes"), "{why}");
     drop((inmate, place, run));
@@ -543,7 +782,10 @@ async fn its_limits_are_told() {
     let run = lab.open().await;
     let place = run.enclose().await;
     // It holds all of a line that does not end.
-    let mut inmate = place.start(script("head -c 2G /dev/zero | tail -n 1 > /dev/null")).await.unwrap();
+    let mut inmate = place
+        .start(script("head -c 2G /dev/zero | tail -n 1 > /dev/null"))
+        .await
+        .unwrap();
     match inmate.life.wait().await {
         Err(why) => assert!(why.0.contains("limit of 256 MiB"), "{why}"),
         // Where the system hands on a group for it, the kernel ends it first.

@@ -12,7 +12,8 @@ use windlass_core::CancellationToken;
 use windlass_core::gate::executes_later;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{
-    Command, Files, LandTo, Landed, Landing, ProcessEnd, Processes, Watch, WorkspaceError, WorkspaceErrorKind,
+    Command, Files, LandTo, Landed, Landing, ProcessEnd, Processes, Watch, WorkspaceError,
+    WorkspaceErrorKind,
 };
 
 use super::blocking;
@@ -32,8 +33,14 @@ const MAX_AFTER: u64 = 16 << 20;
 /// How long the copy's own git may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Files that say that git is in the middle of something.
-const UNFINISHED: &[&str] =
-    &["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG"];
+const UNFINISHED: &[&str] = &[
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "rebase-merge",
+    "rebase-apply",
+    "BISECT_LOG",
+];
 
 /// Where the journal of a copy's landing is.
 pub(super) fn journal_of(dir: &Path) -> PathBuf {
@@ -46,21 +53,31 @@ struct FromTree(Arc<Root>);
 impl Source for FromTree {
     fn open(&self, swap: &Swap) -> std::io::Result<File> {
         let opened = self.0.open_file(Path::new(&swap.path));
-        opened.map(|(file, _)| file).map_err(|err| std::io::Error::other(err.message))
+        opened
+            .map(|(file, _)| file)
+            .map_err(|err| std::io::Error::other(err.message))
     }
 }
 
 impl Work {
-    pub(super) async fn land(self: &Arc<Self>, landing: &Landing) -> Result<Landed, WorkspaceError> {
+    pub(super) async fn land(
+        self: &Arc<Self>,
+        landing: &Landing,
+    ) -> Result<Landed, WorkspaceError> {
         let changed = self.changed().await?;
         if let Some((path, why)) = changed.cannot.first() {
-            return Err(WorkspaceError::other(format!("`{path}` cannot land: {why}")));
+            return Err(WorkspaceError::other(format!(
+                "`{path}` cannot land: {why}"
+            )));
         }
         let (work, swaps) = (Arc::clone(self), changed.swaps.clone());
         let hash = blocking(move || Ok(work.hash_of(&swaps))).await?;
         if landing.tree_hash.as_ref() != Some(&hash) {
             let message = "what would land is not what was judged; nothing was landed".to_owned();
-            return Err(WorkspaceError { kind: WorkspaceErrorKind::Stale, message });
+            return Err(WorkspaceError {
+                kind: WorkspaceErrorKind::Stale,
+                message,
+            });
         }
         let nothing = changed.swaps.is_empty();
         if !nothing {
@@ -95,15 +112,18 @@ impl Work {
                     Ok(made) => landed.commit = Some(made),
                     // What is in the tree has to be in the log, or nobody could take it back.
                     Err(why) => {
-                        landed.unfinished =
-                            Some(format!("the changes are in your tree, but the commit was not made: {why}"));
+                        landed.unfinished = Some(format!(
+                            "the changes are in your tree, but the commit was not made: {why}"
+                        ));
                     }
                 }
             }
         }
         match self.bring_commits().await {
             Ok(refname) => landed.refname = refname,
-            Err(why) => self.note(format!("the run's own commits could not be brought over: {why}")),
+            Err(why) => self.note(format!(
+                "the run's own commits could not be brought over: {why}"
+            )),
         }
         Ok(landed)
     }
@@ -114,7 +134,9 @@ impl Work {
             return Ok(());
         }
         let Some(survey) = self.survey() else {
-            return Err(conflict("it is not known what the tree was when the copy was opened; catch up first"));
+            return Err(conflict(
+                "it is not known what the tree was when the copy was opened; catch up first",
+            ));
         };
         let is_folder = |path: &Path| {
             let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW);
@@ -122,22 +144,32 @@ impl Work {
         };
         let record = |path: &Path| {
             // What is seen through a link is at another path.
-            let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+            let above = path
+                .ancestors()
+                .skip(1)
+                .filter(|above| !above.as_os_str().is_empty());
             if !above.into_iter().all(is_folder) {
                 return None;
             }
-            let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let stat =
+                rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             Some(Print::of(&stat))
         };
-        let moved = swaps.iter().map(|swap| Path::new(&swap.path)).filter(|path| {
-            // What is ignored and tracked is not walked; the landing looks at its bytes.
-            survey.get(path) != record(path) && is_source(&self.base, path)
-        });
+        let moved = swaps
+            .iter()
+            .map(|swap| Path::new(&swap.path))
+            .filter(|path| {
+                // What is ignored and tracked is not walked; the landing looks at its bytes.
+                survey.get(path) != record(path) && is_source(&self.base, path)
+            });
         let moved: Vec<String> = moved.map(|path| path.display().to_string()).collect();
         if moved.is_empty() {
             return Ok(());
         }
-        Err(conflict(&format!("changed in your tree meanwhile, so that nothing was landed: {}", moved.join(", "))))
+        Err(conflict(&format!(
+            "changed in your tree meanwhile, so that nothing was landed: {}",
+            moved.join(", ")
+        )))
     }
 
     async fn land_tree(
@@ -150,15 +182,22 @@ impl Work {
             return Ok(());
         }
         let (work, swaps) = (Arc::clone(self), swaps.to_vec());
-        let landed = Landed { swaps: swaps.clone(), ..landed.clone() };
-        let untold = Untold { landed, tree_hash: Some(tree_hash.to_owned()) };
+        let landed = Landed {
+            swaps: swaps.clone(),
+            ..landed.clone()
+        };
+        let untold = Untold {
+            landed,
+            tree_hash: Some(tree_hash.to_owned()),
+        };
         let done = blocking(move || {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
             store_after(&swaps, &source, &contents);
-            untold::begin(&work.dir, &untold)
-                .map_err(|err| WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display())))?;
+            untold::begin(&work.dir, &untold).map_err(|err| {
+                WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
+            })?;
             let landed = land(&work.base, &swaps, &source, &contents, &journal);
             if !matches!(landed, Err(LandError::Unfinished(_))) {
                 untold::settle(&work.dir, landed.is_ok());
@@ -173,24 +212,32 @@ impl Work {
     }
 
     /// A patch in git's own form, which knows modes, links and bytes.
-    async fn write_patch(self: &Arc<Self>, swaps: &[Swap], to: &Path) -> Result<(), WorkspaceError> {
-        let failed = |what: &str| WorkspaceError::other(format!("the patch cannot be written: {what}"));
+    async fn write_patch(
+        self: &Arc<Self>,
+        swaps: &[Swap],
+        to: &Path,
+    ) -> Result<(), WorkspaceError> {
+        let failed =
+            |what: &str| WorkspaceError::other(format!("the patch cannot be written: {what}"));
         let scratch = self.dir.join("patch");
         let (work, swaps, sides) = (Arc::clone(self), swaps.to_vec(), scratch.clone());
         blocking(move || {
             let tree = work.tree()?;
             let _ = super::shelf::remove_tree(&sides);
             for (side, root, before) in [("a", &work.base, true), ("b", &tree, false)] {
-                std::fs::create_dir_all(sides.join(side)).map_err(|err| failed(&err.to_string()))?;
+                std::fs::create_dir_all(sides.join(side))
+                    .map_err(|err| failed(&err.to_string()))?;
                 for swap in &swaps {
                     let image = if before { &swap.before } else { &swap.after };
-                    lay_out(root, &swap.path, image, &sides.join(side)).map_err(|why| failed(&why))?;
+                    lay_out(root, &swap.path, image, &sides.join(side))
+                        .map_err(|why| failed(&why))?;
                 }
             }
             Ok(())
         })
         .await?;
-        let git = UserGit::anywhere(&scratch, &self.desk.env).ok_or_else(|| failed("git is not installed"))?;
+        let git = UserGit::anywhere(&scratch, &self.desk.env)
+            .ok_or_else(|| failed("git is not installed"))?;
         let args = [
             "diff",
             "--no-index",
@@ -215,14 +262,22 @@ impl Work {
         let cannot = |why: &str| WorkspaceError::other(format!("no commit can be made: {why}"));
         let git = UserGit::of(self.base.root(), &self.desk.env)
             .ok_or_else(|| cannot("the workspace is no git repository; leave out --commit"))?;
-        let dir = git.line(&["rev-parse", "--absolute-git-dir"]).await.map_err(|why| cannot(&why))?;
-        let busy = UNFINISHED.iter().find(|name| Path::new(&dir).join(name).exists());
+        let dir = git
+            .line(&["rev-parse", "--absolute-git-dir"])
+            .await
+            .map_err(|why| cannot(&why))?;
+        let busy = UNFINISHED
+            .iter()
+            .find(|name| Path::new(&dir).join(name).exists());
         if let Some(busy) = busy {
-            let why =
-                format!("git is in the middle of something ({busy}); finish or abort it, then land the kept copy");
+            let why = format!(
+                "git is in the middle of something ({busy}); finish or abort it, then land the kept copy"
+            );
             return Err(cannot(&why));
         }
-        git.line(&["var", "GIT_COMMITTER_IDENT"]).await.map_err(|why| cannot(&why))?;
+        git.line(&["var", "GIT_COMMITTER_IDENT"])
+            .await
+            .map_err(|why| cannot(&why))?;
         Ok(git)
     }
 
@@ -231,9 +286,20 @@ impl Work {
         if !self.git_was_touched() {
             return None;
         }
-        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.ok()?.trim().to_owned();
-        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !plausible || git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok() {
+        let head = self
+            .in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"")
+            .await
+            .ok()?
+            .trim()
+            .to_owned();
+        let plausible =
+            matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !plausible
+            || git
+                .ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"")
+                .await
+                .is_ok()
+        {
             return None;
         }
         Some(head)
@@ -249,10 +315,17 @@ impl Work {
 
     /// Fetches the commits that the run made in its copy, by plumbing that runs nothing of it.
     async fn bring_commits(self: &Arc<Self>) -> Result<Option<String>, String> {
-        let Some(git) = UserGit::of(self.base.root(), &self.desk.env) else { return Ok(None) };
-        let Some(head) = self.new_commit(&git).await else { return Ok(None) };
+        let Some(git) = UserGit::of(self.base.root(), &self.desk.env) else {
+            return Ok(None);
+        };
+        let Some(head) = self.new_commit(&git).await else {
+            return Ok(None);
+        };
         let mut wanted = format!("{head}\n");
-        if let Ok(own) = git.line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await {
+        if let Ok(own) = git
+            .line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
+            .await
+        {
             wanted.push_str(&format!("^{own}\n"));
         }
         let line = format!("git pack-objects --revs --thin --stdout -q > {COMMITS}");
@@ -260,9 +333,14 @@ impl Work {
         let tree = self.tree().map_err(|err| err.message)?;
         let pack = tree.read(COMMITS, MAX_PACK).map_err(|err| err.message)?;
         let _ = tree.remove(COMMITS);
-        git.ask(&["index-pack", "--stdin", "--fix-thin", "--strict"], &pack).await?;
+        git.ask(&["index-pack", "--stdin", "--fix-thin", "--strict"], &pack)
+            .await?;
         // Everything it needs must be there, or nothing of it is named.
-        git.ask(&["rev-list", "--objects", "--quiet", &head, "--not", "--all"], b"").await?;
+        git.ask(
+            &["rev-list", "--objects", "--quiet", &head, "--not", "--all"],
+            b"",
+        )
+        .await?;
         let refname = format!("refs/windlass/{}", self.name);
         git.ask(&["update-ref", &refname, &head], b"").await?;
         Ok(Some(refname))
@@ -282,7 +360,11 @@ impl Work {
             input: Some(input.to_vec()),
             looks: false,
         };
-        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
+        let watch = Watch {
+            progress: &|_| {},
+            cancel: CancellationToken::new(),
+            artifacts: None,
+        };
         let finished = self.live.run(command, watch).await.map_err(|err| err.0)?;
         match finished.end {
             ProcessEnd::Exited { code: 0 } => Ok(finished.output),
@@ -294,11 +376,22 @@ impl Work {
 /// Keeps the new bytes, too: taking a change back from under later edits needs both. Where they do not fit, such an
 /// edit is a conflict.
 fn store_after(swaps: &[Swap], source: &FromTree, contents: &Contents) {
-    let size = |image: &Image| if let Image::File { size, .. } = image { *size } else { 0 };
-    let needed =
-        swaps.iter().map(|swap| size(&swap.before).saturating_add(size(&swap.after))).fold(0, u64::saturating_add);
+    let size = |image: &Image| {
+        if let Image::File { size, .. } = image {
+            *size
+        } else {
+            0
+        }
+    };
+    let needed = swaps
+        .iter()
+        .map(|swap| size(&swap.before).saturating_add(size(&swap.after)))
+        .fold(0, u64::saturating_add);
     let _ = contents.make_room(needed, &|_| false);
-    for swap in swaps.iter().filter(|swap| (1..=MAX_AFTER).contains(&size(&swap.after))) {
+    for swap in swaps
+        .iter()
+        .filter(|swap| (1..=MAX_AFTER).contains(&size(&swap.after)))
+    {
         let _ = source.open(swap).map(|file| contents.put(&file));
     }
 }
@@ -308,7 +401,10 @@ fn land_error(err: LandError) -> WorkspaceError {
         LandError::Conflict { .. } => WorkspaceErrorKind::Conflict,
         _ => WorkspaceErrorKind::Other,
     };
-    WorkspaceError { kind, message: err.to_string() }
+    WorkspaceError {
+        kind,
+        message: err.to_string(),
+    }
 }
 
 /// Puts what an image is into a folder, to be compared by git.
@@ -332,11 +428,19 @@ fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), St
 }
 
 /// A commit of exactly the landed paths on top of the current one; what the person has staged stays as it is.
-async fn commit(git: &UserGit, scratch: &Path, swaps: &[Swap], message: &str) -> Result<String, String> {
+async fn commit(
+    git: &UserGit,
+    scratch: &Path,
+    swaps: &[Swap],
+    message: &str,
+) -> Result<String, String> {
     let index = scratch.join("commit-index");
     let _ = std::fs::remove_file(&index);
     let own: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
-    let head = git.line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await.ok();
+    let head = git
+        .line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
+        .await
+        .ok();
     if let Some(head) = &head {
         git.ask_with(&["read-tree", head], b"", &own).await?;
     }
@@ -351,14 +455,29 @@ async fn commit(git: &UserGit, scratch: &Path, swaps: &[Swap], message: &str) ->
     let tree = String::from_utf8_lossy(&tree).trim().to_owned();
     let mut args = vec!["commit-tree".to_owned(), tree];
     args.extend(head.iter().flat_map(|head| ["-p".to_owned(), head.clone()]));
-    if git.line(&["config", "--type=bool", "commit.gpgSign"]).await.is_ok_and(|sign| sign == "true") {
+    if git
+        .line(&["config", "--type=bool", "commit.gpgSign"])
+        .await
+        .is_ok_and(|sign| sign == "true")
+    {
         args.push("-S".to_owned());
     }
     let made = git.ask(&args, message.as_bytes()).await?;
     let made = String::from_utf8_lossy(&made).trim().to_owned();
     let none = "0".repeat(made.len());
     let before = head.unwrap_or(none);
-    git.ask(&["update-ref", "-m", "windlass: landed", "HEAD", &made, &before], b"").await?;
+    git.ask(
+        &[
+            "update-ref",
+            "-m",
+            "windlass: landed",
+            "HEAD",
+            &made,
+            &before,
+        ],
+        b"",
+    )
+    .await?;
     // The person's own index follows for these paths, so that they are not shown as changed.
     git.ask(&update, &paths).await?;
     let _ = std::fs::remove_file(index);

@@ -42,13 +42,21 @@ impl Layers<'_> {
         let mut open = vec![(PathBuf::new(), Sieve::at_top(self.merged), false)];
         let mut entries_left = MAX_ENTRIES;
         while let Some((dir, sieve, hides)) = open.pop() {
-            let here = if dir.as_os_str().is_empty() { Path::new(".") } else { &dir };
+            let here = if dir.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                &dir
+            };
             let (handle, entries) = list(self.upper, here).map_err(|why| unreadable(&dir, &why))?;
-            entries_left =
-                entries_left.checked_sub(entries.len()).ok_or("the run wrote too many files to be listed")?;
+            entries_left = entries_left
+                .checked_sub(entries.len())
+                .ok_or("the run wrote too many files to be listed")?;
             if hides {
                 let known: BTreeSet<_> = entries.iter().map(|(name, _)| name.as_os_str()).collect();
-                for (name, kind) in list(self.lower, here).map(|(_, entries)| entries).unwrap_or_default() {
+                for (name, kind) in list(self.lower, here)
+                    .map(|(_, entries)| entries)
+                    .unwrap_or_default()
+                {
                     if !known.contains(name.as_os_str()) {
                         self.removed(&dir.join(name), kind, &sieve, &mut touched)?;
                     }
@@ -75,13 +83,15 @@ impl Layers<'_> {
                     continue;
                 }
                 // Something of another kind was there: it is gone.
-                if let Some(below) = below.filter(|below| (*below == FileType::Directory) != is_dir) {
+                if let Some(below) = below.filter(|below| (*below == FileType::Directory) != is_dir)
+                {
                     self.removed(&path, below, &sieve, &mut touched)?;
                 }
                 match kind {
                     FileType::Directory => {
                         // What is in a directory that hides hides, too; the kernel marks only the topmost.
-                        let hides = below == Some(FileType::Directory) && (hides || is_opaque(self.upper, &path));
+                        let hides = below == Some(FileType::Directory)
+                            && (hides || is_opaque(self.upper, &path));
                         open.push((path.clone(), sieve.inside(self.merged, &path), hides));
                     }
                     FileType::RegularFile | FileType::Symlink => {
@@ -101,14 +111,23 @@ impl Layers<'_> {
     }
 
     fn below(&self, path: &Path) -> Option<FileType> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let handle = self.lower.open_dir(parent).ok()?;
         let stat = rustix::fs::statat(handle, path.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
     /// Something of the lower tree that is not shown any more, with what was in it.
-    fn removed(&self, path: &Path, kind: FileType, sieve: &Sieve, touched: &mut Touched) -> Result<(), String> {
+    fn removed(
+        &self,
+        path: &Path,
+        kind: FileType,
+        sieve: &Sieve,
+        touched: &mut Touched,
+    ) -> Result<(), String> {
         let mut open = vec![(path.to_owned(), kind, sieve.clone())];
         let mut seen = 0;
         while let Some((path, kind, sieve)) = open.pop() {
@@ -126,8 +145,14 @@ impl Layers<'_> {
             } else if is_dir {
                 let inner = sieve.inside(self.lower, &path);
                 // What cannot be listed below could not be removed by the run either.
-                let entries = list(self.lower, &path).map(|(_, entries)| entries).unwrap_or_default();
-                open.extend(entries.into_iter().map(|(name, kind)| (path.join(name), kind, inner.clone())));
+                let entries = list(self.lower, &path)
+                    .map(|(_, entries)| entries)
+                    .unwrap_or_default();
+                open.extend(
+                    entries
+                        .into_iter()
+                        .map(|(name, kind)| (path.join(name), kind, inner.clone())),
+                );
             } else if matches!(kind, FileType::RegularFile | FileType::Symlink) {
                 touched.sources.insert(path);
             }
@@ -138,7 +163,9 @@ impl Layers<'_> {
 
 /// Whether a directory of the layer hides everything below it.
 fn is_opaque(upper: &Root, path: &Path) -> bool {
-    let Ok(handle) = upper.open_dir(path) else { return false };
+    let Ok(handle) = upper.open_dir(path) else {
+        return false;
+    };
     let mut value = [0_u8; 8];
     let length = rustix::fs::fgetxattr(&handle, c"user.overlay.opaque", &mut value[..]);
     matches!(length, Ok(length) if &value[..length] == b"y")

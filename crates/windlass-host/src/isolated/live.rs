@@ -36,7 +36,12 @@ pub(super) struct Live {
 impl Live {
     /// `path` is where commands see the tree.
     pub(super) fn new(path: PathBuf, base: Arc<Root>, remembered: PathBuf) -> Self {
-        Self { path, behind: RwLock::new(None), base, remembered }
+        Self {
+            path,
+            behind: RwLock::new(None),
+            base,
+            remembered,
+        }
     }
 
     pub(super) fn set(&self, behind: Option<Behind>) {
@@ -44,7 +49,11 @@ impl Live {
     }
 
     pub(super) fn behind(&self) -> Result<Behind, FileError> {
-        let behind = self.behind.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let behind = self
+            .behind
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         behind.ok_or_else(|| FileError {
             kind: FileErrorKind::Io,
             message: "the run's copy of the workspace is closed".to_owned(),
@@ -56,11 +65,15 @@ impl Live {
     }
 
     fn processes(&self) -> Result<Arc<HostProcesses>, ProcessError> {
-        Ok(self.behind().map_err(|err| ProcessError(err.message))?.processes)
+        Ok(self
+            .behind()
+            .map_err(|err| ProcessError(err.message))?
+            .processes)
     }
 
     fn remembered_at(&self, path: &str) -> PathBuf {
-        self.remembered.join(blake3::hash(path.as_bytes()).to_hex().as_str())
+        self.remembered
+            .join(blake3::hash(path.as_bytes()).to_hex().as_str())
     }
 
     /// The bytes of a file as they were before the run's files changed it, where that is known.
@@ -75,14 +88,21 @@ impl Live {
 
     fn remember(&self, path: &str) {
         // A path that cannot be resolved cannot be changed either; the operation itself says why.
-        let Ok(Resolved { path, inside: true, .. }) = self.resolve(path) else { return };
+        let Ok(Resolved {
+            path, inside: true, ..
+        }) = self.resolve(path)
+        else {
+            return;
+        };
         let place = self.remembered_at(&path);
         if place.exists() {
             return;
         }
         // Where the two differ, one side has changed it already, and neither is what both began with. Without it a
         // change on both sides is a conflict, never a guess.
-        let shown = self.root().and_then(|root| root.read(&path, MAX_REMEMBERED));
+        let shown = self
+            .root()
+            .and_then(|root| root.read(&path, MAX_REMEMBERED));
         if let (Ok(bytes), Ok(shown)) = (self.base.read(&path, MAX_REMEMBERED), shown)
             && bytes == shown
         {
@@ -143,7 +163,11 @@ impl Before for Live {
 }
 
 impl Processes for Live {
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move { self.processes()?.run(command, watch).await })
     }
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {

@@ -103,7 +103,8 @@ impl Shelf {
 
     /// A new copy's directory, under a name that is free.
     pub(super) fn create(&self, root: &Path, session: &str, run: &str) -> Result<Slot, ShelfError> {
-        let failed = |what: &Path, err: std::io::Error| ShelfError::Io(format!("{}: {err}", what.display()));
+        let failed =
+            |what: &Path, err: std::io::Error| ShelfError::Io(format!("{}: {err}", what.display()));
         crate::private::create_dir(&self.dir).map_err(|err| ShelfError::Io(err.message))?;
         for _ in 0..100 {
             let name = fresh_name();
@@ -126,11 +127,18 @@ impl Shelf {
                 bytes: 0,
                 hidden: Vec::new(),
             };
-            let slot = Slot { dir, card, _lock: lock };
+            let slot = Slot {
+                dir,
+                card,
+                _lock: lock,
+            };
             slot.write_card()?;
             return Ok(slot);
         }
-        Err(ShelfError::Io(format!("no free name in {}; discard some kept runs", self.dir.display())))
+        Err(ShelfError::Io(format!(
+            "no free name in {}; discard some kept runs",
+            self.dir.display()
+        )))
     }
 
     /// Takes hold of a copy.
@@ -138,7 +146,11 @@ impl Shelf {
         let dir = self.place(name)?;
         let card = read_card(&dir).ok_or_else(|| ShelfError::Unknown(name.to_owned()))?;
         let lock = lock(&dir, name)?;
-        Ok(Slot { dir, card, _lock: lock })
+        Ok(Slot {
+            dir,
+            card,
+            _lock: lock,
+        })
     }
 
     /// What a copy is, also while somebody works on it.
@@ -149,7 +161,11 @@ impl Shelf {
     /// All copies, newest first, with whether somebody works on it.
     #[must_use]
     pub fn list(&self) -> Vec<(Card, bool)> {
-        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().take(MAX_COPIES);
+        let entries = std::fs::read_dir(&self.dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .take(MAX_COPIES);
         let mut cards: Vec<(Card, bool)> = entries
             .filter_map(|entry| {
                 let mut card = read_card(&entry.path())?;
@@ -167,18 +183,29 @@ impl Shelf {
 
     /// Copies whose landing was broken off: their directories and names.
     pub(super) fn directories(&self) -> Vec<(String, PathBuf)> {
-        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().take(MAX_COPIES);
-        entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path()))).collect()
+        let entries = std::fs::read_dir(&self.dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .take(MAX_COPIES);
+        entries
+            .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+            .collect()
     }
 
     /// Removes what a process that died left of a copy: half thrown away, or never made.
     pub(super) fn sweep(&self) {
         for (name, dir) in self.directories() {
             let untouched = || {
-                let touched = std::fs::symlink_metadata(&dir).and_then(|about| about.modified()).ok()?;
+                let touched = std::fs::symlink_metadata(&dir)
+                    .and_then(|about| about.modified())
+                    .ok()?;
                 SystemTime::now().duration_since(touched).ok()
             };
-            let no_card = || !dir.join("card.json").exists() && untouched().is_some_and(|since| since > ABANDONED);
+            let no_card = || {
+                !dir.join("card.json").exists()
+                    && untouched().is_some_and(|since| since > ABANDONED)
+            };
             if name.starts_with(GONE) || (no_card() && lock(&dir, &name).is_ok()) {
                 // What cannot be removed now is tried again at the next start.
                 let _ = remove_tree(&dir);
@@ -203,7 +230,13 @@ impl Shelf {
                 let days = max_age.as_secs() / 86_400;
                 surplus.push((card, format!("it is older than {days} days")));
             } else if total > max_bytes {
-                surplus.push((card, format!("all kept runs together take more than {} MB", max_bytes >> 20)));
+                surplus.push((
+                    card,
+                    format!(
+                        "all kept runs together take more than {} MB",
+                        max_bytes >> 20
+                    ),
+                ));
             }
         }
         surplus
@@ -247,13 +280,19 @@ impl Slot {
     pub fn discard(self) -> Result<(), ShelfError> {
         let gone = self.dir.with_file_name(format!("{GONE}{}", self.card.name));
         let removed = std::fs::rename(&self.dir, &gone).and_then(|()| remove_tree(&gone));
-        removed.map_err(|err| ShelfError::Io(format!("{} cannot be removed: {err}", self.dir.display())))
+        removed.map_err(|err| {
+            ShelfError::Io(format!("{} cannot be removed: {err}", self.dir.display()))
+        })
     }
 }
 
 fn lock(dir: &Path, name: &str) -> Result<File, ShelfError> {
     let path = dir.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
     let file = file.map_err(|err| ShelfError::Io(format!("{}: {err}", path.display())))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
@@ -268,7 +307,9 @@ fn read_card(dir: &Path) -> Option<Card> {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 /// What a tree takes, as far as it can be counted.
@@ -280,8 +321,11 @@ fn size_of(dir: &Path) -> u64 {
             if seen > MAX_COUNTED {
                 return total;
             }
-            let Ok(about) = entry.metadata() else { continue };
-            total = total.saturating_add(std::os::unix::fs::MetadataExt::blocks(&about).saturating_mul(512));
+            let Ok(about) = entry.metadata() else {
+                continue;
+            };
+            total = total
+                .saturating_add(std::os::unix::fs::MetadataExt::blocks(&about).saturating_mul(512));
             if about.is_dir() {
                 open.push(entry.path());
             }
@@ -299,10 +343,16 @@ pub(crate) fn remove_tree(dir: &Path) -> std::io::Result<()> {
     };
     let mut open = vec![dir.to_owned()];
     for _ in 0..MAX_COUNTED {
-        let Some(dir) = open.pop() else { return std::fs::remove_dir_all(dir) };
+        let Some(dir) = open.pop() else {
+            return std::fs::remove_dir_all(dir);
+        };
         let _ = std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700));
         let folders = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-        open.extend(folders.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir())).map(|one| one.path()));
+        open.extend(
+            folders
+                .filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|one| one.path()),
+        );
     }
     Err(denied)
 }
@@ -311,18 +361,25 @@ pub(crate) fn remove_tree(dir: &Path) -> std::io::Result<()> {
 fn fresh_name() -> String {
     let draw = getrandom::u64().unwrap_or(0);
     let pick = |words: &[&'static str], at: u32| words[(draw >> at) as usize % words.len()];
-    format!("{}-{}-{}", pick(FIRST, 0), pick(SECOND, 16), draw >> 32 & 0x3ff)
+    format!(
+        "{}-{}-{}",
+        pick(FIRST, 0),
+        pick(SECOND, 16),
+        draw >> 32 & 0x3ff
+    )
 }
 
 const FIRST: &[&str] = &[
-    "amber", "brisk", "calm", "clear", "copper", "coral", "dusky", "early", "firm", "gentle", "golden", "green",
-    "hazel", "ivory", "keen", "light", "lucid", "mellow", "mild", "noble", "olive", "plain", "quick", "quiet", "rapid",
-    "rusty", "sandy", "silver", "spry", "steady", "swift", "warm",
+    "amber", "brisk", "calm", "clear", "copper", "coral", "dusky", "early", "firm", "gentle",
+    "golden", "green", "hazel", "ivory", "keen", "light", "lucid", "mellow", "mild", "noble",
+    "olive", "plain", "quick", "quiet", "rapid", "rusty", "sandy", "silver", "spry", "steady",
+    "swift", "warm",
 ];
 const SECOND: &[&str] = &[
-    "anchor", "badger", "beacon", "birch", "bridge", "brook", "cedar", "crane", "delta", "ferry", "finch", "fjord",
-    "forge", "harbor", "heron", "island", "kestrel", "lantern", "ledge", "maple", "marten", "meadow", "otter",
-    "pebble", "quarry", "raven", "reef", "sail", "sparrow", "summit", "thistle", "willow",
+    "anchor", "badger", "beacon", "birch", "bridge", "brook", "cedar", "crane", "delta", "ferry",
+    "finch", "fjord", "forge", "harbor", "heron", "island", "kestrel", "lantern", "ledge", "maple",
+    "marten", "meadow", "otter", "pebble", "quarry", "raven", "reef", "sail", "sparrow", "summit",
+    "thistle", "willow",
 ];
 
 #[cfg(test)]
@@ -345,14 +402,33 @@ mod tests {
         drop(slot);
         assert_eq!((shelf.list()[0].0.files, shelf.list()[0].1), (3, false));
         for bad in ["../x", "", "a/b", "A", "nobody-here-1"] {
-            assert_eq!(shelf.open(bad).err(), Some(ShelfError::Unknown(bad.to_owned())));
+            assert_eq!(
+                shelf.open(bad).err(),
+                Some(ShelfError::Unknown(bad.to_owned()))
+            );
         }
         let killed = shelf.create(Path::new("/w"), "s1", "r2").unwrap();
-        std::fs::write(killed.folder("upper").unwrap().join("big"), vec![1; 100_000]).unwrap();
+        std::fs::write(
+            killed.folder("upper").unwrap().join("big"),
+            vec![1; 100_000],
+        )
+        .unwrap();
         let killed = (killed.card.name.clone(), drop(killed)).0;
-        let counted = shelf.list().into_iter().find(|(card, _)| card.name == killed).unwrap().0;
-        assert!(counted.bytes >= 100_000, "a run that was killed takes room, too: {counted:?}");
-        assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE)[0].0.name, killed, "what never began is nothing to keep");
+        let counted = shelf
+            .list()
+            .into_iter()
+            .find(|(card, _)| card.name == killed)
+            .unwrap()
+            .0;
+        assert!(
+            counted.bytes >= 100_000,
+            "a run that was killed takes room, too: {counted:?}"
+        );
+        assert_eq!(
+            shelf.surplus(MAX_BYTES, MAX_AGE)[0].0.name,
+            killed,
+            "what never began is nothing to keep"
+        );
         shelf.open(&killed).unwrap().discard().unwrap();
         assert_eq!(shelf.surplus(0, MAX_AGE).len(), 1);
         assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE).len(), 0);
@@ -369,12 +445,25 @@ mod tests {
             std::fs::create_dir_all(dir.path().join(name).join("upper")).unwrap();
             dir.path().join(name)
         };
-        let (half, fresh, old) = (make(".gone-warm-willow-1"), make("calm-reef-2"), make("calm-reef-3"));
+        let (half, fresh, old) = (
+            make(".gone-warm-willow-1"),
+            make("calm-reef-2"),
+            make("calm-reef-3"),
+        );
         let long_ago = SystemTime::now() - 2 * ABANDONED;
         File::open(&old).unwrap().set_modified(long_ago).unwrap();
-        File::open(&slot.dir).unwrap().set_modified(long_ago).unwrap();
+        File::open(&slot.dir)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         shelf.sweep();
-        assert!(!half.exists() && !old.exists(), "what is half gone or was never made goes");
-        assert!(fresh.exists() && slot.dir.exists(), "what is being made stays, and so does what has a card");
+        assert!(
+            !half.exists() && !old.exists(),
+            "what is half gone or was never made goes"
+        );
+        assert!(
+            fresh.exists() && slot.dir.exists(),
+            "what is being made stays, and so does what has a card"
+        );
     }
 }

@@ -21,15 +21,15 @@ pub(super) fn changes(
     after: &Root,
     known: &mut BTreeMap<String, (Swap, FileChange)>,
 ) -> Vec<FileChange> {
-    let gone: BTreeMap<&str, &str> = swaps.iter().filter_map(|swap| Some((hash(&swap.before)?, swap))).fold(
-        BTreeMap::new(),
-        |mut gone, (hash, swap)| {
+    let gone: BTreeMap<&str, &str> = swaps
+        .iter()
+        .filter_map(|swap| Some((hash(&swap.before)?, swap)))
+        .fold(BTreeMap::new(), |mut gone, (hash, swap)| {
             if !swap.after.is_there() {
                 gone.entry(hash).or_insert(swap.path.as_str());
             }
             gone
-        },
-    );
+        });
     let mut all = Vec::with_capacity(swaps.len());
     for swap in swaps {
         let change = match known.get(&swap.path) {
@@ -40,9 +40,14 @@ pub(super) fn changes(
                 change
             }
         };
-        let from = (change.change == Change::Created).then(|| hash(&swap.after)).flatten();
+        let from = (change.change == Change::Created)
+            .then(|| hash(&swap.after))
+            .flatten();
         all.push(match from.and_then(|hash| gone.get(hash)) {
-            Some(from) => FileChange { change: Change::MovedFrom((*from).to_owned()), ..change },
+            Some(from) => FileChange {
+                change: Change::MovedFrom((*from).to_owned()),
+                ..change
+            },
             None => change,
         });
     }
@@ -69,7 +74,9 @@ fn compare(swap: &Swap, before: &Root, after: &Root) -> FileChange {
             Image::File { size, .. } if *size > MAX_COMPARED => None,
             Image::File { .. } => {
                 let bytes = root.read(&swap.path, MAX_COMPARED).ok()?;
-                String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+                String::from_utf8(bytes)
+                    .ok()
+                    .filter(|text| !text.contains('\0'))
             }
         }
     };
@@ -79,11 +86,27 @@ fn compare(swap: &Swap, before: &Root, after: &Root) -> FileChange {
             true => format!("{side}/{}", swap.path),
             false => "/dev/null".to_owned(),
         };
-        let diff = unified(&name(&swap.before, "a"), &name(&swap.after, "b"), &old, &new, MAX_DIFF);
+        let diff = unified(
+            &name(&swap.before, "a"),
+            &name(&swap.after, "b"),
+            &old,
+            &new,
+            MAX_DIFF,
+        );
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        (count(diff.added), count(diff.removed), (!diff.cut && !diff.text.is_empty()).then_some(diff.text))
+        (
+            count(diff.added),
+            count(diff.removed),
+            (!diff.cut && !diff.text.is_empty()).then_some(diff.text),
+        )
     });
-    FileChange { path: swap.path.clone(), change, added, removed, diff }
+    FileChange {
+        path: swap.path.clone(),
+        change,
+        added,
+        removed,
+        diff,
+    }
 }
 
 /// A path for people.

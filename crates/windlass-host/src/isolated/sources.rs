@@ -46,8 +46,12 @@ pub(super) struct Sieve {
 impl Sieve {
     /// At the top of a tree.
     pub(super) fn at_top(root: &Root) -> Self {
-        let repository = root.open_dir(Path::new(".git")).is_ok() || root.open_file(Path::new(".git")).is_ok();
-        Self { rules: Rc::new(Rules::below(None, root, Path::new(""), &special())), repository }
+        let repository =
+            root.open_dir(Path::new(".git")).is_ok() || root.open_file(Path::new(".git")).is_ok();
+        Self {
+            rules: Rc::new(Rules::below(None, root, Path::new(""), &special())),
+            repository,
+        }
     }
 
     /// In a directory, when its names that matter are not known.
@@ -61,7 +65,10 @@ impl Sieve {
             return self.clone();
         }
         let rules = Rules::below(Some(Rc::clone(&self.rules)), root, dir, names);
-        Self { rules: Rc::new(rules), repository: self.repository }
+        Self {
+            rules: Rc::new(rules),
+            repository: self.repository,
+        }
     }
 
     /// Whether a name in the directory is no source, nor anything below it.
@@ -76,7 +83,11 @@ impl Sieve {
 
 /// What is not even told of: git's own folders, and files of ours.
 pub(super) fn never(name: &OsStr, is_dir: bool) -> bool {
-    name == ".git" || name == COMMITS || name == ASIDE || is_staging(name) || (!is_dir && is_draft(name))
+    name == ".git"
+        || name == COMMITS
+        || name == ASIDE
+        || is_staging(name)
+        || (!is_dir && is_draft(name))
 }
 
 /// The names that have a say.

@@ -78,15 +78,29 @@ impl Print {
     const NEVER: Self = Self { key: 0, mode: 0 };
 
     pub(super) fn of(stat: &rustix::fs::Stat) -> Self {
-        let nanos = |sec: i64, nsec: u64| sec.wrapping_mul(1_000_000_000).wrapping_add(nsec.cast_signed());
-        let (changed, written) = (nanos(stat.st_ctime, stat.st_ctime_nsec), nanos(stat.st_mtime, stat.st_mtime_nsec));
+        let nanos = |sec: i64, nsec: u64| {
+            sec.wrapping_mul(1_000_000_000)
+                .wrapping_add(nsec.cast_signed())
+        };
+        let (changed, written) = (
+            nanos(stat.st_ctime, stat.st_ctime_nsec),
+            nanos(stat.st_mtime, stat.st_mtime_nsec),
+        );
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        Self { key: Self::key_of(stat.st_ino, size, changed, written), mode: stat.st_mode }
+        Self {
+            key: Self::key_of(stat.st_ino, size, changed, written),
+            mode: stat.st_mode,
+        }
     }
 
     /// As git records it, so that both can be compared: it keeps the lower half of inodes and sizes.
     pub(super) fn key_of(inode: u64, size: u64, changed: i64, written: i64) -> u64 {
-        let parts = [inode & 0xffff_ffff, size & 0xffff_ffff, changed.cast_unsigned(), written.cast_unsigned()];
+        let parts = [
+            inode & 0xffff_ffff,
+            size & 0xffff_ffff,
+            changed.cast_unsigned(),
+            written.cast_unsigned(),
+        ];
         // At once: this is done for every file, and a hasher that takes parts costs several times as much.
         let hash = blake3::hash(parts.map(u64::to_le_bytes).as_flattened());
         let mut key = [0; 8];
@@ -98,9 +112,9 @@ impl Print {
 impl Dir {
     fn iter(&self) -> impl Iterator<Item = (&OsStr, Print)> {
         let starts = std::iter::once(0).chain(self.files.iter().map(|(end, _)| *end as usize));
-        starts
-            .zip(&self.files)
-            .map(|(start, (end, print))| (OsStr::from_bytes(&self.names[start..*end as usize]), *print))
+        starts.zip(&self.files).map(|(start, (end, print))| {
+            (OsStr::from_bytes(&self.names[start..*end as usize]), *print)
+        })
     }
 
     /// Names are sorted, because a directory may have a hundred thousand of them.
@@ -108,7 +122,9 @@ impl Dir {
         let (mut from, mut to) = (0, self.files.len());
         while from < to {
             let middle = from.midpoint(to);
-            let start = middle.checked_sub(1).map_or(0, |before| self.files[before].0 as usize);
+            let start = middle
+                .checked_sub(1)
+                .map_or(0, |before| self.files[before].0 as usize);
             let (end, print) = self.files[middle];
             match self.names[start..end as usize].cmp(name.as_bytes()) {
                 std::cmp::Ordering::Less => from = middle + 1,
@@ -129,7 +145,10 @@ impl Survey {
     /// The same for the tree as it was at a moment that has passed: a file that was changed since then is recorded as
     /// nothing that it could ever be.
     pub(super) fn as_of(moment: Moment, root: &Root, cancel: &CancellationToken) -> Self {
-        let survey = Self { moment: Some(moment), ..Self::default() };
+        let survey = Self {
+            moment: Some(moment),
+            ..Self::default()
+        };
         survey.walk(root, cancel, Some(Sieve::at_top(root)))
     }
 
@@ -151,15 +170,30 @@ impl Survey {
         survey
     }
 
-    fn enter(&mut self, root: &Root, path: PathBuf, sieve: Option<&Sieve>, open: &mut Vec<(PathBuf, Option<Sieve>)>) {
-        let here = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+    fn enter(
+        &mut self,
+        root: &Root,
+        path: PathBuf,
+        sieve: Option<&Sieve>,
+        open: &mut Vec<(PathBuf, Option<Sieve>)>,
+    ) {
+        let here = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &path
+        };
         let Ok((handle, entries)) = list(root, here) else {
             if self.closed.len() < MAX_NAMED {
                 self.closed.push(path);
             }
             return;
         };
-        let said: Vec<OsString> = entries.iter().map(|(name, _)| name).filter(|name| has_say(name)).cloned().collect();
+        let said: Vec<OsString> = entries
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| has_say(name))
+            .cloned()
+            .collect();
         let sieve = sieve.map(|above| match path.as_os_str().is_empty() {
             true => above.clone(),
             false => above.with(root, &path, &said),
@@ -170,7 +204,10 @@ impl Survey {
         for (name, kind) in entries {
             full.set_file_name(&name);
             let is_dir = kind == FileType::Directory;
-            if sieve.as_ref().map_or_else(|| never(&name, is_dir), |sieve| sieve.drops(&name, &full, is_dir)) {
+            if sieve.as_ref().map_or_else(
+                || never(&name, is_dir),
+                |sieve| sieve.drops(&name, &full, is_dir),
+            ) {
                 continue;
             }
             if is_dir {
@@ -180,14 +217,23 @@ impl Survey {
             if !matches!(kind, FileType::RegularFile | FileType::Symlink) {
                 continue;
             }
-            let Ok(stat) = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             if stat.st_uid != own.as_raw() && !own.is_root() && self.foreign.len() < MAX_NAMED {
                 self.foreign.push(full.clone());
             }
             dir.names.extend_from_slice(name.as_bytes());
             let end = u32::try_from(dir.names.len()).unwrap_or(u32::MAX);
             let young = self.moment.is_some_and(|moment| moment.is_before(&stat));
-            dir.files.push((end, if young { Print::NEVER } else { Print::of(&stat) }));
+            dir.files.push((
+                end,
+                if young {
+                    Print::NEVER
+                } else {
+                    Print::of(&stat)
+                },
+            ));
             self.files += 1;
         }
         if !dir.files.is_empty() {
@@ -197,7 +243,9 @@ impl Survey {
 
     /// The record of one file.
     pub(super) fn get(&self, path: &Path) -> Option<Print> {
-        self.dirs.get(path.parent().unwrap_or(Path::new("")))?.get(path.file_name()?)
+        self.dirs
+            .get(path.parent().unwrap_or(Path::new("")))?
+            .get(path.file_name()?)
     }
 
     /// Paths that differ between two walks, sorted.
@@ -234,7 +282,8 @@ impl Survey {
     /// Writes it down, to be read by [`Survey::read`].
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(self.files * 32);
-        let number = |bytes: &mut Vec<u8>, n: usize| bytes.extend_from_slice(&(n as u64).to_le_bytes());
+        let number =
+            |bytes: &mut Vec<u8>, n: usize| bytes.extend_from_slice(&(n as u64).to_le_bytes());
         bytes.extend_from_slice(MAGIC);
         number(&mut bytes, self.dirs.len());
         for (path, dir) in &self.dirs {
@@ -276,7 +325,13 @@ impl Survey {
                 if end < start || end as usize > names.len() {
                     return None;
                 }
-                files.push((end, Print { key: u64::from_le_bytes(key), mode: u32::from_le_bytes(mode) }));
+                files.push((
+                    end,
+                    Print {
+                        key: u64::from_le_bytes(key),
+                        mode: u32::from_le_bytes(mode),
+                    },
+                ));
             }
             survey.files += files.len();
             survey.dirs.insert(path, Dir { names, files });
@@ -323,7 +378,10 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// The names in a directory with their kinds, sorted.
-pub(crate) fn list(root: &Root, path: &Path) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
+pub(crate) fn list(
+    root: &Root,
+    path: &Path,
+) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
     let handle = root.open_dir(path).map_err(|err| err.message)?;
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::read_from(&handle).map_err(|err| err.to_string())? {
@@ -334,7 +392,9 @@ pub(crate) fn list(root: &Root, path: &Path) -> Result<(std::os::fd::OwnedFd, Ve
         }
         let kind = match entry.file_type() {
             FileType::Unknown => rustix::fs::statat(&handle, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                .map_or(FileType::Unknown, |stat| {
+                    FileType::from_raw_mode(stat.st_mode)
+                }),
             known => known,
         };
         entries.push((name.to_owned(), kind));
@@ -356,7 +416,15 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        for path in ["a.txt", "sub/b.txt", "sub/deep/c.txt", "out/x.o", "node_modules/m/i.js", ".git/HEAD", "kept/d"] {
+        for path in [
+            "a.txt",
+            "sub/b.txt",
+            "sub/deep/c.txt",
+            "out/x.o",
+            "node_modules/m/i.js",
+            ".git/HEAD",
+            "kept/d",
+        ] {
             write(path, path);
         }
         write(".gitignore", "*.o\n");
@@ -364,27 +432,43 @@ mod tests {
         let never = CancellationToken::new();
         let before = Survey::of(&root, &never);
         assert_eq!(before.files, 5, "{before:?}");
-        assert_eq!(before.differences(&Survey::of(&root, &never)), [] as [PathBuf; 0]);
+        assert_eq!(
+            before.differences(&Survey::of(&root, &never)),
+            [] as [PathBuf; 0]
+        );
         // The same size and the same time, but not the same record.
         let about = std::fs::metadata(dir.path().join("a.txt")).unwrap();
         write("a.txt", "A.TXT");
-        let file = std::fs::File::options().write(true).open(dir.path().join("a.txt")).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open(dir.path().join("a.txt"))
+            .unwrap();
         file.set_modified(about.modified().unwrap()).unwrap();
         write("sub/new.txt", "n");
         write("out/y.o", "y");
         std::fs::remove_file(dir.path().join("sub/deep/c.txt")).unwrap();
         let now = Survey::of(&root, &never);
-        assert_eq!(before.differences(&now), ["a.txt", "sub/deep/c.txt", "sub/new.txt"].map(PathBuf::from));
+        assert_eq!(
+            before.differences(&now),
+            ["a.txt", "sub/deep/c.txt", "sub/new.txt"].map(PathBuf::from)
+        );
         assert_ne!(before.fingerprint(), now.fingerprint());
-        for (path, there) in
-            [("a.txt", true), ("sub/b.txt", true), ("sub/new.txt", true), ("sub/a", false), ("z", false)]
-        {
+        for (path, there) in [
+            ("a.txt", true),
+            ("sub/b.txt", true),
+            ("sub/new.txt", true),
+            ("sub/a", false),
+            ("z", false),
+        ] {
             assert_eq!(now.get(Path::new(path)).is_some(), there, "{path}");
         }
         let elsewhere = tempfile::tempdir().unwrap();
         let file = elsewhere.path().join("survey");
         now.write(&file).unwrap();
-        assert_eq!(now.differences(&Survey::read(&file).unwrap()), [] as [PathBuf; 0]);
+        assert_eq!(
+            now.differences(&Survey::read(&file).unwrap()),
+            [] as [PathBuf; 0]
+        );
         let mut bytes = std::fs::read(&file).unwrap();
         bytes.truncate(bytes.len() - 1);
         std::fs::write(&file, bytes).unwrap();
@@ -395,7 +479,11 @@ mod tests {
         }
         let many = Survey::of(&root, &never);
         assert!((0..100).all(|n| many.get(&Path::new("many").join(n.to_string())).is_some()));
-        assert!(many.get(Path::new("many/100")).is_none() && many.get(Path::new("many/")).is_none());
-        assert!(now.get(Path::new("sub/b.txt")).is_some() && now.get(Path::new("out/x.o")).is_none());
+        assert!(
+            many.get(Path::new("many/100")).is_none() && many.get(Path::new("many/")).is_none()
+        );
+        assert!(
+            now.get(Path::new("sub/b.txt")).is_some() && now.get(Path::new("out/x.o")).is_none()
+        );
     }
 }

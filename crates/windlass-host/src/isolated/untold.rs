@@ -53,7 +53,9 @@ pub fn untold_landings(shelf: &Shelf) -> Vec<(Slot, Untold)> {
             continue;
         }
         // Who works on it tells of it.
-        let Ok(slot) = shelf.open(&name) else { continue };
+        let Ok(slot) = shelf.open(&name) else {
+            continue;
+        };
         let read = crate::workspace::read_file(&place, MAX_READ).ok();
         if let Some(untold) = read.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
             all.push((slot, untold));
@@ -69,11 +71,13 @@ pub fn landing_was_told(slot: Slot) -> Result<(), ShelfError> {
         return slot.discard();
     }
     let place = slot.dir.join(LANDED);
-    std::fs::remove_file(&place).map_err(|err| ShelfError::Io(format!("{}: {err}", place.display())))
+    std::fs::remove_file(&place)
+        .map_err(|err| ShelfError::Io(format!("{}: {err}", place.display())))
 }
 
 /// Whether anything in the git directory of a layer was written, seen without running anything.
 pub(super) fn git_was_touched(dir: &Path) -> bool {
     dir.join("upper/.git").symlink_metadata().is_ok()
-        || std::fs::read_dir(dir.join("git-upper")).is_ok_and(|mut entries| entries.next().is_some())
+        || std::fs::read_dir(dir.join("git-upper"))
+            .is_ok_and(|mut entries| entries.next().is_some())
 }

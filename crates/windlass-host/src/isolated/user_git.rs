@@ -35,14 +35,30 @@ impl UserGit {
 
     /// Git, whether the directory is a repository or not.
     pub(super) fn anywhere(root: &Path, env: &[(OsString, OsString)]) -> Option<Self> {
-        let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone())?;
-        let usable = |dir: &PathBuf| dir.is_absolute() && !dir.canonicalize().is_ok_and(|dir| dir.starts_with(root));
-        let program = std::env::split_paths(&path).filter(usable).map(|dir| dir.join("git")).find(|at| at.is_file())?;
-        Some(Self { program, root: root.to_owned(), env: env.to_vec() })
+        let path = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.clone())?;
+        let usable = |dir: &PathBuf| {
+            dir.is_absolute() && !dir.canonicalize().is_ok_and(|dir| dir.starts_with(root))
+        };
+        let program = std::env::split_paths(&path)
+            .filter(usable)
+            .map(|dir| dir.join("git"))
+            .find(|at| at.is_file())?;
+        Some(Self {
+            program,
+            root: root.to_owned(),
+            env: env.to_vec(),
+        })
     }
 
     /// What git answers; an error is what it complained about.
-    pub(super) async fn ask<S: AsRef<OsStr>>(&self, args: &[S], input: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) async fn ask<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        input: &[u8],
+    ) -> Result<Vec<u8>, String> {
         self.ask_with(args, input, &[]).await
     }
 
@@ -54,14 +70,32 @@ impl UserGit {
         more: &[(&str, &OsStr)],
     ) -> Result<Vec<u8>, String> {
         let mut command = tokio::process::Command::new(&self.program);
-        command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.envs([("GIT_TERMINAL_PROMPT", "0"), ("GIT_NO_LAZY_FETCH", "1"), ("LC_ALL", "C")]);
+        command
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.envs([
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("LC_ALL", "C"),
+        ]);
         command.envs(more.iter().copied()).current_dir(&self.root);
-        command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]);
+        command.args([
+            "-c",
+            "core.hooksPath=/dev/null",
+            "-c",
+            "core.fsmonitor=false",
+            "-c",
+            "gc.auto=0",
+        ]);
         command.args(["-c", "core.quotePath=false", "-c", "maintenance.auto=false"]);
         command.args(args).kill_on_drop(true);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|err| format!("git cannot be started: {err}"))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|err| format!("git cannot be started: {err}"))?;
         let stdin = child.stdin.take();
         let feed = async {
             if let Some(mut stdin) = stdin {
@@ -71,9 +105,11 @@ impl UserGit {
         };
         let answer = async { tokio::join!(feed, child.wait_with_output()).1 };
         let answer = tokio::time::timeout(PATIENCE, answer).await;
-        let answer = answer.map_err(|_| format!("git did not answer within {} seconds", PATIENCE.as_secs()))?;
+        let answer = answer
+            .map_err(|_| format!("git did not answer within {} seconds", PATIENCE.as_secs()))?;
         let answer = answer.map_err(|err| format!("git cannot be read: {err}"))?;
-        let differs = args.first().is_some_and(|first| first.as_ref() == "diff") && answer.status.code() == Some(1);
+        let differs = args.first().is_some_and(|first| first.as_ref() == "diff")
+            && answer.status.code() == Some(1);
         if !answer.status.success() && !differs {
             return Err(String::from_utf8_lossy(&answer.stderr).trim().to_owned());
         }
@@ -91,21 +127,33 @@ impl UserGit {
 
     /// Which of these paths are tracked, or hold something that is.
     pub(super) async fn tracked(&self, paths: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, String> {
-        let mut args: Vec<OsString> = ["--literal-pathspecs", "ls-files", "-z", "--"].map(OsString::from).to_vec();
+        let mut args: Vec<OsString> = ["--literal-pathspecs", "ls-files", "-z", "--"]
+            .map(OsString::from)
+            .to_vec();
         // More do not fit into a command line; then git names everything, and they are looked for here.
         if paths.len() <= MAX_NAMED {
             args.extend(paths.iter().map(|path| path.clone().into_os_string()));
         }
         let answer = self.ask(&args, b"").await?;
-        let names = answer.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let names = names.map(|name| Path::new(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)));
+        let names = answer
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty());
+        let names =
+            names.map(|name| Path::new(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)));
         let asked = names.filter(|name| name.ancestors().any(|above| paths.contains(above)));
         Ok(asked.map(Path::to_owned).collect())
     }
 
     /// The blob of a tracked file and the record git took of it when it last saw both equal.
     pub(super) async fn recorded(&self, path: &str) -> Option<Recorded> {
-        let args = ["--literal-pathspecs", "ls-files", "--stage", "--debug", "--", path];
+        let args = [
+            "--literal-pathspecs",
+            "ls-files",
+            "--stage",
+            "--debug",
+            "--",
+            path,
+        ];
         let answer = self.ask(&args, b"").await.ok()?;
         Recorded::parse(&String::from_utf8_lossy(&answer))
     }
@@ -136,12 +184,18 @@ impl Recorded {
         }
         let value = |name: &str| {
             let at = text.find(&format!("{name}: "))? + name.len() + 2;
-            text[at..].split([' ', '\t', '\n']).next().map(str::to_owned)
+            text[at..]
+                .split([' ', '\t', '\n'])
+                .next()
+                .map(str::to_owned)
         };
         let time = |name: &str| {
             let value = value(name)?;
             let (sec, nsec) = value.split_once(':')?;
-            sec.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nsec.parse().ok()?)
+            sec.parse::<i64>()
+                .ok()?
+                .checked_mul(1_000_000_000)?
+                .checked_add(nsec.parse().ok()?)
         };
         Some(Self {
             blob,
@@ -163,7 +217,10 @@ mod tests {
         let text = "100644 8baef1b4abc478178b004d62031cf7fe6db6f903 0\ta file.txt\n  ctime: 1763208000:123\n  \
                     mtime: 1763208001:5\n  dev: 65024\tino: 77\n  uid: 0\tgid: 0\n  size: 4\tflags: 0\n";
         let recorded = Recorded::parse(text).unwrap();
-        assert_eq!((recorded.inode, recorded.size, recorded.written), (77, 4, 1_763_208_001_000_000_005));
+        assert_eq!(
+            (recorded.inode, recorded.size, recorded.written),
+            (77, 4, 1_763_208_001_000_000_005)
+        );
         assert_eq!(recorded.changed, 1_763_208_000_000_000_123);
         assert_eq!(Recorded::parse(""), None);
         let conflict = "100644 aaaa 1\tx\n  ctime: 1:1\n100644 bbbb 2\tx\n  ctime: 1:1\n";

@@ -111,35 +111,54 @@ impl Work {
         why: &str,
     ) -> Result<Self, WorkspaceError> {
         let left_out = copied::measure(&desk.root).map_err(|too_large| {
-            isolation(format!("no layer can be had: {why}; and {too_large}; work on it directly with --in-place"))
+            isolation(format!(
+                "no layer can be had: {why}; and {too_large}; work on it directly with --in-place"
+            ))
         })?;
         // Where there is no view that hides them, credentials are not copied.
-        let mut hidden = if tier(&plan)? == Tier::Broker { plan.hidden_in_workspace() } else { Vec::new() };
+        let mut hidden = if tier(&plan)? == Tier::Broker {
+            plan.hidden_in_workspace()
+        } else {
+            Vec::new()
+        };
         hidden.extend(left_out.iter().cloned());
         slot.card.hidden.clone_from(&hidden);
         let tree = slot.folder("tree").map_err(shelf_error)?;
         // What the copy is relative to is known before a byte of it is read.
         let survey = Survey::as_of(Moment::now(), &desk.root, &CancellationToken::new());
         let copied = copied::copy(&desk.root, &tree, &hidden).map_err(isolation)?;
-        slot.card.strategy = Some(if copied.shared { Strategy::Reflink } else { Strategy::Copy });
+        slot.card.strategy = Some(if copied.shared {
+            Strategy::Reflink
+        } else {
+            Strategy::Copy
+        });
         let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
         let all = Survey::of_everything(&own);
         write_survey(&slot.dir, "survey", &survey);
         write_survey(&slot.dir, "copied", &all);
         let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
         let work = Self::over(desk, plan, slot, mounted);
-        work.note(format!("the run works on a copy of the tree and not on a layer: {why}"));
+        work.note(format!(
+            "the run works on a copy of the tree and not on a layer: {why}"
+        ));
         for (path, why) in copied.missing.iter().take(MAX_NAMED) {
             work.note(format!("`{}` is not in the copy: {why}", lossy(path)));
         }
-        left_out.iter().take(MAX_NAMED).for_each(|path| work.note(copied::left_out_note(path)));
+        left_out
+            .iter()
+            .take(MAX_NAMED)
+            .for_each(|path| work.note(copied::left_out_note(path)));
         *work.baseline() = Baseline::Known(Arc::new(survey));
         work.write_card()?;
         Ok(work)
     }
 
     /// One that was kept.
-    pub(super) fn reopen(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, WorkspaceError> {
+    pub(super) fn reopen(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+    ) -> Result<Self, WorkspaceError> {
         if slot.card.strategy != Some(Strategy::Overlay) && tier(&plan)? == Tier::Broker {
             // A copy that was made for a view that hides credentials holds them.
             let tree = slot.folder("tree").map_err(shelf_error)?;
@@ -166,8 +185,17 @@ impl Work {
         Ok(work)
     }
 
-    fn over(desk: Arc<Desk>, plan: Arc<Sandbox>, slot: Slot, (behind, sandbox): (Behind, Arc<Sandbox>)) -> Self {
-        let live = Live::new(behind.root.root().to_owned(), Arc::clone(&desk.root), slot.dir.join("before"));
+    fn over(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        slot: Slot,
+        (behind, sandbox): (Behind, Arc<Sandbox>),
+    ) -> Self {
+        let live = Live::new(
+            behind.root.root().to_owned(),
+            Arc::clone(&desk.root),
+            slot.dir.join("before"),
+        );
         let hidden = slot.card.hidden.clone();
         live.set(Some(behind));
         Self {
@@ -189,8 +217,15 @@ impl Work {
     }
 
     /// Puts the copy at the workspace's path, in a sandbox of its own.
-    fn mount(desk: &Desk, plan: &Sandbox, slot: &Slot) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
-        let folder = |name: &str| slot.folder(name).map_err(|err| SandboxError::Unavailable(err.to_string()));
+    fn mount(
+        desk: &Desk,
+        plan: &Sandbox,
+        slot: &Slot,
+    ) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
+        let folder = |name: &str| {
+            slot.folder(name)
+                .map_err(|err| SandboxError::Unavailable(err.to_string()))
+        };
         let tree = if slot.card.strategy == Some(Strategy::Overlay) {
             let (upper, work) = (folder("upper")?, folder("work")?);
             if let Ok(about) = std::fs::metadata(desk.root.root()) {
@@ -199,15 +234,21 @@ impl Work {
             }
             Tree::Layered { upper, work }
         } else {
-            Tree::Copy { from: folder("tree")? }
+            Tree::Copy {
+                from: folder("tree")?,
+            }
         };
         let git = match plan.outside_git() {
             Some(_) => Some((folder("git-upper")?, folder("git-work")?)),
             None => None,
         };
-        let sandbox = Arc::new(plan.over(TreePlan { tree: Some(tree), git }));
+        let sandbox = Arc::new(plan.over(TreePlan {
+            tree: Some(tree),
+            git,
+        }));
         let handle: Option<OwnedFd> = sandbox.take_tree()?;
-        let handle = handle.ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
+        let handle = handle
+            .ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
         let workspace = desk.root.root().to_owned();
         let root = match sandbox.path_of_tree()? {
             Some(path) => Root::standing_for(path, handle).also_at(workspace),
@@ -215,16 +256,27 @@ impl Work {
         };
         let root = Arc::new(root);
         let processes = HostProcesses::new(Arc::clone(&root), desk.env.clone());
-        let processes = processes.guarded_by(Arc::clone(&desk.guard)).held_by(Some(Arc::clone(&sandbox)));
-        Ok((Behind { root, processes: Arc::new(processes) }, sandbox))
+        let processes = processes
+            .guarded_by(Arc::clone(&desk.guard))
+            .held_by(Some(Arc::clone(&sandbox)));
+        Ok((
+            Behind {
+                root,
+                processes: Arc::new(processes),
+            },
+            sandbox,
+        ))
     }
 
     /// Mounts it anew, so that it shows what is below it now.
     pub(super) fn remount(&self) -> Result<(), WorkspaceError> {
         self.close();
         let slot = lock(&self.slot);
-        let slot = slot.as_ref().ok_or_else(|| WorkspaceError::other("the copy is closed"))?;
-        let (behind, sandbox) = Self::mount(&self.desk, &self.plan, slot).map_err(|err| isolation(err.to_string()))?;
+        let slot = slot
+            .as_ref()
+            .ok_or_else(|| WorkspaceError::other("the copy is closed"))?;
+        let (behind, sandbox) =
+            Self::mount(&self.desk, &self.plan, slot).map_err(|err| isolation(err.to_string()))?;
         self.live.set(Some(behind));
         *lock(&self.sandbox) = Some(sandbox);
         Ok(())
@@ -246,7 +298,10 @@ impl Work {
             write_survey(&dir, "survey", &survey);
             survey
         };
-        *self.baseline() = match std::thread::Builder::new().name("windlass-survey".into()).spawn(walk) {
+        *self.baseline() = match std::thread::Builder::new()
+            .name("windlass-survey".into())
+            .spawn(walk)
+        {
             Ok(walking) => Baseline::Coming(walking),
             Err(_) => Baseline::Known(Arc::new(Survey::as_of(moment, &self.base, &self.stop))),
         };
@@ -260,7 +315,10 @@ impl Work {
     pub(super) fn survey(&self) -> Option<Arc<Survey>> {
         let mut baseline = self.baseline();
         if let Baseline::Coming(_) = &*baseline {
-            let Baseline::Coming(walking) = std::mem::replace(&mut *baseline, Baseline::Lost) else { return None };
+            let Baseline::Coming(walking) = std::mem::replace(&mut *baseline, Baseline::Lost)
+            else {
+                return None;
+            };
             if let Ok(survey) = walking.join() {
                 self.note_survey(&survey);
                 *baseline = Baseline::Known(Arc::new(survey));
@@ -273,13 +331,25 @@ impl Work {
     }
 
     fn note_survey(&self, survey: &Survey) {
-        let named =
-            |paths: &[PathBuf]| paths.iter().take(MAX_NAMED).map(|path| lossy(path)).collect::<Vec<_>>().join(", ");
+        let named = |paths: &[PathBuf]| {
+            paths
+                .iter()
+                .take(MAX_NAMED)
+                .map(|path| lossy(path))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         if !survey.foreign.is_empty() {
-            self.note(format!("files of another owner cannot be changed in this run: {}", named(&survey.foreign)));
+            self.note(format!(
+                "files of another owner cannot be changed in this run: {}",
+                named(&survey.foreign)
+            ));
         }
         if !survey.closed.is_empty() {
-            self.note(format!("these folders cannot be read: {}", named(&survey.closed)));
+            self.note(format!(
+                "these folders cannot be read: {}",
+                named(&survey.closed)
+            ));
         }
         if survey.cut {
             self.note(
@@ -304,13 +374,19 @@ impl Work {
     }
 
     pub(super) fn terms(&self) -> Terms {
-        let sandbox = lock(&self.sandbox).clone().unwrap_or_else(|| Arc::clone(&self.plan));
+        let sandbox = lock(&self.sandbox)
+            .clone()
+            .unwrap_or_else(|| Arc::clone(&self.plan));
         sandbox.terms(self.strategy)
     }
 
     /// The tree as the run left it.
     pub(super) fn tree(&self) -> Result<Arc<Root>, WorkspaceError> {
-        Ok(self.live.behind().map_err(|err| WorkspaceError::other(err.message))?.root)
+        Ok(self
+            .live
+            .behind()
+            .map_err(|err| WorkspaceError::other(err.message))?
+            .root)
     }
 
     /// Everything that differs from the user's tree, by content.
@@ -318,16 +394,18 @@ impl Work {
         let work = Arc::clone(self);
         let mut touched = super::blocking(move || work.touched()).await?;
         // What is tracked counts, whatever the ignore files say.
-        let git = (!touched.left.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
+        let git = (!touched.left.is_empty())
+            .then(|| UserGit::of(self.base.root(), &self.desk.env))
+            .flatten();
         if let Some(git) = git {
             match git.tracked(&touched.left).await {
                 Ok(tracked) => {
                     touched.left.retain(|path| !tracked.contains(path));
                     touched.sources.extend(tracked);
                 }
-                Err(why) => {
-                    self.note_once(format!("git cannot say whether ignored files are tracked, so none lands: {why}"))
-                }
+                Err(why) => self.note_once(format!(
+                    "git cannot say whether ignored files are tracked, so none lands: {why}"
+                )),
             }
         }
         let work = Arc::clone(self);
@@ -336,16 +414,27 @@ impl Work {
 
     fn touched(&self) -> Result<Touched, WorkspaceError> {
         let merged = self.tree()?;
-        let open = |name: &str| Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()));
+        let open = |name: &str| {
+            Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()))
+        };
         if self.is_layer() {
-            let layers = Layers { upper: &open("upper")?, lower: &self.base, merged: &merged };
+            let layers = Layers {
+                upper: &open("upper")?,
+                lower: &self.base,
+                merged: &merged,
+            };
             return layers.touched().map_err(WorkspaceError::other);
         }
-        let before = Survey::read(&self.dir.join("copied"))
-            .ok_or_else(|| WorkspaceError::other("the list of what was copied is gone; discard the copy"))?;
+        let before = Survey::read(&self.dir.join("copied")).ok_or_else(|| {
+            WorkspaceError::other("the list of what was copied is gone; discard the copy")
+        })?;
         let mut touched = Touched::default();
         for path in before.differences(&Survey::of_everything(&merged)) {
-            let list = if is_source(&merged, &path) { &mut touched.sources } else { &mut touched.left };
+            let list = if is_source(&merged, &path) {
+                &mut touched.sources
+            } else {
+                &mut touched.left
+            };
             list.insert(path);
         }
         Ok(touched)
@@ -360,7 +449,10 @@ impl Work {
         };
         for path in &touched.sources {
             let Some(text) = path.to_str() else {
-                changed.cannot.push((lossy(path), "its name is not UTF-8; give it another".to_owned()));
+                changed.cannot.push((
+                    lossy(path),
+                    "its name is not UTF-8; give it another".to_owned(),
+                ));
                 continue;
             };
             if copied::is_hidden(&self.hidden, path) {
@@ -370,27 +462,51 @@ impl Work {
                 }
                 continue;
             }
-            match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?)))
+            match self
+                .image(true, &self.base, text)
+                .and_then(|before| Ok((before, self.image(false, &merged, text)?)))
             {
                 Ok((before, after)) if before == after => {}
-                Ok((_, Image::Link { target })) if leads_to_credential(self.base.root(), text, &target, &link) => {
-                    let why = format!("it is a link to credentials outside the workspace ({target}); take it away");
+                Ok((_, Image::Link { target }))
+                    if leads_to_credential(self.base.root(), text, &target, &link) =>
+                {
+                    let why = format!(
+                        "it is a link to credentials outside the workspace ({target}); take it away"
+                    );
                     changed.cannot.push((text.to_owned(), why));
                 }
                 Ok((_, Image::Link { target })) if self.leads_into_copy(&target) => {
-                    let why = format!("it is a link to the run's own copy ({target}); make it a relative link");
+                    let why = format!(
+                        "it is a link to the run's own copy ({target}); make it a relative link"
+                    );
                     changed.cannot.push((text.to_owned(), why));
                 }
-                Ok((before, after)) => changed.swaps.push(Swap { path: text.to_owned(), before, after }),
+                Ok((before, after)) => changed.swaps.push(Swap {
+                    path: text.to_owned(),
+                    before,
+                    after,
+                }),
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
             }
         }
         // Rules of before do not know them: the run hides from the landing what its own checks may need.
-        let new = |path: &&PathBuf| is_source(&self.base, path) && self.base.stat(&lossy(path)).is_err();
+        let new =
+            |path: &&PathBuf| is_source(&self.base, path) && self.base.stat(&lossy(path)).is_err();
         let hidden = touched.left.iter().take(MAX_LEFT).filter(new);
-        changed.newly_ignored = hidden.filter_map(|path| path.to_str().map(str::to_owned)).collect();
-        let special = touched.special.iter().map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
-        changed.left = touched.left.iter().map(|path| lossy(path)).chain(special).take(MAX_LEFT).collect();
+        changed.newly_ignored = hidden
+            .filter_map(|path| path.to_str().map(str::to_owned))
+            .collect();
+        let special = touched
+            .special
+            .iter()
+            .map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
+        changed.left = touched
+            .left
+            .iter()
+            .map(|path| lossy(path))
+            .chain(special)
+            .take(MAX_LEFT)
+            .collect();
         Ok(changed)
     }
 
@@ -402,11 +518,21 @@ impl Work {
     /// What is at a path, hashed once for as long as its record stays the same.
     fn image(&self, base: bool, root: &Root, path: &str) -> Result<Image, String> {
         let full = Path::new(path);
-        let parent = full.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = full
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let stat = root.open_dir(parent).ok().and_then(|handle| {
-            rustix::fs::statat(handle, full.file_name().unwrap_or_default(), AtFlags::SYMLINK_NOFOLLOW).ok()
+            rustix::fs::statat(
+                handle,
+                full.file_name().unwrap_or_default(),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .ok()
         });
-        let Some(print) = stat.map(|stat| Print::of(&stat)) else { return Ok(Image::Absent) };
+        let Some(print) = stat.map(|stat| Print::of(&stat)) else {
+            return Ok(Image::Absent);
+        };
         let key = (base, path.to_owned());
         if let Some((known, image)) = lock(&self.cache).images.get(&key)
             && *known == print
@@ -428,18 +554,39 @@ impl Work {
         let merged = self.tree()?;
         let mut known = std::mem::take(&mut lock(&self.cache).shown);
         let files = shown::changes(&changed.swaps, &self.base, &merged, &mut known);
-        let paths: BTreeSet<&str> = changed.swaps.iter().map(|swap| swap.path.as_str()).collect();
+        let paths: BTreeSet<&str> = changed
+            .swaps
+            .iter()
+            .map(|swap| swap.path.as_str())
+            .collect();
         known.retain(|path, _| paths.contains(path.as_str()));
         lock(&self.cache).shown = known;
         let tree_hash = Some(self.hash_of(&changed.swaps));
         let files_before = self.survey().map(|survey| survey.files);
-        let Changed { left, newly_ignored, cannot, .. } = changed;
-        Ok(Changes { files, tree_hash, left, newly_ignored, cannot, files_before })
+        let Changed {
+            left,
+            newly_ignored,
+            cannot,
+            ..
+        } = changed;
+        Ok(Changes {
+            files,
+            tree_hash,
+            left,
+            newly_ignored,
+            cannot,
+            files_before,
+        })
     }
 
     pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {
         let survey = self.survey();
-        tree_hash(survey.as_ref().map_or("unknown", |survey| survey.fingerprint()), swaps)
+        tree_hash(
+            survey
+                .as_ref()
+                .map_or("unknown", |survey| survey.fingerprint()),
+            swaps,
+        )
     }
 
     /// Whether it is a layer over the tree, and not a copy of it.
@@ -448,14 +595,19 @@ impl Work {
     }
 
     pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
-        lock(&self.slot).as_ref().map_or(Ok(()), Slot::write_card).map_err(shelf_error)
+        lock(&self.slot)
+            .as_ref()
+            .map_or(Ok(()), Slot::write_card)
+            .map_err(shelf_error)
     }
 
     pub(super) fn keep(&self, files: usize) -> Result<Option<String>, WorkspaceError> {
         // What it is relative to has to be known later.
         let _ = self.survey();
         self.close();
-        let Some(mut slot) = lock(&self.slot).take() else { return Ok(None) };
+        let Some(mut slot) = lock(&self.slot).take() else {
+            return Ok(None);
+        };
         // While a run works on it nothing is written out for its sake; what is kept must survive a power cut.
         if let Ok(dir) = std::fs::File::open(&slot.dir) {
             let _ = rustix::fs::syncfs(dir);
@@ -468,7 +620,10 @@ impl Work {
         self.stop.cancel();
         let _ = self.survey();
         self.close();
-        lock(&self.slot).take().map_or(Ok(()), Slot::discard).map_err(shelf_error)
+        lock(&self.slot)
+            .take()
+            .map_or(Ok(()), Slot::discard)
+            .map_err(shelf_error)
     }
 }
 
@@ -495,7 +650,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and
 /// with it, most often, everything of the person. Links of the workspace on the way are followed by `link`; outside only
 /// names count.
-fn leads_to_credential(root: &Path, path: &str, target: &str, link: &dyn Fn(&Path) -> Option<PathBuf>) -> bool {
+fn leads_to_credential(
+    root: &Path,
+    path: &str,
+    target: &str,
+    link: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> bool {
     let mut leads = root.join(path);
     leads.pop();
     let mut todo: Vec<OsString> = steps(Path::new(target));
@@ -506,8 +666,13 @@ fn leads_to_credential(root: &Path, path: &str, target: &str, link: &dyn Fn(&Pat
             Some(Component::ParentDir) => drop(leads.pop()),
             Some(Component::Normal(name)) => {
                 leads.push(name);
-                let inside = leads.strip_prefix(root).ok().filter(|inside| !inside.as_os_str().is_empty());
-                let Some(on) = inside.and_then(link) else { continue };
+                let inside = leads
+                    .strip_prefix(root)
+                    .ok()
+                    .filter(|inside| !inside.as_os_str().is_empty());
+                let Some(on) = inside.and_then(link) else {
+                    continue;
+                };
                 links += 1;
                 // The system would not follow so many either.
                 if links > MAX_LINKS {
@@ -526,7 +691,10 @@ fn leads_to_credential(root: &Path, path: &str, target: &str, link: &dyn Fn(&Pat
 
 /// The parts of a path, the last first.
 fn steps(path: &Path) -> Vec<OsString> {
-    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+    path.components()
+        .rev()
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -541,7 +709,11 @@ mod tests {
             Some("round") => Some(PathBuf::from("./round")),
             _ => None,
         };
-        assert_eq!(leads_to_credential(Path::new("/home/p/repo"), path, target, &link), leads, "{path} -> {target}");
+        assert_eq!(
+            leads_to_credential(Path::new("/home/p/repo"), path, target, &link),
+            leads,
+            "{path} -> {target}"
+        );
     }
 
     #[test]

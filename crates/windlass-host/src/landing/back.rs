@@ -53,12 +53,18 @@ impl Work<'_> {
             Standing::NotYet | Standing::Lost => Ok(()),
             Standing::Theirs => {
                 back.left.push(swap.path.clone());
-                if places.displaced_in_old() { self.rescue(at, &old_name(at), back) } else { Ok(()) }
+                if places.displaced_in_old() {
+                    self.rescue(at, &old_name(at), back)
+                } else {
+                    Ok(())
+                }
             }
             Standing::Held => self.give_back(at, &places, back),
             Standing::Between => self.put(at, &old_name(at), back).map(|_| ()),
             Standing::Done if !swap.before.is_there() => self.back_new(at, &places, back),
-            Standing::Done if places.displaced_in_new(swap) => self.back_exchanged(at, &places, back),
+            Standing::Done if places.displaced_in_new(swap) => {
+                self.back_exchanged(at, &places, back)
+            }
             Standing::Done => self.back_moved(at, &places, back),
         }
     }
@@ -74,16 +80,24 @@ impl Work<'_> {
         if !ours || places.target.is(&Image::Absent) || !self.exchange_back(at, back)? {
             self.put(at, &new_name(at), back)?;
         }
-        if places.displaced_in_old() { self.rescue(at, &old_name(at), back) } else { Ok(()) }
+        if places.displaced_in_old() {
+            self.rescue(at, &old_name(at), back)
+        } else {
+            Ok(())
+        }
     }
 
     /// Exchanges somebody's file for ours at its path. Says whether there was something to exchange with.
     fn exchange_back(&self, at: usize, back: &mut Back) -> Result<bool, FileError> {
         let (swap, stage) = self.at(at)?;
         let new = new_name(at);
-        let Some((dir, name)) = self.spot(swap)? else { return Ok(false) };
-        let exchange =
-            || there(self.disk.exchange(stage, &new, dir.as_fd(), &name)).map_err(|errno| failed(swap, errno));
+        let Some((dir, name)) = self.spot(swap)? else {
+            return Ok(false);
+        };
+        let exchange = || {
+            there(self.disk.exchange(stage, &new, dir.as_fd(), &name))
+                .map_err(|errno| failed(swap, errno))
+        };
         if !exchange()? {
             return Ok(false);
         }
@@ -112,12 +126,18 @@ impl Work<'_> {
 
     fn back_exchanged(&self, at: usize, places: &Places, back: &mut Back) -> Result<(), FileError> {
         let (swap, stage) = self.at(at)?;
-        let spot = if places.target.is(&swap.after) { self.spot(swap)? } else { None };
+        let spot = if places.target.is(&swap.after) {
+            self.spot(swap)?
+        } else {
+            None
+        };
         let new = new_name(at);
         if let Some((dir, name)) = spot {
             // Says whether there was something to exchange with: somebody may delete it in this very moment.
-            let exchange =
-                || there(self.disk.exchange(stage, &new, dir.as_fd(), &name)).map_err(|errno| failed(swap, errno));
+            let exchange = || {
+                there(self.disk.exchange(stage, &new, dir.as_fd(), &name))
+                    .map_err(|errno| failed(swap, errno))
+            };
             if exchange()? {
                 if see_at(self.disk, stage, &new, &swap.path)?.is(&swap.after) {
                     return Ok(());
@@ -151,10 +171,14 @@ impl Work<'_> {
     fn take_out(&self, at: usize, back: &mut Back) -> Result<bool, FileError> {
         let (swap, stage) = self.at(at)?;
         let new = new_name(at);
-        let Some((dir, name)) = self.spot(swap)? else { return Ok(false) };
+        let Some((dir, name)) = self.spot(swap)? else {
+            return Ok(false);
+        };
         // A second name of the same file would make the rename do nothing.
         there(self.disk.remove(stage, &new)).map_err(|errno| failed(swap, errno))?;
-        if !there(self.disk.rename(dir.as_fd(), &name, stage, &new)).map_err(|errno| failed(swap, errno))? {
+        if !there(self.disk.rename(dir.as_fd(), &name, stage, &new))
+            .map_err(|errno| failed(swap, errno))?
+        {
             return Ok(false);
         }
         if see_at(self.disk, stage, &new, &swap.path)?.is(&swap.after) {
@@ -194,8 +218,13 @@ impl Work<'_> {
         let kept = match &swap.before {
             before if !seen.is(before) => false,
             Image::File { .. } => {
-                let file = self.disk.open(stage, slot).map_err(|errno| failed(swap, errno))?;
-                self.contents.put_through(self.disk, &file, Lasting::Now).is_ok()
+                let file = self
+                    .disk
+                    .open(stage, slot)
+                    .map_err(|errno| failed(swap, errno))?;
+                self.contents
+                    .put_through(self.disk, &file, Lasting::Now)
+                    .is_ok()
             }
             Image::Link { .. } | Image::Absent => true,
         };
@@ -207,8 +236,15 @@ impl Work<'_> {
     fn restore_emptied(&self) -> Result<(), FileError> {
         for (at, dir) in self.journal.emptied.iter().enumerate().rev() {
             let fail = |errno| from_errno(Path::new(&dir.path), errno);
-            let Spot::There(above, name) = find(self.disk, self.root, &dir.path)? else { continue };
-            if self.disk.stat(above.as_fd(), &name).map_err(fail)?.is_some() {
+            let Spot::There(above, name) = find(self.disk, self.root, &dir.path)? else {
+                continue;
+            };
+            if self
+                .disk
+                .stat(above.as_fd(), &name)
+                .map_err(fail)?
+                .is_some()
+            {
                 continue;
             }
             let (stage, slot) = (self.stage(dir.stage)?, dir_name(at));
@@ -216,8 +252,12 @@ impl Work<'_> {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(fail(errno)),
             }
-            let Some(made) = dir_at(self.disk, stage, &slot.to_string_lossy())? else { continue };
-            self.disk.set_dir_mode(made.as_fd(), dir.mode).map_err(fail)?;
+            let Some(made) = dir_at(self.disk, stage, &slot.to_string_lossy())? else {
+                continue;
+            };
+            self.disk
+                .set_dir_mode(made.as_fd(), dir.mode)
+                .map_err(fail)?;
             match self.disk.rename(stage, &slot, above.as_fd(), &name) {
                 // Somebody made something there meanwhile; what is to go into it finds out whether it can.
                 Ok(()) | Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}

@@ -61,7 +61,9 @@ pub enum ContentsError {
     #[error("the bytes {0} are not kept; they were removed to make room, or never stored")]
     Missing(String),
     /// What is there is not what it was.
-    #[error("the kept bytes {0} are damaged, so they are not used; restore them from a backup if they are needed")]
+    #[error(
+        "the kept bytes {0} are damaged, so they are not used; restore them from a backup if they are needed"
+    )]
     Damaged(String),
     /// The system refuses.
     #[error(transparent)]
@@ -74,8 +76,14 @@ impl Contents {
         crate::private::create_dir(dir)?;
         let disk = Disk::default();
         let fd = disk.open_dir(dir).map_err(|errno| from_errno(dir, errno))?;
-        disk.set_mode(&fd, 0o700).map_err(|errno| from_errno(dir, errno))?;
-        Ok(Self { path: dir.to_owned(), dir: fd, cap, used: Mutex::new(None) })
+        disk.set_mode(&fd, 0o700)
+            .map_err(|errno| from_errno(dir, errno))?;
+        Ok(Self {
+            path: dir.to_owned(),
+            dir: fd,
+            cap,
+            used: Mutex::new(None),
+        })
     }
 
     /// Keeps the bytes of a file, all of them. Gives their hash and how many they are.
@@ -104,8 +112,12 @@ impl Contents {
     /// The bytes of this name, proven to be them, from their beginning.
     pub fn read(&self, name: &str) -> Result<File, ContentsError> {
         let disk = Disk::default();
-        let Some((folder, rest)) = split(name) else { return Err(ContentsError::Missing(name.to_owned())) };
-        let opened = disk.walk(self.dir.as_fd(), folder).and_then(|dir| disk.open(dir.as_fd(), rest));
+        let Some((folder, rest)) = split(name) else {
+            return Err(ContentsError::Missing(name.to_owned()));
+        };
+        let opened = disk
+            .walk(self.dir.as_fd(), folder)
+            .and_then(|dir| disk.open(dir.as_fd(), rest));
         let file = match opened {
             Ok(file) => file,
             Err(Errno::NOENT) => return Err(ContentsError::Missing(name.to_owned())),
@@ -122,7 +134,8 @@ impl Contents {
     /// Whether something of this name is kept.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.size_of(&Disk::default(), name).is_ok_and(|size| size.is_some())
+        self.size_of(&Disk::default(), name)
+            .is_ok_and(|size| size.is_some())
     }
 
     /// How many bytes are kept.
@@ -130,12 +143,18 @@ impl Contents {
         let known = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         match known {
             Some(used) => Ok(used),
-            None => self.count(&Disk::default()).map(|entries| entries.iter().map(|entry| entry.size).sum()),
+            None => self
+                .count(&Disk::default())
+                .map(|entries| entries.iter().map(|entry| entry.size).sum()),
         }
     }
 
     /// Removes the oldest of what `keep` does not name until `needed` bytes more fit. Gives how many bytes went.
-    pub fn make_room(&self, needed: u64, keep: &dyn Fn(&str) -> bool) -> Result<u64, ContentsError> {
+    pub fn make_room(
+        &self,
+        needed: u64,
+        keep: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, ContentsError> {
         let disk = Disk::default();
         let mut kept = self.count(&disk)?;
         kept.sort_unstable_by_key(|entry| entry.touched);
@@ -144,12 +163,20 @@ impl Contents {
             if self.fits(needed)? {
                 break;
             }
-            if !keep(&entry.name) && self.remove(&disk, &entry.name).map_err(|errno| self.failed(errno))? {
+            if !keep(&entry.name)
+                && self
+                    .remove(&disk, &entry.name)
+                    .map_err(|errno| self.failed(errno))?
+            {
                 self.changed(|used| used.saturating_sub(entry.size));
                 freed += entry.size;
             }
         }
-        if self.fits(needed)? { Ok(freed) } else { Err(self.full(needed)?) }
+        if self.fits(needed)? {
+            Ok(freed)
+        } else {
+            Err(self.full(needed)?)
+        }
     }
 
     pub(super) fn put_through(
@@ -171,7 +198,8 @@ impl Contents {
 
     /// Makes last what was put in to be made last later.
     pub(super) fn make_last(&self, disk: &Disk) -> Result<(), ContentsError> {
-        disk.sync_all(self.dir.as_fd()).map_err(|errno| self.failed(errno))
+        disk.sync_all(self.dir.as_fd())
+            .map_err(|errno| self.failed(errno))
     }
 
     /// Fills a file that nobody sees, then gives it the name of its bytes. What had the name before had the same
@@ -186,19 +214,27 @@ impl Contents {
         let draft = OsString::from(format!("{DRAFT}{:016x}", crate::clock::random_u64()));
         let file = disk.create(self.dir.as_fd(), &draft, 0o600).map_err(fail)?;
         let now = lasting == Lasting::Now;
-        let safe = |filled| if now { disk.sync(&file).map(|()| filled) } else { Ok(filled) };
+        let safe = |filled| {
+            if now {
+                disk.sync(&file).map(|()| filled)
+            } else {
+                Ok(filled)
+            }
+        };
         let filled = fill(&file).and_then(safe).map_err(fail);
         let named = filled.and_then(|(name, size)| {
             self.room_for(&name, size)?;
             let new = self.size_of(disk, &name).map_err(fail)?.is_none();
-            let (folder, rest) = split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
+            let (folder, rest) =
+                split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
             match disk.make_dir(self.dir.as_fd(), folder, 0o700) {
                 Ok(()) if now => disk.sync_dir(self.dir.as_fd()).map_err(fail)?,
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(fail(errno)),
             }
             let folder = disk.walk(self.dir.as_fd(), folder).map_err(fail)?;
-            disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest).map_err(fail)?;
+            disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest)
+                .map_err(fail)?;
             if new {
                 self.changed(|used| used.saturating_add(size));
             }
@@ -215,20 +251,30 @@ impl Contents {
     }
 
     fn room_for(&self, name: &str, size: u64) -> Result<(), ContentsError> {
-        if self.fits(size)? || self.has(name) { Ok(()) } else { Err(self.full(size)?) }
+        if self.fits(size)? || self.has(name) {
+            Ok(())
+        } else {
+            Err(self.full(size)?)
+        }
     }
 
     fn size_of(&self, disk: &Disk, name: &str) -> Sys<Option<u64>> {
-        let Some((folder, rest)) = split(name) else { return Ok(None) };
+        let Some((folder, rest)) = split(name) else {
+            return Ok(None);
+        };
         match disk.walk(self.dir.as_fd(), folder) {
-            Ok(dir) => Ok(disk.stat(dir.as_fd(), rest)?.map(|stat| u64::try_from(stat.st_size).unwrap_or(0))),
+            Ok(dir) => Ok(disk
+                .stat(dir.as_fd(), rest)?
+                .map(|stat| u64::try_from(stat.st_size).unwrap_or(0))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
     fn remove(&self, disk: &Disk, name: &str) -> Sys<bool> {
-        let Some((folder, rest)) = split(name) else { return Ok(false) };
+        let Some((folder, rest)) = split(name) else {
+            return Ok(false);
+        };
         let dir = disk.walk(self.dir.as_fd(), folder)?;
         match disk.remove(dir.as_fd(), rest) {
             Ok(()) => Ok(true),
@@ -247,7 +293,9 @@ impl Contents {
                 self.drop_abandoned(disk, &folder, now);
                 continue;
             }
-            let Ok(dir) = disk.walk(self.dir.as_fd(), &folder) else { continue };
+            let Ok(dir) = disk.walk(self.dir.as_fd(), &folder) else {
+                continue;
+            };
             list(disk, dir.as_fd(), &folder, &mut entries).map_err(fail)?;
         }
         let used = entries.iter().map(|entry| entry.size).sum();
@@ -275,7 +323,11 @@ impl Contents {
     }
 
     fn full(&self, needed: u64) -> Result<ContentsError, ContentsError> {
-        Ok(ContentsError::Full { needed, used: self.used()?, cap: self.cap })
+        Ok(ContentsError::Full {
+            needed,
+            used: self.used()?,
+            cap: self.cap,
+        })
     }
 
     fn failed(&self, errno: Errno) -> ContentsError {
@@ -291,14 +343,20 @@ struct Entry {
 
 fn list(disk: &Disk, dir: BorrowedFd<'_>, folder: &OsStr, entries: &mut Vec<Entry>) -> Sys<()> {
     for rest in disk.names(dir)? {
-        let (Some(first), Some(second)) = (folder.to_str(), rest.to_str()) else { continue };
+        let (Some(first), Some(second)) = (folder.to_str(), rest.to_str()) else {
+            continue;
+        };
         let name = format!("{first}{second}");
         if split(&name).is_some()
             && let Some(stat) = disk.stat(dir, &rest)?
         {
             let nanos = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            entries.push(Entry { name, size, touched: (seconds(&stat), nanos) });
+            entries.push(Entry {
+                name,
+                size,
+                touched: (seconds(&stat), nanos),
+            });
         }
     }
     Ok(())
@@ -310,7 +368,10 @@ fn seconds(stat: &rustix::fs::Stat) -> i64 {
 
 /// The folder of a hash and its name there; nothing for what is not the hash of anything.
 fn split(name: &str) -> Option<(&OsStr, &OsStr)> {
-    let hash = name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let hash = name.len() == 64
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let (folder, rest) = name.split_at_checked(2).filter(|_| hash)?;
     Some((OsStr::new(folder), OsStr::new(rest)))
 }

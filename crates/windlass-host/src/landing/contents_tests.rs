@@ -25,7 +25,10 @@ fn bytes_come_back_by_their_hash_and_nobody_else_reads_them() {
     let dir = dir.path().join("store");
     let contents = Contents::open(&dir, 1000).unwrap();
     let (name, size) = contents.put_bytes(b"hello\n").unwrap();
-    assert_eq!((name.as_str(), size), (blake3::hash(b"hello\n").to_hex().as_str(), 6));
+    assert_eq!(
+        (name.as_str(), size),
+        (blake3::hash(b"hello\n").to_hex().as_str(), 6)
+    );
     assert_eq!(text(&contents, &name).unwrap(), "hello\n");
     assert!(contents.has(&name));
     assert_eq!(contents.put_bytes(b"hello\n").unwrap().0, name);
@@ -46,9 +49,16 @@ fn a_file_is_kept_whole_wherever_it_stands_and_whatever_its_size() {
     file.write_all(&bytes).unwrap();
     file.seek(SeekFrom::Start(5)).unwrap();
     let (name, size) = contents.put(&file).unwrap();
-    assert_eq!((name.as_str(), size), (blake3::hash(&bytes).to_hex().as_str(), bytes.len() as u64));
+    assert_eq!(
+        (name.as_str(), size),
+        (blake3::hash(&bytes).to_hex().as_str(), bytes.len() as u64)
+    );
     let mut back = Vec::new();
-    contents.read(&name).unwrap().read_to_end(&mut back).unwrap();
+    contents
+        .read(&name)
+        .unwrap()
+        .read_to_end(&mut back)
+        .unwrap();
     assert!(back == bytes);
 }
 
@@ -57,12 +67,19 @@ fn the_cap_is_kept_and_says_so() {
     let dir = scratch();
     let contents = Contents::open(&dir.path().join("store"), 10).unwrap();
     let (name, _) = contents.put_bytes(b"12345678").unwrap();
-    let full = ContentsError::Full { needed: 5, used: 8, cap: 10 };
+    let full = ContentsError::Full {
+        needed: 5,
+        used: 8,
+        cap: 10,
+    };
     assert_eq!(contents.put_bytes(b"abcde"), Err(full.clone()));
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"abcde").unwrap();
     assert_eq!(contents.put(&file), Err(full.clone()));
-    assert!(full.to_string().contains("would pass its cap of 10"), "{full}");
+    assert!(
+        full.to_string().contains("would pass its cap of 10"),
+        "{full}"
+    );
     // What is there already needs no room.
     assert_eq!(contents.put_bytes(b"12345678").unwrap().0, name);
     let mut file = tempfile::tempfile().unwrap();
@@ -77,17 +94,38 @@ fn the_oldest_that_nobody_needs_goes_first() {
     let dir = scratch();
     let store = dir.path().join("store");
     let contents = Contents::open(&store, 9).unwrap();
-    let names: Vec<String> = ["aaa", "bbb", "ccc"].map(|it| contents.put_bytes(it.as_bytes()).unwrap().0).into();
+    let names: Vec<String> = ["aaa", "bbb", "ccc"]
+        .map(|it| contents.put_bytes(it.as_bytes()).unwrap().0)
+        .into();
     for (age, name) in names.iter().rev().enumerate() {
-        let file = File::options().write(true).open(place(&store, name)).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(10 + age as u64)).unwrap();
+        let file = File::options()
+            .write(true)
+            .open(place(&store, name))
+            .unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(10 + age as u64))
+            .unwrap();
     }
     assert_eq!(contents.make_room(3, &|name| name == names[0]).unwrap(), 3);
-    let there = || names.iter().map(|name| contents.has(name)).collect::<Vec<_>>();
-    assert_eq!((there(), contents.used().unwrap()), (vec![true, false, true], 6));
+    let there = || {
+        names
+            .iter()
+            .map(|name| contents.has(name))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (there(), contents.used().unwrap()),
+        (vec![true, false, true], 6)
+    );
     assert_eq!(contents.make_room(3, &|_| true).unwrap(), 0);
     let err = contents.make_room(9, &|name| name == names[0]).unwrap_err();
-    assert_eq!(err, ContentsError::Full { needed: 9, used: 3, cap: 9 });
+    assert_eq!(
+        err,
+        ContentsError::Full {
+            needed: 9,
+            used: 3,
+            cap: 9
+        }
+    );
 }
 
 #[test]
@@ -96,7 +134,10 @@ fn damaged_bytes_are_not_used_and_are_replaced_by_good_ones() {
     let contents = Contents::open(dir.path(), 100).unwrap();
     let (name, _) = contents.put_bytes(b"good").unwrap();
     std::fs::write(place(dir.path(), &name), b"evil").unwrap();
-    assert_eq!(text(&contents, &name), Err(ContentsError::Damaged(name.clone())));
+    assert_eq!(
+        text(&contents, &name),
+        Err(ContentsError::Damaged(name.clone()))
+    );
     contents.put_bytes(b"good").unwrap();
     assert_eq!(text(&contents, &name).unwrap(), "good");
 }
@@ -106,8 +147,18 @@ fn a_name_that_is_no_hash_leads_nowhere() {
     let dir = scratch();
     let contents = Contents::open(&dir.path().join("store"), 100).unwrap();
     std::fs::write(dir.path().join("secret"), "s").unwrap();
-    for name in ["", "../secret", "é", &"../".repeat(21).replace("../../..", "../secr"), &"A".repeat(64)] {
-        assert_eq!(text(&contents, name), Err(ContentsError::Missing(name.to_owned())), "{name}");
+    for name in [
+        "",
+        "../secret",
+        "é",
+        &"../".repeat(21).replace("../../..", "../secr"),
+        &"A".repeat(64),
+    ] {
+        assert_eq!(
+            text(&contents, name),
+            Err(ContentsError::Missing(name.to_owned())),
+            "{name}"
+        );
         assert!(!contents.has(name));
     }
 }
@@ -118,7 +169,8 @@ fn what_a_killed_process_left_half_written_goes_when_it_is_old() {
     let contents = Contents::open(dir.path(), 100).unwrap();
     for (name, age) in [("draft-old", 2), ("draft-young", 0)] {
         let file = File::create(dir.path().join(name)).unwrap();
-        file.set_modified(SystemTime::now() - ABANDONED * age).unwrap();
+        file.set_modified(SystemTime::now() - ABANDONED * age)
+            .unwrap();
     }
     contents.make_room(0, &|_| true).unwrap();
     assert!(!dir.path().join("draft-old").exists() && dir.path().join("draft-young").exists());

@@ -16,11 +16,23 @@ pub(super) type Sys<T> = Result<T, Errno>;
 const MAX_NAMES: usize = 1_000_000;
 
 #[cfg(target_os = "linux")]
-const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const WALK: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
-const WALK: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-const NEW: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
+const WALK: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+const NEW: OFlags = OFlags::RDWR
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW);
 
 /// What a test does before a call: it learns the call's number and name, and may refuse it.
 #[cfg(test)]
@@ -39,7 +51,10 @@ impl Disk {
     /// The system with something in the way.
     #[cfg(test)]
     pub(super) fn watched(before: Before) -> Self {
-        Self { before: Some(before), ..Self::default() }
+        Self {
+            before: Some(before),
+            ..Self::default()
+        }
     }
 
     /// How many calls there were.
@@ -51,7 +66,9 @@ impl Disk {
     #[cfg(test)]
     fn step(&self, what: &'static str) -> Sys<()> {
         self.calls.set(self.calls.get() + 1);
-        self.before.as_ref().map_or(Ok(()), |before| before(self.calls.get(), what))
+        self.before
+            .as_ref()
+            .map_or(Ok(()), |before| before(self.calls.get(), what))
     }
 
     #[cfg(not(test))]
@@ -70,7 +87,11 @@ impl Disk {
     /// A handle to go on from, by a plain path of our own.
     pub(super) fn open_dir(&self, path: &std::path::Path) -> Sys<OwnedFd> {
         self.step("open_dir")?;
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        rustix::fs::open(
+            path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
     }
 
     /// A file for reading, whatever it is; nothing here waits for a pipe.
@@ -82,7 +103,8 @@ impl Disk {
     /// A file that was not there before.
     pub(super) fn create(&self, dir: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Sys<File> {
         self.step("create")?;
-        rustix::fs::openat(dir, name, NEW | OFlags::CLOEXEC, Mode::from_raw_mode(mode)).map(File::from)
+        rustix::fs::openat(dir, name, NEW | OFlags::CLOEXEC, Mode::from_raw_mode(mode))
+            .map(File::from)
     }
 
     /// What is at a name, itself and not what it points to; nothing when nothing is there.
@@ -155,7 +177,13 @@ impl Disk {
     }
 
     /// Never replaces anything.
-    pub(super) fn rename_new(&self, from: BorrowedFd<'_>, old: &OsStr, to: BorrowedFd<'_>, new: &OsStr) -> Sys<()> {
+    pub(super) fn rename_new(
+        &self,
+        from: BorrowedFd<'_>,
+        old: &OsStr,
+        to: BorrowedFd<'_>,
+        new: &OsStr,
+    ) -> Sys<()> {
         let renamed = self
             .step("rename_new")
             .and_then(|()| rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE));
@@ -171,7 +199,13 @@ impl Disk {
     }
 
     /// Both names are there before and after, each with what the other had.
-    pub(super) fn exchange(&self, a: BorrowedFd<'_>, old: &OsStr, b: BorrowedFd<'_>, new: &OsStr) -> Sys<()> {
+    pub(super) fn exchange(
+        &self,
+        a: BorrowedFd<'_>,
+        old: &OsStr,
+        b: BorrowedFd<'_>,
+        new: &OsStr,
+    ) -> Sys<()> {
         self.step("exchange")?;
         rustix::fs::renameat_with(a, old, b, new, RenameFlags::EXCHANGE)
     }
@@ -266,7 +300,12 @@ impl Disk {
     /// Whether names can be added to and taken from a directory.
     pub(super) fn may_change(&self, dir: BorrowedFd<'_>) -> Sys<()> {
         self.step("may_change")?;
-        rustix::fs::accessat(dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+        rustix::fs::accessat(
+            dir,
+            ".",
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )
     }
 
     /// The names in a directory, in order.

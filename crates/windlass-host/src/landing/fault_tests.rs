@@ -44,7 +44,14 @@ fn scene() -> (Scene, Vec<Swap>) {
 }
 
 fn landed(scene: &Scene, swaps: &[Swap], disk: &Disk) -> Result<Done, LandError> {
-    land_through(disk, &scene.root(), swaps, &scene.contents, &scene.contents, &scene.journal())
+    land_through(
+        disk,
+        &scene.root(),
+        swaps,
+        &scene.contents,
+        &scene.contents,
+        &scene.journal(),
+    )
 }
 
 fn recovered(scene: &Scene) -> Option<Recovered> {
@@ -60,7 +67,12 @@ fn ends(lacks: Lacks) -> (Tree, Tree, u64) {
     let new = tree_of(&scene.tree());
     for swap in &swaps {
         if swap.path != "plain" && !swap.path.starts_with("dir/") {
-            assert_eq!(look(&scene.root(), &swap.path).unwrap(), swap.after, "{}", swap.path);
+            assert_eq!(
+                look(&scene.root(), &swap.path).unwrap(),
+                swap.after,
+                "{}",
+                swap.path
+            );
         }
     }
     assert!(!new.contains_key("gone") && new.contains_key("keep"));
@@ -69,7 +81,13 @@ fn ends(lacks: Lacks) -> (Tree, Tree, u64) {
 
 /// From the call `at` on, nothing happens any more.
 fn dies(at: u64, lacks: Lacks) -> Before {
-    Box::new(move |call, what| if call >= at { Err(Errno::IO) } else { lacks.refuses(what) })
+    Box::new(move |call, what| {
+        if call >= at {
+            Err(Errno::IO)
+        } else {
+            lacks.refuses(what)
+        }
+    })
 }
 
 fn fails(at: u64, errno: Errno) -> Before {
@@ -79,8 +97,14 @@ fn fails(at: u64, errno: Errno) -> Before {
 #[track_caller]
 fn check_whole(scene: &Scene, old: &Tree, new: &Tree, case: &str) -> bool {
     let now = tree_of(&scene.tree());
-    assert!(now == *old || now == *new, "{case}: neither old nor new: {now:#?}");
-    assert!(!scene.journal().join("journal.json").exists(), "{case}: the journal is still there");
+    assert!(
+        now == *old || now == *new,
+        "{case}: neither old nor new: {now:#?}"
+    );
+    assert!(
+        !scene.journal().join("journal.json").exists(),
+        "{case}: the journal is still there"
+    );
     now == *new
 }
 
@@ -96,7 +120,10 @@ fn check_death(lacks: Lacks) {
         let done = landed(&scene, &swaps, &Disk::watched(dies(at, lacks)));
         let found = recovered(&scene);
         let is_new = check_whole(&scene, &old, &new, &format!("dead at {at}"));
-        assert!(done.is_err() || is_new, "dead at {at}: said to be landed and is not");
+        assert!(
+            done.is_err() || is_new,
+            "dead at {at}: said to be landed and is not"
+        );
         if let Some(found) = found {
             assert_eq!((found.landed, found.left), (is_new, vec![]), "dead at {at}");
         }
@@ -131,9 +158,15 @@ fn recovery_that_dies_at_any_call_is_done_by_the_next() {
             let (scene, swaps) = scene();
             let _ = landed(&scene, &swaps, &Disk::watched(dies(at, Lacks::Nothing)));
             let disk = Disk::watched(dies(again, Lacks::Nothing));
-            let over = recover_through(&disk, &scene.journal(), &scene.contents).is_ok() && disk.calls() < again;
+            let over = recover_through(&disk, &scene.journal(), &scene.contents).is_ok()
+                && disk.calls() < again;
             recovered(&scene);
-            check_whole(&scene, &old, &new, &format!("dead at {at}, recovery at {again}"));
+            check_whole(
+                &scene,
+                &old,
+                &new,
+                &format!("dead at {at}, recovery at {again}"),
+            );
             died += u32::from(!over);
             if over {
                 break;
@@ -153,10 +186,24 @@ fn a_call_that_fails_anywhere_leaves_the_old_tree_or_the_new() {
         let case = format!("{errno} at {at}: {done:?}");
         // Taking back met no second failure, so the tree is whole before recovery; that only cleans up.
         let now = tree_of(&scene.tree());
-        let now: Tree = now.into_iter().filter(|(path, _)| !path.contains(STAGING)).collect();
-        assert!(now == if done.is_ok() { new.clone() } else { old.clone() }, "{case}: {now:#?}");
+        let now: Tree = now
+            .into_iter()
+            .filter(|(path, _)| !path.contains(STAGING))
+            .collect();
+        assert!(
+            now == if done.is_ok() {
+                new.clone()
+            } else {
+                old.clone()
+            },
+            "{case}: {now:#?}"
+        );
         recovered(&scene);
-        assert_eq!(check_whole(&scene, &old, &new, &case), done.is_ok(), "{case}");
+        assert_eq!(
+            check_whole(&scene, &old, &new, &case),
+            done.is_ok(),
+            "{case}"
+        );
     }
 }
 
@@ -179,7 +226,8 @@ impl Act {
     fn on(self, path: &Path) -> bool {
         let Self::Delete = self else {
             // A parent may be a file.
-            return std::fs::create_dir_all(path.parent().unwrap()).is_ok() && self.write(path).is_ok();
+            return std::fs::create_dir_all(path.parent().unwrap()).is_ok()
+                && self.write(path).is_ok();
         };
         std::fs::remove_file(path).is_ok()
     }
@@ -204,8 +252,12 @@ impl Act {
     fn is_there(self, path: &Path) -> bool {
         match self {
             Self::Delete => path.symlink_metadata().is_err(),
-            Self::MakeDir => std::fs::read_to_string(path.join("inner")).is_ok_and(|text| text == THEIRS),
-            Self::Overwrite | Self::Save => std::fs::read_to_string(path).is_ok_and(|text| text == THEIRS),
+            Self::MakeDir => {
+                std::fs::read_to_string(path.join("inner")).is_ok_and(|text| text == THEIRS)
+            }
+            Self::Overwrite | Self::Save => {
+                std::fs::read_to_string(path).is_ok_and(|text| text == THEIRS)
+            }
         }
     }
 }
@@ -231,7 +283,10 @@ const DEEDS: &[Deed] = &[
 /// where somebody has a directory.
 fn others(tree: &Tree, without: &[Deed]) -> Tree {
     let other = |name: &str| {
-        let (name, mut without) = (Path::new(name), without.iter().map(|(path, _)| Path::new(path)));
+        let (name, mut without) = (
+            Path::new(name),
+            without.iter().map(|(path, _)| Path::new(path)),
+        );
         without.all(|path| !name.starts_with(path) && !path.starts_with(name))
     };
     tree.iter()
@@ -244,16 +299,26 @@ fn others(tree: &Tree, without: &[Deed]) -> Tree {
 #[track_caller]
 fn check_theirs(scene: &Scene, (old, new): (&Tree, &Tree), deeds: &[Deed], case: &str) {
     for (path, act) in deeds {
-        assert!(act.is_there(&scene.tree().join(path)), "{case}: {act:?} of {path} is lost");
+        assert!(
+            act.is_there(&scene.tree().join(path)),
+            "{case}: {act:?} of {path} is lost"
+        );
     }
     let now = others(&tree_of(&scene.tree()), deeds);
     let whole = now == others(old, deeds) || now == others(new, deeds);
     assert!(whole, "{case}: the rest is neither old nor new: {now:#?}");
-    assert!(!scene.journal().join("journal.json").exists(), "{case}: the journal is still there");
+    assert!(
+        !scene.journal().join("journal.json").exists(),
+        "{case}: the journal is still there"
+    );
 }
 
 /// Somebody does one thing after the other, each at its call. Gives what there was to do.
-fn meddling(scene: &Scene, deeds: Vec<(u64, Deed)>, lacks: Lacks) -> (Disk, Rc<RefCell<Vec<Deed>>>) {
+fn meddling(
+    scene: &Scene,
+    deeds: Vec<(u64, Deed)>,
+    lacks: Lacks,
+) -> (Disk, Rc<RefCell<Vec<Deed>>>) {
     let (tree, done) = (scene.tree(), Rc::new(RefCell::new(Vec::new())));
     let did = Rc::clone(&done);
     let disk = Disk::watched(Box::new(move |call, what| {
@@ -276,7 +341,12 @@ fn check_meddling(lacks: Lacks) {
             let (scene, swaps) = scene();
             let (disk, did) = meddling(&scene, vec![(at, *deed)], lacks);
             let done = landed(&scene, &swaps, &disk);
-            check_theirs(&scene, (&old, &new), &did.borrow(), &format!("{deed:?} at {at}: {done:?}"));
+            check_theirs(
+                &scene,
+                (&old, &new),
+                &did.borrow(),
+                &format!("{deed:?} at {at}: {done:?}"),
+            );
         }
     }
 }
@@ -303,10 +373,19 @@ fn check_late(lacks: Lacks) {
                 continue;
             }
             let _ = landed(&scene, &swaps, &Disk::watched(dies(at, lacks)));
-            let did = if deed.1.on(&scene.tree().join(deed.0)) { vec![*deed] } else { vec![] };
+            let did = if deed.1.on(&scene.tree().join(deed.0)) {
+                vec![*deed]
+            } else {
+                vec![]
+            };
             let disk = Disk::watched(Box::new(move |_, what| lacks.refuses(what)));
             let found = recover_through(&disk, &scene.journal(), &scene.contents).unwrap();
-            check_theirs(&scene, (&old, &new), &did, &format!("{deed:?}, dead at {at}: {found:?}"));
+            check_theirs(
+                &scene,
+                (&old, &new),
+                &did,
+                &format!("{deed:?}, dead at {at}: {found:?}"),
+            );
         }
     }
 }
@@ -352,18 +431,29 @@ fn check_meddling_with_back(lacks: Lacks) {
         }
         lacks.refuses(what)
     }));
-    assert!(matches!(landed(&scene, &swaps, &disk), Err(LandError::Conflict { .. })));
+    assert!(matches!(
+        landed(&scene, &swaps, &disk),
+        Err(LandError::Conflict { .. })
+    ));
     check_theirs(&scene, (&old, &old), &[taken], "nothing else");
     for path in ["changed", "deleted", "made"] {
         // Every call is met by one of the two that write.
-        for (number, act) in [Act::Overwrite, Act::Save, Act::Delete].into_iter().enumerate() {
+        for (number, act) in [Act::Overwrite, Act::Save, Act::Delete]
+            .into_iter()
+            .enumerate()
+        {
             for at in (first.get() + 1 + number as u64..=disk.calls()).step_by(2) {
                 let (scene, swaps, taken) = doomed();
                 let deeds = vec![(first.get(), taken), (at, (path, act))];
                 let (disk, did) = meddling(&scene, deeds, lacks);
                 let done = landed(&scene, &swaps, &disk);
                 assert!(done.is_err(), "{act:?} of {path} at {at}");
-                check_theirs(&scene, (&old, &old), &did.borrow(), &format!("{act:?} of {path} at {at}: {done:?}"));
+                check_theirs(
+                    &scene,
+                    (&old, &old),
+                    &did.borrow(),
+                    &format!("{act:?} of {path} at {at}: {done:?}"),
+                );
             }
         }
     }
@@ -385,7 +475,10 @@ fn two_things_that_somebody_does_are_both_there_afterwards() {
     for number in 0..300_u64 {
         // Any numbers that reach every pair of deeds and all distances; the second is often met while the landing
         // is taken back because of the first.
-        let (first, second) = (number * 7 % calls + 1, number * 7 % calls + 1 + number * 13 % 90);
+        let (first, second) = (
+            number * 7 % calls + 1,
+            number * 7 % calls + 1 + number * 13 % 90,
+        );
         let pick = |number: u64| DEEDS[usize::try_from(number).unwrap() % DEEDS.len()];
         let deeds = [(first, pick(number)), (second, pick(number / 5 + 4))];
         if deeds[0].1.0 == deeds[1].1.0 {
@@ -394,7 +487,12 @@ fn two_things_that_somebody_does_are_both_there_afterwards() {
         let (scene, swaps) = scene();
         let (disk, did) = meddling(&scene, deeds.to_vec(), Lacks::Nothing);
         let done = landed(&scene, &swaps, &disk);
-        check_theirs(&scene, (&old, &new), &did.borrow(), &format!("{deeds:?}: {done:?}"));
+        check_theirs(
+            &scene,
+            (&old, &new),
+            &did.borrow(),
+            &format!("{deeds:?}: {done:?}"),
+        );
     }
 }
 
@@ -410,17 +508,28 @@ fn of_two_writes_to_one_path_the_later_is_there_and_the_earlier_is_kept() {
         }
         Ok(())
     }));
-    let Err(LandError::Conflict { refused, left }) = landed(&scene, &swaps, &disk) else { panic!("it landed") };
+    let Err(LandError::Conflict { refused, left }) = landed(&scene, &swaps, &disk) else {
+        panic!("it landed")
+    };
     assert_eq!((refused[0].path.as_str(), left.len()), ("changed", 1));
-    assert_eq!(std::fs::read_to_string(scene.tree().join("changed")).unwrap(), "mine 2\n");
-    assert_eq!(std::fs::read_to_string(scene.tree().join(&left[0]).join("1.new")).unwrap(), "mine 1\n");
+    assert_eq!(
+        std::fs::read_to_string(scene.tree().join("changed")).unwrap(),
+        "mine 2\n"
+    );
+    assert_eq!(
+        std::fs::read_to_string(scene.tree().join(&left[0]).join("1.new")).unwrap(),
+        "mine 1\n"
+    );
 }
 
 #[test]
 fn what_is_written_through_an_open_handle_before_it_is_kept_stops_the_landing() {
     let (scene, swaps) = scene();
     let old = tree_of(&scene.tree());
-    let handle = std::fs::OpenOptions::new().append(true).open(scene.tree().join("a.txt")).unwrap();
+    let handle = std::fs::OpenOptions::new()
+        .append(true)
+        .open(scene.tree().join("a.txt"))
+        .unwrap();
     let (handle, swapped) = (Rc::new(handle), Rc::new(Cell::new(false)));
     let disk = Disk::watched(Box::new(move |_, what| {
         // The file is rewound when it is about to be kept, after every path was swapped.
@@ -430,7 +539,10 @@ fn what_is_written_through_an_open_handle_before_it_is_kept_stops_the_landing() 
         Ok(())
     }));
     let err = landed(&scene, &swaps, &disk).unwrap_err();
-    assert!(matches!(&err, LandError::Conflict { refused, .. } if refused[0].path == "a.txt"), "{err}");
+    assert!(
+        matches!(&err, LandError::Conflict { refused, .. } if refused[0].path == "a.txt"),
+        "{err}"
+    );
     let now = tree_of(&scene.tree());
     assert_eq!(now["a.txt"].2, b"a old\nand a line\n");
     let deed = [("a.txt", Act::Overwrite)];

@@ -77,7 +77,9 @@ impl Journal {
 
     /// Where its staging directories are.
     pub(super) fn stage_paths(&self) -> impl Iterator<Item = String> {
-        self.stages.iter().map(|at| Path::new(at).join(&self.name).display().to_string())
+        self.stages
+            .iter()
+            .map(|at| Path::new(at).join(&self.name).display().to_string())
     }
 }
 
@@ -95,7 +97,11 @@ impl Desk {
         crate::private::create_dir(path)?;
         let dir = disk.open_dir(path).map_err(fail)?;
         let lock = disk.lock(dir.as_fd(), OsStr::new(LOCK)).map_err(fail)?;
-        Ok(lock.map(|lock| Self { dir, path: path.to_owned(), _lock: lock }))
+        Ok(lock.map(|lock| Self {
+            dir,
+            path: path.to_owned(),
+            _lock: lock,
+        }))
     }
 
     /// The journal that lies there.
@@ -119,8 +125,9 @@ impl Desk {
 
     /// Writes it down so that it outlives a crash, as a whole or not at all.
     pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
-        let text = serde_json::to_vec(journal)
-            .map_err(|err| LandError::Journal(format!("the landing cannot be written down: {err}")))?;
+        let text = serde_json::to_vec(journal).map_err(|err| {
+            LandError::Journal(format!("the landing cannot be written down: {err}"))
+        })?;
         let (dir, draft) = (self.dir.as_fd(), OsStr::new(DRAFT));
         let written = (|| {
             match disk.remove(dir, draft) {

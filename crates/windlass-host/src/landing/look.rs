@@ -45,8 +45,16 @@ impl Seen {
 pub fn look(root: &Root, path: &str) -> Result<Image, FileError> {
     match see(&Disk::default(), root.handle(), path)? {
         Seen::Image(image) => Ok(image),
-        Seen::Directory => Err(wrong_kind(Path::new(path), FileKind::Directory, FileKind::File)),
-        Seen::Special => Err(wrong_kind(Path::new(path), FileKind::Special, FileKind::File)),
+        Seen::Directory => Err(wrong_kind(
+            Path::new(path),
+            FileKind::Directory,
+            FileKind::File,
+        )),
+        Seen::Special => Err(wrong_kind(
+            Path::new(path),
+            FileKind::Special,
+            FileKind::File,
+        )),
         Seen::Blocked(at, kind) => Err(wrong_kind(Path::new(&at), kind, FileKind::Directory)),
     }
 }
@@ -59,14 +67,21 @@ pub(super) fn see(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Seen,
         Spot::NoParent => Ok(Seen::Image(Image::Absent)),
         Spot::Blocked(at, dir, name) => {
             let stat = disk.stat(dir.as_fd(), &name).map_err(fail)?;
-            let kind = stat.map_or(FileKind::Special, |stat| kind_of(FileType::from_raw_mode(stat.st_mode)));
+            let kind = stat.map_or(FileKind::Special, |stat| {
+                kind_of(FileType::from_raw_mode(stat.st_mode))
+            });
             Ok(Seen::Blocked(at, kind))
         }
     }
 }
 
 /// What is at a name of a directory; `path` is for messages.
-pub(super) fn see_at(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr, path: &str) -> Result<Seen, FileError> {
+pub(super) fn see_at(
+    disk: &Disk,
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+    path: &str,
+) -> Result<Seen, FileError> {
     for _ in 0..MAX_LOOKS {
         match see_once(disk, dir, name) {
             // It became something else, or nothing, between two calls.
@@ -86,7 +101,9 @@ pub(super) fn see_at(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr, path: &str)
 }
 
 fn see_once(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Seen> {
-    let Some(stat) = disk.stat(dir, name)? else { return Ok(Seen::Image(Image::Absent)) };
+    let Some(stat) = disk.stat(dir, name)? else {
+        return Ok(Seen::Image(Image::Absent));
+    };
     match kind_of(FileType::from_raw_mode(stat.st_mode)) {
         FileKind::Directory => Ok(Seen::Directory),
         FileKind::Special => Ok(Seen::Special),
@@ -103,7 +120,11 @@ fn see_once(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Seen> {
                 FileKind::Link | FileKind::Special => return Ok(Seen::Special),
             }
             let (hash, size) = hash(disk, &file)?;
-            Ok(Seen::Image(Image::File { hash, size, mode: mode_of(&stat) }))
+            Ok(Seen::Image(Image::File {
+                hash,
+                size,
+                mode: mode_of(&stat),
+            }))
         }
     }
 }
@@ -157,12 +178,18 @@ pub(super) fn find(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Spot
 }
 
 /// A handle on a directory of the tree, or none when it is not there; the root is the empty path.
-pub(super) fn dir_at(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Option<OwnedFd>, FileError> {
+pub(super) fn dir_at(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    path: &str,
+) -> Result<Option<OwnedFd>, FileError> {
     let fail = |errno| from_errno(Path::new(path), errno);
     if path.is_empty() {
         return disk.walk(root, OsStr::new(".")).map(Some).map_err(fail);
     }
-    let Spot::There(dir, name) = find(disk, root, path)? else { return Ok(None) };
+    let Spot::There(dir, name) = find(disk, root, path)? else {
+        return Ok(None);
+    };
     match disk.walk(dir.as_fd(), &name) {
         Ok(dir) => Ok(Some(dir)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -179,7 +206,10 @@ pub(super) fn parts(path: &str) -> Result<Vec<&str>, FileError> {
         return Err(bad_path("it is too long or contains a NUL byte"));
     }
     let components = Path::new(path).components();
-    if components.clone().any(|part| !matches!(part, Component::Normal(_))) {
+    if components
+        .clone()
+        .any(|part| !matches!(part, Component::Normal(_)))
+    {
         return Err(outside(Path::new(path)));
     }
     let parts: Vec<&str> = path.split('/').collect();

@@ -33,7 +33,10 @@ pub fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Cla
     if theirs == base {
         return Ok(ours.to_vec());
     }
-    if [base, ours, theirs].iter().any(|text| memchr::memchr(0, text).is_some()) {
+    if [base, ours, theirs]
+        .iter()
+        .any(|text| memchr::memchr(0, text).is_some())
+    {
         return Err(Clash::Binary);
     }
     let sides = [lines(ours), lines(theirs)];
@@ -41,10 +44,22 @@ pub fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Cla
     if base.len().max(sides[0].len()).max(sides[1].len()) > MAX_LINES {
         return Err(Clash::TooLong);
     }
-    let merged = merge(&base, &sides, [&hunks(&base, &sides[0]), &hunks(&base, &sides[1])])?;
+    let merged = merge(
+        &base,
+        &sides,
+        [&hunks(&base, &sides[0]), &hunks(&base, &sides[1])],
+    )?;
     // A last line without a newline can only stay a last line.
-    let open = merged.iter().rev().skip(1).any(|line| !line.ends_with(b"\n"));
-    if open { Err(Clash::Lines(base.len())) } else { Ok(merged.concat()) }
+    let open = merged
+        .iter()
+        .rev()
+        .skip(1)
+        .any(|line| !line.ends_with(b"\n"));
+    if open {
+        Err(Clash::Lines(base.len()))
+    } else {
+        Ok(merged.concat())
+    }
 }
 
 fn lines(text: &[u8]) -> Vec<&[u8]> {
@@ -64,20 +79,35 @@ fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
         match hunks.last_mut() {
-            Some(last) if last.base.end == op.old_range().start && last.side.end == op.new_range().start => {
+            Some(last)
+                if last.base.end == op.old_range().start
+                    && last.side.end == op.new_range().start =>
+            {
                 (last.base.end, last.side.end) = (op.old_range().end, op.new_range().end);
             }
-            _ => hunks.push(Hunk { base: op.old_range(), side: op.new_range() }),
+            _ => hunks.push(Hunk {
+                base: op.old_range(),
+                side: op.new_range(),
+            }),
         }
     }
     hunks
 }
 
-fn merge<'a>(base: &[&'a [u8]], sides: &[Vec<&'a [u8]>; 2], hunks: [&[Hunk]; 2]) -> Result<Vec<&'a [u8]>, Clash> {
+fn merge<'a>(
+    base: &[&'a [u8]],
+    sides: &[Vec<&'a [u8]>; 2],
+    hunks: [&[Hunk]; 2],
+) -> Result<Vec<&'a [u8]>, Clash> {
     let mut merged: Vec<&[u8]> = Vec::new();
     let mut rest = hunks;
     let mut at = 0;
-    while let Some(start) = rest.iter().filter_map(|hunks| hunks.first()).map(|hunk| hunk.base.start).min() {
+    while let Some(start) = rest
+        .iter()
+        .filter_map(|hunks| hunks.first())
+        .map(|hunk| hunk.base.start)
+        .min()
+    {
         let (end, taken) = together(start, rest);
         merged.extend(base.get(at..start).unwrap_or_default());
         let mut made = [0, 1].map(|side| {
@@ -102,7 +132,10 @@ fn together(start: usize, rest: [&[Hunk]; 2]) -> (usize, [usize; 2]) {
     loop {
         let before = taken;
         for side in [0, 1] {
-            while let Some(hunk) = rest[side].get(taken[side]).filter(|hunk| hunk.base.start <= end) {
+            while let Some(hunk) = rest[side]
+                .get(taken[side])
+                .filter(|hunk| hunk.base.start <= end)
+            {
                 end = end.max(hunk.base.end);
                 taken[side] += 1;
             }
@@ -116,7 +149,10 @@ fn together(start: usize, rest: [&[Hunk]; 2]) -> (usize, [usize; 2]) {
 /// The lines of a side that stand for a stretch of the base; nothing when the side did not change it.
 fn replaced(hunks: &[Hunk], stretch: Range<usize>) -> Option<Range<usize>> {
     let (first, last) = (hunks.first()?, hunks.last()?);
-    let start = first.side.start.checked_sub(first.base.start.checked_sub(stretch.start)?)?;
+    let start = first
+        .side
+        .start
+        .checked_sub(first.base.start.checked_sub(stretch.start)?)?;
     Some(start..last.side.end + stretch.end.checked_sub(last.base.end)?)
 }
 

@@ -9,24 +9,54 @@ use super::*;
 #[track_caller]
 fn check(base: &str, ours: &str, theirs: &str, expect: Result<&str, Clash>) {
     let merged = |ours: &str, theirs: &str| {
-        three_way(base.as_bytes(), ours.as_bytes(), theirs.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
+        three_way(base.as_bytes(), ours.as_bytes(), theirs.as_bytes())
+            .map(|bytes| String::from_utf8(bytes).unwrap())
     };
     assert_eq!(merged(ours, theirs), expect.clone().map(str::to_owned));
-    assert_eq!(merged(theirs, ours), expect.map(str::to_owned), "the other way round");
+    assert_eq!(
+        merged(theirs, ours),
+        expect.map(str::to_owned),
+        "the other way round"
+    );
 }
 
 #[test]
 fn changes_apart_come_together() {
-    check("1\n2\n3\n4\n5\n", "1\nX\n3\n4\n5\n", "1\n2\n3\n4\nY\n", Ok("1\nX\n3\n4\nY\n"));
-    check("1\n2\n3\n", "0\n1\n2\n3\n", "1\n2\n3\n4\n", Ok("0\n1\n2\n3\n4\n"));
-    check("1\n2\n3\n4\n5\n", "1\n3\n4\n5\n", "1\n2\n3\n4\n", Ok("1\n3\n4\n"));
-    check("1\n2\n3\n4\n5\n6\n7\n", "1\n2\n4\n5\n6\n7\n", "1\n2\n3\n4\nX\nY\n6\n7\n", Ok("1\n2\n4\nX\nY\n6\n7\n"));
+    check(
+        "1\n2\n3\n4\n5\n",
+        "1\nX\n3\n4\n5\n",
+        "1\n2\n3\n4\nY\n",
+        Ok("1\nX\n3\n4\nY\n"),
+    );
+    check(
+        "1\n2\n3\n",
+        "0\n1\n2\n3\n",
+        "1\n2\n3\n4\n",
+        Ok("0\n1\n2\n3\n4\n"),
+    );
+    check(
+        "1\n2\n3\n4\n5\n",
+        "1\n3\n4\n5\n",
+        "1\n2\n3\n4\n",
+        Ok("1\n3\n4\n"),
+    );
+    check(
+        "1\n2\n3\n4\n5\n6\n7\n",
+        "1\n2\n4\n5\n6\n7\n",
+        "1\n2\n3\n4\nX\nY\n6\n7\n",
+        Ok("1\n2\n4\nX\nY\n6\n7\n"),
+    );
 }
 
 #[test]
 fn the_same_change_counts_once() {
     check("1\n2\n3\n", "1\nX\n3\n", "1\nX\n3\n", Ok("1\nX\n3\n"));
-    check("1\n2\n3\n4\n5\n", "1\nX\n3\n4\n5\n", "1\nX\n3\n4\nY\n", Ok("1\nX\n3\n4\nY\n"));
+    check(
+        "1\n2\n3\n4\n5\n",
+        "1\nX\n3\n4\n5\n",
+        "1\nX\n3\n4\nY\n",
+        Ok("1\nX\n3\n4\nY\n"),
+    );
 }
 
 #[test]
@@ -40,36 +70,75 @@ fn changes_that_touch_clash() {
 
 #[test]
 fn endings_stay_what_they_were() {
-    check("1\r\n2\r\n3\r\n", "1\r\n2\r\nX\r\n", "0\r\n2\r\n3\r\n", Ok("0\r\n2\r\nX\r\n"));
+    check(
+        "1\r\n2\r\n3\r\n",
+        "1\r\n2\r\nX\r\n",
+        "0\r\n2\r\n3\r\n",
+        Ok("0\r\n2\r\nX\r\n"),
+    );
     check("1\n2\n3", "X\n2\n3", "1\n2\n3\n", Ok("X\n2\n3\n"));
     check("1\n2\n3\n", "X\n2\n3\n", "1\n2\n3", Ok("X\n2\n3"));
-    check("1\n2\n3\n", "1\n2\n3\n4", "1\n2\n3\n5\n", Err(Clash::Lines(4)));
+    check(
+        "1\n2\n3\n",
+        "1\n2\n3\n4",
+        "1\n2\n3\n5\n",
+        Err(Clash::Lines(4)),
+    );
 }
 
 #[test]
 fn what_is_not_text_is_taken_whole_or_not_at_all() {
     check("a\0", "b\0", "a\0", Ok("b\0"));
-    check("a\0\n2\n3\n", "b\0\n2\n3\n", "a\0\n2\nX\n", Err(Clash::Binary));
+    check(
+        "a\0\n2\n3\n",
+        "b\0\n2\n3\n",
+        "a\0\n2\nX\n",
+        Err(Clash::Binary),
+    );
 }
 
 #[test]
 fn a_long_text_is_merged_in_bounded_time_and_a_longer_one_is_refused() {
     let text = |mark: usize, mark_line: &str, len: usize| -> Vec<u8> {
         (0..len)
-            .flat_map(|n| if n == mark { mark_line.to_owned() } else { format!("{}\n", n % 7) }.into_bytes())
+            .flat_map(|n| {
+                if n == mark {
+                    mark_line.to_owned()
+                } else {
+                    format!("{}\n", n % 7)
+                }
+                .into_bytes()
+            })
             .collect()
     };
-    let (base, ours, theirs) = (text(0, "0\n", 50_000), text(10, "X\n", 50_000), text(49_000, "Y\n", 50_000));
+    let (base, ours, theirs) = (
+        text(0, "0\n", 50_000),
+        text(10, "X\n", 50_000),
+        text(49_000, "Y\n", 50_000),
+    );
     let merged = three_way(&base, &ours, &theirs).unwrap();
     assert!(merged.windows(2).any(|it| it == b"X\n") && merged.windows(2).any(|it| it == b"Y\n"));
-    let (base, ours, theirs) = (text(0, "", 200_002), text(10, "X\n", 200_002), text(11, "Y\n", 200_002));
+    let (base, ours, theirs) = (
+        text(0, "", 200_002),
+        text(10, "X\n", 200_002),
+        text(11, "Y\n", 200_002),
+    );
     assert_eq!(three_way(&base, &ours, &theirs), Err(Clash::TooLong));
 }
 
 /// Lines of few kinds, so that they repeat, with all endings.
 fn text() -> impl Strategy<Value = Vec<u8>> {
-    let line = prop_oneof![Just("a\n"), Just("b\n"), Just("c\r\n"), Just("\n"), Just("d\n")];
-    (prop::collection::vec(line, 0..12), prop_oneof![3 => Just(""), 1 => Just("end")])
+    let line = prop_oneof![
+        Just("a\n"),
+        Just("b\n"),
+        Just("c\r\n"),
+        Just("\n"),
+        Just("d\n")
+    ];
+    (
+        prop::collection::vec(line, 0..12),
+        prop_oneof![3 => Just(""), 1 => Just("end")],
+    )
         .prop_map(|(lines, last)| (lines.concat() + last).into_bytes())
 }
 
@@ -80,7 +149,12 @@ fn edited(base: &[u8], edits: &[(u8, u8)], who: &str) -> Vec<u8> {
         let at = usize::from(*at) % (all.len() + 1);
         let fresh = format!("{who}{number}\n").into_bytes();
         match what % 3 {
-            0 if all.get(at.wrapping_sub(1)).is_none_or(|line| line.ends_with(b"\n")) => all.insert(at, fresh),
+            0 if all
+                .get(at.wrapping_sub(1))
+                .is_none_or(|line| line.ends_with(b"\n")) =>
+            {
+                all.insert(at, fresh)
+            }
             1 if at < all.len() => drop(all.remove(at)),
             _ if at < all.len() => all[at] = fresh,
             _ => {}

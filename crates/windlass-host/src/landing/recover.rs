@@ -45,8 +45,12 @@ pub(super) fn recover_through(
     if !journal_dir.exists() {
         return Ok(None);
     }
-    let Some(desk) = Desk::take(disk, journal_dir)? else { return Ok(None) };
-    let Some(mut journal) = desk.read(disk)? else { return Ok(None) };
+    let Some(desk) = Desk::take(disk, journal_dir)? else {
+        return Ok(None);
+    };
+    let Some(mut journal) = desk.read(disk)? else {
+        return Ok(None);
+    };
     let root = Root::open(Path::new(&journal.root)).map_err(|err| {
         LandError::Journal(format!(
             "an unfinished landing cannot be recovered: {err}; make the directory reachable again, or remove {} to \
@@ -54,7 +58,11 @@ pub(super) fn recover_through(
             journal_dir.display()
         ))
     })?;
-    let paths = journal.swaps.iter().map(|(swap, _)| swap.path.clone()).collect();
+    let paths = journal
+        .swaps
+        .iter()
+        .map(|(swap, _)| swap.path.clone())
+        .collect();
     let mut done = Recovered {
         root: root.root().to_owned(),
         landed: journal.state == State::Done,
@@ -64,13 +72,18 @@ pub(super) fn recover_through(
     };
     if journal.state == State::Swapping {
         journal.hold = settle(disk, &root, &journal, contents, &mut done)?;
-        journal.state = if done.landed { State::Done } else { State::Undone };
+        journal.state = if done.landed {
+            State::Done
+        } else {
+            State::Undone
+        };
         desk.write(disk, &journal)?;
     }
     if journal.hold {
         done.left.extend(journal.stage_paths());
     } else {
-        done.left.extend(stage::clean(disk, root.handle(), &journal)?);
+        done.left
+            .extend(stage::clean(disk, root.handle(), &journal)?);
     }
     desk.remove(disk)?;
     done.left.sort_unstable();
@@ -93,7 +106,10 @@ fn settle(
     let standing = |at: usize| Ok(work.places(at)?.standing(work.at(at)?.0));
     let mut can_go_on = true;
     for at in 0..journal.swaps.len() {
-        can_go_on &= matches!(standing(at)?, Standing::NotYet | Standing::Between | Standing::Done);
+        can_go_on &= matches!(
+            standing(at)?,
+            Standing::NotYet | Standing::Between | Standing::Done
+        );
     }
     if can_go_on {
         let gone_on = work.forward(standing).and_then(|()| work.keep_displaced());
@@ -111,7 +127,12 @@ fn settle(
 }
 
 /// The staging directories were removed by somebody: nothing can be done but to say how the tree is.
-fn report_only(disk: &Disk, root: &Root, journal: &Journal, done: &mut Recovered) -> Result<(), LandError> {
+fn report_only(
+    disk: &Disk,
+    root: &Root,
+    journal: &Journal,
+    done: &mut Recovered,
+) -> Result<(), LandError> {
     let (mut old, mut new) = (Vec::new(), 0);
     for (swap, _) in &journal.swaps {
         let seen = see(disk, root.handle(), &swap.path)?;

@@ -38,23 +38,37 @@ pub(super) fn make(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Resu
     for at in &journal.stages {
         let fail = |errno| from_errno(Path::new(if at.is_empty() { "." } else { at }), errno);
         let dir = dir_at(disk, root, at)?.ok_or_else(|| fail(Errno::NOENT))?;
-        disk.make_dir(dir.as_fd(), OsStr::new(&journal.name), 0o700).map_err(fail)?;
+        disk.make_dir(dir.as_fd(), OsStr::new(&journal.name), 0o700)
+            .map_err(fail)?;
         disk.sync_dir(dir.as_fd()).map_err(fail)?;
     }
     Ok(())
 }
 
 /// The staging directories, in their order; nothing for one that is not there.
-pub(super) fn open(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<Vec<Option<OwnedFd>>, FileError> {
+pub(super) fn open(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+) -> Result<Vec<Option<OwnedFd>>, FileError> {
     let opened = |at: &String| {
-        let path = if at.is_empty() { journal.name.clone() } else { format!("{at}/{}", journal.name) };
+        let path = if at.is_empty() {
+            journal.name.clone()
+        } else {
+            format!("{at}/{}", journal.name)
+        };
         dir_at(disk, root, &path)
     };
     journal.stages.iter().map(opened).collect()
 }
 
 /// Writes every new file.
-pub(super) fn fill(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal, source: &dyn Source) -> Result<(), Halt> {
+pub(super) fn fill(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+    source: &dyn Source,
+) -> Result<(), Halt> {
     refuse_clashes(disk, root, journal)?;
     let stages = open(disk, root, journal)?;
     for (at, (swap, stage)) in journal.swaps.iter().enumerate() {
@@ -63,11 +77,16 @@ pub(super) fn fill(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal, source:
         };
         let file = one(disk, root, dir.as_fd(), &new_name(at), swap, source)?;
         if let Some(file) = file.filter(|_| !journal.is_large()) {
-            disk.sync(&file).map_err(|errno| from_errno(Path::new(&swap.path), errno))?;
+            disk.sync(&file)
+                .map_err(|errno| from_errno(Path::new(&swap.path), errno))?;
         }
     }
     for dir in stages.iter().flatten() {
-        let synced = if journal.is_large() { disk.sync_all(dir.as_fd()) } else { disk.sync_dir(dir.as_fd()) };
+        let synced = if journal.is_large() {
+            disk.sync_all(dir.as_fd())
+        } else {
+            disk.sync_dir(dir.as_fd())
+        };
         synced.map_err(|errno| from_errno(Path::new(&journal.name), errno))?;
     }
     Ok(())
@@ -77,8 +96,13 @@ pub(super) fn fill(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal, source:
 /// is there.
 fn refuse_clashes(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<(), Halt> {
     let other = journal.name.to_uppercase();
-    let found = disk.stat(root, OsStr::new(&other)).map_err(|errno| from_errno(Path::new(&other), errno))?;
-    let arriving = journal.swaps.iter().filter(|(swap, _)| swap.after.is_there());
+    let found = disk
+        .stat(root, OsStr::new(&other))
+        .map_err(|errno| from_errno(Path::new(&other), errno))?;
+    let arriving = journal
+        .swaps
+        .iter()
+        .filter(|(swap, _)| swap.after.is_there());
     match found.map(|_| clashes(arriving.map(|(swap, _)| swap.path.as_str()))) {
         Some(clashes) if !clashes.is_empty() => Err(Halt::Conflict(clashes)),
         _ => Ok(()),
@@ -123,15 +147,21 @@ fn one(
 fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &File, swap: &Swap) -> Result<(), Halt> {
     let path = Path::new(&swap.path);
     let fail = |errno| from_errno(path, errno);
-    let Spot::There(dir, name) = find(disk, root, &swap.path)? else { return Ok(()) };
-    let Some(old) = disk.stat(dir.as_fd(), &name).map_err(fail)? else { return Ok(()) };
+    let Spot::There(dir, name) = find(disk, root, &swap.path)? else {
+        return Ok(());
+    };
+    let Some(old) = disk.stat(dir.as_fd(), &name).map_err(fail)? else {
+        return Ok(());
+    };
     let fresh = disk.stat_of(file).map_err(fail)?;
     if fresh.st_uid != old.st_uid {
         match disk.set_owner(file, Some(old.st_uid), Some(old.st_gid)) {
             Ok(()) => {}
             Err(Errno::PERM | Errno::INVAL) => {
-                let reason =
-                    format!("it belongs to somebody else (user {}); take it over first, or leave it out", old.st_uid);
+                let reason = format!(
+                    "it belongs to somebody else (user {}); take it over first, or leave it out",
+                    old.st_uid
+                );
                 return Err(Halt::Conflict(vec![Refused::new(&swap.path, &reason)]));
             }
             Err(errno) => return Err(fail(errno).into()),
@@ -140,12 +170,18 @@ fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &File, swap: &Swap) -> Re
         // A group that we are not in cannot be given; the file is then in ours, as a new one would be.
         let _ = disk.set_owner(file, None, Some(old.st_gid));
     }
-    Ok(disk.copy_attributes(dir.as_fd(), &name, file).map_err(fail)?)
+    Ok(disk
+        .copy_attributes(dir.as_fd(), &name, file)
+        .map_err(fail)?)
 }
 
 /// Removes the staging directories and all that is in them. A directory in one that is not empty is nothing that
 /// landing made, so it stays, and its place is given.
-pub(super) fn clean(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<Vec<String>, FileError> {
+pub(super) fn clean(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+) -> Result<Vec<String>, FileError> {
     let mut left = Vec::new();
     for (at, dir) in journal.stages.iter().zip(open(disk, root, journal)?) {
         let Some(dir) = dir else { continue };
@@ -160,10 +196,14 @@ pub(super) fn clean(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Res
                 Err(errno) => return Err(fail(errno)),
             }
         }
-        let Some(above) = dir_at(disk, root, at)? else { continue };
+        let Some(above) = dir_at(disk, root, at)? else {
+            continue;
+        };
         match disk.remove_dir(above.as_fd(), OsStr::new(&journal.name)) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) => left.push(Path::new(at).join(&journal.name).display().to_string()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                left.push(Path::new(at).join(&journal.name).display().to_string())
+            }
             Err(errno) => return Err(fail(errno)),
         }
     }

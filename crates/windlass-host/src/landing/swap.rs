@@ -104,17 +104,30 @@ impl<'a> Work<'a> {
         contents: &'a Contents,
     ) -> Result<Option<Self>, FileError> {
         let stages: Option<Vec<OwnedFd>> = stage::open(disk, root, journal)?.into_iter().collect();
-        Ok(stages.map(|stages| Self { disk, root, journal, contents, stages }))
+        Ok(stages.map(|stages| Self {
+            disk,
+            root,
+            journal,
+            contents,
+            stages,
+        }))
     }
 
     /// The path at a place of the order, with its staging directory.
     pub(super) fn at(&self, at: usize) -> Result<(&'a Swap, BorrowedFd<'_>), FileError> {
-        let (swap, stage) = self.journal.swaps.get(at).ok_or_else(|| from_errno(Path::new("."), Errno::NOENT))?;
+        let (swap, stage) = self
+            .journal
+            .swaps
+            .get(at)
+            .ok_or_else(|| from_errno(Path::new("."), Errno::NOENT))?;
         Ok((swap, self.stage(*stage)?))
     }
 
     pub(super) fn stage(&self, at: usize) -> Result<BorrowedFd<'_>, FileError> {
-        let stage = self.stages.get(at).ok_or_else(|| from_errno(Path::new(&self.journal.name), Errno::NOENT))?;
+        let stage = self
+            .stages
+            .get(at)
+            .ok_or_else(|| from_errno(Path::new(&self.journal.name), Errno::NOENT))?;
         Ok(stage.as_fd())
     }
 
@@ -122,7 +135,9 @@ impl<'a> Work<'a> {
     pub(super) fn groups(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
         let of = |wanted: fn(&Swap) -> bool| {
             let all = self.journal.swaps.iter().enumerate();
-            all.filter(|(_, (swap, _))| wanted(swap)).map(|(at, _)| at).collect()
+            all.filter(|(_, (swap, _))| wanted(swap))
+                .map(|(at, _)| at)
+                .collect()
         };
         (
             of(|swap| !swap.after.is_there()),
@@ -158,14 +173,21 @@ impl<'a> Work<'a> {
 
     fn one_file(&self, swap: &Swap, stage: BorrowedFd<'_>, new: &OsStr) -> Result<bool, FileError> {
         let fail = |errno| from_errno(Path::new(&swap.path), errno);
-        let Spot::There(dir, name) = find(self.disk, self.root, &swap.path)? else { return Ok(false) };
+        let Spot::There(dir, name) = find(self.disk, self.root, &swap.path)? else {
+            return Ok(false);
+        };
         let target = self.disk.stat(dir.as_fd(), &name).map_err(fail)?;
         let new = self.disk.stat(stage, new).map_err(fail)?;
-        Ok(matches!((target, new), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)))
+        Ok(
+            matches!((target, new), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)),
+        )
     }
 
     /// Swaps every path that is not swapped yet, as `standing` tells.
-    pub(super) fn forward(&self, standing: impl Fn(usize) -> Result<Standing, FileError>) -> Result<(), Halt> {
+    pub(super) fn forward(
+        &self,
+        standing: impl Fn(usize) -> Result<Standing, FileError>,
+    ) -> Result<(), Halt> {
         let (deletes, replaced, new) = self.groups();
         let step = |at: usize| match standing(at)? {
             Standing::NotYet => self.apply(at),
@@ -201,18 +223,28 @@ impl<'a> Work<'a> {
             Err(Errno::NOENT) => return Err(self.changed(at)?),
             Err(errno) => return Err(fail(errno).into()),
         }
-        if swap.after.is_there() { self.arrive(at) } else { Ok(()) }
+        if swap.after.is_there() {
+            self.arrive(at)
+        } else {
+            Ok(())
+        }
     }
 
     /// What waits aside goes to its path, where nothing may be.
     fn arrive(&self, at: usize) -> Result<(), Halt> {
         let (swap, stage) = self.at(at)?;
         let (dir, name) = self.place(swap)?;
-        match self.disk.rename_new(stage, &new_name(at), dir.as_fd(), &name) {
+        match self
+            .disk
+            .rename_new(stage, &new_name(at), dir.as_fd(), &name)
+        {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
                 let seen = see(self.disk, self.root, &swap.path)?;
-                Err(Halt::Conflict(vec![Refused::new(&swap.path, &why(&Image::Absent, &seen))]))
+                Err(Halt::Conflict(vec![Refused::new(
+                    &swap.path,
+                    &why(&Image::Absent, &seen),
+                )]))
             }
             Err(errno) => Err(from_errno(Path::new(&swap.path), errno).into()),
         }
@@ -225,13 +257,19 @@ impl<'a> Work<'a> {
         if displaced.is(&swap.before) {
             return Ok(());
         }
-        Err(Halt::Conflict(vec![Refused::new(&swap.path, &why(&swap.before, &displaced))]))
+        Err(Halt::Conflict(vec![Refused::new(
+            &swap.path,
+            &why(&swap.before, &displaced),
+        )]))
     }
 
     fn changed(&self, at: usize) -> Result<Halt, FileError> {
         let (swap, _) = self.at(at)?;
         let seen = see(self.disk, self.root, &swap.path)?;
-        Ok(Halt::Conflict(vec![Refused::new(&swap.path, &why(&swap.before, &seen))]))
+        Ok(Halt::Conflict(vec![Refused::new(
+            &swap.path,
+            &why(&swap.before, &seen),
+        )]))
     }
 
     fn place(&self, swap: &Swap) -> Result<(OwnedFd, OsString), Halt> {
@@ -246,7 +284,9 @@ impl<'a> Work<'a> {
 
     fn make_dirs(&self) -> Result<(), Halt> {
         for path in &self.journal.made {
-            let Spot::There(dir, name) = find(self.disk, self.root, path)? else { continue };
+            let Spot::There(dir, name) = find(self.disk, self.root, path)? else {
+                continue;
+            };
             match self.disk.make_dir(dir.as_fd(), &name, 0o777) {
                 // Somebody else may have made it; whether it is a directory is seen by what goes into it.
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -262,12 +302,20 @@ impl<'a> Work<'a> {
     }
 
     /// Removes directories that are empty, and only those.
-    pub(super) fn remove_dirs<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Result<(), FileError> {
+    pub(super) fn remove_dirs<'p>(
+        &self,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> Result<(), FileError> {
         for path in paths {
-            let Spot::There(dir, name) = find(self.disk, self.root, path)? else { continue };
+            let Spot::There(dir, name) = find(self.disk, self.root, path)? else {
+                continue;
+            };
             match self.disk.remove_dir(dir.as_fd(), &name) {
                 // What is not empty, is no directory any more or is mounted on stays.
-                Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::BUSY) => {}
+                Ok(())
+                | Err(
+                    Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::BUSY,
+                ) => {}
                 Err(errno) => return Err(from_errno(Path::new(path), errno)),
             }
         }
@@ -278,16 +326,25 @@ impl<'a> Work<'a> {
     /// what somebody wrote to a displaced file meanwhile, through a handle that was open, does.
     pub(super) fn keep_displaced(&self) -> Result<Vec<NotKept>, Halt> {
         let mut not_kept = Vec::new();
-        let lasting = if self.journal.is_large() { Lasting::Later } else { Lasting::Now };
+        let lasting = if self.journal.is_large() {
+            Lasting::Later
+        } else {
+            Lasting::Now
+        };
         for at in 0..self.journal.swaps.len() {
             let (swap, stage) = self.at(at)?;
-            let Image::File { hash, .. } = &swap.before else { continue };
+            let Image::File { hash, .. } = &swap.before else {
+                continue;
+            };
             let opened = match self.disk.open(stage, &old_name(at)) {
                 Err(Errno::NOENT) if swap.after.is_there() => self.disk.open(stage, &new_name(at)),
                 other => other,
             };
             let kept = match opened {
-                Ok(file) => self.contents.put_through(self.disk, &file, lasting).map_err(|err| err.to_string()),
+                Ok(file) => self
+                    .contents
+                    .put_through(self.disk, &file, lasting)
+                    .map_err(|err| err.to_string()),
                 Err(errno) => Err(from_errno(Path::new(&swap.path), errno).message),
             };
             match kept {
@@ -296,14 +353,24 @@ impl<'a> Work<'a> {
                     let reason = "it was written to while it was being replaced";
                     return Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]));
                 }
-                Err(reason) => not_kept.push(NotKept { path: swap.path.clone(), reason }),
+                Err(reason) => not_kept.push(NotKept {
+                    path: swap.path.clone(),
+                    reason,
+                }),
             }
         }
         if lasting == Lasting::Later
             && let Err(err) = self.contents.make_last(self.disk)
         {
-            let files = self.journal.swaps.iter().filter(|(swap, _)| matches!(swap.before, Image::File { .. }));
-            let not_safe = |(swap, _): &(Swap, usize)| NotKept { path: swap.path.clone(), reason: err.to_string() };
+            let files = self
+                .journal
+                .swaps
+                .iter()
+                .filter(|(swap, _)| matches!(swap.before, Image::File { .. }));
+            let not_safe = |(swap, _): &(Swap, usize)| NotKept {
+                path: swap.path.clone(),
+                reason: err.to_string(),
+            };
             return Ok(files.map(not_safe).collect());
         }
         Ok(not_kept)
@@ -318,7 +385,9 @@ impl<'a> Work<'a> {
         let dirs: BTreeSet<&str> = changed.map(parent).collect();
         for path in dirs {
             if let Some(dir) = dir_at(self.disk, self.root, path)? {
-                self.disk.sync_dir(dir.as_fd()).map_err(|errno| from_errno(Path::new(path), errno))?;
+                self.disk
+                    .sync_dir(dir.as_fd())
+                    .map_err(|errno| from_errno(Path::new(path), errno))?;
             }
         }
         Ok(())
@@ -347,7 +416,12 @@ mod tests {
             b'd' => Seen::Directory,
             _ => Seen::Image(Image::Absent),
         };
-        let places = Places { target: seen(0), new: seen(1), old: seen(2), one_file: places.ends_with('=') };
+        let places = Places {
+            target: seen(0),
+            new: seen(1),
+            old: seen(2),
+            one_file: places.ends_with('='),
+        };
         assert_eq!(places.standing(&swap("x", before, after)), expect, "{kind}");
     }
 

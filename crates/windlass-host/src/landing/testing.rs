@@ -13,7 +13,9 @@ use super::{Contents, Root};
 /// A place of its own, in memory where there is one: these tests ask for every byte to be safe on the disk.
 pub(super) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    let made = tempfile::Builder::new().prefix("windlass-landing-test").tempdir_in(memory);
+    let made = tempfile::Builder::new()
+        .prefix("windlass-landing-test")
+        .tempdir_in(memory);
     made.or_else(|_| tempfile::tempdir()).unwrap()
 }
 
@@ -61,15 +63,25 @@ impl Scene {
 }
 
 pub(super) fn file(text: &str, mode: u32) -> Image {
-    Image::File { hash: blake3::hash(text.as_bytes()).to_hex().to_string(), size: text.len() as u64, mode }
+    Image::File {
+        hash: blake3::hash(text.as_bytes()).to_hex().to_string(),
+        size: text.len() as u64,
+        mode,
+    }
 }
 
 pub(super) fn link(target: &str) -> Image {
-    Image::Link { target: target.to_owned() }
+    Image::Link {
+        target: target.to_owned(),
+    }
 }
 
 pub(super) fn swap(path: &str, before: Image, after: Image) -> Swap {
-    Swap { path: path.to_owned(), before, after }
+    Swap {
+        path: path.to_owned(),
+        before,
+        after,
+    }
 }
 
 /// Everything beneath a directory: its kind, its mode, and its bytes or its target.
@@ -86,7 +98,16 @@ pub(super) fn tree_of(top: &Path) -> BTreeMap<String, (char, u32, Vec<u8>)> {
                 todo.push(path);
                 ('d', mode, Vec::new())
             } else if meta.is_symlink() {
-                ('l', 0, std::fs::read_link(&path).unwrap().to_str().unwrap().as_bytes().to_vec())
+                (
+                    'l',
+                    0,
+                    std::fs::read_link(&path)
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .as_bytes()
+                        .to_vec(),
+                )
             } else {
                 ('f', mode, std::fs::read(&path).unwrap())
             };
@@ -102,7 +123,11 @@ pub(super) fn old_tree(scene: &Scene) {
     scene.file("bin/tool", "#!/bin/sh\n", 0o644);
     scene.file("gone/x", "x\n", 0o600);
     scene.file("gone/deep/y", "y\n", 0o644);
-    std::fs::set_permissions(scene.tree().join("gone/deep"), PermissionsExt::from_mode(0o750)).unwrap();
+    std::fs::set_permissions(
+        scene.tree().join("gone/deep"),
+        PermissionsExt::from_mode(0o750),
+    )
+    .unwrap();
     scene.file("keep/w", "w\n", 0o644);
     scene.file("keep/z", "z\n", 0o640);
     scene.file("plain", "becomes a directory\n", 0o644);
@@ -115,12 +140,22 @@ pub(super) fn old_tree(scene: &Scene) {
 
 /// The change that has everything in it; the bytes of its new files are put into the store.
 pub(super) fn change(scene: &Scene) -> Vec<Swap> {
-    for text in ["a new\n", "#!/bin/sh\n", "two\n", "in\n", "was a directory\n"] {
+    for text in [
+        "a new\n",
+        "#!/bin/sh\n",
+        "two\n",
+        "in\n",
+        "was a directory\n",
+    ] {
         scene.contents.put_bytes(text.as_bytes()).unwrap();
     }
     vec![
         swap("a.txt", file("a old\n", 0o644), file("a new\n", 0o644)),
-        swap("bin/tool", file("#!/bin/sh\n", 0o644), file("#!/bin/sh\n", 0o755)),
+        swap(
+            "bin/tool",
+            file("#!/bin/sh\n", 0o644),
+            file("#!/bin/sh\n", 0o755),
+        ),
         swap("gone/x", file("x\n", 0o600), Image::Absent),
         swap("gone/deep/y", file("y\n", 0o644), Image::Absent),
         swap("keep/w", file("w\n", 0o644), Image::Absent),

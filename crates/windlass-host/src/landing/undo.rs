@@ -43,7 +43,12 @@ pub struct Plan {
 /// Plans taking back what was done, given in the order in which it was done.
 pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, LandError> {
     let by_path = fold(done);
-    let planner = Planner { disk: Disk::default(), root, contents, paths: by_path.keys().copied().collect() };
+    let planner = Planner {
+        disk: Disk::default(),
+        root,
+        contents,
+        paths: by_path.keys().copied().collect(),
+    };
     let mut plan = Plan::default();
     for (path, stretches) in &by_path {
         match planner.path(path, stretches) {
@@ -52,7 +57,11 @@ pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, Lan
                 if merged {
                     plan.merged.push((*path).to_owned());
                 }
-                plan.swaps.push(Swap { path: (*path).to_owned(), before: now, after: then });
+                plan.swaps.push(Swap {
+                    path: (*path).to_owned(),
+                    before: now,
+                    after: then,
+                });
             }
             Err(reason) => plan.conflicts.push(((*path).to_owned(), reason)),
         }
@@ -63,8 +72,16 @@ pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, Lan
 
 /// What a plan would change, with unified diffs of what is text and not too long.
 pub fn preview(root: &Root, plan: &Plan, contents: &Contents) -> Vec<FileChange> {
-    let planner = Planner { disk: Disk::default(), root, contents, paths: BTreeSet::new() };
-    plan.swaps.iter().map(|swap| planner.preview(swap)).collect()
+    let planner = Planner {
+        disk: Disk::default(),
+        root,
+        contents,
+        paths: BTreeSet::new(),
+    };
+    plan.swaps
+        .iter()
+        .map(|swap| planner.preview(swap))
+        .collect()
 }
 
 /// The swaps of each path in stretches: within one, each began where the one before it ended, so that only its first
@@ -99,7 +116,11 @@ impl Planner<'_> {
     fn path(&self, path: &str, stretches: &[Swap]) -> Result<Way, String> {
         let now = self.now(path, stretches)?;
         let (mut then, mut merged) = (now.clone(), false);
-        for done in stretches.iter().rev().filter(|done| done.before != done.after) {
+        for done in stretches
+            .iter()
+            .rev()
+            .filter(|done| done.before != done.after)
+        {
             if then == done.after {
                 then = done.before.clone();
             } else if then != done.before {
@@ -119,22 +140,40 @@ impl Planner<'_> {
         let seen = see(&self.disk, self.root.handle(), path).map_err(|err| err.message)?;
         let beneath = || {
             let first = format!("{path}/");
-            self.paths.range(first.as_str()..).next().is_some_and(|other| other.starts_with(&first))
+            self.paths
+                .range(first.as_str()..)
+                .next()
+                .is_some_and(|other| other.starts_with(&first))
         };
         match seen {
             Seen::Image(image) => Ok(image),
             Seen::Directory if beneath() => Ok(Image::Absent),
             Seen::Blocked(at, _) if self.paths.contains(at.as_str()) => Ok(Image::Absent),
-            seen => Err(why(stretches.last().map_or(&Image::Absent, |done| &done.after), &seen)),
+            seen => Err(why(
+                stretches.last().map_or(&Image::Absent, |done| &done.after),
+                &seen,
+            )),
         }
     }
 
     /// What is there changed since it was done: what was done is taken out of it.
     fn merge(&self, path: &str, now: &Image, ours: &Image, done: &Swap) -> Result<Image, String> {
         let (
-            Image::File { hash: our_hash, size: our_size, mode: our_mode },
-            Image::File { hash: base_hash, mode: base_mode, .. },
-            Image::File { hash: old_hash, size: old_size, mode: old_mode },
+            Image::File {
+                hash: our_hash,
+                size: our_size,
+                mode: our_mode,
+            },
+            Image::File {
+                hash: base_hash,
+                mode: base_mode,
+                ..
+            },
+            Image::File {
+                hash: old_hash,
+                size: old_size,
+                mode: old_mode,
+            },
         ) = (ours, &done.after, &done.before)
         else {
             return Err(no_merge(ours, done));
@@ -144,29 +183,51 @@ impl Planner<'_> {
         } else if old_mode == base_mode || our_mode == old_mode {
             our_mode
         } else {
-            return Err(format!("its mode was changed since ({base_mode:o}, now {our_mode:o})"));
+            return Err(format!(
+                "its mode was changed since ({base_mode:o}, now {our_mode:o})"
+            ));
         };
         if our_hash == base_hash {
-            return Ok(Image::File { hash: old_hash.clone(), size: *old_size, mode: *mode });
+            return Ok(Image::File {
+                hash: old_hash.clone(),
+                size: *old_size,
+                mode: *mode,
+            });
         }
         if old_hash == base_hash || our_hash == old_hash {
-            return Ok(Image::File { hash: our_hash.clone(), size: *our_size, mode: *mode });
+            return Ok(Image::File {
+                hash: our_hash.clone(),
+                size: *our_size,
+                mode: *mode,
+            });
         }
         let bytes = |image: &Image| self.bytes(path, now, image, MAX_MERGED);
         let merged = three_way(&bytes(&done.after)?, &bytes(ours)?, &bytes(&done.before)?);
         let merged = merged.map_err(|clash| format!("it was changed since: {clash}"))?;
-        let (hash, size) = self.contents.put_bytes(&merged).map_err(|err| err.to_string())?;
-        Ok(Image::File { hash, size, mode: *mode })
+        let (hash, size) = self
+            .contents
+            .put_bytes(&merged)
+            .map_err(|err| err.to_string())?;
+        Ok(Image::File {
+            hash,
+            size,
+            mode: *mode,
+        })
     }
 
     /// The bytes that a path will get must be in the store, because that is where they are taken from.
     fn must_have(&self, path: &str, now: &Image, then: &Image) -> Result<(), String> {
-        let Image::File { hash, .. } = then else { return Ok(()) };
+        let Image::File { hash, .. } = then else {
+            return Ok(());
+        };
         match self.contents.read(hash) {
             Ok(_) => Ok(()),
             Err(_) if matches!(now, Image::File { hash: here, .. } if here == hash) => {
                 let file = self.open(path).map_err(|err| err.message)?;
-                self.contents.put(&file).map(|_| ()).map_err(|err| err.to_string())
+                self.contents
+                    .put(&file)
+                    .map(|_| ())
+                    .map_err(|err| err.to_string())
             }
             Err(ContentsError::Missing(_)) => Err("its old bytes are not kept any more".to_owned()),
             Err(err) => Err(err.to_string()),
@@ -175,7 +236,9 @@ impl Planner<'_> {
 
     /// The bytes of an image: from the store, or from the tree when they are what is there.
     fn bytes(&self, path: &str, now: &Image, image: &Image, max: u64) -> Result<Vec<u8>, String> {
-        let Image::File { hash, size, .. } = image else { return Ok(Vec::new()) };
+        let Image::File { hash, size, .. } = image else {
+            return Ok(Vec::new());
+        };
         if *size > max {
             return Err("it was changed since, and it is too large to merge".to_owned());
         }
@@ -184,10 +247,17 @@ impl Planner<'_> {
             Err(_) if matches!(now, Image::File { hash: here, .. } if here == hash) => {
                 self.open(path).map_err(|err| err.message)?
             }
-            Err(_) => return Err("it was changed since, and the bytes to merge with are not kept any more".to_owned()),
+            Err(_) => {
+                return Err(
+                    "it was changed since, and the bytes to merge with are not kept any more"
+                        .to_owned(),
+                );
+            }
         };
         let mut bytes = Vec::new();
-        file.take(max + 1).read_to_end(&mut bytes).map_err(|err| err.to_string())?;
+        file.take(max + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|err| err.to_string())?;
         if blake3::hash(&bytes).to_hex().as_str() != hash {
             return Err("it is being changed right now; try again".to_owned());
         }
@@ -229,25 +299,56 @@ impl Planner<'_> {
         };
         let text = |image: &Image| match image {
             Image::Link { .. } => None,
-            image => String::from_utf8(self.bytes(&swap.path, &swap.before, image, MAX_COMPARED).ok()?).ok(),
+            image => String::from_utf8(
+                self.bytes(&swap.path, &swap.before, image, MAX_COMPARED)
+                    .ok()?,
+            )
+            .ok(),
         };
         let path = swap.path.clone();
         let Some((old, new)) = text(&swap.before).zip(text(&swap.after)) else {
-            return FileChange { path, change, added: 0, removed: 0, diff: None };
+            return FileChange {
+                path,
+                change,
+                added: 0,
+                removed: 0,
+                diff: None,
+            };
         };
-        let name =
-            |side: &str, image: &Image| if image.is_there() { format!("{side}/{path}") } else { "/dev/null".into() };
-        let diff = unified(&name("a", &swap.before), &name("b", &swap.after), &old, &new, MAX_DIFF);
+        let name = |side: &str, image: &Image| {
+            if image.is_there() {
+                format!("{side}/{path}")
+            } else {
+                "/dev/null".into()
+            }
+        };
+        let diff = unified(
+            &name("a", &swap.before),
+            &name("b", &swap.after),
+            &old,
+            &new,
+            MAX_DIFF,
+        );
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (added, removed) = (count(diff.added), count(diff.removed));
-        FileChange { path, change, added, removed, diff: (!diff.cut && !diff.text.is_empty()).then_some(diff.text) }
+        FileChange {
+            path,
+            change,
+            added,
+            removed,
+            diff: (!diff.cut && !diff.text.is_empty()).then_some(diff.text),
+        }
     }
 }
 
 fn no_merge(now: &Image, done: &Swap) -> String {
     match (now, &done.before, &done.after) {
-        (Image::Absent, _, _) => "it was deleted since; there is nothing to take it out of".to_owned(),
-        (_, Image::Absent, _) => "it was changed since it was made, and removing it would lose that".to_owned(),
+        (Image::Absent, _, _) => {
+            "it was deleted since; there is nothing to take it out of".to_owned()
+        }
+        (_, Image::Absent, _) => {
+            "it was changed since it was made, and removing it would lose that".to_owned()
+        }
         (_, _, Image::Absent) => "something else was put in its place since".to_owned(),
         (Image::Link { .. }, _, _) => "it is a symbolic link now".to_owned(),
         _ => "it was changed since, and only text files can be merged".to_owned(),

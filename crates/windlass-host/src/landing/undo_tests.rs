@@ -12,7 +12,14 @@ use super::super::{land, look};
 use super::*;
 
 fn landed(scene: &Scene, swaps: &[Swap]) {
-    land(&scene.root(), swaps, &scene.contents, &scene.contents, &scene.journal()).unwrap();
+    land(
+        &scene.root(),
+        swaps,
+        &scene.contents,
+        &scene.contents,
+        &scene.journal(),
+    )
+    .unwrap();
 }
 
 fn planned(scene: &Scene, done: &[Swap]) -> Plan {
@@ -25,8 +32,16 @@ fn run(scene: &Scene, edits: &[(&str, &str)]) -> Vec<Swap> {
     for (path, text) in edits {
         let before = look(&scene.root(), path).unwrap();
         scene.contents.put_bytes(text.as_bytes()).unwrap();
-        let after = if text.is_empty() { Image::Absent } else { file(text, 0o644) };
-        swaps.push(Swap { path: (*path).to_owned(), before, after });
+        let after = if text.is_empty() {
+            Image::Absent
+        } else {
+            file(text, 0o644)
+        };
+        swaps.push(Swap {
+            path: (*path).to_owned(),
+            before,
+            after,
+        });
     }
     landed(scene, &swaps);
     swaps
@@ -51,7 +66,10 @@ fn check(texts: [&str; 3], expect: Result<&str, &str>) {
         Ok(text) => {
             assert_eq!(plan.conflicts, []);
             landed(&scene, &plan.swaps);
-            assert_eq!(std::fs::read_to_string(scene.tree().join("f")).unwrap_or_default(), text);
+            assert_eq!(
+                std::fs::read_to_string(scene.tree().join("f")).unwrap_or_default(),
+                text
+            );
         }
         Err(reason) => {
             assert_eq!(plan.swaps, []);
@@ -70,15 +88,30 @@ fn what_was_not_touched_since_is_as_it_was() {
 
 #[test]
 fn what_people_wrote_since_stays() {
-    check(["1\n2\n3\n4\n", "1\nX\n3\n4\n", "1\nX\n3\n4\nmine\n"], Ok("1\n2\n3\n4\nmine\n"));
-    check(["a\r\nb\r\nc\r\n", "A\r\nb\r\nc\r\n", "A\r\nb\r\nC"], Ok("a\r\nb\r\nC"));
+    check(
+        ["1\n2\n3\n4\n", "1\nX\n3\n4\n", "1\nX\n3\n4\nmine\n"],
+        Ok("1\n2\n3\n4\nmine\n"),
+    );
+    check(
+        ["a\r\nb\r\nc\r\n", "A\r\nb\r\nc\r\n", "A\r\nb\r\nC"],
+        Ok("a\r\nb\r\nC"),
+    );
 }
 
 #[test]
 fn what_cannot_be_told_apart_is_a_conflict() {
-    check(["1\n2\n3\n", "1\nX\n3\n", "1\nmine\n3\n"], Err("both sides changed it around line 2"));
-    check(["", "new\n", "new\nmine\n"], Err("removing it would lose that"));
-    check(["old\n", "", "mine\n"], Err("something else was put in its place"));
+    check(
+        ["1\n2\n3\n", "1\nX\n3\n", "1\nmine\n3\n"],
+        Err("both sides changed it around line 2"),
+    );
+    check(
+        ["", "new\n", "new\nmine\n"],
+        Err("removing it would lose that"),
+    );
+    check(
+        ["old\n", "", "mine\n"],
+        Err("something else was put in its place"),
+    );
     check(["1\n", "2\n", ""], Err("deleted since"));
     check(["1\0", "2\0", "3\0"], Err("not text"));
 }
@@ -95,9 +128,15 @@ fn several_changes_of_one_path_are_one_unless_somebody_came_between() {
     std::fs::write(scene.tree().join("f"), "B\n2\nmine\n3\n4\n5\n").unwrap();
     done.extend(run(&scene, &[("f", "B\n2\nmine\n3\n4\nC\n")]));
     let plan = planned(&scene, &done);
-    assert_eq!((plan.merged, plan.conflicts), (vec!["f".to_owned()], vec![]));
+    assert_eq!(
+        (plan.merged, plan.conflicts),
+        (vec!["f".to_owned()], vec![])
+    );
     landed(&scene, &plan.swaps);
-    assert_eq!(std::fs::read_to_string(scene.tree().join("f")).unwrap(), "1\n2\nmine\n3\n4\n5\n");
+    assert_eq!(
+        std::fs::read_to_string(scene.tree().join("f")).unwrap(),
+        "1\n2\nmine\n3\n4\n5\n"
+    );
 }
 
 #[test]
@@ -118,7 +157,13 @@ fn modes_are_taken_back_and_those_that_people_gave_stay() {
         std::fs::set_permissions(scene.tree().join(path), PermissionsExt::from_mode(mode)).unwrap();
     }
     let plan = planned(&scene, &done);
-    assert_eq!(plan.conflicts, [("both".to_owned(), "its mode was changed since (755, now 700)".to_owned())]);
+    assert_eq!(
+        plan.conflicts,
+        [(
+            "both".to_owned(),
+            "its mode was changed since (755, now 700)".to_owned()
+        )]
+    );
     landed(&scene, &plan.swaps);
     assert_eq!(look(&scene.root(), "run").unwrap(), file("x\n", 0o644));
     assert_eq!(look(&scene.root(), "theirs").unwrap(), file("x\n", 0o600));
@@ -130,11 +175,19 @@ fn bytes_that_are_not_kept_are_a_conflict_and_damaged_ones_too() {
     scene.file("f", "old\n", 0o644);
     let done = run(&scene, &[("f", "new\n")]);
     let name = blake3::hash(b"old\n").to_hex().to_string();
-    let kept = scene.dir.path().join("contents").join(&name[..2]).join(&name[2..]);
+    let kept = scene
+        .dir
+        .path()
+        .join("contents")
+        .join(&name[..2])
+        .join(&name[2..]);
     std::fs::write(&kept, "not it").unwrap();
     assert!(planned(&scene, &done).conflicts[0].1.contains("damaged"));
     std::fs::remove_file(kept).unwrap();
-    assert_eq!(planned(&scene, &done).conflicts[0].1, "its old bytes are not kept any more");
+    assert_eq!(
+        planned(&scene, &done).conflicts[0].1,
+        "its old bytes are not kept any more"
+    );
 }
 
 #[test]
@@ -162,14 +215,23 @@ fn a_directory_that_people_use_does_not_become_a_file_again() {
     let scene = Scene::new();
     scene.file("d", "was a file\n", 0o644);
     scene.contents.put_bytes(b"in\n").unwrap();
-    let done =
-        [swap("d", file("was a file\n", 0o644), Image::Absent), swap("d/in", Image::Absent, file("in\n", 0o644))];
+    let done = [
+        swap("d", file("was a file\n", 0o644), Image::Absent),
+        swap("d/in", Image::Absent, file("in\n", 0o644)),
+    ];
     landed(&scene, &done);
     scene.file("d/mine", "mine\n", 0o644);
     let plan = planned(&scene, &done);
-    assert!(plan.conflicts[0].1.contains("still holds d/mine"), "{:?}", plan.conflicts);
+    assert!(
+        plan.conflicts[0].1.contains("still holds d/mine"),
+        "{:?}",
+        plan.conflicts
+    );
     landed(&scene, &plan.swaps);
-    assert_eq!(std::fs::read_to_string(scene.tree().join("d/mine")).unwrap(), "mine\n");
+    assert_eq!(
+        std::fs::read_to_string(scene.tree().join("d/mine")).unwrap(),
+        "mine\n"
+    );
 }
 
 #[test]
@@ -184,7 +246,12 @@ fn a_preview_shows_what_would_change() {
     done.push(linked);
     let plan = planned(&scene, &done);
     let shown = preview(&scene.root(), &plan, &scene.contents);
-    let line = |it: &FileChange| format!("{} {:?} +{} -{} {:?}", it.path, it.change, it.added, it.removed, it.diff);
+    let line = |it: &FileChange| {
+        format!(
+            "{} {:?} +{} -{} {:?}",
+            it.path, it.change, it.added, it.removed, it.diff
+        )
+    };
     let shown: Vec<String> = shown.iter().map(line).collect();
     assert_eq!(
         shown,
@@ -210,8 +277,18 @@ enum Thing {
 }
 
 fn thing() -> impl Strategy<Value = Thing> {
-    let line = prop_oneof![Just("a\n"), Just("b\n"), Just("c\r\n"), Just("d\n"), Just("e\n"), Just("f\n")];
-    let text = (prop::collection::vec(line, 0..9), prop_oneof![4 => Just(""), 1 => Just("end")]);
+    let line = prop_oneof![
+        Just("a\n"),
+        Just("b\n"),
+        Just("c\r\n"),
+        Just("d\n"),
+        Just("e\n"),
+        Just("f\n")
+    ];
+    let text = (
+        prop::collection::vec(line, 0..9),
+        prop_oneof![4 => Just(""), 1 => Just("end")],
+    );
     let mode = prop_oneof![3 => Just(0o644), 1 => Just(0o755)];
     prop_oneof![
         2 => Just(Thing::Nothing),
@@ -224,10 +301,16 @@ impl Thing {
     fn image(&self, contents: &Contents) -> Image {
         match self {
             Self::Nothing => Image::Absent,
-            Self::Link(target) => Image::Link { target: target.clone() },
+            Self::Link(target) => Image::Link {
+                target: target.clone(),
+            },
             Self::Text(bytes, mode) => {
                 let (hash, size) = contents.put_bytes(bytes).unwrap();
-                Image::File { hash, size, mode: *mode }
+                Image::File {
+                    hash,
+                    size,
+                    mode: *mode,
+                }
             }
         }
     }
@@ -266,7 +349,9 @@ fn human(scene: &Scene, edits: &[(usize, Edit)], mark: &str) {
             Edit::Insert(line) => lines.insert(line % (lines.len() + 1), fresh.as_bytes()),
             Edit::Remove(line) if !lines.is_empty() => drop(lines.remove(line % lines.len())),
             Edit::Remove(_) => {}
-            Edit::Mode => std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap(),
+            Edit::Mode => {
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap()
+            }
             Edit::Delete => {
                 std::fs::remove_file(&path).unwrap();
                 continue;
@@ -277,13 +362,18 @@ fn human(scene: &Scene, edits: &[(usize, Edit)], mark: &str) {
 }
 
 fn files_of(tree: &Tree) -> Tree {
-    tree.iter().filter(|(_, seen)| seen.0 != 'd').map(|(path, seen)| (path.clone(), seen.clone())).collect()
+    tree.iter()
+        .filter(|(_, seen)| seen.0 != 'd')
+        .map(|(path, seen)| (path.clone(), seen.clone()))
+        .collect()
 }
 
 /// Every line in the tree that a person wrote, with its path.
 fn human_lines(tree: &Tree) -> Vec<(String, Vec<u8>)> {
     let lines = tree.iter().flat_map(|(path, (_, _, bytes))| {
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.windows(5).any(|it| it == b"human"));
+        let lines = bytes
+            .split(|byte| *byte == b'\n')
+            .filter(|line| line.windows(5).any(|it| it == b"human"));
         lines.map(|line| (path.clone(), line.to_vec()))
     });
     lines.collect()

@@ -43,15 +43,23 @@ impl AgentPlan {
         }
         let home = self.homes.join(session).join("agents").join(&self.name);
         crate::private::create_dir(&home).map_err(|err| err.message)?;
-        home.canonicalize().map_err(|err| format!("the agent's home `{}` cannot be had: {err}", home.display()))
+        home.canonicalize()
+            .map_err(|err| format!("the agent's home `{}` cannot be had: {err}", home.display()))
     }
 
     /// The home as the sandbox shows it.
     pub(super) fn shown(&self, home: &Path) -> AgentHome {
         // A link of the person's leads nowhere in the view, what it leads to does.
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let files = self.home_files.iter().map(|file| (real(&file.from), PathBuf::from(&file.to))).collect();
-        AgentHome { from: home.to_owned(), files }
+        let files = self
+            .home_files
+            .iter()
+            .map(|file| (real(&file.from), PathBuf::from(&file.to)))
+            .collect();
+        AgentHome {
+            from: home.to_owned(),
+            files,
+        }
     }
 
     /// Shows the person's files in its home by links, where no view can show them there. Gives the links.
@@ -59,7 +67,9 @@ impl AgentPlan {
         let mut links = Vec::new();
         for (from, to) in self.shown(home).files {
             let link = home.join(&to);
-            let failed = |err: std::io::Error| format!("`{}` cannot be shown to the agent: {err}", from.display());
+            let failed = |err: std::io::Error| {
+                format!("`{}` cannot be shown to the agent: {err}", from.display())
+            };
             std::fs::create_dir_all(link.parent().unwrap_or(home)).map_err(failed)?;
             // A link of an earlier run may be left from a crash.
             if link.is_symlink() {
@@ -76,8 +86,16 @@ impl AgentPlan {
         if self.path.is_empty() {
             return;
         }
-        let usual = env.iter().position(|(name, _)| name == "PATH").map(|at| env.remove(at).1).unwrap_or_default();
-        let all = self.path.iter().cloned().chain(std::env::split_paths(&usual));
+        let usual = env
+            .iter()
+            .position(|(name, _)| name == "PATH")
+            .map(|at| env.remove(at).1)
+            .unwrap_or_default();
+        let all = self
+            .path
+            .iter()
+            .cloned()
+            .chain(std::env::split_paths(&usual));
         // A folder with a colon in its name cannot be in it; then the usual ones are left.
         env.push(("PATH".into(), std::env::join_paths(all).unwrap_or(usual)));
     }
@@ -104,9 +122,12 @@ pub(super) fn environment(
         let tool = TOOLS.iter().any(|(tool, _)| name == *tool);
         tool || name.starts_with("LC_") || KEPT.iter().any(|kept| name == *kept)
     };
-    let mut left: Vec<(OsString, OsString)> = env.iter().filter(|(name, _)| kept(name)).cloned().collect();
+    let mut left: Vec<(OsString, OsString)> =
+        env.iter().filter(|(name, _)| kept(name)).cloned().collect();
     for (name, below) in TOOLS {
-        let place = home.filter(|_| !below.is_empty()).map(|home| home.join(below));
+        let place = home
+            .filter(|_| !below.is_empty())
+            .map(|home| home.join(below));
         if let Some(place) = place.filter(|place| place.is_dir())
             && !left.iter().any(|(known, _)| known == name)
         {
@@ -163,21 +184,43 @@ mod tests {
             ("GOROOT", "/go"),
             ("SHLVL", "1"),
         ];
-        let env: Vec<(OsString, OsString)> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let env: Vec<(OsString, OsString)> = env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         let left = environment(&env, None, Path::new("/h"));
-        let found: Vec<&OsString> = left.iter().filter(|(left, _)| left == name).map(|(_, value)| value).collect();
-        assert_eq!(found, expect.map(OsString::from).iter().collect::<Vec<_>>(), "{name}");
+        let found: Vec<&OsString> = left
+            .iter()
+            .filter(|(left, _)| left == name)
+            .map(|(_, value)| value)
+            .collect();
+        assert_eq!(
+            found,
+            expect.map(OsString::from).iter().collect::<Vec<_>>(),
+            "{name}"
+        );
     }
 
     #[test]
     fn little_of_a_persons_environment_is_left_for_an_agent() {
-        for (name, value) in
-            [("PATH", "/bin"), ("LC_ALL", "C"), ("GOROOT", "/go"), ("EDITOR", "true"), ("TERM", "dumb")]
-        {
+        for (name, value) in [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("GOROOT", "/go"),
+            ("EDITOR", "true"),
+            ("TERM", "dumb"),
+        ] {
             check(name, Some(value));
         }
         check("HOME", Some("/h"));
-        for name in ["OPENAI_API_KEY", "HTTPS_PROXY", "no_proxy", "XDG_CONFIG_HOME", "SHLVL", "CARGO_HOME"] {
+        for name in [
+            "OPENAI_API_KEY",
+            "HTTPS_PROXY",
+            "no_proxy",
+            "XDG_CONFIG_HOME",
+            "SHLVL",
+            "CARGO_HOME",
+        ] {
             check(name, None);
         }
     }
@@ -193,9 +236,15 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_an_agent_is_found_first() {
-        let with = |path: &[&str]| AgentPlan { path: path.iter().map(PathBuf::from).collect(), ..AgentPlan::default() };
+        let with = |path: &[&str]| AgentPlan {
+            path: path.iter().map(PathBuf::from).collect(),
+            ..AgentPlan::default()
+        };
         let check = |path: &[&str], expect: &str| {
-            let mut env = vec![("PATH".into(), "/usr/bin:/bin".into()), ("TZ".into(), "UTC".into())];
+            let mut env = vec![
+                ("PATH".into(), "/usr/bin:/bin".into()),
+                ("TZ".into(), "UTC".into()),
+            ];
             with(path).search_first(&mut env);
             let found: Vec<_> = env.iter().filter(|(name, _)| name == "PATH").collect();
             assert_eq!(found, [&("PATH".into(), OsString::from(expect))]);
@@ -208,7 +257,11 @@ mod tests {
     #[test]
     fn a_home_has_one_name() {
         let homes = tempfile::tempdir().unwrap();
-        let plan = |name: &str| AgentPlan { name: name.into(), homes: homes.path().into(), ..AgentPlan::default() };
+        let plan = |name: &str| AgentPlan {
+            name: name.into(),
+            homes: homes.path().into(),
+            ..AgentPlan::default()
+        };
         assert!(plan("x").home("s1").unwrap().ends_with("s1/agents/x"));
         for name in ["", "..", "a/b", "/a", "a/"] {
             assert!(plan(name).home("s1").is_err(), "{name}");

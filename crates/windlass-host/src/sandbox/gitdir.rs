@@ -10,16 +10,24 @@ const MAX_POINTER: u64 = 4096;
 pub(super) fn outside(root: &Path) -> Option<PathBuf> {
     let pointer = root.join(".git");
     let named = line_of(&pointer)?;
-    let git = root.join(named.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
-    let back = line_of(&git.join("gitdir")).and_then(|back| PathBuf::from(back).canonicalize().ok());
+    let git = root
+        .join(named.strip_prefix("gitdir:")?.trim())
+        .canonicalize()
+        .ok()?;
+    let back =
+        line_of(&git.join("gitdir")).and_then(|back| PathBuf::from(back).canonicalize().ok());
     let common = if back == pointer.canonicalize().ok() {
-        git.join(line_of(&git.join("commondir"))?).canonicalize().ok()?
+        git.join(line_of(&git.join("commondir"))?)
+            .canonicalize()
+            .ok()?
     } else if points_back(&git, root) {
         git.clone()
     } else {
         return None;
     };
-    let looks_right = ["HEAD", "objects", "refs"].iter().all(|name| common.join(name).exists());
+    let looks_right = ["HEAD", "objects", "refs"]
+        .iter()
+        .all(|name| common.join(name).exists());
     // A worktree lies in its own repository; anything else is somebody's trick.
     (looks_right && git.starts_with(&common) && !common.starts_with(root)).then_some(common)
 }
@@ -28,8 +36,16 @@ pub(super) fn outside(root: &Path) -> Option<PathBuf> {
 fn points_back(git: &Path, root: &Path) -> bool {
     let text = crate::workspace::read_file(&git.join("config"), 64 << 10).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
-    let mut named = text.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim().strip_prefix('='));
-    named.next_back().and_then(|named| git.join(named.trim()).canonicalize().ok()).is_some_and(|named| named == root)
+    let mut named = text.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("worktree")?
+            .trim()
+            .strip_prefix('=')
+    });
+    named
+        .next_back()
+        .and_then(|named| git.join(named.trim()).canonicalize().ok())
+        .is_some_and(|named| named == root)
 }
 
 fn line_of(path: &Path) -> Option<String> {

@@ -6,9 +6,19 @@ use super::{Level, NetPolicy, Tier};
 const LOOKED_AT: usize = 4096;
 
 /// The sandbox's part in a failure, if its traces are in the output.
-pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[String], tier: Tier) -> Option<String> {
+pub(super) fn hint(
+    output: &str,
+    level: Level,
+    net: &NetPolicy,
+    refused: &[String],
+    tier: Tier,
+) -> Option<String> {
     let start = output.len().saturating_sub(LOOKED_AT);
-    let tail = output.get(start..).or_else(|| output.get(start + 1..)).unwrap_or(output).to_lowercase();
+    let tail = output
+        .get(start..)
+        .or_else(|| output.get(start + 1..))
+        .unwrap_or(output)
+        .to_lowercase();
     let has = |signs: &[&str]| signs.iter().any(|sign| tail.contains(sign));
     if !refused.is_empty() {
         let hosts = refused.join(", ");
@@ -88,22 +98,52 @@ mod tests {
 
     #[track_caller]
     fn check(output: &str, expect: &str) {
-        let got = hint(output, Level::WorkspaceWrite, &NetPolicy::Off, &[], Tier::Namespaces).unwrap_or_default();
-        assert!(got.contains(expect) && got.is_empty() == expect.is_empty(), "{output}: {got}");
+        let got = hint(
+            output,
+            Level::WorkspaceWrite,
+            &NetPolicy::Off,
+            &[],
+            Tier::Namespaces,
+        )
+        .unwrap_or_default();
+        assert!(
+            got.contains(expect) && got.is_empty() == expect.is_empty(),
+            "{output}: {got}"
+        );
     }
 
     #[test]
     fn a_failure_names_its_rule_and_the_grant() {
-        check("touch: cannot touch '/etc/x': Read-only file system", "sandbox.write");
+        check(
+            "touch: cannot touch '/etc/x': Read-only file system",
+            "sandbox.write",
+        );
         check("curl: (6) Could not resolve host: example.com", "--net");
-        check("error: could not write config file .git/config: Device or resource busy", "outside the sandbox");
+        check(
+            "error: could not write config file .git/config: Device or resource busy",
+            "outside the sandbox",
+        );
         check("cat: .env: No such device or address", "sandbox.read");
-        check("error: tests/a.pem: can only add regular files, symbolic links or git-directories", "sandbox.read");
+        check(
+            "error: tests/a.pem: can only add regular files, symbolic links or git-directories",
+            "sandbox.read",
+        );
         check("assertion failed: 1 == 2", "");
-        let refused =
-            hint("x", Level::WorkspaceWrite, &"allow:a.b".parse().expect("a policy"), &["c.d".into()], Tier::Broker);
+        let refused = hint(
+            "x",
+            Level::WorkspaceWrite,
+            &"allow:a.b".parse().expect("a policy"),
+            &["c.d".into()],
+            Tier::Broker,
+        );
         assert!(refused.is_some_and(|text| text.contains("--net allow:a.b,c.d")));
-        let open = hint("network is unreachable", Level::WorkspaceWrite, &NetPolicy::Open, &[], Tier::Broker);
+        let open = hint(
+            "network is unreachable",
+            Level::WorkspaceWrite,
+            &NetPolicy::Open,
+            &[],
+            Tier::Broker,
+        );
         assert_eq!(open, None);
         // A cut inside a character is no reason to fall over.
         check(&"é".repeat(5000), "");

@@ -26,30 +26,45 @@ pub(super) struct Found {
 
 impl Look {
     /// Through the workspace.
-    pub(super) const WORKSPACE: Self = Self { most: 5_000, deep: 8, certificates: true };
+    pub(super) const WORKSPACE: Self = Self {
+        most: 5_000,
+        deep: 8,
+        certificates: true,
+    };
     /// Through what is shown of a home or of a tool.
-    pub(super) const TOOLS: Self = Self { most: 500, deep: 2, certificates: false };
+    pub(super) const TOOLS: Self = Self {
+        most: 500,
+        deep: 2,
+        certificates: false,
+    };
 
     pub(super) fn at(&self, root: &Path, hidden: &[String]) -> Found {
         let (mut found, mut listening) = (Found::default(), None);
         let mut folders = VecDeque::from([(root.to_owned(), 0)]);
         let mut left = self.most;
         while let Some((folder, depth)) = folders.pop_front() {
-            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            let Ok(entries) = std::fs::read_dir(&folder) else {
+                continue;
+            };
             for entry in entries.flatten() {
                 left = left.saturating_sub(1);
                 if left == 0 {
                     return found;
                 }
                 let path = entry.path();
-                let Ok(kind) = entry.file_type() else { continue };
+                let Ok(kind) = entry.file_type() else {
+                    continue;
+                };
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 let relative = path.strip_prefix(root).unwrap_or(&path);
                 let shown = relative.to_string_lossy();
-                let forbidden = hidden.iter().any(|pattern| glob_match(pattern.trim_end_matches('/'), &shown));
+                let forbidden = hidden
+                    .iter()
+                    .any(|pattern| glob_match(pattern.trim_end_matches('/'), &shown));
                 // A service outside that listens here would do what a command asks of it.
-                let mut service = || kind.is_socket() && listening.get_or_insert_with(Listening::now).at(&path);
+                let mut service =
+                    || kind.is_socket() && listening.get_or_insert_with(Listening::now).at(&path);
                 if forbidden || self.is_secret(&name, kind.is_dir()) || service() {
                     found.secrets.push(path);
                 } else if name == ".git" && depth > 0 {
@@ -72,7 +87,9 @@ impl Look {
 /// The file or folder that a pattern names outright, as in `private/` or `private/**`.
 pub(super) fn named(root: &Path, pattern: &str) -> Option<PathBuf> {
     let name = pattern.trim_end_matches("/**").trim_end_matches('/');
-    let plain = !name.is_empty() && !name.contains(['*', '?', '[']) && !name.split('/').any(|part| part == "..");
+    let plain = !name.is_empty()
+        && !name.contains(['*', '?', '['])
+        && !name.split('/').any(|part| part == "..");
     let path = root.join(name);
     (plain && path.starts_with(root) && path.symlink_metadata().is_ok()).then_some(path)
 }
@@ -83,16 +100,31 @@ struct Listening(Vec<String>);
 impl Listening {
     fn now() -> Self {
         let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let name = |line: &str| line.split_whitespace().nth(7).filter(|name| !name.starts_with('@')).map(str::to_owned);
+        let name = |line: &str| {
+            line.split_whitespace()
+                .nth(7)
+                .filter(|name| !name.starts_with('@'))
+                .map(str::to_owned)
+        };
         Self(text.lines().skip(1).filter_map(name).collect())
     }
 
     /// Whether one of them may be this: a name that is not absolute was bound from some directory or other.
     fn at(&self, path: &Path) -> bool {
-        self.0.iter().any(|name| Path::new(name) == path || (!name.starts_with('/') && path.ends_with(name)))
+        self.0
+            .iter()
+            .any(|name| Path::new(name) == path || (!name.starts_with('/') && path.ends_with(name)))
     }
 }
 
 /// Built, fetched or git's own: large, and not where people keep their keys.
-const NOT_LOOKED_INTO: &[&str] =
-    &[".git", "node_modules", "target", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache"];
+const NOT_LOOKED_INTO: &[&str] = &[
+    ".git",
+    "node_modules",
+    "target",
+    ".venv",
+    "venv",
+    "__pycache__",
+    ".tox",
+    ".mypy_cache",
+];

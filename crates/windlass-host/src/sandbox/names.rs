@@ -12,9 +12,20 @@ const MAX_CONFIG: u64 = 64 << 10;
 
 /// The names in a workspace (spec 5.1), with those of the repositories that were found below it.
 pub(crate) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
-    let one = |name: &Path, how: Protection| Protected { base: root.to_owned(), name: name.to_owned(), how };
-    let mut names: Vec<Protected> = FROZEN.iter().map(|name| one(Path::new(name), Protection::Frozen)).collect();
-    names.extend(FROZEN_IF_PRESENT.iter().map(|name| one(Path::new(name), Protection::FrozenIfPresent)));
+    let one = |name: &Path, how: Protection| Protected {
+        base: root.to_owned(),
+        name: name.to_owned(),
+        how,
+    };
+    let mut names: Vec<Protected> = FROZEN
+        .iter()
+        .map(|name| one(Path::new(name), Protection::Frozen))
+        .collect();
+    names.extend(
+        FROZEN_IF_PRESENT
+            .iter()
+            .map(|name| one(Path::new(name), Protection::FrozenIfPresent)),
+    );
     // The workspace's own may still be absent: then it is covered from the command after the one that makes it.
     let own = PathBuf::from(".git");
     for git in repositories.iter().take(MAX_REPOSITORIES).chain([&own]) {
@@ -23,8 +34,12 @@ pub(crate) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protect
             _ => names.extend(of_git(root, git)),
         }
     }
-    let led = names.iter().filter_map(|name| target_inside(root, &name.name));
-    let led: Vec<Protected> = led.map(|target| one(&target, Protection::FrozenIfPresent)).collect();
+    let led = names
+        .iter()
+        .filter_map(|name| target_inside(root, &name.name));
+    let led: Vec<Protected> = led
+        .map(|target| one(&target, Protection::FrozenIfPresent))
+        .collect();
     names.extend(led);
     names
 }
@@ -41,12 +56,20 @@ pub(crate) fn is_kept_out(path: &Path, there: bool) -> bool {
 pub(crate) fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
     let mut parts = name.components().map(|part| part.as_os_str());
     let first = parts.next();
-    if first.is_some_and(|first| ["objects", "refs", "logs"].iter().any(|plain| first == *plain)) {
+    if first.is_some_and(|first| {
+        ["objects", "refs", "logs"]
+            .iter()
+            .any(|plain| first == *plain)
+    }) {
         return false;
     }
-    let sample = name.extension().is_some_and(|extension| extension == "sample");
+    let sample = name
+        .extension()
+        .is_some_and(|extension| extension == "sample");
     let hook = name.components().any(|part| part.as_os_str() == "hooks");
-    let pointer = ["commondir", "gitdir", "config.worktree"].iter().any(|pointer| name.ends_with(pointer));
+    let pointer = ["commondir", "gitdir", "config.worktree"]
+        .iter()
+        .any(|pointer| name.ends_with(pointer));
     match new {
         true => pointer || (hook && !sample && !name.ends_with("hooks")),
         false => pointer || hook || name.ends_with("config"),
@@ -55,16 +78,34 @@ pub(crate) fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
 
 /// The parts of a git directory.
 pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
-    let one = |name: &Path, how: Protection| Protected { base: base.to_owned(), name: git.join(name), how };
+    let one = |name: &Path, how: Protection| Protected {
+        base: base.to_owned(),
+        name: git.join(name),
+        how,
+    };
     let here = base.join(git);
-    let mut names = vec![one(Path::new("config"), Protection::Frozen), one(Path::new("hooks"), Protection::Frozen)];
+    let mut names = vec![
+        one(Path::new("config"), Protection::Frozen),
+        one(Path::new("hooks"), Protection::Frozen),
+    ];
     names.push(one(Path::new("modules"), Protection::FrozenIfPresent));
     // Files of these names make git read its settings elsewhere.
     for name in ["commondir", "config.worktree"] {
         let there = here.join(name).symlink_metadata().is_ok();
-        names.push(one(Path::new(name), if there { Protection::FrozenIfPresent } else { Protection::Banned }));
+        names.push(one(
+            Path::new(name),
+            if there {
+                Protection::FrozenIfPresent
+            } else {
+                Protection::Banned
+            },
+        ));
     }
-    let worktrees = std::fs::read_dir(here.join("worktrees")).into_iter().flatten().flatten().take(MAX_REPOSITORIES);
+    let worktrees = std::fs::read_dir(here.join("worktrees"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_REPOSITORIES);
     for worktree in worktrees {
         for name in ["commondir", "gitdir", "config.worktree"] {
             let name = Path::new("worktrees").join(worktree.file_name()).join(name);
@@ -72,19 +113,28 @@ pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
         }
     }
     if !git.as_os_str().is_empty() {
-        names.push(Protected { base: base.to_owned(), name: git.to_owned(), how: Protection::Pinned });
-        names.extend(named_in_config(base, git).into_iter().map(|name| Protected {
+        names.push(Protected {
             base: base.to_owned(),
-            name,
-            how: Protection::FrozenIfPresent,
-        }));
+            name: git.to_owned(),
+            how: Protection::Pinned,
+        });
+        names.extend(
+            named_in_config(base, git)
+                .into_iter()
+                .map(|name| Protected {
+                    base: base.to_owned(),
+                    name,
+                    how: Protection::FrozenIfPresent,
+                }),
+        );
     }
     names
 }
 
 /// Folders of hooks and further settings that a repository's settings name, where they lie in the workspace.
 fn named_in_config(base: &Path, git: &Path) -> Vec<PathBuf> {
-    let bytes = crate::workspace::read_file(&base.join(git).join("config"), MAX_CONFIG).unwrap_or_default();
+    let bytes =
+        crate::workspace::read_file(&base.join(git).join("config"), MAX_CONFIG).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let settings = text.lines().filter_map(|line| line.split_once('='));
     let named = settings.filter_map(|(key, value)| {
@@ -96,7 +146,10 @@ fn named_in_config(base: &Path, git: &Path) -> Vec<PathBuf> {
             _ => None,
         }
     });
-    named.filter_map(|path| tidy(&path)).take(MAX_REPOSITORIES).collect()
+    named
+        .filter_map(|path| tidy(&path))
+        .take(MAX_REPOSITORIES)
+        .collect()
 }
 
 /// Where a name leads that is a link, when that is inside.
@@ -186,16 +239,23 @@ mod tests {
         let root = root.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join(".git/worktrees/w")).unwrap();
         std::fs::create_dir_all(root.join("conf")).unwrap();
-        let config =
-            "[core]\n\thooksPath = .githooks/own\n[include]\n\tpath = ../shared.gitconfig\n\tpath = ../../out\n";
+        let config = "[core]\n\thooksPath = .githooks/own\n[include]\n\tpath = ../shared.gitconfig\n\tpath = ../../out\n";
         std::fs::write(root.join(".git/config"), config).unwrap();
         std::os::unix::fs::symlink("conf", root.join(".vscode")).unwrap();
         let names = of_workspace(&root, &["sub/.git".into()]);
-        let how =
-            |name: &str| names.iter().filter(|one| one.name == Path::new(name)).map(|one| one.how).collect::<Vec<_>>();
+        let how = |name: &str| {
+            names
+                .iter()
+                .filter(|one| one.name == Path::new(name))
+                .map(|one| one.how)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(how(".git"), [Protection::Pinned]);
         assert_eq!(how(".git/commondir"), [Protection::Banned]);
-        assert_eq!(how(".git/worktrees/w/commondir"), [Protection::FrozenIfPresent]);
+        assert_eq!(
+            how(".git/worktrees/w/commondir"),
+            [Protection::FrozenIfPresent]
+        );
         assert_eq!(how(".githooks/own"), [Protection::FrozenIfPresent]);
         assert_eq!(how("shared.gitconfig"), [Protection::FrozenIfPresent]);
         assert_eq!(how("conf"), [Protection::FrozenIfPresent]);

@@ -74,16 +74,28 @@ impl NetPolicy {
     #[must_use]
     pub fn narrowed(&self, by: &Self) -> Self {
         let (Self::Hosts(own), Self::Hosts(others)) = (self, by) else {
-            return if by.looseness() < self.looseness() { by.clone() } else { self.clone() };
+            return if by.looseness() < self.looseness() {
+                by.clone()
+            } else {
+                self.clone()
+            };
         };
         let held = |by: &[HostRule], rule: &HostRule| by.iter().any(|wider| wider.holds(rule));
-        let mut left: Vec<HostRule> = own.iter().filter(|rule| held(others, rule)).cloned().collect();
+        let mut left: Vec<HostRule> = own
+            .iter()
+            .filter(|rule| held(others, rule))
+            .cloned()
+            .collect();
         for rule in others {
             if held(own, rule) && !held(&left, rule) {
                 left.push(rule.clone());
             }
         }
-        if left.is_empty() { Self::Off } else { Self::Hosts(left) }
+        if left.is_empty() {
+            Self::Off
+        } else {
+            Self::Hosts(left)
+        }
     }
 
     /// The policy as the terms of a run state it.
@@ -95,13 +107,16 @@ impl NetPolicy {
             Self::Open => return NetworkTerms::Open,
             Self::Hosts(rules) => rules,
         };
-        let is_registry = |rule: &&HostRule| REGISTRIES.iter().any(|host| rule.to_string() == **host);
+        let is_registry =
+            |rule: &&HostRule| REGISTRIES.iter().any(|host| rule.to_string() == **host);
         let all_registries = rules.iter().filter(is_registry).count() == REGISTRIES.len();
         let mut hosts: Vec<String> = Vec::new();
         if all_registries {
             hosts.push("registries".to_owned());
         }
-        let others = rules.iter().filter(|rule| !(all_registries && is_registry(rule)));
+        let others = rules
+            .iter()
+            .filter(|rule| !(all_registries && is_registry(rule)));
         hosts.extend(others.map(ToString::to_string));
         NetworkTerms::Hosts(hosts)
     }
@@ -111,7 +126,10 @@ impl NetPolicy {
     pub fn with(&self, host: &str) -> String {
         match self {
             Self::Off | Self::Loopback | Self::Open => format!("allow:{host}"),
-            Self::Hosts(_) => format!("allow:{},{host}", self.to_string().trim_start_matches("allow:")),
+            Self::Hosts(_) => format!(
+                "allow:{},{host}",
+                self.to_string().trim_start_matches("allow:")
+            ),
         }
     }
 }
@@ -126,10 +144,19 @@ impl FromStr for NetPolicy {
             "open" => return Ok(Self::Open),
             _ => {}
         }
-        let wrong = || format!("`{text}` is no network: use off, loopback, registries, allow:HOST,… or open");
-        let list = text.strip_prefix("allow:").or((text == "registries").then_some(text)).ok_or_else(wrong)?;
+        let wrong = || {
+            format!("`{text}` is no network: use off, loopback, registries, allow:HOST,… or open")
+        };
+        let list = text
+            .strip_prefix("allow:")
+            .or((text == "registries").then_some(text))
+            .ok_or_else(wrong)?;
         let mut rules = Vec::new();
-        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        for word in list
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             if word == "registries" {
                 rules.extend(REGISTRIES.iter().filter_map(|host| HostRule::parse(host)));
             } else {
@@ -155,7 +182,9 @@ impl HostRule {
     /// Reads one as people write it: a name, `*.name` or an address, each with `:port` or without.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (text, below) = text.strip_prefix("*.").map_or((text, false), |rest| (rest, true));
+        let (text, below) = text
+            .strip_prefix("*.")
+            .map_or((text, false), |rest| (rest, true));
         let (host, port) = split_port(text)?;
         let host = clean_host(host)?;
         // Everything below an address, or below a name without a dot, is nothing anybody means.
@@ -167,7 +196,8 @@ impl HostRule {
     #[must_use]
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let named = if self.below {
-            host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
+            host.strip_suffix(&self.host)
+                .is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
         } else {
             host == self.host
         };
@@ -176,7 +206,10 @@ impl HostRule {
 
     /// Whether everything that another rule is about is about this one, too.
     fn holds(&self, other: &Self) -> bool {
-        let below = other.host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.'));
+        let below = other
+            .host
+            .strip_suffix(&self.host)
+            .is_some_and(|rest| rest.ends_with('.'));
         let hosts = if self.below {
             below || (other.below && other.host == self.host)
         } else {
@@ -195,7 +228,11 @@ impl HostRule {
 impl fmt::Display for HostRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let star = if self.below { "*." } else { "" };
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
         match self.port {
             Some(port) => write!(f, "{star}{host}:{port}"),
             None => write!(f, "{star}{host}"),
@@ -227,8 +264,11 @@ pub(super) fn clean_host(text: &str) -> Option<String> {
     }
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    let labels =
-        !name.is_empty() && name.len() <= 253 && name.split('.').all(|label| !label.is_empty() && label.len() <= 63);
+    let labels = !name.is_empty()
+        && name.len() <= 253
+        && name
+            .split('.')
+            .all(|label| !label.is_empty() && label.len() <= 63);
     // `127.1`, `0x7f.1` and `2130706433` are addresses to some resolvers.
     let last = name.rsplit('.').next().unwrap_or_default();
     let numeric = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
@@ -274,7 +314,9 @@ mod tests {
 
     #[track_caller]
     fn check(policy: &str, host: &str, port: u16, expect: bool) {
-        let NetPolicy::Hosts(rules) = policy.parse().expect("a policy") else { panic!("{policy} has no hosts") };
+        let NetPolicy::Hosts(rules) = policy.parse().expect("a policy") else {
+            panic!("{policy} has no hosts")
+        };
         let host = clean_host(host);
         let got = host.is_some_and(|host| rules.iter().any(|rule| rule.covers(&host, port)));
         assert_eq!(got, expect, "{policy}");
@@ -304,11 +346,26 @@ mod tests {
 
     #[test]
     fn policies_are_written_as_they_are_read() {
-        for text in ["off", "loopback", "open", "registries", "allow:a.b,*.c.d:1,[::1]:80", "allow:registries,a.b"] {
+        for text in [
+            "off",
+            "loopback",
+            "open",
+            "registries",
+            "allow:a.b,*.c.d:1,[::1]:80",
+            "allow:registries,a.b",
+        ] {
             assert_eq!(text.parse::<NetPolicy>().expect(text).to_string(), text);
         }
-        for text in ["", "on", "allow:", "allow:a b", "allow:*.1.2.3.4", "allow:x:99999", "allow:*.com", "allow:0x7f.1"]
-        {
+        for text in [
+            "",
+            "on",
+            "allow:",
+            "allow:a b",
+            "allow:*.1.2.3.4",
+            "allow:x:99999",
+            "allow:*.com",
+            "allow:0x7f.1",
+        ] {
             assert!(text.parse::<NetPolicy>().is_err(), "{text}");
         }
         let policy: NetPolicy = "registries".parse().expect("a policy");
@@ -318,7 +375,11 @@ mod tests {
     #[track_caller]
     fn check_narrowed(own: &str, by: &str, expect: &str) {
         let read = |text: &str| text.parse::<NetPolicy>().expect(text);
-        assert_eq!(read(own).narrowed(&read(by)).to_string(), expect, "{own} by {by}");
+        assert_eq!(
+            read(own).narrowed(&read(by)).to_string(),
+            expect,
+            "{own} by {by}"
+        );
     }
 
     #[test]

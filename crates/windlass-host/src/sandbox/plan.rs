@@ -64,9 +64,22 @@ impl SandboxPlan {
 
     /// The specification, with the environment commands will have, what stands at the workspace's path, and the home
     /// of an agent where there is one.
-    pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier, plan: &TreePlan, agent: Option<&Path>) -> Spec {
-        let home = self.home.as_deref().and_then(|home| home.canonicalize().ok());
-        let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
+    pub(super) fn spec(
+        &self,
+        env: &[(OsString, OsString)],
+        tier: Tier,
+        plan: &TreePlan,
+        agent: Option<&Path>,
+    ) -> Spec {
+        let home = self
+            .home
+            .as_deref()
+            .and_then(|home| home.canonicalize().ok());
+        let mut shown = Shown {
+            root: &self.root,
+            read: BTreeSet::new(),
+            caches: BTreeSet::new(),
+        };
         if let Some(home) = &home {
             shown.add_home(home);
         }
@@ -76,13 +89,19 @@ impl SandboxPlan {
             // Where names are resolved is often said by a file that the system makes anew at every start.
             shown.add_read(Path::new("/etc/resolv.conf"));
         }
-        shown.read.extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
+        shown
+            .read
+            .extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
         let agent = self.agent.as_ref().zip(agent);
         for program in agent.iter().flat_map(|(agent, _)| &agent.read) {
             shown.add_read(program);
         }
         let git = gitdir::outside(&self.root);
-        let mut write: Vec<PathBuf> = self.write.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let mut write: Vec<PathBuf> = self
+            .write
+            .iter()
+            .filter_map(|path| path.canonicalize().ok())
+            .collect();
         let found = Look::WORKSPACE.at(&self.root, &self.hidden);
         let tree = plan.tree.clone().unwrap_or(Tree::Itself);
         let (mut protect, mut layers) = (Vec::new(), Vec::new());
@@ -99,8 +118,10 @@ impl SandboxPlan {
         }
         let boxes = self.data_dir.join("boxes");
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
-        let journal =
-            boxes.join(format!("{}.list", &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]));
+        let journal = boxes.join(format!(
+            "{}.list",
+            &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]
+        ));
         let ready = crate::private::create_dir(&self.command_layers()).is_ok();
         Spec {
             root: self.root.clone(),
@@ -108,10 +129,19 @@ impl SandboxPlan {
                 .filter(|_| ready && tree == Tree::Itself && self.level == Level::WorkspaceWrite),
             tree,
             layers,
-            access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
+            access: if self.level == Level::ReadOnly {
+                Access::ReadOnly
+            } else {
+                Access::Write
+            },
             tier,
             signals: windlass_sandbox::Signals::of_this_kernel(),
-            hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), &write, found.secrets),
+            hide: self.hide(
+                home.as_deref(),
+                shown.read.iter().chain(&shown.caches),
+                &write,
+                found.secrets,
+            ),
             home,
             read: shown.read.into_iter().collect(),
             caches: shown.caches.into_iter().collect(),
@@ -138,10 +168,17 @@ impl SandboxPlan {
         write: &[PathBuf],
         found: Vec<PathBuf>,
     ) -> Vec<PathBuf> {
-        let granted = |path: &Path| self.read.iter().any(|read| read.canonicalize().is_ok_and(|read| read == path));
+        let granted = |path: &Path| {
+            self.read
+                .iter()
+                .any(|read| read.canonicalize().is_ok_and(|read| read == path))
+        };
         let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         hide.extend(host_keys());
-        hide.extend(home.into_iter().flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))));
+        hide.extend(
+            home.into_iter()
+                .flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))),
+        );
         // An agent may be installed in a folder of ours. Nothing else of it is in the view, unless something around it is.
         let around = |own: &Path| {
             own.starts_with(&self.root)
@@ -149,16 +186,28 @@ impl SandboxPlan {
                 || write.iter().any(|place| own.starts_with(place))
                 || ALWAYS_SHOWN.iter().any(|place| own.starts_with(place))
         };
-        let holds_program = |own: &Path| shown.clone().any(|place| place.starts_with(own) && place != own);
+        let holds_program = |own: &Path| {
+            shown
+                .clone()
+                .any(|place| place.starts_with(own) && place != own)
+        };
         let own = self.own.iter().filter_map(|path| path.canonicalize().ok());
         hide.extend(own.filter(|own| around(own) || !holds_program(own)));
         hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
-        hide.extend(self.hidden.iter().filter_map(|pattern| look::named(&self.root, pattern)));
+        hide.extend(
+            self.hidden
+                .iter()
+                .filter_map(|pattern| look::named(&self.root, pattern)),
+        );
         hide.extend(found);
         // The target of a symlink at a hidden place is hidden as well.
         let real: Vec<PathBuf> = hide
             .iter()
-            .filter_map(|path| path.canonicalize().ok().filter(|real| real != path && real.is_file()))
+            .filter_map(|path| {
+                path.canonicalize()
+                    .ok()
+                    .filter(|real| real != path && real.is_file())
+            })
             .collect();
         hide.extend(real);
         hide.retain(|path| !granted(path));
@@ -185,23 +234,39 @@ impl Shown<'_> {
 
     /// Programs are looked up in the user's own `PATH`; what is not shown anyway is, with what lies around a `bin`.
     fn add_programs(&mut self, home: Option<&Path>, env: &[(OsString, OsString)]) {
-        let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();
+        let path = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default();
         for folder in std::env::split_paths(&path).filter(|folder| folder.is_absolute()) {
-            let Ok(folder) = folder.canonicalize() else { continue };
+            let Ok(folder) = folder.canonicalize() else {
+                continue;
+            };
             if ALWAYS_SHOWN.iter().any(|place| folder.starts_with(place)) {
                 continue;
             }
             // Below a home nothing but the folder itself: what lies around it may hold keys.
             let below_home = home.is_some_and(|home| folder.starts_with(home));
-            let around = folder.parent().filter(|around| around.components().count() > 2 && !below_home);
-            let own = around.filter(|_| folder.ends_with("bin") || folder.ends_with("sbin")).map(Path::to_path_buf);
+            let around = folder
+                .parent()
+                .filter(|around| around.components().count() > 2 && !below_home);
+            let own = around
+                .filter(|_| folder.ends_with("bin") || folder.ends_with("sbin"))
+                .map(Path::to_path_buf);
             self.add_read(&own.unwrap_or(folder));
         }
     }
 
     fn add_variables(&mut self, env: &[(OsString, OsString)], home: Option<&Path>) {
-        let value = |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value));
-        let usable = |path: &PathBuf| path.is_absolute() && path.parent().is_some() && Some(path.as_path()) != home;
+        let value = |wanted: &str| {
+            env.iter()
+                .find(|(name, _)| name == wanted)
+                .map(|(_, value)| PathBuf::from(value))
+        };
+        let usable = |path: &PathBuf| {
+            path.is_absolute() && path.parent().is_some() && Some(path.as_path()) != home
+        };
         for name in TOOL_VARIABLES {
             if let Some(path) = value(name).filter(usable) {
                 self.add_read(&path);
@@ -247,12 +312,21 @@ impl Shown<'_> {
 
 /// The private keys of this machine's own services.
 fn host_keys() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir("/etc/ssh").into_iter().flatten().flatten().take(200);
-    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("_key")).collect()
+    let entries = std::fs::read_dir("/etc/ssh")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(200);
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with("_key"))
+        .collect()
 }
 
 /// Shown to every command (see the view of the sandbox).
-const ALWAYS_SHOWN: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/sbin", "/snap", "/usr"];
+const ALWAYS_SHOWN: &[&str] = &[
+    "/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/sbin", "/snap", "/usr",
+];
 
 const SYSTEM_SECRETS: &[&str] = &[
     "/etc/shadow",

@@ -37,7 +37,9 @@ const DROPPED: &[&str] = &[
 /// For commands, whose home is private.
 pub(super) fn of_commands(mut env: Env, home: Option<&Path>) -> Env {
     for (name, below) in TOOLS {
-        let place = home.map(|home| home.join(below)).filter(|place| place.is_dir());
+        let place = home
+            .map(|home| home.join(below))
+            .filter(|place| place.is_dir());
         if let Some(place) = place.filter(|_| !env.iter().any(|(known, _)| known == name)) {
             env.push((name.into(), place.into()));
         }
@@ -71,17 +73,31 @@ mod tests {
     fn homes_and_caches_are_private_and_tools_are_found() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(".rustup")).unwrap();
-        let given =
-            [("HOME", "/home/p"), ("CARGO_HOME", "/c"), ("PIP_CACHE_DIR", "/p"), ("LANG", "C"), ("NVM_DIR", "/n")];
-        let given = given.map(|(name, value)| (name.into(), value.into())).to_vec();
+        let given = [
+            ("HOME", "/home/p"),
+            ("CARGO_HOME", "/c"),
+            ("PIP_CACHE_DIR", "/p"),
+            ("LANG", "C"),
+            ("NVM_DIR", "/n"),
+        ];
+        let given = given
+            .map(|(name, value)| (name.into(), value.into()))
+            .to_vec();
         let env = of_commands(given, Some(home.path()));
-        let value = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let value = |name: &str| {
+            env.iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.clone())
+        };
         assert_eq!(value("HOME"), Some(private("home")));
         assert_eq!(value("CARGO_HOME"), Some(private("home/.cargo")));
         assert_eq!(value("PIP_CACHE_DIR"), None);
         assert_eq!(value("LANG"), Some("C".into()));
         assert_eq!(value("NVM_DIR"), Some("/n".into()));
-        assert_eq!(value("RUSTUP_HOME"), Some(home.path().join(".rustup").into()));
+        assert_eq!(
+            value("RUSTUP_HOME"),
+            Some(home.path().join(".rustup").into())
+        );
         assert_eq!(env.iter().filter(|(name, _)| name == "HOME").count(), 1);
     }
 }

@@ -37,20 +37,31 @@ impl Refused {
 
     /// Takes them.
     pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+            .into_iter()
+            .collect()
     }
 }
 
 /// Serves until it is dropped with its task.
-pub(super) async fn serve(listener: std::net::TcpListener, rules: Arc<[HostRule]>, refused: Refused) {
-    let listener = match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    rules: Arc<[HostRule]>,
+    refused: Refused,
+) {
+    let listener = match listener
+        .set_nonblocking(true)
+        .and_then(|()| TcpListener::from_std(listener))
+    {
         Ok(listener) => listener,
         // Without a listener nothing can be reached, which is on the safe side.
         Err(_) => return,
     };
     let places = Arc::new(Semaphore::new(MOST));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((client, _)) => {
                 let (rules, refused) = (Arc::clone(&rules), refused.clone());
@@ -76,14 +87,21 @@ struct Wish {
 }
 
 async fn one(mut client: TcpStream, rules: &[HostRule], refused: &Refused) -> io::Result<()> {
-    let (head, rest) = timeout(PATIENCE, read_head(&mut client)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let (head, rest) = timeout(PATIENCE, read_head(&mut client))
+        .await
+        .map_err(|_| io::ErrorKind::TimedOut)??;
     let wish = match read_wish(&head) {
         Ok(wish) => wish,
         Err(named) => {
             if let Some(named) = named {
                 refused.add(&named);
             }
-            return answer(&mut client, "400 Bad Request", "this is no request the sandbox's proxy understands").await;
+            return answer(
+                &mut client,
+                "400 Bad Request",
+                "this is no request the sandbox's proxy understands",
+            )
+            .await;
         }
     };
     let Some(rule) = rules.iter().find(|rule| rule.covers(&wish.host, wish.port)) else {
@@ -95,31 +113,58 @@ async fn one(mut client: TcpStream, rules: &[HostRule], refused: &Refused) -> io
         Ok(Some(address)) => address,
         Ok(None) => {
             refused.add(&wish.host);
-            let text = format!("{} leads to an address of this machine or its network", wish.host);
+            let text = format!(
+                "{} leads to an address of this machine or its network",
+                wish.host
+            );
             return answer(&mut client, "403 Forbidden", &text).await;
         }
         Err(err) => {
-            return answer(&mut client, "502 Bad Gateway", &format!("{} cannot be found: {err}", wish.host)).await;
+            return answer(
+                &mut client,
+                "502 Bad Gateway",
+                &format!("{} cannot be found: {err}", wish.host),
+            )
+            .await;
         }
     };
     let mut host = match timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(Ok(host)) => host,
         Ok(Err(err)) => {
-            return answer(&mut client, "502 Bad Gateway", &format!("{} cannot be reached: {err}", wish.host)).await;
+            return answer(
+                &mut client,
+                "502 Bad Gateway",
+                &format!("{} cannot be reached: {err}", wish.host),
+            )
+            .await;
         }
-        Err(_) => return answer(&mut client, "504 Gateway Timeout", &format!("{} does not answer", wish.host)).await,
+        Err(_) => {
+            return answer(
+                &mut client,
+                "504 Gateway Timeout",
+                &format!("{} does not answer", wish.host),
+            )
+            .await;
+        }
     };
     if wish.tunnel {
-        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+        client
+            .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            .await?;
     }
     host.write_all(&wish.head).await?;
     host.write_all(&rest).await?;
-    tokio::io::copy_bidirectional(&mut client, &mut host).await.map(drop)
+    tokio::io::copy_bidirectional(&mut client, &mut host)
+        .await
+        .map(drop)
 }
 
 /// The first address that may be dialled; none when all of them are refused.
 async fn resolve(wish: &Wish, rule: &HostRule) -> io::Result<Option<SocketAddr>> {
-    let found = timeout(PATIENCE, tokio::net::lookup_host((wish.host.as_str(), wish.port)));
+    let found = timeout(
+        PATIENCE,
+        tokio::net::lookup_host((wish.host.as_str(), wish.port)),
+    );
     let mut found = found.await.map_err(|_| io::ErrorKind::TimedOut)??;
     Ok(found.find(|address| rule.names_address() || is_public(address.ip())))
 }
@@ -146,21 +191,36 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
     let text = std::str::from_utf8(head).map_err(|_| None)?;
     let (line, headers) = text.split_once("\r\n").ok_or(None)?;
     let mut words = line.split(' ');
-    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
     else {
         return Err(None);
     };
     if method == "CONNECT" {
         let (host, port) = host_of(target, 443)?;
-        return Ok(Wish { host, port, head: Vec::new(), tunnel: true });
+        return Ok(Wish {
+            host,
+            port,
+            head: Vec::new(),
+            tunnel: true,
+        });
     }
     let rest = target.strip_prefix("http://").ok_or(None)?;
-    let (authority, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
+    let (authority, path) = rest
+        .find(['/', '?'])
+        .map_or((rest, ""), |at| rest.split_at(at));
     let (host, port) = host_of(authority, 80)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut head = format!("{method} {slash}{path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
+    let mut head =
+        format!("{method} {slash}{path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
     // What is meant for the proxy stays here; the host is the one that was judged.
-    let ours = ["host:", "connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:"];
+    let ours = [
+        "host:",
+        "connection:",
+        "proxy-connection:",
+        "proxy-authorization:",
+        "keep-alive:",
+    ];
     for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
         let lower = header.to_ascii_lowercase();
         if !ours.iter().any(|name| lower.starts_with(name)) {
@@ -169,11 +229,23 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
         }
     }
     head.push_str("\r\n");
-    Ok(Wish { host, port, head: head.into_bytes(), tunnel: false })
+    Ok(Wish {
+        host,
+        port,
+        head: head.into_bytes(),
+        tunnel: false,
+    })
 }
 
 fn host_of(authority: &str, usual: u16) -> Result<(String, u16), Option<String>> {
-    let named = || Some(authority.chars().filter(|c| !c.is_control()).collect::<String>());
+    let named = || {
+        Some(
+            authority
+                .chars()
+                .filter(|c| !c.is_control())
+                .collect::<String>(),
+        )
+    };
     let (host, port) = split_port(authority).ok_or_else(named)?;
     Ok((clean_host(host).ok_or_else(named)?, port.unwrap_or(usual)))
 }
@@ -197,7 +269,9 @@ mod tests {
 
     /// Sends bytes through a proxy with that policy; the answer, and what was refused.
     async fn ask(policy: &str, request: &str) -> (String, Vec<String>) {
-        let NetPolicy::Hosts(rules) = policy.parse().unwrap() else { panic!("{policy}") };
+        let NetPolicy::Hosts(rules) = policy.parse().unwrap() else {
+            panic!("{policy}")
+        };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let refused = Refused::default();
@@ -227,14 +301,23 @@ mod tests {
     async fn one_host_passes_and_the_next_is_refused_and_told() {
         let port = echo().await;
         let policy = format!("allow:127.0.0.1:{port}");
-        let plain =
-            format!("GET http://127.0.0.1:{port}/a?b HTTP/1.1\r\nHost: evil\r\nProxy-Authorization: x\r\nX: y\r\n\r\n");
+        let plain = format!(
+            "GET http://127.0.0.1:{port}/a?b HTTP/1.1\r\nHost: evil\r\nProxy-Authorization: x\r\nX: y\r\n\r\n"
+        );
         let (answer, refused) = ask(&policy, &plain).await;
-        assert_eq!(answer, format!("GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nX: y\r\n\r\n"));
+        assert_eq!(
+            answer,
+            format!(
+                "GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nX: y\r\n\r\n"
+            )
+        );
         assert!(refused.is_empty());
         let tunnel = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nhello\r\n\r\n");
         let (answer, _) = ask(&policy, &tunnel).await;
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello\r\n\r\n"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello\r\n\r\n"),
+            "{answer}"
+        );
         let (answer, refused) = ask(&policy, "CONNECT other.example:443 HTTP/1.1\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert_eq!(refused, ["other.example"]);
@@ -244,12 +327,22 @@ mod tests {
     async fn a_name_that_leads_to_this_machine_is_refused() {
         let port = echo().await;
         // A rule for the port of any name below a domain; the name is this machine.
-        let (answer, refused) =
-            ask("allow:localhost.example", &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
+        let (answer, refused) = ask(
+            "allow:localhost.example",
+            &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n"),
+        )
+        .await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert_eq!(refused, ["localhost"]);
-        let wish = Wish { host: "localhost".into(), port, head: Vec::new(), tunnel: true };
-        let NetPolicy::Hosts(rules) = "allow:some.example".parse().unwrap() else { panic!() };
+        let wish = Wish {
+            host: "localhost".into(),
+            port,
+            head: Vec::new(),
+            tunnel: true,
+        };
+        let NetPolicy::Hosts(rules) = "allow:some.example".parse().unwrap() else {
+            panic!()
+        };
         assert_eq!(resolve(&wish, &rules[0]).await.unwrap(), None);
     }
 

@@ -41,7 +41,9 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
         Tier::Landlock => {
             phrases.push("files in the workspace that run later or steer agents are not protected");
             if Signals::of_this_kernel() == Signals::Broker {
-                phrases.push("signals reach your other processes, so that a command can outlive its session");
+                phrases.push(
+                    "signals reach your other processes, so that a command can outlive its session",
+                );
             }
         }
         _ => {}
@@ -77,11 +79,15 @@ impl Sandbox {
 pub(super) fn namespaces_may_be_refused() -> bool {
     let text = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let number = |file: &str| text(file).trim().parse::<u64>().ok();
-    let filtered =
-        || text("/proc/self/status").lines().any(|line| line.strip_prefix("Seccomp:").map(str::trim) == Some("2"));
+    let filtered = || {
+        text("/proc/self/status")
+            .lines()
+            .any(|line| line.strip_prefix("Seccomp:").map(str::trim) == Some("2"))
+    };
     number("/proc/sys/user/max_user_namespaces") == Some(0)
         || number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0)
-        || number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").is_some_and(|on| on != 0)
+        || number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+            .is_some_and(|on| on != 0)
         || filtered()
 }
 
@@ -92,7 +98,10 @@ mod tests {
     #[test]
     fn weaker_tiers_say_more_of_what_they_do_not_hold() {
         let count = |tier| not_held(tier, true).len();
-        assert!(count(Tier::Namespaces) < count(Tier::Broker) && count(Tier::Broker) <= count(Tier::Landlock) + 1);
+        assert!(
+            count(Tier::Namespaces) < count(Tier::Broker)
+                && count(Tier::Broker) <= count(Tier::Landlock) + 1
+        );
         assert!(not_held(Tier::Broker, true).len() > not_held(Tier::Broker, false).len());
     }
 }

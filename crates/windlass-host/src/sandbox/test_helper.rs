@@ -16,7 +16,16 @@ fn as_helper() {
 }
 
 pub(crate) fn helper() -> Helper {
-    let words = ["sandbox::test_helper::as_helper", AS_HELPER, "--exact", "--test-threads=1", "--nocapture"];
+    let words = [
+        "sandbox::test_helper::as_helper",
+        AS_HELPER,
+        "--exact",
+        "--test-threads=1",
+        "--nocapture",
+    ];
     let program = std::env::current_exe().unwrap();
-    Helper { program, args: words.iter().map(Into::into).collect() }
+    Helper {
+        program,
+        args: words.iter().map(Into::into).collect(),
+    }
 }

@@ -41,8 +41,18 @@ impl<'a> Walk<'a> {
     /// Everything below `start`. The ignore files above it count, up to the root; when they name the start itself, it
     /// was asked for all the same, and its own alone count.
     pub(super) fn new(root: &'a Root, start: &Path, cancel: &'a CancellationToken) -> Self {
-        let mut walk = Self { root, cancel, open: Vec::new(), visited: 0, cut: false, drafts: Vec::new() };
-        let start: PathBuf = start.components().filter(|part| *part != std::path::Component::CurDir).collect();
+        let mut walk = Self {
+            root,
+            cancel,
+            open: Vec::new(),
+            visited: 0,
+            cut: false,
+            drafts: Vec::new(),
+        };
+        let start: PathBuf = start
+            .components()
+            .filter(|part| *part != std::path::Component::CurDir)
+            .collect();
         let mut above = None;
         let mut dirs: Vec<&Path> = start.ancestors().collect();
         dirs.reverse();
@@ -70,7 +80,9 @@ impl<'a> Walk<'a> {
 
     fn enter(&mut self, path: PathBuf, above: Option<Rc<Rules>>) {
         // A directory that may not be read or went away is left out, as every search tool does.
-        let Some(entries) = self.list(&path) else { return };
+        let Some(entries) = self.list(&path) else {
+            return;
+        };
         let special: Vec<OsString> = entries
             .iter()
             .filter(|(name, kind)| match name.as_bytes() {
@@ -83,11 +95,19 @@ impl<'a> Walk<'a> {
             Some(above) if special.is_empty() => above,
             above => Rc::new(Rules::below(above, self.root, &path, &special)),
         };
-        self.open.push(Level { path, entries: entries.into_iter(), rules });
+        self.open.push(Level {
+            path,
+            entries: entries.into_iter(),
+            rules,
+        });
     }
 
     fn list(&mut self, path: &Path) -> Option<Vec<(OsString, FileKind)>> {
-        let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let here = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
         let fd = self.root.open_dir(here).ok()?;
         let mut entries = Vec::new();
         for entry in rustix::fs::Dir::read_from(&fd).ok()? {
@@ -103,7 +123,9 @@ impl<'a> Walk<'a> {
             self.visited += 1;
             let file_type = match entry.file_type() {
                 FileType::Unknown => rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                    .map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    }),
                 known => known,
             };
             entries.push((name.to_owned(), kind_of(file_type)));
@@ -150,12 +172,22 @@ pub(crate) struct Ignores(Rc<Rules>);
 impl Ignores {
     /// In the root.
     pub(crate) fn of(root: &Root) -> Self {
-        Self(Rc::new(Rules::below(None, root, Path::new(""), &Rules::names())))
+        Self(Rc::new(Rules::below(
+            None,
+            root,
+            Path::new(""),
+            &Rules::names(),
+        )))
     }
 
     /// In a directory that lies in this one.
     pub(crate) fn below(&self, root: &Root, dir: &Path) -> Self {
-        Self(Rc::new(Rules::below(Some(Rc::clone(&self.0)), root, dir, &Rules::names())))
+        Self(Rc::new(Rules::below(
+            Some(Rc::clone(&self.0)),
+            root,
+            dir,
+            &Rules::names(),
+        )))
     }
 
     /// Whether a path in this directory is ignored.
@@ -181,20 +213,40 @@ impl Rules {
     }
 
     /// The rules of a directory, which has these of the names that matter.
-    pub(crate) fn below(above: Option<Rc<Self>>, root: &Root, dir: &Path, names: &[OsString]) -> Self {
+    pub(crate) fn below(
+        above: Option<Rc<Self>>,
+        root: &Root,
+        dir: &Path,
+        names: &[OsString],
+    ) -> Self {
         let has = |name: &str| names.iter().any(|found| found == name);
-        let read = |name: &str| has(name).then(|| read_rules(root, dir, &dir.join(name))).flatten();
+        let read = |name: &str| {
+            has(name)
+                .then(|| read_rules(root, dir, &dir.join(name)))
+                .flatten()
+        };
         let git = dir.join(".git");
         // A directory in a clone, a file in a worktree or a submodule.
-        let repository = has(".git") && (root.open_dir(&git).is_ok() || root.open_file(&git).is_ok());
-        let exclude = repository.then(|| read_rules(root, dir, &git.join("info/exclude"))).flatten();
-        Self { above, ignore: read(".ignore"), gitignore: read(".gitignore"), exclude, repository }
+        let repository =
+            has(".git") && (root.open_dir(&git).is_ok() || root.open_file(&git).is_ok());
+        let exclude = repository
+            .then(|| read_rules(root, dir, &git.join("info/exclude")))
+            .flatten();
+        Self {
+            above,
+            ignore: read(".ignore"),
+            gitignore: read(".gitignore"),
+            exclude,
+            repository,
+        }
     }
 
     pub(crate) fn ignores(&self, path: &Path, is_dir: bool) -> bool {
         let levels = || std::iter::successors(Some(self), |level| level.above.as_deref());
         // The levels of the repository that the path is in.
-        let count = levels().position(|level| level.repository).map_or(usize::MAX, |at| at + 1);
+        let count = levels()
+            .position(|level| level.repository)
+            .map_or(usize::MAX, |at| at + 1);
         let own = || levels().take(count);
         let ignores = levels().filter_map(|level| level.ignore.as_ref());
         let gitignores = own().filter_map(|level| level.gitignore.as_ref());
@@ -204,13 +256,17 @@ impl Rules {
             return false;
         }
         let path = Path::new("/").join(path);
-        let said = all.find_map(|file| Some(file.matched(&path, is_dir)).filter(|said| !said.is_none()));
+        let said =
+            all.find_map(|file| Some(file.matched(&path, is_dir)).filter(|said| !said.is_none()));
         said.is_some_and(|said| said.is_ignore())
     }
 }
 
 fn read_rules(root: &Root, dir: &Path, path: &Path) -> Option<Gitignore> {
-    let (file, stat) = root.open_file(path).ok().filter(|(_, stat)| stat.size <= MAX_IGNORE_FILE)?;
+    let (file, stat) = root
+        .open_file(path)
+        .ok()
+        .filter(|(_, stat)| stat.size <= MAX_IGNORE_FILE)?;
     let mut bytes = Vec::new();
     file.take(MAX_IGNORE_FILE).read_to_end(&mut bytes).ok()?;
     if stat.size == 0 {

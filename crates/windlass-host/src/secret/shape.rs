@@ -33,7 +33,12 @@ struct Shape {
 /// What follows the beginning.
 enum Rest {
     /// Bytes of a class: at least `min`, exactly `min` when `exact`; with a digit among them when `digit`.
-    Run { class: Class, min: usize, exact: bool, digit: bool },
+    Run {
+        class: Class,
+        min: usize,
+        exact: bool,
+        digit: bool,
+    },
     /// Two more parts, with a dot before each.
     Dotted { min: usize },
     /// A header of a block that ends with its own line.
@@ -64,22 +69,50 @@ impl Class {
             Self::Word => byte.is_ascii_alphanumeric() || byte == b'_',
             Self::Url => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'),
             Self::Base64 => {
-                byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'.' | b'_' | b'-' | b'~')
+                byte.is_ascii_alphanumeric()
+                    || matches!(byte, b'+' | b'/' | b'=' | b'.' | b'_' | b'-' | b'~')
             }
         }
     }
 }
 
 const fn run(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
-    Shape { start, kind, rest: Rest::Run { class, min, exact: false, digit: false } }
+    Shape {
+        start,
+        kind,
+        rest: Rest::Run {
+            class,
+            min,
+            exact: false,
+            digit: false,
+        },
+    }
 }
 
 const fn digits(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
-    Shape { start, kind, rest: Rest::Run { class, min, exact: false, digit: true } }
+    Shape {
+        start,
+        kind,
+        rest: Rest::Run {
+            class,
+            min,
+            exact: false,
+            digit: true,
+        },
+    }
 }
 
 const fn exact(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
-    Shape { start, kind, rest: Rest::Run { class, min, exact: true, digit: false } }
+    Shape {
+        start,
+        kind,
+        rest: Rest::Run {
+            class,
+            min,
+            exact: true,
+            digit: false,
+        },
+    }
 }
 
 /// A beginning stands before a longer one only when the longer one asks for more.
@@ -109,7 +142,12 @@ const SHAPES: &[Shape] = &[
     digits("xoxc-", "slack token", Class::Url, 10),
     digits("xoxd-", "slack token", Class::Url, 10),
     digits("xapp-", "slack token", Class::Url, 20),
-    digits("hooks.slack.com/services/", "slack webhook", Class::Base64, 20),
+    digits(
+        "hooks.slack.com/services/",
+        "slack webhook",
+        Class::Base64,
+        20,
+    ),
     digits("sk-ant-", "anthropic key", Class::Url, 20),
     digits("sk-proj-", "openai key", Class::Url, 20),
     digits("sk-svcacct-", "openai key", Class::Url, 20),
@@ -136,34 +174,89 @@ const SHAPES: &[Shape] = &[
     digits("hvs.", "vault token", Class::Url, 24),
     digits("dapi", "databricks token", Class::Alnum, 32),
     run("AGE-SECRET-KEY-1", "age key", Class::Upper, 50),
-    Shape { start: "SG.", kind: "sendgrid key", rest: Rest::Dotted { min: 16 } },
-    Shape { start: "eyJ", kind: "json web token", rest: Rest::Dotted { min: 10 } },
-    Shape { start: "-----BEGIN ", kind: "private key", rest: Rest::Block },
-    Shape { start: "-----END ", kind: "private key", rest: Rest::BlockEnd },
-    Shape { start: "://", kind: "password in an address", rest: Rest::Authority },
+    Shape {
+        start: "SG.",
+        kind: "sendgrid key",
+        rest: Rest::Dotted { min: 16 },
+    },
+    Shape {
+        start: "eyJ",
+        kind: "json web token",
+        rest: Rest::Dotted { min: 10 },
+    },
+    Shape {
+        start: "-----BEGIN ",
+        kind: "private key",
+        rest: Rest::Block,
+    },
+    Shape {
+        start: "-----END ",
+        kind: "private key",
+        rest: Rest::BlockEnd,
+    },
+    Shape {
+        start: "://",
+        kind: "password in an address",
+        rest: Rest::Authority,
+    },
     digits("Bearer ", "bearer token", Class::Base64, 20),
     digits("bearer ", "bearer token", Class::Base64, 20),
-    run("Authorization: Basic ", "basic authorization", Class::Base64, 12),
-    run("authorization: Basic ", "basic authorization", Class::Base64, 12),
-    run("authorization: basic ", "basic authorization", Class::Base64, 12),
+    run(
+        "Authorization: Basic ",
+        "basic authorization",
+        Class::Base64,
+        12,
+    ),
+    run(
+        "authorization: Basic ",
+        "basic authorization",
+        Class::Base64,
+        12,
+    ),
+    run(
+        "authorization: basic ",
+        "basic authorization",
+        Class::Base64,
+        12,
+    ),
     Shape {
         start: "aws_secret_access_key",
         kind: "aws secret key",
-        rest: Rest::Assigned { class: Class::Base64, min: 40 },
+        rest: Rest::Assigned {
+            class: Class::Base64,
+            min: 40,
+        },
     },
     Shape {
         start: "AWS_SECRET_ACCESS_KEY",
         kind: "aws secret key",
-        rest: Rest::Assigned { class: Class::Base64, min: 40 },
+        rest: Rest::Assigned {
+            class: Class::Base64,
+            min: 40,
+        },
     },
-    Shape { start: "SecretAccessKey", kind: "aws secret key", rest: Rest::Assigned { class: Class::Base64, min: 40 } },
-    Shape { start: "AccountKey=", kind: "azure storage key", rest: Rest::Assigned { class: Class::Base64, min: 80 } },
+    Shape {
+        start: "SecretAccessKey",
+        kind: "aws secret key",
+        rest: Rest::Assigned {
+            class: Class::Base64,
+            min: 40,
+        },
+    },
+    Shape {
+        start: "AccountKey=",
+        kind: "azure storage key",
+        rest: Rest::Assigned {
+            class: Class::Base64,
+            min: 80,
+        },
+    },
 ];
 
 /// Passwords of examples and of local servers. Hiding them helps nobody.
 const EXAMPLES: &[&str] = &[
-    "password", "passwd", "pass", "pwd", "pw", "secret", "user", "username", "token", "example", "changeme",
-    "postgres", "root", "test", "admin", "guest", "mysql", "docker", "dev", "local",
+    "password", "passwd", "pass", "pwd", "pw", "secret", "user", "username", "token", "example",
+    "changeme", "postgres", "root", "test", "admin", "guest", "mysql", "docker", "dev", "local",
 ];
 
 /// Bytes that are looked through the slow way before the quick one is made ready, which takes longer than most short
@@ -175,8 +268,11 @@ static LOOKED_THROUGH: AtomicUsize = AtomicUsize::new(0);
 
 /// What finds the beginnings; nothing when the text has none for certain.
 fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
-    if STARTS.get().is_none() && LOOKED_THROUGH.fetch_add(text.len(), Ordering::Relaxed) < SLOW_BYTES {
-        let has = |shape: &Shape| memchr::memmem::find(text.as_bytes(), shape.start.as_bytes()).is_some();
+    if STARTS.get().is_none()
+        && LOOKED_THROUGH.fetch_add(text.len(), Ordering::Relaxed) < SLOW_BYTES
+    {
+        let has =
+            |shape: &Shape| memchr::memmem::find(text.as_bytes(), shape.start.as_bytes()).is_some();
         if text.len() < SLOW_BYTES && !SHAPES.iter().any(has) {
             return None;
         }
@@ -184,7 +280,10 @@ fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
     // The shapes are constants, so this cannot fail; if it did, the tests of every shape would.
     let build = || {
         let starts = SHAPES.iter().map(|shape| shape.start);
-        AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(starts).ok()
+        AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(starts)
+            .ok()
     };
     STARTS.get_or_init(build).as_ref()
 }
@@ -221,7 +320,9 @@ pub(crate) fn open_from(text: &str) -> usize {
 
 /// Goes from beginning to beginning: a whole key, or one that could still go on after the text.
 fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
-    let Some(starts) = starts_for(text) else { return };
+    let Some(starts) = starts_for(text) else {
+        return;
+    };
     let bytes = text.as_bytes();
     let mut runs = Runs::default();
     let mut at = 0;
@@ -232,7 +333,8 @@ fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
             continue;
         }
         let (hit, end) = shape.judge(bytes, found.start(), found.end(), &mut runs);
-        let unfinished = (end == bytes.len() && bytes.len() - found.start() <= MAX_BLOCK).then_some(found.start());
+        let unfinished = (end == bytes.len() && bytes.len() - found.start() <= MAX_BLOCK)
+            .then_some(found.start());
         if let Some(hit) = hit {
             at = at.max(hit.end);
         }
@@ -258,7 +360,13 @@ impl Runs {
     fn end(&mut self, bytes: &[u8], from: usize, class: Class) -> usize {
         let (start, end) = &mut self.0[class as usize];
         if !(*start..=*end).contains(&from) || *end == 0 {
-            (*start, *end) = (from, from + bytes[from..].iter().take_while(|byte| class.has(**byte)).count());
+            (*start, *end) = (
+                from,
+                from + bytes[from..]
+                    .iter()
+                    .take_while(|byte| class.has(**byte))
+                    .count(),
+            );
         }
         *end
     }
@@ -267,21 +375,45 @@ impl Runs {
 impl Shape {
     /// Whether it may begin anywhere.
     fn free(&self) -> bool {
-        matches!(self.rest, Rest::Authority | Rest::Block | Rest::BlockEnd | Rest::Assigned { .. })
+        matches!(
+            self.rest,
+            Rest::Authority | Rest::Block | Rest::BlockEnd | Rest::Assigned { .. }
+        )
     }
 
     /// The key that begins here, and how far was looked: to the end of the text when more could belong to it.
-    fn judge(&self, bytes: &[u8], start: usize, from: usize, runs: &mut Runs) -> (Option<Hit>, usize) {
-        let hit = |start, end| Some(Hit { start, end, kind: self.kind });
+    fn judge(
+        &self,
+        bytes: &[u8],
+        start: usize,
+        from: usize,
+        runs: &mut Runs,
+    ) -> (Option<Hit>, usize) {
+        let hit = |start, end| {
+            Some(Hit {
+                start,
+                end,
+                kind: self.kind,
+            })
+        };
         match self.rest {
-            Rest::Run { class, min, exact, digit } => {
+            Rest::Run {
+                class,
+                min,
+                exact,
+                digit,
+            } => {
                 let end = runs.end(bytes, from, class);
                 let len = end - from;
                 let fits = if exact { len == min } else { len >= min };
                 let head = &bytes[from..end.min(from + DIGIT_WITHIN)];
                 let fits = fits && (!digit || head.iter().any(u8::is_ascii_digit));
                 // What is named in words stays: only the value goes.
-                let start = if self.start.ends_with(' ') || self.start.ends_with('/') { from } else { start };
+                let start = if self.start.ends_with(' ') || self.start.ends_with('/') {
+                    from
+                } else {
+                    start
+                };
                 (if fits { hit(start, end) } else { None }, end)
             }
             Rest::Dotted { min } => {
@@ -304,7 +436,10 @@ impl Shape {
                 Block::Open(end) => (hit(start, end).filter(|_| end > from), bytes.len()),
                 Block::Whole(end) => (hit(start, end), end),
             },
-            Rest::BlockEnd => (block_end(bytes, start, from).and_then(|(start, end)| hit(start, end)), from),
+            Rest::BlockEnd => (
+                block_end(bytes, start, from).and_then(|(start, end)| hit(start, end)),
+                from,
+            ),
             Rest::Authority => authority(bytes, from, self.kind),
             Rest::Assigned { class, min } => {
                 let gap = bytes[from..]
@@ -313,7 +448,14 @@ impl Shape {
                     .take_while(|byte| matches!(byte, b'"' | b'\'' | b' ' | b'=' | b':' | b'\\'));
                 let value = from + gap.count();
                 let end = runs.end(bytes, value, class);
-                (if end - value >= min { hit(value, end) } else { None }, end)
+                (
+                    if end - value >= min {
+                        hit(value, end)
+                    } else {
+                        None
+                    },
+                    end,
+                )
             }
         }
     }
@@ -330,7 +472,11 @@ enum Block {
 fn block(bytes: &[u8], from: usize) -> Block {
     let label = &bytes[from..bytes.len().min(from + 64)];
     let Some(dashes) = memchr::memmem::find(label, b"-----") else {
-        return if label.len() < 64 { Block::Open(from) } else { Block::No };
+        return if label.len() < 64 {
+            Block::Open(from)
+        } else {
+            Block::No
+        };
     };
     let words = &label[..dashes];
     if !words.ends_with(b"PRIVATE KEY") && !words.ends_with(b"PRIVATE KEY BLOCK") {
@@ -347,11 +493,17 @@ fn block(bytes: &[u8], from: usize) -> Block {
         };
     };
     let after = &within[next..within.len().min(next + 64)];
-    let closing = after.strip_prefix(b"-----END ").and_then(|rest| memchr::memmem::find(rest, b"-----"));
+    let closing = after
+        .strip_prefix(b"-----END ")
+        .and_then(|rest| memchr::memmem::find(rest, b"-----"));
     match closing {
-        Some(dashes) if longest_run(&within[..next]) >= KEY_RUN => Block::Whole(body + next + 9 + dashes + 5),
+        Some(dashes) if longest_run(&within[..next]) >= KEY_RUN => {
+            Block::Whole(body + next + 9 + dashes + 5)
+        }
         // The end line itself is cut off.
-        None if after.len() < 64 && longest_run(&within[..next]) >= KEY_RUN => Block::Open(bytes.len()),
+        None if after.len() < 64 && longest_run(&within[..next]) >= KEY_RUN => {
+            Block::Open(bytes.len())
+        }
         _ => Block::No,
     }
 }
@@ -361,7 +513,10 @@ fn key_lines(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
         let line = &text[at..];
-        let len = line.iter().position(|byte| matches!(byte, b'\n' | b'\\')).unwrap_or(line.len());
+        let len = line
+            .iter()
+            .position(|byte| matches!(byte, b'\n' | b'\\'))
+            .unwrap_or(line.len());
         let words = line[..len].trim_ascii();
         let belongs = words.iter().all(|byte| strict(*byte))
             || words.starts_with(b"Proc-Type:")
@@ -373,7 +528,9 @@ fn key_lines(text: &[u8]) -> usize {
             return text.len();
         }
         // An escaped line end is two bytes; a backslash before anything else is not one, and must not cut a character.
-        at += len + 1 + usize::from(line[len] == b'\\' && line.get(len + 1).is_some_and(u8::is_ascii));
+        at += len
+            + 1
+            + usize::from(line[len] == b'\\' && line.get(len + 1).is_some_and(u8::is_ascii));
     }
 }
 
@@ -382,7 +539,10 @@ fn strict(byte: u8) -> bool {
 }
 
 fn longest_run(text: &[u8]) -> usize {
-    text.split(|byte| !strict(*byte)).map(<[u8]>::len).max().unwrap_or(0)
+    text.split(|byte| !strict(*byte))
+        .map(<[u8]>::len)
+        .max()
+        .unwrap_or(0)
 }
 
 /// The end of a block whose beginning was cut off: the lines of the key before its last line.
@@ -393,7 +553,11 @@ fn block_end(bytes: &[u8], start: usize, from: usize) -> Option<(usize, usize)> 
         return None;
     }
     let before = &bytes[start.saturating_sub(MAX_BLOCK)..start];
-    let lines = before.iter().rev().take_while(|byte| strict(**byte) || matches!(byte, b'\n' | b'\r')).count();
+    let lines = before
+        .iter()
+        .rev()
+        .take_while(|byte| strict(**byte) || matches!(byte, b'\n' | b'\r'))
+        .count();
     let lines = before[before.len() - lines..].trim_ascii_start();
     (longest_run(lines) >= KEY_RUN).then_some((start - lines.len(), from + dashes + 5))
 }
@@ -402,10 +566,16 @@ fn block_end(bytes: &[u8], start: usize, from: usize) -> Option<(usize, usize)> 
 fn authority(bytes: &[u8], from: usize, kind: &'static str) -> (Option<Hit>, usize) {
     let most = &bytes[from..bytes.len().min(from + MAX_AUTHORITY)];
     let stops = |byte: &u8| {
-        byte.is_ascii_whitespace() || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\')
+        byte.is_ascii_whitespace()
+            || matches!(
+                byte,
+                b'/' | b'?' | b'#' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\'
+            )
     };
     let len = most.iter().position(stops).unwrap_or(most.len());
-    let Some(sign) = memchr::memrchr(b'@', &most[..len]) else { return (None, from + len) };
+    let Some(sign) = memchr::memrchr(b'@', &most[..len]) else {
+        return (None, from + len);
+    };
     let user = &most[..sign];
     let (value, name) = match memchr::memchr(b':', user) {
         Some(colon) => (from + colon + 1, &user[..colon]),
@@ -415,12 +585,20 @@ fn authority(bytes: &[u8], from: usize, kind: &'static str) -> (Option<Hit>, usi
     let password = &bytes[value..from + sign];
     let made_up = password.len() < 4
         || password == name
-        || password.iter().any(|byte| matches!(byte, b'$' | b'{' | b'(' | b'*' | b'['))
+        || password
+            .iter()
+            .any(|byte| matches!(byte, b'$' | b'{' | b'(' | b'*' | b'['))
         || password.iter().all(|byte| *byte == password[0])
         || password.starts_with(b"%s")
         || password.starts_with(b"your")
-        || EXAMPLES.iter().any(|example| password.eq_ignore_ascii_case(example.as_bytes()));
-    let hit = (!made_up).then_some(Hit { start: value, end: from + sign, kind });
+        || EXAMPLES
+            .iter()
+            .any(|example| password.eq_ignore_ascii_case(example.as_bytes()));
+    let hit = (!made_up).then_some(Hit {
+        start: value,
+        end: from + sign,
+        kind,
+    });
     (hit, from + len)
 }
 

@@ -10,7 +10,10 @@ fn check(marked: &str, kind: &str) {
     let start = marked.find('«').unwrap();
     let end = marked.find('»').unwrap() - '«'.len_utf8();
     let text = marked.replace(['«', '»'], "");
-    let found: Vec<_> = hits(&text).into_iter().map(|hit| (&text[hit.start..hit.end], hit.kind)).collect();
+    let found: Vec<_> = hits(&text)
+        .into_iter()
+        .map(|hit| (&text[hit.start..hit.end], hit.kind))
+        .collect();
     assert_eq!(found, [(&text[start..end], kind)], "{text}");
 }
 
@@ -18,50 +21,131 @@ fn check(marked: &str, kind: &str) {
 fn keys_are_found_whole() {
     let rows: &[(&str, &str)] = &[
         ("«ghp_0123456789abcdefghijABCDEFGHIJ012345»", "github token"),
-        ("x=«gho_0123456789abcdefghijABCDEFGHIJ012345»;", "github token"),
-        ("\"«ghs_0123456789abcdefghijABCDEFGHIJ012345»\"", "github token"),
-        (r"a\n«ghp_0123456789abcdefghijABCDEFGHIJ012345»\n", "github token"),
-        ("TOKEN_«ghu_0123456789abcdefghijABCDEFGHIJ012345»", "github token"),
-        ("«github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789»", "github token"),
-        ("https://«ghp_0123456789abcdefghijABCDEFGHIJ012345»@github.com/x/y", "password in an address"),
+        (
+            "x=«gho_0123456789abcdefghijABCDEFGHIJ012345»;",
+            "github token",
+        ),
+        (
+            "\"«ghs_0123456789abcdefghijABCDEFGHIJ012345»\"",
+            "github token",
+        ),
+        (
+            r"a\n«ghp_0123456789abcdefghijABCDEFGHIJ012345»\n",
+            "github token",
+        ),
+        (
+            "TOKEN_«ghu_0123456789abcdefghijABCDEFGHIJ012345»",
+            "github token",
+        ),
+        (
+            "«github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789»",
+            "github token",
+        ),
+        (
+            "https://«ghp_0123456789abcdefghijABCDEFGHIJ012345»@github.com/x/y",
+            "password in an address",
+        ),
         ("id «AKIAIOSFODNN7EXAMPLE» end", "aws key id"),
         ("(«ASIAIOSFODNN7EXAMPLE»)", "aws key id"),
-        ("aws_secret_access_key = «wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»", "aws secret key"),
-        ("\"SecretAccessKey\": \"«wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»\"", "aws secret key"),
-        ("export AWS_SECRET_ACCESS_KEY=«wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»\n", "aws secret key"),
+        (
+            "aws_secret_access_key = «wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»",
+            "aws secret key",
+        ),
+        (
+            "\"SecretAccessKey\": \"«wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»\"",
+            "aws secret key",
+        ),
+        (
+            "export AWS_SECRET_ACCESS_KEY=«wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»\n",
+            "aws secret key",
+        ),
         ("«xoxb-123456789012-abcdefghijkl»", "slack token"),
         ("«xoxp-1234567890-1234567890-abcdef»", "slack token"),
         ("«xapp-1-A0123456789-1234567890123-abcdef»", "slack token"),
-        ("https://hooks.slack.com/services/«T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX»", "slack webhook"),
+        (
+            "https://hooks.slack.com/services/«T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX»",
+            "slack webhook",
+        ),
         ("«glpat-ABCDEFGHIJKLMNOPQRST»", "gitlab token"),
         ("«glpat-ab_cd-0123456789abcd»", "gitlab token"),
-        ("key: «sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AA»", "anthropic key"),
-        ("«sk-proj-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789»", "openai key"),
-        ("«sk-or-v1-0123456789abcdef0123456789abcdef»", "openrouter key"),
-        ("«sk-0123456789abcdef0123456789abcdef0123456789abcdef»", "api key"),
+        (
+            "key: «sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AA»",
+            "anthropic key",
+        ),
+        (
+            "«sk-proj-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789»",
+            "openai key",
+        ),
+        (
+            "«sk-or-v1-0123456789abcdef0123456789abcdef»",
+            "openrouter key",
+        ),
+        (
+            "«sk-0123456789abcdef0123456789abcdef0123456789abcdef»",
+            "api key",
+        ),
         ("«sk_live_0123456789abcdefABCDEFGH»", "stripe key"),
         ("«rk_live_0123456789abcdefABCDEFGH»", "stripe key"),
         ("«whsec_0123456789abcdefABCDEFGHijkl»", "webhook secret"),
-        ("?key=«AIzaSyA0123456789abcdefghijklmnopqrstuv»&x", "google key"),
+        (
+            "?key=«AIzaSyA0123456789abcdefghijklmnopqrstuv»&x",
+            "google key",
+        ),
         ("«ya29.a0AfH6SMBx0123456789abcdef»", "google token"),
         ("«npm_0123456789abcdefghijABCDEFGHIJ012345»", "npm token"),
-        ("«pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3LTg5YWItY2RlZi0wMTIzLTQ1Njc4OWFiY2RlZg»", "pypi token"),
-        ("«hf_abcdefghijklmnopqrstuvwxyz01234567»", "huggingface token"),
-        ("«gsk_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP»", "groq key"),
-        ("«xai-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP»", "xai key"),
+        (
+            "«pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3LTg5YWItY2RlZi0wMTIzLTQ1Njc4OWFiY2RlZg»",
+            "pypi token",
+        ),
+        (
+            "«hf_abcdefghijklmnopqrstuvwxyz01234567»",
+            "huggingface token",
+        ),
+        (
+            "«gsk_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP»",
+            "groq key",
+        ),
+        (
+            "«xai-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP»",
+            "xai key",
+        ),
         ("«hvs.CAESIJ0123456789abcdefghij»", "vault token"),
-        ("«SG.0123456789abcdefghijkl.0123456789abcdefghijklmnopqrstuvwxyz0123456»", "sendgrid key"),
+        (
+            "«SG.0123456789abcdefghijkl.0123456789abcdefghijklmnopqrstuvwxyz0123456»",
+            "sendgrid key",
+        ),
         (
             "«eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",
             "json web token",
         ),
-        ("Authorization: Bearer «0123456789abcdefghijABCDEFGHIJ»", "bearer token"),
-        ("authorization: bearer «abc.def-ghi_jkl0123456789==»", "bearer token"),
-        ("Authorization: Basic «dXNlcjpodW50ZXIyaHVudGVyMg==»", "basic authorization"),
-        ("postgres://app:«s3cr3tpw»@db.internal:5432/x", "password in an address"),
-        ("http://user:«f00dfeed1234»@127.0.0.1:1/", "password in an address"),
-        ("https://x-access-token:«p@ss»@host/", "password in an address"),
-        ("https://«0123456789abcdef0123»@host/", "password in an address"),
+        (
+            "Authorization: Bearer «0123456789abcdefghijABCDEFGHIJ»",
+            "bearer token",
+        ),
+        (
+            "authorization: bearer «abc.def-ghi_jkl0123456789==»",
+            "bearer token",
+        ),
+        (
+            "Authorization: Basic «dXNlcjpodW50ZXIyaHVudGVyMg==»",
+            "basic authorization",
+        ),
+        (
+            "postgres://app:«s3cr3tpw»@db.internal:5432/x",
+            "password in an address",
+        ),
+        (
+            "http://user:«f00dfeed1234»@127.0.0.1:1/",
+            "password in an address",
+        ),
+        (
+            "https://x-access-token:«p@ss»@host/",
+            "password in an address",
+        ),
+        (
+            "https://«0123456789abcdef0123»@host/",
+            "password in an address",
+        ),
         (
             "«-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAx0\nabc=\n-----END RSA PRIVATE KEY-----»\nrest",
             "private key",
@@ -78,12 +162,18 @@ fn keys_are_found_whole() {
             "«-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMHcCAQEEIBkg0123456789\n»[... cut ...]",
             "private key",
         ),
-        ("[... cut ...]\n«MHcCAQEEIBkg0123456789abcdef\n-----END EC PRIVATE KEY-----»", "private key"),
+        (
+            "[... cut ...]\n«MHcCAQEEIBkg0123456789abcdef\n-----END EC PRIVATE KEY-----»",
+            "private key",
+        ),
         (
             "AccountKey=«0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdefghijklmn==»;",
             "azure storage key",
         ),
-        ("«AGE-SECRET-KEY-1QYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQ»", "age key"),
+        (
+            "«AGE-SECRET-KEY-1QYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQ»",
+            "age key",
+        ),
     ];
     for (text, kind) in rows {
         check(text, kind);
@@ -173,7 +263,10 @@ fn what_may_become_a_key_is_open_and_the_rest_is_not() {
         ("url https://host", 9),
         ("url https://host/", 17),
         ("x\n-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA", 2),
-        ("x\n-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----EN", 2),
+        (
+            "x\n-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----EN",
+            2,
+        ),
     ];
     for (text, open) in rows {
         assert_eq!(open_from(text), open, "{text}");
@@ -198,7 +291,11 @@ fn hostile_text_is_walked_once() {
         let began = std::time::Instant::now();
         hits(&text);
         open_from(&text);
-        assert!(began.elapsed().as_millis() < 3_000, "{piece}: {:?}", began.elapsed());
+        assert!(
+            began.elapsed().as_millis() < 3_000,
+            "{piece}: {:?}",
+            began.elapsed()
+        );
     }
 }
 

@@ -9,8 +9,11 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-const NEW: OFlags =
-    OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
+const NEW: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW);
 const OLD: OFlags = OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::NOFOLLOW);
 const LOCK: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
 
@@ -35,7 +38,9 @@ impl Disk {
     /// The system with something in the way.
     #[cfg(test)]
     pub(super) fn watched(before: Before) -> Self {
-        Self { before: Some(before) }
+        Self {
+            before: Some(before),
+        }
     }
 
     #[cfg(test)]
@@ -59,13 +64,21 @@ impl Disk {
     /// A file of its owner alone that was not there before, to be appended to.
     pub(super) fn create(&self, path: &Path) -> io::Result<File> {
         self.step("create")?;
-        Ok(File::from(rustix::fs::open(path, NEW | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?))
+        Ok(File::from(rustix::fs::open(
+            path,
+            NEW | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o600),
+        )?))
     }
 
     /// A file that is there, to be appended to; never what a link points to.
     pub(super) fn open(&self, path: &Path) -> io::Result<File> {
         self.step("open")?;
-        Ok(File::from(rustix::fs::open(path, OLD | OFlags::CLOEXEC, Mode::empty())?))
+        Ok(File::from(rustix::fs::open(
+            path,
+            OLD | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?))
     }
 
     /// The lock file, and whether the lock on it is ours now.

@@ -35,9 +35,23 @@ pub(super) struct Place {
 
 impl Events {
     /// All events, those of unwanted kinds not built.
-    pub(super) fn new(file: File, path: PathBuf, session: SessionId, wanted: fn(&str) -> bool) -> Self {
+    pub(super) fn new(
+        file: File,
+        path: PathBuf,
+        session: SessionId,
+        wanted: fn(&str) -> bool,
+    ) -> Self {
         let lines = Lines::new(file, path, None);
-        Self { lines, session, from_seq: 1, next_seq: 1, wanted, place: Place::default(), marks: None, ended: false }
+        Self {
+            lines,
+            session,
+            from_seq: 1,
+            next_seq: 1,
+            wanted,
+            place: Place::default(),
+            marks: None,
+            ended: false,
+        }
     }
 
     /// Only those from a number on; what comes before is passed over by the index as far as it goes.
@@ -56,9 +70,16 @@ impl Events {
 
     /// Goes to the last known place before what is asked for. False when there is none, or it is not what it should be.
     fn jump(&mut self, marks: &Marks) -> Result<bool, StoreError> {
-        let Some(mark) = marks.before(self.from_seq, self.lines.file()) else { return Ok(false) };
+        let Some(mark) = marks.before(self.from_seq, self.lines.file()) else {
+            return Ok(false);
+        };
         self.lines.seek(mark.offset, mark.seq)?;
-        let line = self.lines.next().ok().flatten().and_then(|line| std::str::from_utf8(line).ok());
+        let line = self
+            .lines
+            .next()
+            .ok()
+            .flatten()
+            .and_then(|line| std::str::from_utf8(line).ok());
         let order = line.and_then(|line| match read_line(line, |_| false) {
             Ok(Line::Skipped(order)) => Some(order),
             _ => None,
@@ -105,20 +126,27 @@ impl Events {
 
     /// One line; none at the end.
     fn step(&mut self) -> Result<Option<Skimmed>, StoreError> {
-        self.place = Place { offset: self.lines.offset(), number: self.lines.number() };
+        self.place = Place {
+            offset: self.lines.offset(),
+            number: self.lines.number(),
+        };
         let (number, due) = (self.place.number, self.next_seq);
         let passing = due < self.from_seq;
         // Borrowed apart from the line, for what has to be said about it.
         let (session, wanted) = (&self.session, self.wanted);
         let (path, line) = self.lines.next_with_path().map_err(|err| match err.kind {
-            StoreErrorKind::Damaged => StoreError::new(err.kind, format!("{}; {}", err.message, way_out(session))),
+            StoreErrorKind::Damaged => {
+                StoreError::new(err.kind, format!("{}; {}", err.message, way_out(session)))
+            }
             _ => err,
         })?;
         let Some(line) = line else { return Ok(None) };
         let damaged = |what: String| damage(path, number, &what, session);
-        let text = std::str::from_utf8(line).map_err(|_| damaged("this line is not text".to_owned()))?;
+        let text =
+            std::str::from_utf8(line).map_err(|_| damaged("this line is not text".to_owned()))?;
         let read = read_line(text, |kind| !passing && wanted(kind)).map_err(|err| {
-            tail::other_version(line, path).unwrap_or_else(|| damaged(format!("this line is not an event: {err}")))
+            tail::other_version(line, path)
+                .unwrap_or_else(|| damaged(format!("this line is not an event: {err}")))
         })?;
         let (order, skimmed) = match read {
             Line::OtherVersion(v) => return Err(version_error(path, v)),
@@ -127,8 +155,14 @@ impl Events {
         };
         match order {
             Order::Durable { seq } if seq == due => {}
-            Order::Durable { seq } => return Err(damaged(format!("event {due} is missing, here is event {seq}"))),
-            Order::Live { .. } => return Err(damaged("a live event does not belong in a log".to_owned())),
+            Order::Durable { seq } => {
+                return Err(damaged(format!(
+                    "event {due} is missing, here is event {seq}"
+                )));
+            }
+            Order::Live { .. } => {
+                return Err(damaged("a live event does not belong in a log".to_owned()));
+            }
         }
         self.next_seq += 1;
         Ok(Some(skimmed))

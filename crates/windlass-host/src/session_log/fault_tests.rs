@@ -56,7 +56,9 @@ impl Told {
 fn sized(session: &SessionId, seq: u64) -> Event {
     let mut event = event(session, seq);
     if seq == 7 {
-        event.kind = EventKind::Noted { text: "x".repeat(1 << 14) };
+        event.kind = EventKind::Noted {
+            text: "x".repeat(1 << 14),
+        };
     }
     event
 }
@@ -64,16 +66,28 @@ fn sized(session: &SessionId, seq: u64) -> Event {
 /// Writes up to the ninth event, with a sync after the sixth. What is refused is tried once more, as when there is space
 /// again.
 async fn life(f: &Fixture, disk: Disk, how: OpenLog, before: u64) -> Told {
-    let log = SessionLog { disk, ..f.log.clone() };
-    let mut told = Told { taken: before, errors: Vec::new() };
-    let Some(opened) = told.hear(log.open_writer(&f.id, how).await) else { return told };
+    let log = SessionLog {
+        disk,
+        ..f.log.clone()
+    };
+    let mut told = Told {
+        taken: before,
+        errors: Vec::new(),
+    };
+    let Some(opened) = told.hear(log.open_writer(&f.id, how).await) else {
+        return told;
+    };
     let mut writer = opened.writer;
     for seq in before + 1..=9 {
         let event = sized(&f.id, seq);
         let line = serde_json::to_string(&event).unwrap();
         let mut taken = told.hear(writer.append(&event, &line).await);
         if taken.is_none() {
-            assert_eq!(f.seqs().await.len() as u64, told.taken, "reading goes on, and shows what was taken");
+            assert_eq!(
+                f.seqs().await.len() as u64,
+                told.taken,
+                "reading goes on, and shows what was taken"
+            );
             taken = told.hear(writer.append(&event, &line).await);
         }
         if taken.is_none() {
@@ -81,8 +95,14 @@ async fn life(f: &Fixture, disk: Disk, how: OpenLog, before: u64) -> Told {
         }
         told.taken = seq;
         if seq == 6 && told.hear(writer.sync().await).is_none() {
-            assert!(writer.sync().await.is_err(), "a failed sync is not tried again");
-            assert!(writer.append(&event, &line).await.is_err(), "nothing follows it");
+            assert!(
+                writer.sync().await.is_err(),
+                "a failed sync is not tried again"
+            );
+            assert!(
+                writer.append(&event, &line).await.is_err(),
+                "nothing follows it"
+            );
             break;
         }
     }
@@ -109,8 +129,12 @@ async fn check_fault(how: OpenLog, fault: Fault, said: &str) -> bool {
         return false;
     }
     for err in &told.errors {
-        assert!(err.message.contains(f.dir.path().to_str().unwrap()), "{fault:?}: {err}");
-        let synced = err.message.contains("cannot sync") && err.message.contains("resume the session");
+        assert!(
+            err.message.contains(f.dir.path().to_str().unwrap()),
+            "{fault:?}: {err}"
+        );
+        let synced =
+            err.message.contains("cannot sync") && err.message.contains("resume the session");
         assert!(synced || err.message.contains(said), "{fault:?}: {err}");
     }
     if told.taken == 9 {
@@ -127,22 +151,43 @@ async fn check_fault(how: OpenLog, fault: Fault, said: &str) -> bool {
     }
     let (mut writer, _) = f.open(OpenLog::Existing).await.unwrap();
     let kept = f.seqs().await.len() as u64;
-    assert!(kept == told.taken || kept == told.taken + 1, "{fault:?}: {kept} of {}", told.taken);
+    assert!(
+        kept == told.taken || kept == told.taken + 1,
+        "{fault:?}: {kept} of {}",
+        told.taken
+    );
     f.append(&mut writer, kept + 1..=kept + 1).await;
     writer.sync().await.unwrap();
-    assert_eq!(f.seqs().await, (1..=kept + 1).collect::<Vec<_>>(), "{fault:?}");
+    assert_eq!(
+        f.seqs().await,
+        (1..=kept + 1).collect::<Vec<_>>(),
+        "{fault:?}"
+    );
     true
 }
 
 #[test]
 fn whatever_call_fails_nothing_that_was_taken_is_lost() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     for how in [OpenLog::New, OpenLog::Existing] {
         let once = REFUSALS.map(|(errno, said)| (errno, said, false));
         // From one call on, as when the process dies there.
         let died = (Errno::IO, "see that the disk is well", true);
         for (errno, said, for_good) in once.into_iter().chain([died]) {
-            let met = |at| runtime.block_on(check_fault(how, Fault { at, errno, for_good }, said));
+            let met = |at| {
+                runtime.block_on(check_fault(
+                    how,
+                    Fault {
+                        at,
+                        errno,
+                        for_good,
+                    },
+                    said,
+                ))
+            };
             let calls = (1..).take_while(|at| met(*at)).count();
             assert!(calls > 12, "only {calls} calls were met");
         }
@@ -153,7 +198,10 @@ fn whatever_call_fails_nothing_that_was_taken_is_lost() {
 /// byte of the damaged one is still there.
 #[test]
 fn a_salvage_that_fails_loses_nothing_either() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let mut met = 0;
     for for_good in [false, true] {
         for at in 1.. {
@@ -161,14 +209,30 @@ fn a_salvage_that_fails_loses_nothing_either() {
             let good = std::fs::read(f.path()).unwrap();
             f.add(format!("garbage\n{}\n", line(&f.id, 4)).as_bytes());
             let whole = std::fs::read(f.path()).unwrap();
-            let (disk, refused) = faulty(Fault { at, errno: Errno::NOSPC, for_good });
-            let said = SessionLog { disk, ..f.log.clone() }.salvage(&f.id);
+            let (disk, refused) = faulty(Fault {
+                at,
+                errno: Errno::NOSPC,
+                for_good,
+            });
+            let said = SessionLog {
+                disk,
+                ..f.log.clone()
+            }
+            .salvage(&f.id);
             let log = std::fs::read(f.path()).unwrap();
-            let damaged = std::fs::read(f.path().with_extension("jsonl.damaged-1")).unwrap_or_default();
-            assert!(log == whole || log == good && damaged == whole, "{at}: {said:?}");
+            let damaged =
+                std::fs::read(f.path().with_extension("jsonl.damaged-1")).unwrap_or_default();
+            assert!(
+                log == whole || log == good && damaged == whole,
+                "{at}: {said:?}"
+            );
             assert!(said.is_err() || log == good, "{at}");
             let again = f.log.salvage(&f.id).unwrap();
-            assert_eq!((again.kept, std::fs::read(f.path()).unwrap() == good), (2, true), "{at}");
+            assert_eq!(
+                (again.kept, std::fs::read(f.path()).unwrap() == good),
+                (2, true),
+                "{at}"
+            );
             if refused.load(Ordering::Relaxed) == 0 {
                 break;
             }

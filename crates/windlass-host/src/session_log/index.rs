@@ -55,7 +55,11 @@ impl Marks {
 
     /// Learns where a line begins.
     pub(super) fn see(&mut self, seq: u64, offset: u64) {
-        let last = self.marks.last().copied().unwrap_or(Mark { seq: 0, offset: 0 });
+        let last = self
+            .marks
+            .last()
+            .copied()
+            .unwrap_or(Mark { seq: 0, offset: 0 });
         if offset / PART > last.offset / PART && seq > last.seq && self.marks.len() < MAX_MARKS {
             self.marks.push(Mark { seq, offset });
             self.more = true;
@@ -80,7 +84,11 @@ pub(super) struct NewMarks {
 impl NewMarks {
     /// For a log of that length.
     pub(super) fn new(len: u64) -> Self {
-        Self { from: len, part: len / PART, marks: Vec::new() }
+        Self {
+            from: len,
+            part: len / PART,
+            marks: Vec::new(),
+        }
     }
 
     pub(super) fn see(&mut self, seq: Option<u64>, offset: u64) {
@@ -117,7 +125,10 @@ fn read(log: &Path) -> Option<Vec<Mark>> {
     let mut marks = Vec::with_capacity(bytes.len() / MARK);
     let mut last = Mark { seq: 0, offset: 0 };
     for mark in bytes.strip_prefix(MAGIC)?.chunks(MARK) {
-        let mark = Mark { seq: number(mark.get(..8)?)?, offset: number(mark.get(8..)?)? };
+        let mark = Mark {
+            seq: number(mark.get(..8)?)?,
+            offset: number(mark.get(8..)?)?,
+        };
         if mark.seq <= last.seq || mark.offset <= last.offset {
             return None;
         }
@@ -135,7 +146,10 @@ fn write(disk: &Disk, log: &Path, marks: &[Mark]) -> std::io::Result<()> {
         bytes.extend_from_slice(&mark.offset.to_le_bytes());
     }
     // Two may write at once; each has a name of its own.
-    let beside = log.with_extension(format!("idx-{:08x}", crate::clock::random_u64() & 0xffff_ffff));
+    let beside = log.with_extension(format!(
+        "idx-{:08x}",
+        crate::clock::random_u64() & 0xffff_ffff
+    ));
     let written = disk.create(&beside).and_then(|file| {
         disk.write(&file, &bytes)?;
         disk.rename(&beside, &log.with_extension("idx"))

@@ -9,9 +9,14 @@ async fn long() -> Fixture {
     for seq in 1..=16 {
         let mut event = event(&f.id, seq);
         if seq > 2 {
-            event.kind = EventKind::Noted { text: "x".repeat(6_000) };
+            event.kind = EventKind::Noted {
+                text: "x".repeat(6_000),
+            };
         }
-        writer.append(&event, &serde_json::to_string(&event).unwrap()).await.unwrap();
+        writer
+            .append(&event, &serde_json::to_string(&event).unwrap())
+            .await
+            .unwrap();
     }
     f
 }
@@ -24,7 +29,8 @@ impl Fixture {
     /// The numbers from one on.
     async fn from(&self, seq: u64) -> Vec<u64> {
         let read = self.read_from(seq).await.into_iter();
-        read.map(|event| event.unwrap().order.seq().unwrap()).collect()
+        read.map(|event| event.unwrap().order.seq().unwrap())
+            .collect()
     }
 }
 
@@ -41,14 +47,20 @@ async fn reading_from_the_middle_goes_there_at_once() {
     std::fs::write(f.path(), &log).unwrap();
     assert_eq!(f.from(15).await, [15, 16]);
     let all = f.read_from(1).await;
-    assert!(matches!(&all[..], [Err(err)] if err.kind == StoreErrorKind::Damaged), "{}", all.len());
+    assert!(
+        matches!(&all[..], [Err(err)] if err.kind == StoreErrorKind::Damaged),
+        "{}",
+        all.len()
+    );
 }
 
 #[tokio::test]
 async fn a_short_log_has_no_index() {
     let f = Fixture::written(20).await;
     assert_eq!(f.from(12).await, (12..=20).collect::<Vec<_>>());
-    let names = std::fs::read_dir(f.log.home(&f.id)).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = std::fs::read_dir(f.log.home(&f.id))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
     let mut names: Vec<_> = names.collect();
     names.sort();
     assert_eq!(names, ["events.jsonl", "writer.lock"]);
@@ -99,8 +111,13 @@ async fn a_writer_goes_on_with_the_index_that_is_there() {
     let (mut writer, _) = f.open(OpenLog::Existing).await.unwrap();
     for seq in 17..=24 {
         let mut event = event(&f.id, seq);
-        event.kind = EventKind::Noted { text: "x".repeat(6_000) };
-        writer.append(&event, &serde_json::to_string(&event).unwrap()).await.unwrap();
+        event.kind = EventKind::Noted {
+            text: "x".repeat(6_000),
+        };
+        writer
+            .append(&event, &serde_json::to_string(&event).unwrap())
+            .await
+            .unwrap();
     }
     drop(writer);
     let after = std::fs::read(f.index()).unwrap();
@@ -118,7 +135,11 @@ fn a_long_line_does_not_keep_its_room() {
     let path = dir.path().join("log");
     let long = "y".repeat(9 << 20);
     let short = "x".repeat(999) + "\n";
-    std::fs::write(&path, short.repeat(500) + &long + "\n" + &short.repeat(5_000)).unwrap();
+    std::fs::write(
+        &path,
+        short.repeat(500) + &long + "\n" + &short.repeat(5_000),
+    )
+    .unwrap();
     let mut lines = Lines::new(File::open(&path).unwrap(), path, None);
     let (mut count, mut most) = (0, 0);
     while let Some(line) = lines.next().unwrap() {
@@ -127,5 +148,9 @@ fn a_long_line_does_not_keep_its_room() {
         most = most.max(lines.room());
     }
     assert_eq!(count, 5_501);
-    assert!(most < 40 << 20 && lines.room() <= 1 << 20, "{most} and {}", lines.room());
+    assert!(
+        most < 40 << 20 && lines.room() <= 1 << 20,
+        "{most} and {}",
+        lines.room()
+    );
 }

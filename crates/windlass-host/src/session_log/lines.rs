@@ -33,12 +33,24 @@ impl Lines {
     /// The lines of the file, or only of its first bytes.
     pub(super) fn new(file: File, path: PathBuf, first: Option<u64>) -> Self {
         let left = first.unwrap_or(u64::MAX);
-        Self { file, path, left, number: 1, offset: 0, buffer: Vec::new(), start: 0, end: 0, seen: 0 }
+        Self {
+            file,
+            path,
+            left,
+            number: 1,
+            offset: 0,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            seen: 0,
+        }
     }
 
     /// Goes on from a place where a line begins, which has that number.
     pub(super) fn seek(&mut self, offset: u64, number: u64) -> Result<(), StoreError> {
-        self.file.seek(SeekFrom::Start(offset)).map_err(|err| failed("read", &self.path, &err))?;
+        self.file
+            .seek(SeekFrom::Start(offset))
+            .map_err(|err| failed("read", &self.path, &err))?;
         (self.offset, self.number) = (offset, number);
         (self.start, self.end, self.seen) = (0, 0, 0);
         Ok(())
@@ -79,11 +91,17 @@ impl Lines {
             }
             self.seen = self.end;
             if self.end - self.start > MAX_LINE {
-                let message =
-                    format!("{}:{}: a line is longer than {MAX_LINE} bytes", self.path.display(), self.number);
+                let message = format!(
+                    "{}:{}: a line is longer than {MAX_LINE} bytes",
+                    self.path.display(),
+                    self.number
+                );
                 return Err(StoreError::new(StoreErrorKind::Damaged, message));
             }
-            if !self.fill().map_err(|err| failed("read", &self.path, &err))? {
+            if !self
+                .fill()
+                .map_err(|err| failed("read", &self.path, &err))?
+            {
                 return Ok((&self.path, None));
             }
         }
@@ -104,7 +122,8 @@ impl Lines {
         }
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         if self.buffer.len() - self.end < (PIECE / 2).min(left) {
-            self.buffer.resize((self.buffer.len() * 2).max(PIECE.min(left)), 0);
+            self.buffer
+                .resize((self.buffer.len() * 2).max(PIECE.min(left)), 0);
         } else if self.buffer.len() > 4 * PIECE && self.end < PIECE / 2 {
             // What one long line needed is not kept for the short ones behind it.
             self.buffer.truncate(PIECE);

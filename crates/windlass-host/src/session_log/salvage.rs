@@ -43,7 +43,14 @@ impl SessionLog {
         let (kept, damage) = good_events(file, &path, session)?;
         let Some(bad) = damage else {
             let id = session.clone();
-            return Ok(Salvaged { id, kept, lost: 0, first_bad_line: None, original: path, rest: None });
+            return Ok(Salvaged {
+                id,
+                kept,
+                lost: 0,
+                first_bad_line: None,
+                original: path,
+                rest: None,
+            });
         };
         if kept == 0 {
             let message = format!(
@@ -64,11 +71,23 @@ impl SessionLog {
         self.disk.sync_dir(&home).map_err(fail)?;
         let _ = self.disk.remove(&path.with_extension("idx"));
         let first_bad_line = Some(bad.number);
-        Ok(Salvaged { id: session.clone(), kept, lost, first_bad_line, original, rest })
+        Ok(Salvaged {
+            id: session.clone(),
+            kept,
+            lost,
+            first_bad_line,
+            original,
+            rest,
+        })
     }
 
     /// The readable lines from the damage on, in a file of their own; with how many lines there are in all.
-    fn put_rest_aside(&self, file: File, path: &Path, bad: Place) -> Result<(Option<PathBuf>, u64), StoreError> {
+    fn put_rest_aside(
+        &self,
+        file: File,
+        path: &Path,
+        bad: Place,
+    ) -> Result<(Option<PathBuf>, u64), StoreError> {
         let fail = |err: io::Error| failed("salvage", path, &err);
         let mut lines = Lines::new(file, path.to_owned(), None);
         lines.seek(bad.offset, bad.number)?;
@@ -90,14 +109,26 @@ impl SessionLog {
                 continue;
             }
             if aside.is_none() {
-                let (file, name) = create_numbered(&self.disk, path, "jsonl.after").map_err(fail)?;
-                aside = Some((BufWriter::new(Through { disk: &self.disk, file }), name));
+                let (file, name) =
+                    create_numbered(&self.disk, path, "jsonl.after").map_err(fail)?;
+                aside = Some((
+                    BufWriter::new(Through {
+                        disk: &self.disk,
+                        file,
+                    }),
+                    name,
+                ));
             }
             if let Some((aside, _)) = &mut aside {
-                aside.write_all(line).and_then(|()| aside.write_all(b"\n")).map_err(fail)?;
+                aside
+                    .write_all(line)
+                    .and_then(|()| aside.write_all(b"\n"))
+                    .map_err(fail)?;
             }
         }
-        let Some((aside, name)) = aside else { return Ok((None, lost)) };
+        let Some((aside, name)) = aside else {
+            return Ok((None, lost));
+        };
         let through = aside.into_inner().map_err(|err| fail(err.into_error()))?;
         self.disk.sync(&through.file).map_err(fail)?;
         Ok((Some(name), lost))
@@ -108,7 +139,10 @@ impl SessionLog {
         let _ = self.disk.remove(to);
         let file = self.disk.create(to)?;
         from.seek(SeekFrom::Start(0))?;
-        let mut through = Through { disk: &self.disk, file };
+        let mut through = Through {
+            disk: &self.disk,
+            file,
+        };
         let copied = io::copy(&mut from.take(len), &mut through)?;
         if copied != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -126,7 +160,10 @@ impl SessionLog {
                 // Not every file system has second names.
                 Err(_) => {
                     let (file, name) = create_numbered(&self.disk, path, "jsonl.damaged")?;
-                    let mut through = Through { disk: &self.disk, file };
+                    let mut through = Through {
+                        disk: &self.disk,
+                        file,
+                    };
                     io::copy(&mut File::open(path)?, &mut through)?;
                     self.disk.sync(&through.file)?;
                     return Ok(name);
@@ -138,13 +175,19 @@ impl SessionLog {
 }
 
 /// How many events come before the damage, and where that is.
-fn good_events(file: File, path: &Path, session: &SessionId) -> Result<(u64, Option<Place>), StoreError> {
+fn good_events(
+    file: File,
+    path: &Path,
+    session: &SessionId,
+) -> Result<(u64, Option<Place>), StoreError> {
     let mut events = Events::new(file, path.to_owned(), session.clone(), |_| true);
     let mut kept = 0;
     while let Some(event) = events.next() {
         match event {
             Ok(_) => kept += 1,
-            Err(err) if err.kind == StoreErrorKind::Damaged => return Ok((kept, Some(events.place()))),
+            Err(err) if err.kind == StoreErrorKind::Damaged => {
+                return Ok((kept, Some(events.place())));
+            }
             Err(err) => return Err(err),
         }
     }
@@ -152,7 +195,9 @@ fn good_events(file: File, path: &Path, session: &SessionId) -> Result<(u64, Opt
 }
 
 fn readable(line: &[u8]) -> bool {
-    let read = std::str::from_utf8(line).ok().and_then(|line| read_line(line, |_| true).ok());
+    let read = std::str::from_utf8(line)
+        .ok()
+        .and_then(|line| read_line(line, |_| true).ok());
     matches!(read, Some(Line::Event(event)) if matches!(event.order, Order::Durable { .. }))
 }
 
@@ -166,7 +211,9 @@ pub(super) fn create_numbered(disk: &Disk, log: &Path, what: &str) -> io::Result
             Err(err) => return Err(err),
         }
     }
-    Err(io::Error::other("too many such files were set aside before"))
+    Err(io::Error::other(
+        "too many such files were set aside before",
+    ))
 }
 
 /// Writing through the one door.

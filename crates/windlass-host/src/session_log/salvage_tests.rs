@@ -5,16 +5,29 @@ use super::*;
 /// Salvages a log: the kept events, the lost lines, the first bad one, and the numbers of the readable ones behind it.
 #[track_caller]
 fn check_salvage(content: &[u8], expect: (u64, u64, Option<u64>), rest: &[u64]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let f = runtime.block_on(Fixture::written(1));
     std::fs::write(f.path(), content).unwrap();
     let salvaged = f.log.salvage(&f.id).unwrap();
-    assert_eq!((salvaged.kept, salvaged.lost, salvaged.first_bad_line), expect);
-    assert_eq!(std::fs::read(&salvaged.original).unwrap(), content, "the original stays as it was");
+    assert_eq!(
+        (salvaged.kept, salvaged.lost, salvaged.first_bad_line),
+        expect
+    );
+    assert_eq!(
+        std::fs::read(&salvaged.original).unwrap(),
+        content,
+        "the original stays as it was"
+    );
     let undamaged = salvaged.first_bad_line.is_none();
     assert_eq!(salvaged.original == f.path(), undamaged);
     assert_eq!(undamaged, std::fs::read(f.path()).unwrap() == content);
-    let aside = salvaged.rest.map(|rest| std::fs::read_to_string(rest).unwrap()).unwrap_or_default();
+    let aside = salvaged
+        .rest
+        .map(|rest| std::fs::read_to_string(rest).unwrap())
+        .unwrap_or_default();
     let seqs: Vec<u64> = aside
         .lines()
         .map(|line| serde_json::from_str::<Event>(line).unwrap())
@@ -28,7 +41,8 @@ fn check_salvage(content: &[u8], expect: (u64, u64, Option<u64>), rest: &[u64]) 
         }
         let (mut writer, notices) = f.open(OpenLog::Existing).await.unwrap();
         assert_eq!(notices, Vec::<String>::new());
-        f.append(&mut writer, salvaged.kept + 1..=salvaged.kept + 1).await;
+        f.append(&mut writer, salvaged.kept + 1..=salvaged.kept + 1)
+            .await;
         assert_eq!(f.seqs().await, (1..=salvaged.kept + 1).collect::<Vec<_>>());
         drop(writer);
         assert_eq!(f.log.salvage(&f.id).unwrap().first_bad_line, None);
@@ -36,7 +50,10 @@ fn check_salvage(content: &[u8], expect: (u64, u64, Option<u64>), rest: &[u64]) 
 }
 
 fn log_of(lines: &[&str]) -> Vec<u8> {
-    lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
+    lines
+        .iter()
+        .flat_map(|line| [line.as_bytes(), b"\n"].concat())
+        .collect()
 }
 
 #[test]
@@ -48,11 +65,27 @@ fn the_exact_beginning_is_kept_and_the_rest_is_beside_it() {
     check_salvage(&log_of(&[one, two, "garbage", four]), (2, 2, Some(3)), &[4]);
     check_salvage(&log_of(&[one, three, four]), (1, 2, Some(2)), &[3, 4]);
     check_salvage(&log_of(&[one, two, two, three]), (2, 2, Some(3)), &[2, 3]);
-    check_salvage(&log_of(&[one, "", two, "{\"v\":2}", "\u{0}"]), (1, 4, Some(2)), &[2]);
-    check_salvage(&[log_of(&[one]), b"\xff\xfe\n".to_vec(), log_of(&[two])].concat(), (1, 2, Some(2)), &[2]);
+    check_salvage(
+        &log_of(&[one, "", two, "{\"v\":2}", "\u{0}"]),
+        (1, 4, Some(2)),
+        &[2],
+    );
+    check_salvage(
+        &[log_of(&[one]), b"\xff\xfe\n".to_vec(), log_of(&[two])].concat(),
+        (1, 2, Some(2)),
+        &[2],
+    );
     // The end of an interrupted write is no damage; opening the log sees to it.
-    check_salvage(&[log_of(&[one, two]), b"{\"v\":".to_vec()].concat(), (2, 0, None), &[]);
-    check_salvage(&[log_of(&[one, two]), vec![0; 5000]].concat(), (2, 0, None), &[]);
+    check_salvage(
+        &[log_of(&[one, two]), b"{\"v\":".to_vec()].concat(),
+        (2, 0, None),
+        &[],
+    );
+    check_salvage(
+        &[log_of(&[one, two]), vec![0; 5000]].concat(),
+        (2, 0, None),
+        &[],
+    );
 }
 
 #[tokio::test]
@@ -60,18 +93,31 @@ async fn what_cannot_be_salvaged_is_left_as_it_is() {
     let f = Fixture::written(2).await;
     let whole = std::fs::read(f.path()).unwrap();
     let (writer, _) = f.open(OpenLog::Existing).await.unwrap();
-    assert_eq!(f.log.salvage(&f.id).unwrap_err().kind, StoreErrorKind::Locked);
+    assert_eq!(
+        f.log.salvage(&f.id).unwrap_err().kind,
+        StoreErrorKind::Locked
+    );
     drop(writer);
     let newer = line(&f.id, 3).replacen("\"v\":2", "\"v\":3", 1) + "\n";
-    let cases = [("garbage\n".to_owned(), StoreErrorKind::Damaged), (newer, StoreErrorKind::OtherVersion)];
+    let cases = [
+        ("garbage\n".to_owned(), StoreErrorKind::Damaged),
+        (newer, StoreErrorKind::OtherVersion),
+    ];
     for (at, (bad, kind)) in cases.into_iter().enumerate() {
-        let content = if at == 0 { bad.into_bytes() } else { [&*whole, bad.as_bytes()].concat() };
+        let content = if at == 0 {
+            bad.into_bytes()
+        } else {
+            [&*whole, bad.as_bytes()].concat()
+        };
         std::fs::write(f.path(), &content).unwrap();
         assert_eq!(f.log.salvage(&f.id).unwrap_err().kind, kind);
         assert_eq!(std::fs::read(f.path()).unwrap(), content);
         assert!(!f.path().with_extension("jsonl.damaged-1").exists());
     }
     let nobody: SessionId = "nobody".parse().unwrap();
-    assert_eq!(f.log.salvage(&nobody).unwrap_err().kind, StoreErrorKind::NotFound);
+    assert_eq!(
+        f.log.salvage(&nobody).unwrap_err().kind,
+        StoreErrorKind::NotFound
+    );
     assert!(!f.log.home(&nobody).exists());
 }

@@ -65,48 +65,77 @@ pub(super) fn other_version(line: &[u8], path: &Path) -> Option<StoreError> {
 }
 
 /// Looks at the end of a log, without changing it.
-pub(super) fn inspect(file: &File, len: u64, path: &Path, session: &SessionId) -> Result<Tail, StoreError> {
+pub(super) fn inspect(
+    file: &File,
+    len: u64,
+    path: &Path,
+    session: &SessionId,
+) -> Result<Tail, StoreError> {
     let mut window = WINDOW;
     let len = without_zeros(file, len, path, session)?;
     loop {
         let start = len.saturating_sub(window);
-        let bytes = read_range(file, len, start, window).map_err(|err| failed("read", path, &err))?;
+        let bytes =
+            read_range(file, len, start, window).map_err(|err| failed("read", path, &err))?;
         // The first piece of a window begins somewhere inside a line.
-        let skip = if start == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1) };
+        let skip = if start == 0 {
+            0
+        } else {
+            memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1)
+        };
         let mut end = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
         let mut torn = 0;
         while end > skip && torn <= MAX_TORN_LINES {
             let line_start = memchr::memrchr(b'\n', &bytes[..end - 1]).map_or(0, |at| at + 1);
             if let Some(header) = header(&bytes[line_start..end - 1], path)? {
-                return Ok(Tail { end: start + end as u64, last: Some(header), used: len });
+                return Ok(Tail {
+                    end: start + end as u64,
+                    last: Some(header),
+                    used: len,
+                });
             }
             torn += 1;
             end = line_start;
         }
         if torn > MAX_TORN_LINES || (start == 0 && torn > 0) || window > MAX_LINE as u64 {
             // Not even the first line is an event, or too much is unreadable for one interrupted write.
-            let message = format!("{}: its last lines are not events; {}", path.display(), way_out(session));
+            let message = format!(
+                "{}: its last lines are not events; {}",
+                path.display(),
+                way_out(session)
+            );
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         if start == 0 {
-            return Ok(Tail { end: 0, last: None, used: len });
+            return Ok(Tail {
+                end: 0,
+                last: None,
+                used: len,
+            });
         }
         window *= 2;
     }
 }
 
 /// Where the zeros begin that a power cut may leave at the end of a file.
-fn without_zeros(file: &File, mut len: u64, path: &Path, session: &SessionId) -> Result<u64, StoreError> {
+fn without_zeros(
+    file: &File,
+    mut len: u64,
+    path: &Path,
+    session: &SessionId,
+) -> Result<u64, StoreError> {
     let mut left = MAX_ZEROS / ZEROS;
     // Most logs end in none, and then the last byte says so.
-    let last = read_range(file, len, len.saturating_sub(1), 1).map_err(|err| failed("read", path, &err))?;
+    let last = read_range(file, len, len.saturating_sub(1), 1)
+        .map_err(|err| failed("read", path, &err))?;
     if last != [0] {
         return Ok(len);
     }
     let zeros = [0; ZEROS as usize];
     while len > 0 {
         let start = len.saturating_sub(ZEROS);
-        let bytes = read_range(file, len, start, ZEROS).map_err(|err| failed("read", path, &err))?;
+        let bytes =
+            read_range(file, len, start, ZEROS).map_err(|err| failed("read", path, &err))?;
         if !bytes.starts_with(&zeros[..bytes.len()])
             && let Some(last) = bytes.iter().rposition(|byte| *byte != 0)
         {
@@ -124,11 +153,16 @@ fn without_zeros(file: &File, mut len: u64, path: &Path, session: &SessionId) ->
 }
 
 /// Where the event ends that comes after the last good line and lacks nothing but its end; none when there is no such.
-pub(super) fn whole_without_end(file: &File, tail: &Tail, path: &Path) -> Result<Option<u64>, StoreError> {
+pub(super) fn whole_without_end(
+    file: &File,
+    tail: &Tail,
+    path: &Path,
+) -> Result<Option<u64>, StoreError> {
     if tail.used <= tail.end || tail.used - tail.end > MAX_LINE as u64 {
         return Ok(None);
     }
-    let line = read_range(file, tail.used, tail.end, MAX_LINE as u64).map_err(|err| failed("read", path, &err))?;
+    let line = read_range(file, tail.used, tail.end, MAX_LINE as u64)
+        .map_err(|err| failed("read", path, &err))?;
     let Ok(event) = serde_json::from_slice::<Event>(&line) else {
         return other_version(&line, path).map_or(Ok(None), Err);
     };
@@ -138,10 +172,20 @@ pub(super) fn whole_without_end(file: &File, tail: &Tail, path: &Path) -> Result
 }
 
 /// Ends a line that lacks nothing but its end.
-pub(super) fn give_end(disk: &Disk, log: &File, end: u64, path: &Path) -> Result<String, StoreError> {
-    let given = disk.truncate(log, end).and_then(|()| disk.write_line(log, b""));
+pub(super) fn give_end(
+    disk: &Disk,
+    log: &File,
+    end: u64,
+    path: &Path,
+) -> Result<String, StoreError> {
+    let given = disk
+        .truncate(log, end)
+        .and_then(|()| disk.write_line(log, b""));
     given.map_err(|err| failed("repair", path, &err))?;
-    Ok(format!("the last line of {} had no end, which an interrupted write left out; it was given one", path.display()))
+    Ok(format!(
+        "the last line of {} had no end, which an interrupted write left out; it was given one",
+        path.display()
+    ))
 }
 
 /// Copies what comes after the last good line into a file beside the log, then cuts it off the log.

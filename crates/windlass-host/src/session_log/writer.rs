@@ -51,17 +51,38 @@ pub(super) struct Opened {
 
 impl Writer {
     pub(super) fn new(disk: Disk, opened: Opened, lease: Lease) -> Self {
-        let Opened { file, path, len, fresh } = opened;
+        let Opened {
+            file,
+            path,
+            len,
+            fresh,
+        } = opened;
         let marks = NewMarks::new(len);
         let (syncing, broken) = (Mutex::default(), Mutex::default());
-        let log = Log { disk, file, path, syncing, named: Mutex::new(!fresh), broken };
-        Self { log: Arc::new(log), len, names_begun: !fresh, marks, _lease: lease }
+        let log = Log {
+            disk,
+            file,
+            path,
+            syncing,
+            named: Mutex::new(!fresh),
+            broken,
+        };
+        Self {
+            log: Arc::new(log),
+            len,
+            names_begun: !fresh,
+            marks,
+            _lease: lease,
+        }
     }
 
     fn write_line(&mut self, seq: Option<u64>, line: &str) -> Result<(), StoreError> {
         self.log.check()?;
         if line.len() > MAX_LINE || line.contains('\n') {
-            let message = format!("{}: an event must be one line of at most {MAX_LINE} bytes", self.log.path.display());
+            let message = format!(
+                "{}: an event must be one line of at most {MAX_LINE} bytes",
+                self.log.path.display()
+            );
             return Err(StoreError::new(StoreErrorKind::Io, message));
         }
         match self.log.disk.write_line(&self.log.file, line.as_bytes()) {
@@ -111,7 +132,9 @@ impl Log {
     fn sync(&self) -> Result<(), StoreError> {
         let _one = lock(&self.syncing);
         self.check()?;
-        self.disk.sync(&self.file).map_err(|err| self.unsynced(&err))?;
+        self.disk
+            .sync(&self.file)
+            .map_err(|err| self.unsynced(&err))?;
         // The names may be on their way in another thread, and are waited for.
         self.sync_names()
     }
@@ -122,7 +145,8 @@ impl Log {
         if !*named {
             self.check()?;
             let mut dirs = self.path.ancestors().skip(1).take(2);
-            dirs.try_for_each(|dir| self.disk.sync_dir(dir)).map_err(|err| self.unsynced(&err))?;
+            dirs.try_for_each(|dir| self.disk.sync_dir(dir))
+                .map_err(|err| self.unsynced(&err))?;
             *named = true;
         }
         Ok(())
@@ -140,7 +164,11 @@ impl Log {
 }
 
 impl LogWriter for Writer {
-    fn append<'a>(&'a mut self, event: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn append<'a>(
+        &'a mut self,
+        event: &'a Event,
+        line: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         // A copy into the page cache: cheaper than handing it to another thread.
         Box::pin(async move {
             self.write_line(event.order.seq(), line)?;
@@ -152,7 +180,10 @@ impl LogWriter for Writer {
     fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
         let log = Arc::clone(&self.log);
         Box::pin(async move {
-            let (path, synced) = (log.path.clone(), tokio::task::spawn_blocking(move || log.sync()).await);
+            let (path, synced) = (
+                log.path.clone(),
+                tokio::task::spawn_blocking(move || log.sync()).await,
+            );
             synced.unwrap_or_else(|err| Err(failed("sync", &path, &io::Error::other(err))))
         })
     }

@@ -46,7 +46,16 @@ impl Commands {
         undo: Option<Arc<Undo>>,
     ) -> Self {
         let (layers, stored, copy) = (OnceCell::new(), Arc::default(), OnceCell::new());
-        Self { files, processes, sandbox, undo, layers, stored, copy, jobs_ran: AtomicBool::new(false) }
+        Self {
+            files,
+            processes,
+            sandbox,
+            undo,
+            layers,
+            stored,
+            copy,
+            jobs_ran: AtomicBool::new(false),
+        }
     }
 
     /// A layer for the next command; nothing where there are none.
@@ -56,23 +65,47 @@ impl Commands {
     }
 
     async fn make_layer(&self) -> Option<CommandLayer> {
-        let (parent, root) = (self.sandbox.as_ref()?.command_layers(), self.files.root().to_owned());
-        tokio::task::spawn_blocking(move || CommandLayer::make(&parent, &root)).await.ok()?.ok()
+        let (parent, root) = (
+            self.sandbox.as_ref()?.command_layers(),
+            self.files.root().to_owned(),
+        );
+        tokio::task::spawn_blocking(move || CommandLayer::make(&parent, &root))
+            .await
+            .ok()?
+            .ok()
     }
 
     /// Runs a command that does nothing over a layer.
     async fn try_layer(&self) -> bool {
         // The directory for layers is made when the sandbox is opened.
-        let opened = self.sandbox.clone().map(|sandbox| tokio::task::spawn_blocking(move || sandbox.open().is_ok()));
+        let opened = self
+            .sandbox
+            .clone()
+            .map(|sandbox| tokio::task::spawn_blocking(move || sandbox.open().is_ok()));
         let Some(opened) = opened else { return false };
         if !opened.await.unwrap_or(false) {
             return false;
         }
-        let Some(layer) = self.make_layer().await else { return false };
-        let nothing =
-            Command { line: ":".into(), workdir: String::new(), timeout: PATIENCE, keep: 0, input: None, looks: false };
-        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
-        let ran = self.processes.run_over(nothing, watch, Some(&layer.name)).await;
+        let Some(layer) = self.make_layer().await else {
+            return false;
+        };
+        let nothing = Command {
+            line: ":".into(),
+            workdir: String::new(),
+            timeout: PATIENCE,
+            keep: 0,
+            input: None,
+            looks: false,
+        };
+        let watch = Watch {
+            progress: &|_| {},
+            cancel: CancellationToken::new(),
+            artifacts: None,
+        };
+        let ran = self
+            .processes
+            .run_over(nothing, watch, Some(&layer.name))
+            .await;
         ran.is_ok_and(|(finished, gone)| gone && finished.end == ProcessEnd::Exited { code: 0 })
     }
 
@@ -83,7 +116,10 @@ impl Commands {
         command: Command,
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
-        let (mut finished, gone) = self.processes.run_over(command, watch, Some(&layer.name)).await?;
+        let (mut finished, gone) = self
+            .processes
+            .run_over(command, watch, Some(&layer.name))
+            .await?;
         if !gone {
             // It could not be started, or the kernel itself is stuck: what it wrote goes nowhere.
             return Ok(finished);
@@ -93,15 +129,23 @@ impl Commands {
         match merged {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(told))) => remark(&mut finished, &told),
-            Ok(Err(err)) => remark(&mut finished, &format!("nothing was changed in the workspace: {err}")),
-            Err(err) => remark(&mut finished, &format!("what was changed could not be merged: {err}")),
+            Ok(Err(err)) => remark(
+                &mut finished,
+                &format!("nothing was changed in the workspace: {err}"),
+            ),
+            Err(err) => remark(
+                &mut finished,
+                &format!("what was changed could not be merged: {err}"),
+            ),
         }
         Ok(finished)
     }
 
     /// The copy that commands work on; none where they work on the workspace itself.
     async fn copy(&self) -> Result<Option<Arc<WorkingCopy>>, ProcessError> {
-        let Some(sandbox) = self.sandbox.clone() else { return Ok(None) };
+        let Some(sandbox) = self.sandbox.clone() else {
+            return Ok(None);
+        };
         let runtime = tokio::runtime::Handle::current();
         let look = || async {
             let opened = tokio::task::spawn_blocking(move || {
@@ -122,32 +166,45 @@ impl Commands {
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
         let (reads, own) = (command.looks, Arc::clone(&copy));
-        let updated = tokio::task::spawn_blocking(move || own.update()).await.map_err(|err| err.to_string());
+        let updated = tokio::task::spawn_blocking(move || own.update())
+            .await
+            .map_err(|err| err.to_string());
         updated.and_then(|updated| updated).map_err(ProcessError)?;
         if reads {
             return self.processes.run(command, watch).await;
         }
-        let layer =
-            self.make_layer().await.ok_or_else(|| ProcessError("no folder for changes can be made".to_owned()))?;
+        let layer = self
+            .make_layer()
+            .await
+            .ok_or_else(|| ProcessError("no folder for changes can be made".to_owned()))?;
         let mut finished = self.processes.run(command, watch).await?;
         match self.merge_copy(copy, layer).await {
             Ok(None) => {}
             Ok(Some(told)) => remark(&mut finished, &told),
-            Err(why) => remark(&mut finished, &format!("nothing was changed in the workspace: {why}")),
+            Err(why) => remark(
+                &mut finished,
+                &format!("nothing was changed in the workspace: {why}"),
+            ),
         }
         Ok(finished)
     }
 
     /// Brings what changed in the copy into the workspace. Once begun it goes on to its end, also when nobody waits any
     /// more.
-    async fn merge_copy(&self, copy: Arc<WorkingCopy>, mut layer: CommandLayer) -> Result<Option<String>, String> {
+    async fn merge_copy(
+        &self,
+        copy: Arc<WorkingCopy>,
+        mut layer: CommandLayer,
+    ) -> Result<Option<String>, String> {
         let Some(undo) = self.undo.clone() else {
             return Err("there is no folder for what would be replaced; set XDG_DATA_HOME to a folder outside the \
                         workspace"
                 .to_owned());
         };
         let merged = tokio::task::spawn_blocking(move || {
-            let Some(gone) = copy.take(&layer.upper)? else { return Ok(None) };
+            let Some(gone) = copy.take(&layer.upper)? else {
+                return Ok(None);
+            };
             layer.gone = gone;
             merge(&undo, &layer).map_err(|err| err.to_string())
         });
@@ -171,7 +228,11 @@ impl Commands {
 }
 
 impl Processes for Commands {
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
             if let Some(copy) = self.copy().await? {
                 let files = Arc::clone(&self.files);
@@ -196,8 +257,11 @@ impl Processes for Commands {
 
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
         self.files.take_baseline();
-        let copy =
-            self.sandbox.as_ref().map(|sandbox| sandbox.working_copy().map_err(|err| ProcessError(err.to_string())));
+        let copy = self.sandbox.as_ref().map(|sandbox| {
+            sandbox
+                .working_copy()
+                .map_err(|err| ProcessError(err.to_string()))
+        });
         if let Some(copy) = copy.transpose()?.flatten() {
             copy.update().map_err(ProcessError)?;
             self.jobs_ran.store(true, Ordering::Relaxed);
@@ -227,7 +291,10 @@ impl Processes for Commands {
                 && let Err(why) = self.merge_copy(copy, layer).await
                 && let Some(undo) = &self.undo
             {
-                undo.lose(".", format!("what a background job changed was not merged: {why}"));
+                undo.lose(
+                    ".",
+                    format!("what a background job changed was not merged: {why}"),
+                );
             }
         })
     }

@@ -32,7 +32,11 @@ impl CommandLayer {
         static CLEANED: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(1);
         CLEANED.call_once(|| crate::private::remove_abandoned(parent, remove));
-        let name = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let folder = parent.join(&name);
         let upper = folder.join("upper");
         let make = || {
@@ -46,7 +50,13 @@ impl CommandLayer {
             Ok((about.ctime(), about.ctime_nsec()))
         };
         let began = make().map_err(|err| from_io(&folder, &err))?;
-        Ok(Self { folder, name, upper, began, gone: BTreeSet::new() })
+        Ok(Self {
+            folder,
+            name,
+            upper,
+            began,
+            gone: BTreeSet::new(),
+        })
     }
 }
 
@@ -69,6 +79,10 @@ fn open_all(top: &Path) {
     while let Some(folder) = folders.pop() {
         let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        folders.extend(entries.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir())).map(|one| one.path()));
+        folders.extend(
+            entries
+                .filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|one| one.path()),
+        );
     }
 }

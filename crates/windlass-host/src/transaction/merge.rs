@@ -24,8 +24,13 @@ const TRIES: usize = 3;
 /// How long is waited for another landing to end, and how often.
 const BUSY: (usize, Duration) = (100, Duration::from_millis(20));
 /// What the kernel notes on the files of a layer, and is of no use outside.
-const NOTES: [&str; 5] =
-    ["user.overlay.opaque", "user.overlay.impure", "user.overlay.origin", "user.overlay.nlink", "user.overlay.uuid"];
+const NOTES: [&str; 5] = [
+    "user.overlay.opaque",
+    "user.overlay.impure",
+    "user.overlay.origin",
+    "user.overlay.nlink",
+    "user.overlay.uuid",
+];
 /// A longer list is cut, for those who read it.
 const MAX_TOLD: usize = 20;
 
@@ -41,11 +46,17 @@ impl Source for Upper<'_> {
 /// Merges a layer whose command has ended, and notes what is needed to take it back. Gives what is to be told of it.
 pub(super) fn merge(undo: &Undo, layer: &CommandLayer) -> Result<Option<String>, FileError> {
     let mut taken = taken::read(&undo.root, layer)?;
-    let merge = Merge { undo, upper: &layer.upper, last: RefCell::default() };
+    let merge = Merge {
+        undo,
+        upper: &layer.upper,
+        last: RefCell::default(),
+    };
     merge.land(&mut taken);
     for one in std::mem::take(&mut taken.plain) {
         if let Err(err) = merge.plain(&one) {
-            taken.kept_out.push((one.path().to_string_lossy().into_owned(), err.to_string()));
+            taken
+                .kept_out
+                .push((one.path().to_string_lossy().into_owned(), err.to_string()));
         }
     }
     merge.folders(&taken);
@@ -64,11 +75,18 @@ fn told(kept_out: &[(String, String)]) -> Option<String> {
     if kept_out.is_empty() {
         return None;
     }
-    let mut lines: Vec<String> = kept_out.iter().take(MAX_TOLD).map(|(path, why)| format!("{path}: {why}")).collect();
+    let mut lines: Vec<String> = kept_out
+        .iter()
+        .take(MAX_TOLD)
+        .map(|(path, why)| format!("{path}: {why}"))
+        .collect();
     if kept_out.len() > MAX_TOLD {
         lines.push(format!("and {} more", kept_out.len() - MAX_TOLD));
     }
-    Some(format!("not changed in the workspace: {}", lines.join("; ")))
+    Some(format!(
+        "not changed in the workspace: {}",
+        lines.join("; ")
+    ))
 }
 
 struct Merge<'a> {
@@ -84,7 +102,13 @@ impl Merge<'_> {
         let mut tries = TRIES;
         while !taken.swaps.is_empty() {
             let (undo, source) = (self.undo, Upper(self.upper));
-            match land(&undo.root, &taken.swaps, &source, &undo.contents, &undo.journal) {
+            match land(
+                &undo.root,
+                &taken.swaps,
+                &source,
+                &undo.contents,
+                &undo.journal,
+            ) {
                 Ok(done) => {
                     for not_kept in done.not_kept {
                         undo.lose(&not_kept.path, not_kept.reason);
@@ -96,11 +120,15 @@ impl Merge<'_> {
                 Err(LandError::Conflict { refused, .. }) if tries > 0 => {
                     tries -= 1;
                     let before = taken.swaps.len();
-                    taken.swaps.retain(|swap| refused.iter().all(|one| one.path != swap.path));
+                    taken
+                        .swaps
+                        .retain(|swap| refused.iter().all(|one| one.path != swap.path));
                     if taken.swaps.len() == before {
                         tries = 0;
                     }
-                    taken.kept_out.extend(refused.into_iter().map(|one| (one.path, one.reason)));
+                    taken
+                        .kept_out
+                        .extend(refused.into_iter().map(|one| (one.path, one.reason)));
                 }
                 Err(LandError::Busy) if busy > 0 => {
                     busy -= 1;
@@ -108,7 +136,9 @@ impl Merge<'_> {
                 }
                 Err(err) => {
                     let why = err.to_string();
-                    taken.kept_out.extend(taken.swaps.drain(..).map(|swap| (swap.path, why.clone())));
+                    taken
+                        .kept_out
+                        .extend(taken.swaps.drain(..).map(|swap| (swap.path, why.clone())));
                 }
             }
         }
@@ -129,7 +159,11 @@ impl Merge<'_> {
                 let from = self.upper.join(path);
                 forget_notes(&from);
                 let is_folder = std::fs::symlink_metadata(&from)?.is_dir();
-                let flags = if is_folder { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
+                let flags = if is_folder {
+                    RenameFlags::NOREPLACE
+                } else {
+                    RenameFlags::empty()
+                };
                 match rustix::fs::renameat_with(rustix::fs::CWD, &from, &parent, name, flags) {
                     Err(rustix::io::Errno::XDEV) => copy(&from, &place),
                     other => Ok(other?),
@@ -146,7 +180,9 @@ impl Merge<'_> {
             }
         }
         for (path, mode) in &taken.folders {
-            let (Ok(parent), Some(name)) = (self.parent(path, true), path.file_name()) else { continue };
+            let (Ok(parent), Some(name)) = (self.parent(path, true), path.file_name()) else {
+                continue;
+            };
             let _ = rustix::fs::mkdirat(&parent, name, Mode::RWXU);
             if let Ok(folder) = open_folder(parent.as_fd(), Path::new(name)) {
                 let _ = File::from(folder).set_permissions(std::fs::Permissions::from_mode(*mode));
@@ -158,7 +194,12 @@ impl Merge<'_> {
         let about = std::fs::symlink_metadata(self.upper.join(path))?;
         let parent = self.parent(path, false)?;
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(rustix::fs::utimensat(&parent, name, &times_of(&about), AtFlags::SYMLINK_NOFOLLOW)?)
+        Ok(rustix::fs::utimensat(
+            &parent,
+            name,
+            &times_of(&about),
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
     }
 
     /// The folder that a path of the workspace is in, made where it is missing and wanted.
@@ -186,11 +227,20 @@ impl Merge<'_> {
 
 fn open_folder(parent: std::os::fd::BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(parent, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+    rustix::fs::openat2(
+        parent,
+        name,
+        flags,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+    )
 }
 
 fn times_of(about: &std::fs::Metadata) -> Timestamps {
-    let time = |seconds: i64, nanos: i64| Timespec { tv_sec: seconds, tv_nsec: nanos };
+    let time = |seconds: i64, nanos: i64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanos,
+    };
     Timestamps {
         last_access: time(about.atime(), about.atime_nsec()),
         last_modification: time(about.mtime(), about.mtime_nsec()),
@@ -237,9 +287,17 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     // Whole or not at all: it is given its name when it is complete.
-    let draft = to.with_file_name(format!(".windlass-merge-{:016x}", crate::clock::random_u64()));
+    let draft = to.with_file_name(format!(
+        ".windlass-merge-{:016x}",
+        crate::clock::random_u64()
+    ));
     let copied = std::fs::copy(from, &draft).and_then(|_| {
-        rustix::fs::utimensat(rustix::fs::CWD, &draft, &times_of(&about), AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::utimensat(
+            rustix::fs::CWD,
+            &draft,
+            &times_of(&about),
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?;
         std::fs::rename(&draft, to)
     });
     if copied.is_err() {

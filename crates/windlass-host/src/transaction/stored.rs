@@ -32,7 +32,9 @@ impl Stored {
     pub(super) fn before(&self, undo: &Undo) {
         let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut room = MAX_FILES;
-        let Some(now) = prints(&undo.root) else { return };
+        let Some(now) = prints(&undo.root) else {
+            return;
+        };
         let mut old = index.take().unwrap_or_default();
         let mut known = Index::new();
         for (path, print) in now {
@@ -41,7 +43,8 @@ impl Stored {
                 Some(same) => same.image,
                 None if room > 0 && print.size <= MAX_BYTES => {
                     room -= 1;
-                    path.to_str().and_then(|path| undo.image(path, Contents::put_soon).ok())
+                    path.to_str()
+                        .and_then(|path| undo.image(path, Contents::put_soon).ok())
                 }
                 None => None,
             };
@@ -54,13 +57,19 @@ impl Stored {
     pub(super) fn after(&self, undo: &Undo) {
         let index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(known), Some(now)) = (&*index, prints(&undo.root)) else {
-            undo.lose(".", "a command ran, and the workspace is too large to see what it changed");
+            undo.lose(
+                ".",
+                "a command ran, and the workspace is too large to see what it changed",
+            );
             return;
         };
         for path in now.keys().filter(|path| !known.contains_key(*path)) {
             note(undo, path, Some(&Image::Absent));
         }
-        for (path, before) in known.iter().filter(|(path, before)| now.get(*path) != Some(&before.print)) {
+        for (path, before) in known
+            .iter()
+            .filter(|(path, before)| now.get(*path) != Some(&before.print))
+        {
             note(undo, path, before.image.as_ref());
         }
     }
@@ -69,9 +78,10 @@ impl Stored {
 fn note(undo: &Undo, path: &Path, before: Option<&Image>) {
     match (path.to_str(), before) {
         (Some(path), Some(before)) => undo.note(path, before.clone()),
-        (Some(path), None) => {
-            undo.lose(path, "its bytes were not kept before the command: it was too large, or there were too many")
-        }
+        (Some(path), None) => undo.lose(
+            path,
+            "its bytes were not kept before the command: it was too large, or there were too many",
+        ),
         (None, _) => undo.lose(&path.to_string_lossy(), "its name is not UTF-8"),
     }
 }

@@ -58,7 +58,8 @@ impl Plain {
 }
 
 /// Why a path stays as it is.
-const PROTECTED: &str = "it is protected: what runs programs or instructs agents is not changed by commands";
+const PROTECTED: &str =
+    "it is protected: what runs programs or instructs agents is not changed by commands";
 const MEANWHILE: &str = "it was changed by somebody else while the command ran";
 const SPECIAL: &str = "pipes, sockets and devices are not merged";
 /// Why there is no way back.
@@ -68,13 +69,26 @@ const NOT_UTF8: &str = "its name is not UTF-8";
 
 /// Reads a layer whose command has ended.
 pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError> {
-    let upper = Root::open(&layer.upper).map_err(|err| from_io(&layer.upper, &std::io::Error::other(err)))?;
+    let upper = Root::open(&layer.upper)
+        .map_err(|err| from_io(&layer.upper, &std::io::Error::other(err)))?;
     // Those of git are known by where they are; those that are free while they are absent are so here, too.
-    let protected = names::of_workspace(root.root(), &[]).into_iter().map(|one| one.name);
+    let protected = names::of_workspace(root.root(), &[])
+        .into_iter()
+        .map(|one| one.name);
     let there = |name: &PathBuf| std::fs::symlink_metadata(root.root().join(name)).is_ok();
-    let protected = protected.filter(|name| !name.starts_with(".git") && there(name)).collect();
+    let protected = protected
+        .filter(|name| !name.starts_with(".git") && there(name))
+        .collect();
     let (began, gone) = (layer.began, &layer.gone);
-    let mut reader = Reader { root, upper, began, gone, protected, taken: Taken::default(), left: MAX_CHANGED };
+    let mut reader = Reader {
+        root,
+        upper,
+        began,
+        gone,
+        protected,
+        taken: Taken::default(),
+        left: MAX_CHANGED,
+    };
     reader.source(Path::new(""), &Ignores::of(root), true)?;
     // Git's own order: what is pointed to before what points.
     reader.taken.plain.sort_by_cached_key(turn);
@@ -82,7 +96,12 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError
 }
 
 fn turn(one: &Plain) -> u8 {
-    let mut parts = one.path().components().map(|part| part.as_os_str()).skip_while(|part| *part != ".git").skip(1);
+    let mut parts = one
+        .path()
+        .components()
+        .map(|part| part.as_os_str())
+        .skip_while(|part| *part != ".git")
+        .skip(1);
     match (parts.next(), one) {
         (None, _) => 0,
         (Some(first), Plain::Put(_)) if first == "objects" => 1,
@@ -136,7 +155,11 @@ impl Reader<'_> {
     fn source(&mut self, folder: &Path, rules: &Ignores, under: bool) -> Result<(), FileError> {
         for entry in self.entries(folder, under)? {
             let path = entry.path.clone();
-            let is_folder = if entry.is_gone() { entry.covers_folder() } else { entry.about.is_dir() };
+            let is_folder = if entry.is_gone() {
+                entry.covers_folder()
+            } else {
+                entry.about.is_dir()
+            };
             let name = path.file_name().unwrap_or_default();
             if is_draft(name) || is_staging(name) {
                 continue;
@@ -210,7 +233,11 @@ impl Reader<'_> {
         };
         let after = look(&self.upper, path)?;
         if before != after {
-            self.taken.swaps.push(Swap { path: path.to_owned(), before, after });
+            self.taken.swaps.push(Swap {
+                path: path.to_owned(),
+                before,
+                after,
+            });
         }
         if entry.about.is_file() {
             self.taken.times.push(path.to_owned());
@@ -219,7 +246,12 @@ impl Reader<'_> {
     }
 
     /// What is at a path of the workspace, and everything below it, is gone.
-    fn delete(&mut self, path: &Path, lower: Option<&Metadata>, rules: &Ignores) -> Result<(), FileError> {
+    fn delete(
+        &mut self,
+        path: &Path,
+        lower: Option<&Metadata>,
+        rules: &Ignores,
+    ) -> Result<(), FileError> {
         let Some(lower) = lower else { return Ok(()) };
         self.count(path)?;
         if lower.is_dir() {
@@ -235,7 +267,11 @@ impl Reader<'_> {
             }
             Some(text) if lower.is_file() || lower.is_symlink() => match look(self.root, text) {
                 Ok(before) => {
-                    self.taken.swaps.push(Swap { path: text.to_owned(), before, after: Image::Absent });
+                    self.taken.swaps.push(Swap {
+                        path: text.to_owned(),
+                        before,
+                        after: Image::Absent,
+                    });
                 }
                 Err(err) => self.keep_out(path, &err.message),
             },
@@ -252,7 +288,10 @@ impl Reader<'_> {
             }
             let lower = self.lower(&path);
             let is_folder = lower.as_ref().is_some_and(Metadata::is_dir);
-            if names::is_kept_out(&path, true) || self.protected.contains(&path) || path.ends_with(".git") {
+            if names::is_kept_out(&path, true)
+                || self.protected.contains(&path)
+                || path.ends_with(".git")
+            {
                 self.keep_out(&path, PROTECTED);
             } else if is_folder && rules.ignores(&path, true) {
                 self.lose(&path, OUTPUT);
@@ -270,7 +309,11 @@ impl Reader<'_> {
     }
 
     /// The same, but for what `keep_out` names.
-    fn plain_but(&mut self, entry: Entry, keep_out: &dyn Fn(&Path) -> bool) -> Result<(), FileError> {
+    fn plain_but(
+        &mut self,
+        entry: Entry,
+        keep_out: &dyn Fn(&Path) -> bool,
+    ) -> Result<(), FileError> {
         let path = entry.path.clone();
         if keep_out(&path) {
             self.keep_out(&path, PROTECTED);
@@ -282,15 +325,21 @@ impl Reader<'_> {
             self.keep_out(&path, SPECIAL);
         } else if entry.about.is_dir() && entry.covers_folder() {
             if self.is_opaque(&path) {
-                let hidden =
-                    self.names_below(&path)?.into_iter().filter(|path| !self.upper_has(path) && !keep_out(path));
+                let hidden = self
+                    .names_below(&path)?
+                    .into_iter()
+                    .filter(|path| !self.upper_has(path) && !keep_out(path));
                 let hidden: Vec<Plain> = hidden.map(Plain::Remove).collect();
                 self.taken.plain.extend(hidden);
             }
             for inner in self.entries(&path, true)? {
                 self.plain_but(inner, keep_out)?;
             }
-        } else if entry.lower.as_ref().is_some_and(|lower| !lower.is_dir() && self.is_newer(lower)) {
+        } else if entry
+            .lower
+            .as_ref()
+            .is_some_and(|lower| !lower.is_dir() && self.is_newer(lower))
+        {
             self.keep_out(&path, MEANWHILE);
         } else {
             if entry.lower.is_some() && (entry.about.is_dir() || entry.covers_folder()) {
@@ -313,8 +362,11 @@ impl Reader<'_> {
             }
             Some(_) => {
                 let before = self.taken.plain.len();
-                let keep_out =
-                    |inner: &Path| inner.strip_prefix(&path).is_ok_and(|name| names::is_kept_out_of_git(name, false));
+                let keep_out = |inner: &Path| {
+                    inner
+                        .strip_prefix(&path)
+                        .is_ok_and(|name| names::is_kept_out_of_git(name, false))
+                };
                 self.plain_but(entry, &keep_out)?;
                 let only_index = |one: &Plain| one.path() == path.join("index");
                 if !self.taken.plain[before..].iter().all(only_index) {
@@ -333,13 +385,21 @@ impl Reader<'_> {
     /// A repository that the command made: what runs programs in it is left out.
     fn new_repository(&mut self, git: &Path, folder: &Path) -> Result<(), FileError> {
         for entry in self.entries(folder, false)? {
-            let name = entry.path.strip_prefix(git).unwrap_or(&entry.path).to_owned();
-            let plain = ["objects", "refs", "logs"].iter().any(|plain| name == Path::new(plain));
+            let name = entry
+                .path
+                .strip_prefix(git)
+                .unwrap_or(&entry.path)
+                .to_owned();
+            let plain = ["objects", "refs", "logs"]
+                .iter()
+                .any(|plain| name == Path::new(plain));
             if names::is_kept_out_of_git(&name, true) {
                 self.keep_out(&entry.path, PROTECTED);
             } else if entry.about.is_dir() && !plain {
                 let path = entry.path.clone();
-                self.taken.folders.push((path.clone(), entry.about.mode() & 0o7777));
+                self.taken
+                    .folders
+                    .push((path.clone(), entry.about.mode() & 0o7777));
                 self.new_repository(git, &path)?;
             } else {
                 self.plain(entry)?;
@@ -357,13 +417,23 @@ impl Reader<'_> {
             let about = std::fs::symlink_metadata(&full).map_err(|err| from_io(&full, &err))?;
             // Where the workspace has no folder, a link there leads to what is none of this.
             let lower = if under { self.lower(&path) } else { None };
-            entries.push(Entry { path, about, lower, removed: false });
+            entries.push(Entry {
+                path,
+                about,
+                lower,
+                removed: false,
+            });
         }
         let inside = |path: &&PathBuf| path.parent() == Some(folder);
         for path in self.gone.iter().filter(inside).filter(|_| under) {
             self.count(path)?;
             if let Some(about) = self.lower(path) {
-                entries.push(Entry { path: path.clone(), about: about.clone(), lower: Some(about), removed: true });
+                entries.push(Entry {
+                    path: path.clone(),
+                    about: about.clone(),
+                    lower: Some(about),
+                    removed: true,
+                });
             }
         }
         Ok(entries)
@@ -418,10 +488,14 @@ impl Reader<'_> {
     }
 
     fn keep_out(&mut self, path: &Path, why: &str) {
-        self.taken.kept_out.push((path.to_string_lossy().into_owned(), why.to_owned()));
+        self.taken
+            .kept_out
+            .push((path.to_string_lossy().into_owned(), why.to_owned()));
     }
 
     fn lose(&mut self, path: &Path, why: &str) {
-        self.taken.lost.push((path.to_string_lossy().into_owned(), why.to_owned()));
+        self.taken
+            .lost
+            .push((path.to_string_lossy().into_owned(), why.to_owned()));
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    Change, FileChange, FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
-    Listing, Resolved,
+    Change, FileChange, FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found,
+    GrepQuery, Grepped, Listing, Resolved,
 };
 use windlass_edit::diff::unified;
 
@@ -61,7 +61,12 @@ pub(super) struct Print {
 
 impl Tracked {
     pub(super) fn new(root: Arc<Root>, undo: Option<Arc<Undo>>) -> Self {
-        Self { root, undo, before: Mutex::default(), baseline: OnceLock::new() }
+        Self {
+            root,
+            undo,
+            before: Mutex::default(),
+            baseline: OnceLock::new(),
+        }
     }
 
     /// Whether nothing can have changed: nothing was written and no command was run.
@@ -83,46 +88,82 @@ impl Tracked {
         let mut changes = BTreeMap::new();
         if let Some(Some(baseline)) = self.baseline.get() {
             let now = prints(&self.root).unwrap_or_default();
-            let created = now.keys().filter(|path| !baseline.contains_key(*path)).map(|path| (path, Change::Created));
-            let gone = baseline.keys().filter(|path| !now.contains_key(*path)).map(|path| (path, Change::Deleted));
-            let changed = now.iter().filter(|(path, print)| baseline.get(*path).is_some_and(|old| old != *print));
+            let created = now
+                .keys()
+                .filter(|path| !baseline.contains_key(*path))
+                .map(|path| (path, Change::Created));
+            let gone = baseline
+                .keys()
+                .filter(|path| !now.contains_key(*path))
+                .map(|path| (path, Change::Deleted));
+            let changed = now
+                .iter()
+                .filter(|(path, print)| baseline.get(*path).is_some_and(|old| old != *print));
             let modified = changed.map(|(path, _)| (path, Change::Modified));
             for (path, change) in created.chain(gone).chain(modified) {
                 let path = path.to_string_lossy().into_owned();
-                changes.insert(path.clone(), FileChange { path, change, added: 0, removed: 0, diff: None });
+                changes.insert(
+                    path.clone(),
+                    FileChange {
+                        path,
+                        change,
+                        added: 0,
+                        removed: 0,
+                        diff: None,
+                    },
+                );
             }
         }
         for (path, before) in &self.lock().files {
             // What is known by content replaces what is only known by record.
             changes.remove(path);
-            changes.extend(self.change_since(path, before).map(|change| (path.clone(), change)));
+            changes.extend(
+                self.change_since(path, before)
+                    .map(|change| (path.clone(), change)),
+            );
         }
         changes.into_values().collect()
     }
 
     fn change_since(&self, path: &str, before: &Before) -> Option<FileChange> {
         let now = self.root.read(path, MAX_BEFORE);
-        let gone = now.as_ref().is_err_and(|err| err.kind == FileErrorKind::NotFound);
+        let gone = now
+            .as_ref()
+            .is_err_and(|err| err.kind == FileErrorKind::NotFound);
         let (change, old, new) = match (before, now) {
             (Before::Absent, _) if gone => return None,
             // A directory came to be there; the records tell of the files in it.
             (Before::Absent, Err(err)) if err.kind == FileErrorKind::WrongKind => return None,
             (Before::Absent, now) => (Change::Created, Some(Vec::new()), now.ok()),
-            (Before::Bytes(old), _) if gone => (Change::Deleted, Some(old.clone()), Some(Vec::new())),
+            (Before::Bytes(old), _) if gone => {
+                (Change::Deleted, Some(old.clone()), Some(Vec::new()))
+            }
             (Before::There, _) if gone => (Change::Deleted, None, None),
             (Before::Bytes(old), Ok(new)) if *old == new => return None,
             (Before::Bytes(old), now) => (Change::Modified, Some(old.clone()), now.ok()),
             (Before::There, _) => (Change::Modified, None, None),
         };
-        let (added, removed, diff) = old.zip(new).map_or((0, 0, None), |(old, new)| compare(path, &old, &new));
-        Some(FileChange { path: path.to_owned(), change, added, removed, diff })
+        let (added, removed, diff) = old
+            .zip(new)
+            .map_or((0, 0, None), |(old, new)| compare(path, &old, &new));
+        Some(FileChange {
+            path: path.to_owned(),
+            change,
+            added,
+            removed,
+            diff,
+        })
     }
 
     /// A path whose last name is not followed when it is a link, as the undo knows it.
     fn name_of(&self, path: &str) -> Option<String> {
         let path = self.root.relative(path).ok()?;
         let (name, above) = (path.file_name()?.to_str()?, path.parent()?.to_str()?);
-        let above = self.root.resolve(if above.is_empty() { "." } else { above }).ok().filter(|above| above.inside)?;
+        let above = self
+            .root
+            .resolve(if above.is_empty() { "." } else { above })
+            .ok()
+            .filter(|above| above.inside)?;
         Some(if above.path == "." || above.path.is_empty() {
             name.to_owned()
         } else {
@@ -143,7 +184,14 @@ impl Tracked {
     /// Remembers the bytes that a path leads to, the first time they are about to change.
     fn remember(&self, path: &str) {
         // A path that cannot be resolved cannot be changed either; the operation itself says why.
-        let Ok(Resolved { path, inside: true, kind }) = self.root.resolve(path) else { return };
+        let Ok(Resolved {
+            path,
+            inside: true,
+            kind,
+        }) = self.root.resolve(path)
+        else {
+            return;
+        };
         if kind == Some(FileKind::Directory) {
             return;
         }
@@ -185,7 +233,13 @@ impl Files for Tracked {
     }
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         self.remember(path);
-        if let (Some(undo), Ok(Resolved { path, inside: true, .. })) = (&self.undo, self.root.resolve(path)) {
+        if let (
+            Some(undo),
+            Ok(Resolved {
+                path, inside: true, ..
+            }),
+        ) = (&self.undo, self.root.resolve(path))
+        {
             undo.keep(&path);
         }
         self.root.write(path, bytes)
@@ -200,7 +254,9 @@ impl Files for Tracked {
     fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
         self.remember_name(from);
         self.remember_name(to);
-        if let (Some(undo), Some(from), Some(to)) = (&self.undo, self.name_of(from), self.name_of(to)) {
+        if let (Some(undo), Some(from), Some(to)) =
+            (&self.undo, self.name_of(from), self.name_of(to))
+        {
             undo.keep_move(&from, &to);
         }
         self.root.rename(from, to, replace)
@@ -218,17 +274,31 @@ impl Files for Tracked {
 
 impl windlass_core::validator::Before for Tracked {
     fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError> {
-        let unknown = |message: String| Err(FileError { kind: FileErrorKind::Io, message });
+        let unknown = |message: String| {
+            Err(FileError {
+                kind: FileErrorKind::Io,
+                message,
+            })
+        };
         let real = self.root.resolve(path)?.path;
         match self.lock().files.get(&real) {
             Some(Before::Absent) => return Ok(None),
             Some(Before::Bytes(bytes)) => return Ok(Some(bytes.clone())),
-            Some(Before::There) => return unknown(format!("what `{path}` held before was too large to be kept")),
+            Some(Before::There) => {
+                return unknown(format!(
+                    "what `{path}` held before was too large to be kept"
+                ));
+            }
             None => {}
         }
         match self.baseline.get() {
-            Some(Some(baseline)) if baseline.get(Path::new(&real)) != print(&self.root, Path::new(&real)).as_ref() => {
-                unknown(format!("what `{path}` held before is not known: a command changed it"))
+            Some(Some(baseline))
+                if baseline.get(Path::new(&real))
+                    != print(&self.root, Path::new(&real)).as_ref() =>
+            {
+                unknown(format!(
+                    "what `{path}` held before is not known: a command changed it"
+                ))
             }
             _ => match self.root.read(path, max) {
                 Ok(bytes) => Ok(Some(bytes)),
@@ -241,19 +311,41 @@ impl windlass_core::validator::Before for Tracked {
 
 pub(super) fn prints(root: &Root) -> Baseline {
     let files = source_files(root, MAX_FILES)?;
-    Some(files.into_iter().filter_map(|path| print(root, &path).map(|print| (path, print))).collect())
+    Some(
+        files
+            .into_iter()
+            .filter_map(|path| print(root, &path).map(|print| (path, print)))
+            .collect(),
+    )
 }
 
 fn print(root: &Root, path: &Path) -> Option<Print> {
     let about = std::fs::symlink_metadata(root.root().join(path)).ok()?;
     let changed = (about.ctime(), about.ctime_nsec());
-    Some(Print { inode: about.ino(), size: about.size(), mode: about.mode(), changed })
+    Some(Print {
+        inode: about.ino(),
+        size: about.size(),
+        mode: about.mode(),
+        changed,
+    })
 }
 
 /// Lines added and removed, and a unified diff unless it is long or the file is not text.
 fn compare(path: &str, old: &[u8], new: &[u8]) -> (u32, u32, Option<String>) {
-    let (Ok(old), Ok(new)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else { return (0, 0, None) };
-    let diff = unified(&format!("a/{path}"), &format!("b/{path}"), old, new, MAX_DIFF);
+    let (Ok(old), Ok(new)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else {
+        return (0, 0, None);
+    };
+    let diff = unified(
+        &format!("a/{path}"),
+        &format!("b/{path}"),
+        old,
+        new,
+        MAX_DIFF,
+    );
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    (count(diff.added), count(diff.removed), (!diff.cut).then_some(diff.text))
+    (
+        count(diff.added),
+        count(diff.removed),
+        (!diff.cut).then_some(diff.text),
+    )
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::BoxFuture;
 use windlass_core::id::CallId;
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::{CallChanges, FileError, FileErrorKind, FileKind, Files, Snapshots, WorkspaceError};
+use windlass_core::workspace::{
+    CallChanges, FileError, FileErrorKind, FileKind, Files, Snapshots, WorkspaceError,
+};
 
 use crate::landing::{Contents, ContentsError, look};
 use crate::workspace::Root;
@@ -40,7 +42,12 @@ struct Record {
 
 impl Undo {
     pub(super) fn new(root: Arc<Root>, contents: Contents, journal: PathBuf) -> Self {
-        Self { root, contents, journal, calls: Mutex::default() }
+        Self {
+            root,
+            contents,
+            journal,
+            calls: Mutex::default(),
+        }
     }
 
     /// Keeps what is at a path whose bytes, or whose name, are about to change.
@@ -60,7 +67,10 @@ impl Undo {
         self.keep(from);
         self.keep(to);
         if let Some((_, record)) = self.lock().last_mut() {
-            let below = record.before.keys().filter_map(|path| path.strip_prefix(from)?.strip_prefix('/'));
+            let below = record
+                .before
+                .keys()
+                .filter_map(|path| path.strip_prefix(from)?.strip_prefix('/'));
             let new: Vec<String> = below.map(|rest| format!("{to}/{rest}")).collect();
             for path in new {
                 record.before.entry(path).or_insert(Image::Absent);
@@ -90,27 +100,40 @@ impl Undo {
     /// What is at a path, with its bytes in the store, where `put` puts them.
     pub(super) fn image(&self, path: &str, put: Put) -> Result<Image, FileError> {
         let image = look(&self.root, path)?;
-        let Image::File { hash, mode, .. } = &image else { return Ok(image) };
+        let Image::File { hash, mode, .. } = &image else {
+            return Ok(image);
+        };
         if self.contents.has(hash) {
             return Ok(image);
         }
         let (file, _) = self.root.open_file(Path::new(path))?;
-        let full = |message: String| FileError { kind: FileErrorKind::Full, message };
+        let full = |message: String| FileError {
+            kind: FileErrorKind::Full,
+            message,
+        };
         let (hash, size) = put(&self.contents, &file).map_err(|err| full(err.to_string()))?;
-        Ok(Image::File { hash, size, mode: *mode })
+        Ok(Image::File {
+            hash,
+            size,
+            mode: *mode,
+        })
     }
 
     fn is_new(&self, path: &str) -> bool {
         let calls = self.lock();
         let record = calls.last().map(|(_, record)| record);
-        record.is_some_and(|record| !record.before.contains_key(path) && !record.lost.contains_key(path))
+        record.is_some_and(|record| {
+            !record.before.contains_key(path) && !record.lost.contains_key(path)
+        })
     }
 
     /// Every file below a directory that is about to go elsewhere.
     fn keep_folder(&self, top: &str) {
         let (mut folders, mut seen) = (vec![top.to_owned()], 0);
         while let Some(folder) = folders.pop() {
-            let Ok(listing) = self.root.list(&folder, MAX_MOVED) else { continue };
+            let Ok(listing) = self.root.list(&folder, MAX_MOVED) else {
+                continue;
+            };
             for (name, kind, _) in listing.entries {
                 seen += 1;
                 if seen > MAX_MOVED {
@@ -140,17 +163,28 @@ impl Record {
         for (path, before) in self.before {
             match look(root, &path) {
                 Ok(after) if after == before => {}
-                Ok(after) => swaps.push(Swap { path, before, after }),
+                Ok(after) => swaps.push(Swap {
+                    path,
+                    before,
+                    after,
+                }),
                 // A directory is there now, whose files are noted by themselves, or a parent is a file.
                 Err(err) if err.kind == FileErrorKind::WrongKind => {
                     if before.is_there() {
-                        swaps.push(Swap { path, before, after: Image::Absent });
+                        swaps.push(Swap {
+                            path,
+                            before,
+                            after: Image::Absent,
+                        });
                     }
                 }
                 Err(err) => drop(lost.insert(path, err.message)),
             }
         }
-        CallChanges { swaps, lost: lost.into_iter().collect() }
+        CallChanges {
+            swaps,
+            lost: lost.into_iter().collect(),
+        }
     }
 }
 
@@ -167,13 +201,17 @@ impl Snapshots for Undo {
         };
         let root = Arc::clone(&self.root);
         Box::pin(async move {
-            let Some(record) = record else { return Ok(CallChanges::default()) };
+            let Some(record) = record else {
+                return Ok(CallChanges::default());
+            };
             if record.before.is_empty() {
                 return Ok(record.changes(&root));
             }
             // Most calls change a few files; a checkout of another branch changes thousands.
             let looked = tokio::task::spawn_blocking(move || record.changes(&root)).await;
-            looked.map_err(|err| WorkspaceError::other(format!("what the call changed cannot be seen: {err}")))
+            looked.map_err(|err| {
+                WorkspaceError::other(format!("what the call changed cannot be seen: {err}"))
+            })
         })
     }
 }

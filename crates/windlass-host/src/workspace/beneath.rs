@@ -24,9 +24,15 @@ const MAX_PARTS: usize = 1024;
 const MAX_RETRIES: u32 = 16;
 
 #[cfg(target_os = "linux")]
-const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIR_FLAGS: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
-const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIR_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// What happens when the last part of a path is a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +75,20 @@ impl Spot {
     pub(crate) fn real_path(&self) -> PathBuf {
         let parts = self.dirs.iter().map(|(_, name)| name);
         let path: PathBuf = parts.chain(&self.missing).chain(&self.name).collect();
-        if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
+        if path.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            path
+        }
     }
 
     /// Creates the missing directories with a mode, and steps into them.
-    pub(crate) fn create_missing(&mut self, root: BorrowedFd<'_>, given: &Path, mode: u32) -> Result<(), FileError> {
+    pub(crate) fn create_missing(
+        &mut self,
+        root: BorrowedFd<'_>,
+        given: &Path,
+        mode: u32,
+    ) -> Result<(), FileError> {
         for name in std::mem::take(&mut self.missing) {
             let parent = self.parent(root);
             match rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(mode)) {
@@ -91,14 +106,23 @@ impl Spot {
 
 /// Follows `path` part by part from `root`, holding every directory by its handle. `..` steps back to a
 /// handle that is already held, so that moving directories about during the walk cannot lead out of the root.
-pub(crate) fn locate(root: BorrowedFd<'_>, path: &Path, last: LastLink, reach: Reach) -> Result<Spot, FileError> {
+pub(crate) fn locate(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    last: LastLink,
+    reach: Reach,
+) -> Result<Spot, FileError> {
     let mut parts = VecDeque::new();
     push_front(&mut parts, path, path)?;
     let mut dirs: Vec<(OwnedFd, OsString)> = Vec::new();
     let mut links = 0;
     while let Some(part) = parts.pop_front() {
         if part == "/" || part == ".." {
-            let above = if part == "/" { true } else { dirs.pop().is_none() };
+            let above = if part == "/" {
+                true
+            } else {
+                dirs.pop().is_none()
+            };
             match (above, reach) {
                 (true, Reach::Beneath) => return Err(outside(path)),
                 // Nothing is above `/`, and a link with an absolute target starts there again.
@@ -118,7 +142,12 @@ pub(crate) fn locate(root: BorrowedFd<'_>, path: &Path, last: LastLink, reach: R
                 follow(parent, &part, &mut parts, &mut links, path)?;
                 continue;
             }
-            return Ok(Spot { dirs, missing: Vec::new(), name: Some(part), kind });
+            return Ok(Spot {
+                dirs,
+                missing: Vec::new(),
+                name: Some(part),
+                kind,
+            });
         }
         match rustix::fs::openat(parent, &part, DIR_FLAGS, Mode::empty()) {
             Ok(fd) => dirs.push((fd, part)),
@@ -131,7 +160,12 @@ pub(crate) fn locate(root: BorrowedFd<'_>, path: &Path, last: LastLink, reach: R
         }
     }
     let name = dirs.pop().map(|(_, name)| name);
-    Ok(Spot { dirs, missing: Vec::new(), name, kind: Some(FileKind::Directory) })
+    Ok(Spot {
+        dirs,
+        missing: Vec::new(),
+        name,
+        kind: Some(FileKind::Directory),
+    })
 }
 
 fn not_there(
@@ -148,7 +182,12 @@ fn not_there(
     missing.push(first);
     missing.extend(rest);
     let name = missing.pop();
-    Ok(Spot { dirs, missing, name, kind: None })
+    Ok(Spot {
+        dirs,
+        missing,
+        name,
+        kind: None,
+    })
 }
 
 fn follow(
@@ -196,13 +235,27 @@ pub(crate) fn open(
     kernel: &KernelLookup,
 ) -> Result<OwnedFd, FileError> {
     if let Some(answer) = kernel.open(root, path, flags) {
-        return answer.map_err(|errno| if errno == Errno::XDEV { outside(path) } else { from_errno(path, errno) });
+        return answer.map_err(|errno| {
+            if errno == Errno::XDEV {
+                outside(path)
+            } else {
+                from_errno(path, errno)
+            }
+        });
     }
-    if kernel.no_links { open_without_links(root, path, flags) } else { open_by_walk(root, path, flags) }
+    if kernel.no_links {
+        open_without_links(root, path, flags)
+    } else {
+        open_by_walk(root, path, flags)
+    }
 }
 
 /// Part by part, each of them as it is.
-pub(super) fn open_without_links(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, FileError> {
+pub(super) fn open_without_links(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+) -> Result<OwnedFd, FileError> {
     let mut parts = VecDeque::new();
     push_front(&mut parts, path, path)?;
     let last = parts.pop_back().unwrap_or_else(|| ".".into());
@@ -216,7 +269,12 @@ pub(super) fn open_without_links(root: BorrowedFd<'_>, path: &Path, flags: OFlag
         dir = Some(next.map_err(|errno| not_followed(path, errno))?);
     }
     let parent = dir.as_ref().map_or(root, AsFd::as_fd);
-    let opened = rustix::fs::openat(parent, &last, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let opened = rustix::fs::openat(
+        parent,
+        &last,
+        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
     opened.map_err(|errno| from_errno(path, errno))
 }
 
@@ -228,8 +286,12 @@ fn open_by_walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<Owne
             return Err(from_errno(path, Errno::NOENT));
         }
         let name = spot.name.as_deref().unwrap_or(OsStr::new("."));
-        let opened =
-            rustix::fs::openat(spot.parent(root), name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let opened = rustix::fs::openat(
+            spot.parent(root),
+            name,
+            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
         match opened {
             // It became a link after the walk looked: walk again, through the link.
             Err(Errno::LOOP) => {}
@@ -250,7 +312,10 @@ pub(crate) struct KernelLookup {
 impl KernelLookup {
     /// A lookup that follows no link.
     pub(crate) fn without_links() -> Self {
-        Self { no_links: true, ..Self::default() }
+        Self {
+            no_links: true,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn no_links(&self) -> bool {
@@ -259,17 +324,29 @@ impl KernelLookup {
 
     #[cfg(test)]
     pub(crate) fn absent() -> Self {
-        Self { absent: AtomicBool::new(true), no_links: false }
+        Self {
+            absent: AtomicBool::new(true),
+            no_links: false,
+        }
     }
 
     /// None when the kernel has no such call or cannot give a steady answer, so that the walk must do it.
     #[cfg(target_os = "linux")]
-    fn open(&self, root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
+    fn open(
+        &self,
+        root: BorrowedFd<'_>,
+        path: &Path,
+        flags: OFlags,
+    ) -> Option<Result<OwnedFd, Errno>> {
         use rustix::fs::ResolveFlags;
         if self.absent.load(Ordering::Relaxed) {
             return None;
         }
-        let links = if self.no_links { ResolveFlags::NO_SYMLINKS } else { ResolveFlags::NO_MAGICLINKS };
+        let links = if self.no_links {
+            ResolveFlags::NO_SYMLINKS
+        } else {
+            ResolveFlags::NO_MAGICLINKS
+        };
         let resolve = ResolveFlags::BENEATH | links;
         for _ in 0..MAX_RETRIES {
             let flags = flags | OFlags::CLOEXEC;

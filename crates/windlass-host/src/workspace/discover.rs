@@ -20,7 +20,9 @@ pub enum OpenError {
     #[error("{0} cannot be read: permission denied; check its mode and owner")]
     Unreadable(PathBuf),
     /// It holds far more than one project.
-    #[error("{0} is refused as a workspace because it holds more than one project; change to a project directory")]
+    #[error(
+        "{0} is refused as a workspace because it holds more than one project; change to a project directory"
+    )]
     Unfit(PathBuf),
     /// Something else.
     #[error("{path} cannot be opened: {source}")]
@@ -40,7 +42,10 @@ impl OpenError {
             Errno::NOENT => Self::Missing(path),
             Errno::NOTDIR => Self::NotADirectory(path),
             Errno::ACCESS | Errno::PERM => Self::Unreadable(path),
-            other => Self::Io { path, source: other.into() },
+            other => Self::Io {
+                path,
+                source: other.into(),
+            },
         }
     }
 }
@@ -59,11 +64,15 @@ pub fn discover(start: &Path, unfit: &[PathBuf]) -> Result<PathBuf, OpenError> {
 
 pub(super) fn open_dir(path: &Path) -> Result<(OwnedFd, PathBuf), OpenError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| OpenError::of(path, errno))?;
+    let fd =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| OpenError::of(path, errno))?;
     // Opening needs only the right to read it; working in it needs the right to enter it.
     rustix::fs::accessat(&fd, ".", Access::EXEC_OK, rustix::fs::AtFlags::empty())
         .map_err(|errno| OpenError::of(path, errno))?;
-    let real = std::fs::canonicalize(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    let real = std::fs::canonicalize(path).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok((fd, real))
 }
 

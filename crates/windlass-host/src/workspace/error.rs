@@ -25,23 +25,45 @@ pub(crate) fn kind_of_stat(stat: &rustix::fs::Stat) -> FileKind {
 pub(crate) fn from_errno(path: &Path, errno: Errno) -> FileError {
     let path = path.display();
     let (kind, message) = match errno {
-        Errno::NOENT => (FileErrorKind::NotFound, format!("{path}: no such file or directory")),
+        Errno::NOENT => (
+            FileErrorKind::NotFound,
+            format!("{path}: no such file or directory"),
+        ),
         Errno::EXIST | Errno::NOTEMPTY => (FileErrorKind::Exists, format!("{path} already exists")),
-        Errno::NOTDIR => (FileErrorKind::WrongKind, format!("{path}: a part of this path is not a directory")),
-        Errno::NXIO => {
-            (FileErrorKind::WrongKind, format!("{path} is a pipe, socket or device; this needs a regular file"))
-        }
-        Errno::LOOP => (FileErrorKind::BadInput, format!("{path}: its symbolic links lead in a circle")),
-        Errno::NAMETOOLONG => (FileErrorKind::BadInput, "not a usable path: a part of it is too long".to_owned()),
+        Errno::NOTDIR => (
+            FileErrorKind::WrongKind,
+            format!("{path}: a part of this path is not a directory"),
+        ),
+        Errno::NXIO => (
+            FileErrorKind::WrongKind,
+            format!("{path} is a pipe, socket or device; this needs a regular file"),
+        ),
+        Errno::LOOP => (
+            FileErrorKind::BadInput,
+            format!("{path}: its symbolic links lead in a circle"),
+        ),
+        Errno::NAMETOOLONG => (
+            FileErrorKind::BadInput,
+            "not a usable path: a part of it is too long".to_owned(),
+        ),
         Errno::ACCESS | Errno::PERM => (
             FileErrorKind::Permission,
-            format!("{path}: permission denied; check its owner and mode, and those of its directory"),
+            format!(
+                "{path}: permission denied; check its owner and mode, and those of its directory"
+            ),
         ),
-        Errno::ROFS => (FileErrorKind::Permission, format!("{path}: the file system is read-only")),
-        Errno::NOSPC | Errno::DQUOT => {
-            (FileErrorKind::Full, format!("{path}: no space is left on the disk; free some and try again"))
-        }
-        other => (FileErrorKind::Io, format!("{path}: {}", io::Error::from(other))),
+        Errno::ROFS => (
+            FileErrorKind::Permission,
+            format!("{path}: the file system is read-only"),
+        ),
+        Errno::NOSPC | Errno::DQUOT => (
+            FileErrorKind::Full,
+            format!("{path}: no space is left on the disk; free some and try again"),
+        ),
+        other => (
+            FileErrorKind::Io,
+            format!("{path}: {}", io::Error::from(other)),
+        ),
     };
     FileError { kind, message }
 }
@@ -49,7 +71,10 @@ pub(crate) fn from_errno(path: &Path, errno: Errno) -> FileError {
 pub(crate) fn from_io(path: &Path, err: &io::Error) -> FileError {
     match err.raw_os_error() {
         Some(code) => from_errno(path, Errno::from_raw_os_error(code)),
-        None => FileError { kind: FileErrorKind::Io, message: format!("{}: {err}", path.display()) },
+        None => FileError {
+            kind: FileErrorKind::Io,
+            message: format!("{}: {err}", path.display()),
+        },
     }
 }
 
@@ -64,7 +89,10 @@ pub(crate) fn outside(path: &Path) -> FileError {
 }
 
 pub(crate) fn bad_path(why: &str) -> FileError {
-    FileError { kind: FileErrorKind::BadInput, message: format!("not a usable path: {why}") }
+    FileError {
+        kind: FileErrorKind::BadInput,
+        message: format!("not a usable path: {why}"),
+    }
 }
 
 pub(crate) fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> FileError {
@@ -76,7 +104,12 @@ pub(crate) fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> File
     };
     FileError {
         kind: FileErrorKind::WrongKind,
-        message: format!("{} is {}; this needs {}", path.display(), name(found), name(needed)),
+        message: format!(
+            "{} is {}; this needs {}",
+            path.display(),
+            name(found),
+            name(needed)
+        ),
     }
 }
 
@@ -93,6 +126,9 @@ pub(crate) fn too_large(path: &Path, size: u64, limit: u64) -> FileError {
 pub(crate) fn read_only(path: &Path) -> FileError {
     FileError {
         kind: FileErrorKind::Permission,
-        message: format!("{} is read-only; change its mode first if it should be written", path.display()),
+        message: format!(
+            "{} is read-only; change its mode first if it should be written",
+            path.display()
+        ),
     }
 }

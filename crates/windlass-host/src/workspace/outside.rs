@@ -21,7 +21,10 @@ pub struct OutsideReads;
 
 impl Outside for OutsideReads {
     fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files> {
-        Arc::new(Granted { inner: files.clone(), reads: reads.into_iter().map(PathBuf::from).collect() })
+        Arc::new(Granted {
+            inner: files.clone(),
+            reads: reads.into_iter().map(PathBuf::from).collect(),
+        })
     }
 }
 
@@ -51,13 +54,24 @@ impl Granted {
             _ => (real, "."),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| from_errno(real, errno))?;
+        let top =
+            rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| from_errno(real, errno))?;
         let kernel = KernelLookup::without_links();
         let below = dir.strip_prefix("/").unwrap_or(dir);
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        let below = if below.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            below
+        };
         let opened = beneath::open(std::os::fd::AsFd::as_fd(&top), below, flags, &kernel)?;
-        let parent = Root { kernel, ..Root::standing_for(dir.to_owned(), opened) };
-        Ok(Some(Beside { parent, name: name.to_owned() }))
+        let parent = Root {
+            kernel,
+            ..Root::standing_for(dir.to_owned(), opened)
+        };
+        Ok(Some(Beside {
+            parent,
+            name: name.to_owned(),
+        }))
     }
 }
 
@@ -118,20 +132,48 @@ impl Files for Granted {
     }
 
     fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
-        let Some(beside) = self.beside(if query.under.is_empty() { "." } else { &query.under })? else {
+        let Some(beside) = self.beside(if query.under.is_empty() {
+            "."
+        } else {
+            &query.under
+        })?
+        else {
             return self.inner.find(query, cancel);
         };
-        let mut found = beside.parent.find(&FindQuery { under: beside.name.clone(), ..query.clone() }, cancel)?;
-        found.paths.iter_mut().for_each(|path| *path = beside.told(path));
+        let mut found = beside.parent.find(
+            &FindQuery {
+                under: beside.name.clone(),
+                ..query.clone()
+            },
+            cancel,
+        )?;
+        found
+            .paths
+            .iter_mut()
+            .for_each(|path| *path = beside.told(path));
         Ok(found)
     }
 
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
-        let Some(beside) = self.beside(if query.under.is_empty() { "." } else { &query.under })? else {
+        let Some(beside) = self.beside(if query.under.is_empty() {
+            "."
+        } else {
+            &query.under
+        })?
+        else {
             return self.inner.grep(query, cancel);
         };
-        let mut found = beside.parent.grep(&GrepQuery { under: beside.name.clone(), ..query.clone() }, cancel)?;
-        found.lines.iter_mut().for_each(|line| line.path = beside.told(&line.path));
+        let mut found = beside.parent.grep(
+            &GrepQuery {
+                under: beside.name.clone(),
+                ..query.clone()
+            },
+            cancel,
+        )?;
+        found
+            .lines
+            .iter_mut()
+            .for_each(|line| line.path = beside.told(&line.path));
         Ok(found)
     }
 }
@@ -167,11 +209,20 @@ mod tests {
 
     impl Place {
         fn out(&self, name: &str) -> String {
-            self.dir.path().canonicalize().unwrap().join(name).display().to_string()
+            self.dir
+                .path()
+                .canonicalize()
+                .unwrap()
+                .join(name)
+                .display()
+                .to_string()
         }
 
         fn grant(&self, reads: &[&str]) -> Arc<dyn Files> {
-            OutsideReads.grant(&self.files, reads.iter().map(|name| self.out(name)).collect())
+            OutsideReads.grant(
+                &self.files,
+                reads.iter().map(|name| self.out(name)).collect(),
+            )
         }
     }
 
@@ -185,18 +236,29 @@ mod tests {
             assert_eq!(granted.stat(path).unwrap().size, 11);
         }
         assert_eq!(granted.read("in.txt", 99).unwrap(), b"inside\n");
-        let refused = |result: Result<Vec<u8>, FileError>| assert_eq!(result.unwrap_err().kind, FileErrorKind::Outside);
+        let refused = |result: Result<Vec<u8>, FileError>| {
+            assert_eq!(result.unwrap_err().kind, FileErrorKind::Outside)
+        };
         refused(granted.read(&place.out("out/deep/b.txt"), 99));
         refused(granted.read(&place.out("secret/key"), 99));
         refused(place.files.read(&place.out("out/a.txt"), 99));
         for kind in [
-            granted.write(&place.out("out/a.txt"), b"x").unwrap_err().kind,
+            granted
+                .write(&place.out("out/a.txt"), b"x")
+                .unwrap_err()
+                .kind,
             granted.remove(&place.out("out/a.txt")).unwrap_err().kind,
-            granted.rename(&place.out("out/a.txt"), "x", true).unwrap_err().kind,
+            granted
+                .rename(&place.out("out/a.txt"), "x", true)
+                .unwrap_err()
+                .kind,
         ] {
             assert_eq!(kind, FileErrorKind::Outside);
         }
-        assert_eq!(std::fs::read(place.out("out/a.txt")).unwrap(), b"alpha\nbeta\n");
+        assert_eq!(
+            std::fs::read(place.out("out/a.txt")).unwrap(),
+            b"alpha\nbeta\n"
+        );
     }
 
     #[test]
@@ -205,19 +267,51 @@ mod tests {
         symlink(place.out("secret"), place.out("out/deep/more")).unwrap();
         symlink(place.out("secret/key"), place.out("out/key")).unwrap();
         let granted = place.grant(&["out"]);
-        let names: Vec<_> = granted.list("../out", 9).unwrap().entries.into_iter().map(|entry| entry.0).collect();
+        let names: Vec<_> = granted
+            .list("../out", 9)
+            .unwrap()
+            .entries
+            .into_iter()
+            .map(|entry| entry.0)
+            .collect();
         assert_eq!(names, ["a.txt", "deep", "key"]);
         let cancel = CancellationToken::new();
-        let query = GrepQuery { under: place.out("out"), pattern: ".".into(), max: 99, ..GrepQuery::default() };
+        let query = GrepQuery {
+            under: place.out("out"),
+            pattern: ".".into(),
+            max: 99,
+            ..GrepQuery::default()
+        };
         let found = granted.grep(&query, &cancel).unwrap();
-        let lines: Vec<_> = found.lines.iter().map(|line| (line.path.clone(), line.text.clone())).collect();
+        let lines: Vec<_> = found
+            .lines
+            .iter()
+            .map(|line| (line.path.clone(), line.text.clone()))
+            .collect();
         let line = |path: &str, text: &str| (place.out(path), text.to_owned());
-        assert_eq!(lines, [line("out/a.txt", "alpha"), line("out/a.txt", "beta"), line("out/deep/b.txt", "beta")]);
-        let query = FindQuery { under: place.out("out"), glob: "*.txt".into(), max: 9 };
+        assert_eq!(
+            lines,
+            [
+                line("out/a.txt", "alpha"),
+                line("out/a.txt", "beta"),
+                line("out/deep/b.txt", "beta")
+            ]
+        );
+        let query = FindQuery {
+            under: place.out("out"),
+            glob: "*.txt".into(),
+            max: 9,
+        };
         let found = granted.find(&query, &cancel).unwrap();
-        assert_eq!(found.paths, [place.out("out/a.txt"), place.out("out/deep/b.txt")]);
+        assert_eq!(
+            found.paths,
+            [place.out("out/a.txt"), place.out("out/deep/b.txt")]
+        );
         // Through the links it would be another path, which nobody granted.
-        assert!(granted.read("../out/key", 99).is_err() && granted.read("../out/deep/more/key", 99).is_err());
+        assert!(
+            granted.read("../out/key", 99).is_err()
+                && granted.read("../out/deep/more/key", 99).is_err()
+        );
     }
 
     #[test]

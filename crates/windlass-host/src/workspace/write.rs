@@ -36,7 +36,11 @@ impl Root {
         let path = self.relative(given)?;
         let mut spot = self.locate(&path, LastLink::Follow)?;
         let old = self.replaceable(&spot, &path)?;
-        let (folders, files) = if self.private { (0o700, 0o600) } else { (0o777, 0o666) };
+        let (folders, files) = if self.private {
+            (0o700, 0o600)
+        } else {
+            (0o777, 0o666)
+        };
         spot.create_missing(self.handle(), &path, folders)?;
         let Some(name) = spot.name.as_deref() else {
             return Err(wrong_kind(&path, FileKind::Directory, FileKind::File));
@@ -54,7 +58,9 @@ impl Root {
 
     /// The file that a write would replace, or none; an error when it must not be replaced.
     fn replaceable(&self, spot: &Spot, path: &Path) -> Result<Option<rustix::fs::Stat>, FileError> {
-        let (Some(kind), Some(name)) = (spot.kind, &spot.name) else { return Ok(None) };
+        let (Some(kind), Some(name)) = (spot.kind, &spot.name) else {
+            return Ok(None);
+        };
         if kind != FileKind::File {
             return Err(wrong_kind(path, kind, FileKind::File));
         }
@@ -62,9 +68,13 @@ impl Root {
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
         let stat = stat.map_err(|errno| from_errno(path, errno))?;
         // Renaming over a file needs no right to write it, but a read-only file means "leave this alone".
-        let writable =
-            stat.st_mode & 0o222 != 0 && rustix::fs::accessat(parent, name, Access::WRITE_OK, AtFlags::empty()).is_ok();
-        if writable { Ok(Some(stat)) } else { Err(read_only(path)) }
+        let writable = stat.st_mode & 0o222 != 0
+            && rustix::fs::accessat(parent, name, Access::WRITE_OK, AtFlags::empty()).is_ok();
+        if writable {
+            Ok(Some(stat))
+        } else {
+            Err(read_only(path))
+        }
     }
 
     /// Removes a file or a link (the link itself, not its target). Directories are refused.
@@ -88,17 +98,22 @@ impl Root {
         let source = self.locate(&from_path, LastLink::Keep)?;
         let mut target = self.locate(&to_path, LastLink::Keep)?;
         let named = |name: &Option<OsString>| {
-            name.clone().ok_or_else(|| bad_path("the workspace itself cannot be moved or replaced"))
+            name.clone()
+                .ok_or_else(|| bad_path("the workspace itself cannot be moved or replaced"))
         };
         let (source_name, target_name) = (named(&source.name)?, named(&target.name)?);
         match source.kind {
-            Some(FileKind::Special) => return Err(wrong_kind(&from_path, FileKind::Special, FileKind::File)),
+            Some(FileKind::Special) => {
+                return Err(wrong_kind(&from_path, FileKind::Special, FileKind::File));
+            }
             Some(_) => {}
             None => return Err(from_errno(&from_path, Errno::NOENT)),
         }
         match target.kind {
             Some(_) if !replace => return Err(exists(&to_path)),
-            Some(kind) if kind != FileKind::File => return Err(wrong_kind(&to_path, kind, FileKind::File)),
+            Some(kind) if kind != FileKind::File => {
+                return Err(wrong_kind(&to_path, kind, FileKind::File));
+            }
             _ => {}
         }
         target.create_missing(self.handle(), &to_path, 0o777)?;
@@ -109,17 +124,29 @@ impl Root {
         } else {
             rename_new(source_dir, &source_name, target_dir, &target_name)
         };
-        renamed.map_err(|errno| if errno == Errno::EXIST { exists(&to_path) } else { from_errno(&to_path, errno) })
+        renamed.map_err(|errno| {
+            if errno == Errno::EXIST {
+                exists(&to_path)
+            } else {
+                from_errno(&to_path, errno)
+            }
+        })
     }
 }
 
 /// Writes a file outside any workspace (a settings file) as a whole: beside its target, then renamed over it.
 /// `mode` is for a new file; one that is there keeps its own.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
-    let Some(name) = path.file_name() else { return Err(bad_path("it names no file")) };
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Some(name) = path.file_name() else {
+        return Err(bad_path("it names no file"));
+    };
+    let dir = path
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let parent = rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
+    let parent =
+        rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
     let draft = Draft::create(parent.as_fd(), path, mode)?;
     draft.fill(bytes, path)?;
     if let Ok(old) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -130,8 +157,12 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
 
 /// Whether a name is one that a draft has: a killed process may leave one behind, and it is nobody's file.
 pub(crate) fn is_draft(name: &OsStr) -> bool {
-    let random = name.to_str().and_then(|name| name.strip_prefix(DRAFT)?.strip_suffix(".tmp"));
-    random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let random = name
+        .to_str()
+        .and_then(|name| name.strip_prefix(DRAFT)?.strip_suffix(".tmp"));
+    random.is_some_and(|random| {
+        random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// The process that made a draft: the first half of what is drawn is its number.
@@ -142,7 +173,9 @@ fn maker(name: &OsStr) -> Option<u32> {
 
 /// In doubt it lives.
 fn is_alive(process: u32) -> bool {
-    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = i32::try_from(process)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
@@ -153,12 +186,21 @@ pub(super) struct Swept(Mutex<BTreeSet<(u64, u64)>>);
 
 impl Swept {
     fn sweep(&self, dir: BorrowedFd<'_>) {
-        let Ok(stat) = rustix::fs::fstat(dir) else { return };
-        let first = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((stat.st_dev, stat.st_ino));
+        let Ok(stat) = rustix::fs::fstat(dir) else {
+            return;
+        };
+        let first = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((stat.st_dev, stat.st_ino));
         // The handle may be one that only names the directory.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(dir, ".", flags, Mode::empty()).and_then(rustix::fs::Dir::new);
-        let Some(Ok(entries)) = first.then(open) else { return };
+        let open =
+            || rustix::fs::openat(dir, ".", flags, Mode::empty()).and_then(rustix::fs::Dir::new);
+        let Some(Ok(entries)) = first.then(open) else {
+            return;
+        };
         for entry in entries.take(MAX_SWEPT).flatten() {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             let is_left = maker(name).is_some_and(|maker| !is_alive(maker));
@@ -183,21 +225,42 @@ impl<'a> Draft<'a> {
     fn create(parent: BorrowedFd<'a>, path: &Path, mode: u32) -> Result<Self, FileError> {
         let mode = Mode::from_raw_mode(mode & 0o777);
         if let Some(file) = nameless(parent, mode) {
-            return Ok(Self { parent, name: None, file, published: false });
+            return Ok(Self {
+                parent,
+                name: None,
+                file,
+                published: false,
+            });
         }
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY;
         let (name, fd) = fresh_name(|name| rustix::fs::openat(parent, name, flags, mode))
             .map_err(|errno| from_errno(path, errno))?;
-        Ok(Self { parent, name: Some(name), file: File::from(fd), published: false })
+        Ok(Self {
+            parent,
+            name: Some(name),
+            file: File::from(fd),
+            published: false,
+        })
     }
 
     fn fill(&self, bytes: &[u8], path: &Path) -> Result<(), FileError> {
-        (&self.file).write_all(bytes).map_err(|err| from_io(path, &err))
+        (&self.file)
+            .write_all(bytes)
+            .map_err(|err| from_io(path, &err))
     }
 
     /// Gives the draft the owner, the mode and the attributes of the file it will replace.
-    fn take_after(&self, old: &rustix::fs::Stat, name: &OsStr, path: &Path) -> Result<(), FileError> {
+    fn take_after(
+        &self,
+        old: &rustix::fs::Stat,
+        name: &OsStr,
+        path: &Path,
+    ) -> Result<(), FileError> {
         let fresh = rustix::fs::fstat(&self.file).map_err(|errno| from_errno(path, errno))?;
         if (fresh.st_uid, fresh.st_gid) != (old.st_uid, old.st_gid) {
             // Only root may give a file away. Where it is refused the file is simply ours, as a new file would be.
@@ -208,7 +271,8 @@ impl<'a> Draft<'a> {
         // As writing in place would, this drops set-user-id and its kin.
         let wanted = old.st_mode & 0o777;
         if fresh.st_mode & 0o777 != wanted {
-            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(wanted)).map_err(|errno| from_errno(path, errno))?;
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(wanted))
+                .map_err(|errno| from_errno(path, errno))?;
         }
         copy_attributes(self.parent, name, &self.file);
         Ok(())
@@ -218,7 +282,11 @@ impl<'a> Draft<'a> {
         let fail = |errno| from_errno(path, errno);
         let named = match self.name.take() {
             Some(named) => named,
-            None => fresh_name(|fresh| give_name(&self.file, self.parent, fresh)).map_err(fail)?.0,
+            None => {
+                fresh_name(|fresh| give_name(&self.file, self.parent, fresh))
+                    .map_err(fail)?
+                    .0
+            }
         };
         let named = self.name.insert(named);
         rustix::fs::renameat(self.parent, named.as_str(), self.parent, name).map_err(fail)?;
@@ -255,7 +323,9 @@ fn nameless(parent: BorrowedFd<'_>, mode: Mode) -> Option<File> {
     // Naming it later goes by its place in /proc.
     rustix::fs::access("/proc/self/fd", Access::EXISTS).ok()?;
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-    rustix::fs::openat(parent, ".", flags, mode).ok().map(File::from)
+    rustix::fs::openat(parent, ".", flags, mode)
+        .ok()
+        .map(File::from)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -265,19 +335,34 @@ fn nameless(_: BorrowedFd<'_>, _: Mode) -> Option<File> {
 
 fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(rustix::fs::CWD, place, parent, name, AtFlags::SYMLINK_FOLLOW)
+    rustix::fs::linkat(
+        rustix::fs::CWD,
+        place,
+        parent,
+        name,
+        AtFlags::SYMLINK_FOLLOW,
+    )
 }
 
 /// Copies access lists, labels and the user's own attributes from one file to another, as far as the system lets us.
 #[cfg(target_os = "linux")]
 pub(crate) fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) else {
+        return;
+    };
     // An empty list is the usual answer, and then this is all there is to do.
     let mut names = vec![0; MAX_ATTRIBUTES];
-    let Ok(len) = rustix::fs::flistxattr(&from, &mut names) else { return };
-    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let wanted = name.starts_with(b"user.") || matches!(name, b"system.posix_acl_access" | b"security.selinux");
+    let Ok(len) = rustix::fs::flistxattr(&from, &mut names) else {
+        return;
+    };
+    for name in names[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let wanted = name.starts_with(b"user.")
+            || matches!(name, b"system.posix_acl_access" | b"security.selinux");
         let mut value = vec![0; MAX_ATTRIBUTES];
         let name = OsStr::from_bytes(name);
         if wanted && let Ok(len) = rustix::fs::fgetxattr(&from, name, &mut value) {
@@ -290,12 +375,23 @@ pub(crate) fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
 pub(crate) fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
 
 /// Renames without ever replacing anything.
-fn rename_new(from_dir: BorrowedFd<'_>, from: &OsStr, to_dir: BorrowedFd<'_>, to: &OsStr) -> Result<(), Errno> {
+fn rename_new(
+    from_dir: BorrowedFd<'_>,
+    from: &OsStr,
+    to_dir: BorrowedFd<'_>,
+    to: &OsStr,
+) -> Result<(), Errno> {
     match rustix::fs::renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
         // Not every file system can refuse to replace. A hard link can, for everything but directories.
         Err(Errno::INVAL | Errno::NOSYS) => {
             let linked = rustix::fs::linkat(from_dir, from, to_dir, to, AtFlags::empty());
-            linked.map_err(|errno| if errno == Errno::PERM { Errno::INVAL } else { errno })?;
+            linked.map_err(|errno| {
+                if errno == Errno::PERM {
+                    Errno::INVAL
+                } else {
+                    errno
+                }
+            })?;
             rustix::fs::unlinkat(from_dir, from, AtFlags::empty())
         }
         other => other,
@@ -305,6 +401,9 @@ fn rename_new(from_dir: BorrowedFd<'_>, from: &OsStr, to_dir: BorrowedFd<'_>, to
 fn exists(path: &Path) -> FileError {
     FileError {
         kind: FileErrorKind::Exists,
-        message: format!("{} already exists; ask to replace it, or choose another name", path.display()),
+        message: format!(
+            "{} already exists; ask to replace it, or choose another name",
+            path.display()
+        ),
     }
 }

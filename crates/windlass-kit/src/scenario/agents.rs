@@ -20,7 +20,11 @@ pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
     };
     let trial = Trial::new(stage, |_| match name {
         // The command's parent is the agent.
-        None => vec![write("half.txt", "half\n"), shell("kill -KILL $PPID"), say("Not reached.")],
+        None => vec![
+            write("half.txt", "half\n"),
+            shell("kill -KILL $PPID"),
+            say("Not reached."),
+        ],
         Some(_) => vec![Move::Hang],
     })?;
     // It never says that windlass is to be interrupted: what it ends is the agent.
@@ -30,11 +34,16 @@ pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
         }
         false
     };
-    let ran = trial.run(&Ask { interrupt: Some(&strike), ..Ask::default() })?;
+    let ran = trial.run(&Ask {
+        interrupt: Some(&strike),
+        ..Ask::default()
+    })?;
     trial.judge(&ran, || {
         ended(&ran, "failed runtime", 1)?;
         untouched(&trial.place)?;
-        holds(name.is_some() || ran.of("kept").next().is_some(), || "the copy was not kept".to_owned())
+        holds(name.is_some() || ran.of("kept").next().is_some(), || {
+            "the copy was not kept".to_owned()
+        })
     })
 }
 
@@ -45,17 +54,27 @@ pub(crate) fn silent_exit(stage: &Stage<'_>) -> Judged {
         false => trial.place.program("silent", silent)?,
         true => {
             let python = trial.place.program("python3", silent)?;
-            trial.place.program("silent", &format!("#!{}\n", python.display()))?
+            trial
+                .place
+                .program("silent", &format!("#!{}\n", python.display()))?
         }
     };
-    let ran = trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::default() })?;
+    let ran = trial.run(&Ask {
+        program: Some(program.display().to_string()),
+        ..Ask::default()
+    })?;
     trial.judge(&ran, || {
         // A one-shot program that says nothing and ends with 0 did what its protocol asks of it; it has no work to show.
         let outcome = ran.outcome();
-        let known = ["failed runtime", "failed no_changes"].contains(&outcome.as_str()) && ran.child.code == 1;
-        holds(known, || format!("it ended as `{outcome}` with {}", ran.child.code))?;
+        let known = ["failed runtime", "failed no_changes"].contains(&outcome.as_str())
+            && ran.child.code == 1;
+        holds(known, || {
+            format!("it ended as `{outcome}` with {}", ran.child.code)
+        })?;
         untouched(&trial.place)?;
-        holds(trial.server.requests() == 0, || "somebody asked the vendor".to_owned())
+        holds(trial.server.requests() == 0, || {
+            "somebody asked the vendor".to_owned()
+        })
     })
 }
 
@@ -79,22 +98,33 @@ pub(crate) fn flood(stage: &Stage<'_>) -> Judged {
     }
     // An agent that says nothing else, for ever.
     let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
-    let program =
-        trial.place.program("flood", "#!/bin/sh\nyes 'this is no protocol' >&2 &\nexec yes 'this is no protocol'\n")?;
-    let ran =
-        trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::flags(&["--max-seconds", "8"]) })?;
+    let program = trial.place.program(
+        "flood",
+        "#!/bin/sh\nyes 'this is no protocol' >&2 &\nexec yes 'this is no protocol'\n",
+    )?;
+    let ran = trial.run(&Ask {
+        program: Some(program.display().to_string()),
+        ..Ask::flags(&["--max-seconds", "8"])
+    })?;
     trial.judge(&ran, || {
         let outcome = ran.outcome();
-        holds(["failed runtime", "timed_out"].contains(&outcome.as_str()), || format!("it ended as `{outcome}`"))?;
+        holds(
+            ["failed runtime", "timed_out"].contains(&outcome.as_str()),
+            || format!("it ended as `{outcome}`"),
+        )?;
         untouched(&trial.place)?;
-        holds(ran.child.took < Duration::from_secs(20), || format!("it took {:?}", ran.child.took))?;
+        holds(ran.child.took < Duration::from_secs(20), || {
+            format!("it took {:?}", ran.child.took)
+        })?;
         bounded(ran.child.memory, &ran.log)
     })
 }
 
 /// The engine did not grow with what it was told, and neither did its log.
 pub(crate) fn bounded(memory: u64, log: &[serde_json::Value]) -> Result<(), String> {
-    holds(memory < MEMORY, || format!("the engine had {} MB", memory >> 20))?;
+    holds(memory < MEMORY, || {
+        format!("the engine had {} MB", memory >> 20)
+    })?;
     let logged: usize = log.iter().map(|event| event.to_string().len()).sum();
     holds(logged < LOG, || format!("the log has {} KB", logged >> 10))
 }
@@ -102,7 +132,10 @@ pub(crate) fn bounded(memory: u64, log: &[serde_json::Value]) -> Result<(), Stri
 pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         vec![
-            shell(format!("setsid sleep {} >/dev/null 2>&1 </dev/null & echo started", place.seconds)),
+            shell(format!(
+                "setsid sleep {} >/dev/null 2>&1 </dev/null & echo started",
+                place.seconds
+            )),
             write("after.txt", "after\n"),
             say("Something runs in the background."),
         ]

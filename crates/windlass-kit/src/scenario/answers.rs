@@ -17,10 +17,23 @@ pub(crate) fn answer(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         untouched(&trial.place)?;
-        let said = ran.of("said").any(|event| event["data"]["message"].to_string().contains("the kit is 7153"));
+        let said = ran.of("said").any(|event| {
+            event["data"]["message"]
+                .to_string()
+                .contains("the kit is 7153")
+        });
         holds(said, || "the answer is not in the log".to_owned())?;
-        if let Some((_, model)) = stage.runtime.model.as_deref().and_then(|model| model.split_once('/')) {
-            let asked = trial.server.seen().iter().any(|seen| seen.path.contains(model) || seen.body.contains(model));
+        if let Some((_, model)) = stage
+            .runtime
+            .model
+            .as_deref()
+            .and_then(|model| model.split_once('/'))
+        {
+            let asked = trial
+                .server
+                .seen()
+                .iter()
+                .any(|seen| seen.path.contains(model) || seen.body.contains(model));
             holds(asked, || format!("the vendor was never asked for {model}"))?;
         }
         billed(&ran, &trial.server)
@@ -29,7 +42,12 @@ pub(crate) fn answer(stage: &Stage<'_>) -> Judged {
 
 pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
     let words = "One word comes after the other.";
-    let trial = Trial::new(stage, |_| vec![Move::Slow { text: words.to_owned(), pause_ms: 150 }])?;
+    let trial = Trial::new(stage, |_| {
+        vec![Move::Slow {
+            text: words.to_owned(),
+            pause_ms: 150,
+        }]
+    })?;
     let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
     trial.judge(&ran, || ended(&ran, "completed", 0))?;
     let pieces = crate::product::events(&ran.child.out)
@@ -43,14 +61,18 @@ pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn refusal(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| vec![Move::Refuse("I cannot help with that.".to_owned())])?;
+    let trial = Trial::new(stage, |_| {
+        vec![Move::Refuse("I cannot help with that.".to_owned())]
+    })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "refused safety", 6)?;
         untouched(&trial.place)?;
         // Some agents ask again by themselves, because they wait for words.
         let asked = trial.work_requests();
-        holds(asked <= 6, || format!("a model that declined was asked {asked} times"))
+        holds(asked <= 6, || {
+            format!("a model that declined was asked {asked} times")
+        })
     })
 }
 
@@ -61,36 +83,63 @@ pub(crate) fn structured_output(stage: &Stage<'_>) -> Judged {
         "additionalProperties": false,
     });
     let trial = Trial::new(stage, |_| vec![Move::Json(answer.clone())])?;
-    let ran = trial.run(&Ask::flags(&["--allow-no-changes", "--json-schema", &schema.to_string()]))?;
-    if refused_before(&trial, &ran, "structured_output") || refused_before(&trial, &ran, "--json-schema") {
+    let ran = trial.run(&Ask::flags(&[
+        "--allow-no-changes",
+        "--json-schema",
+        &schema.to_string(),
+    ]))?;
+    if refused_before(&trial, &ran, "structured_output")
+        || refused_before(&trial, &ran, "--json-schema")
+    {
         return not_applicable("it takes no schema, and says so before the first token");
     }
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        holds(ran.end()["output"] == answer, || format!("the output is {}", ran.end()["output"]))?;
+        holds(ran.end()["output"] == answer, || {
+            format!("the output is {}", ran.end()["output"])
+        })?;
         billed(&ran, &trial.server)
     })
 }
 
 pub(crate) fn host_tool(stage: &Stage<'_>) -> Judged {
-    let call = Move::Call { tool: "kit_probe".to_owned(), args: json!({}) };
+    let call = Move::Call {
+        tool: "kit_probe".to_owned(),
+        args: json!({}),
+    };
     let tables = "[tools.kit_probe]\ncommand = [\"echo\", \"the probe answers 7153\"]\n\
                   description = \"Answers with a number.\"\neffect = \"read\"\n";
-    let trial = Trial::new(stage, |_| vec![call, write("after.txt", "after\n"), say("Probed.")])?;
-    let ran = trial.run(&Ask { tables: tables.to_owned(), ..Ask::default() })?;
+    let trial = Trial::new(stage, |_| {
+        vec![call, write("after.txt", "after\n"), say("Probed.")]
+    })?;
+    let ran = trial.run(&Ask {
+        tables: tables.to_owned(),
+        ..Ask::default()
+    })?;
     if refused_before(&trial, &ran, "tool") {
         return not_applicable("it takes no tools of the host, and says so before the first token");
     }
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        let reached = trial.server.seen().iter().any(|seen| seen.body.contains("the probe answers 7153"));
-        holds(reached, || "the answer of the host's tool did not reach the model".to_owned())
+        let reached = trial
+            .server
+            .seen()
+            .iter()
+            .any(|seen| seen.body.contains("the probe answers 7153"));
+        holds(reached, || {
+            "the answer of the host's tool did not reach the model".to_owned()
+        })
     })
 }
 
 pub(crate) fn unusable_tool(stage: &Stage<'_>) -> Judged {
-    let call = Move::Call { tool: "no_such_tool".to_owned(), args: json!({}) };
-    let trial = Trial::new(stage, |_| vec![call, write("after.txt", "after\n"), say("Went on.")])?;
+    let call = Move::Call {
+        tool: "no_such_tool".to_owned(),
+        args: json!({}),
+    };
+    let trial = Trial::new(stage, |_| {
+        vec![call, write("after.txt", "after\n"), say("Went on.")]
+    })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;

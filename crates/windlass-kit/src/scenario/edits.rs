@@ -9,12 +9,19 @@ use windlass_scripted::{Move, Script};
 pub(crate) fn read(stage: &Stage<'_>) -> Judged {
     let trial = Trial::with(stage, |place| {
         let _ = place.write("work/notes.txt", "the notes say 7153\n");
-        Script::new(&place.work(), vec![Move::Read("notes.txt".to_owned()), say("Read.")])
+        Script::new(
+            &place.work(),
+            vec![Move::Read("notes.txt".to_owned()), say("Read.")],
+        )
     })?;
     let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        let reached = trial.server.seen().iter().any(|seen| seen.body.contains("the notes say 7153"));
+        let reached = trial
+            .server
+            .seen()
+            .iter()
+            .any(|seen| seen.body.contains("the notes say 7153"));
         holds(reached, || "the file did not reach the model".to_owned())?;
         called(stage, &ran)?;
         billed(&ran, &trial.server)
@@ -22,7 +29,12 @@ pub(crate) fn read(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| worked(stage, vec![edit("a.txt", "two", "TWO"), say("Changed one line.")]))?;
+    let trial = Trial::new(stage, |_| {
+        worked(
+            stage,
+            vec![edit("a.txt", "two", "TWO"), say("Changed one line.")],
+        )
+    })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
@@ -59,7 +71,9 @@ pub(crate) fn delete(stage: &Stage<'_>) -> Judged {
         true => shell("rm -- gone.txt"),
         false => Move::Delete("gone.txt".to_owned()),
     };
-    let trial = Trial::new(stage, |_| worked(stage, vec![remove.clone(), say("Removed.")]))?;
+    let trial = Trial::new(stage, |_| {
+        worked(stage, vec![remove.clone(), say("Removed.")])
+    })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
@@ -77,8 +91,12 @@ pub(crate) fn command(stage: &Stage<'_>) -> Judged {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "count.txt", "3\n")?;
         landed(&ran, &["count.txt"])?;
-        let logged = ran.of("call_started").any(|event| event["data"]["call"]["args"].to_string().contains("wc -l"));
-        holds(logged || !stage.runtime.facts.tells_calls, || "the command is not in the log".to_owned())?;
+        let logged = ran
+            .of("call_started")
+            .any(|event| event["data"]["call"]["args"].to_string().contains("wc -l"));
+        holds(logged || !stage.runtime.facts.tells_calls, || {
+            "the command is not in the log".to_owned()
+        })?;
         billed(&ran, &trial.server)
     })
 }
@@ -90,10 +108,18 @@ fn landed(ran: &Ran, paths: &[&str]) -> Result<(), String> {
         .flat_map(|event| event["data"]["files"].as_array().into_iter().flatten())
         .filter_map(|p| p.as_str())
         .collect();
-    holds(landed == paths, || format!("what landed is {landed:?}, not {paths:?}"))?;
+    holds(landed == paths, || {
+        format!("what landed is {landed:?}, not {paths:?}")
+    })?;
     let files = ran.end()["files"].as_array();
-    let named: Vec<&str> = files.into_iter().flatten().filter_map(|file| file["path"].as_str()).collect();
-    holds(named == paths, || format!("the last event names {named:?}, not {paths:?}"))
+    let named: Vec<&str> = files
+        .into_iter()
+        .flatten()
+        .filter_map(|file| file["path"].as_str())
+        .collect();
+    holds(named == paths, || {
+        format!("the last event names {named:?}, not {paths:?}")
+    })
 }
 
 /// Every call that began has its result, where the runtime tells of its calls.
@@ -101,12 +127,18 @@ fn called(stage: &Stage<'_>, ran: &Ran) -> Result<(), String> {
     if !stage.runtime.facts.tells_calls {
         return Ok(());
     }
-    let mut begun: Vec<&str> =
-        ran.of("call_started").filter_map(|event| event["data"]["call"]["id"].as_str()).collect();
-    let mut done: Vec<&str> =
-        ran.of("call_finished").filter_map(|event| event["data"]["result"]["id"].as_str()).collect();
+    let mut begun: Vec<&str> = ran
+        .of("call_started")
+        .filter_map(|event| event["data"]["call"]["id"].as_str())
+        .collect();
+    let mut done: Vec<&str> = ran
+        .of("call_finished")
+        .filter_map(|event| event["data"]["result"]["id"].as_str())
+        .collect();
     begun.sort_unstable();
     done.sort_unstable();
     holds(!begun.is_empty(), || "no call is in the log".to_owned())?;
-    holds(begun == done, || format!("calls that began: {begun:?}; that ended: {done:?}"))
+    holds(begun == done, || {
+        format!("calls that began: {begun:?}; that ended: {done:?}")
+    })
 }

@@ -52,14 +52,21 @@ pub enum Theme {
 
 impl Theme {
     /// Those of the matrix, with their titles.
-    pub(crate) const TITLES: &'static [(Self, &'static str)] =
-        &[(Self::Work, "The work"), (Self::Limits, "Limits and failures"), (Self::Walls, "Walls")];
+    pub(crate) const TITLES: &'static [(Self, &'static str)] = &[
+        (Self::Work, "The work"),
+        (Self::Limits, "Limits and failures"),
+        (Self::Walls, "Walls"),
+    ];
 }
 
 impl Scenario {
     /// Tries it, where the runtime can be asked for it.
     pub(crate) fn judge(&self, stage: &Stage<'_>) -> Cell {
-        match self.needs.iter().find_map(|need| stage.runtime.lacks(*need)) {
+        match self
+            .needs
+            .iter()
+            .find_map(|need| stage.runtime.lacks(*need))
+        {
             Some(why) => Cell::NotApplicable(why.to_owned()),
             None => (self.run)(stage).unwrap_or_else(Cell::Fail),
         }
@@ -79,16 +86,49 @@ pub(crate) struct Stage<'a> {
 
 type Try = fn(&Stage<'_>) -> Judged;
 
-const fn work(name: &'static str, needs: &'static [Need], about: &'static str, run: Try) -> Scenario {
-    Scenario { name, about, theme: Theme::Work, needs, run }
+const fn work(
+    name: &'static str,
+    needs: &'static [Need],
+    about: &'static str,
+    run: Try,
+) -> Scenario {
+    Scenario {
+        name,
+        about,
+        theme: Theme::Work,
+        needs,
+        run,
+    }
 }
 
-const fn limit(name: &'static str, needs: &'static [Need], about: &'static str, run: Try) -> Scenario {
-    Scenario { name, about, theme: Theme::Limits, needs, run }
+const fn limit(
+    name: &'static str,
+    needs: &'static [Need],
+    about: &'static str,
+    run: Try,
+) -> Scenario {
+    Scenario {
+        name,
+        about,
+        theme: Theme::Limits,
+        needs,
+        run,
+    }
 }
 
-const fn wall(name: &'static str, needs: &'static [Need], about: &'static str, run: Try) -> Scenario {
-    Scenario { name, about, theme: Theme::Walls, needs, run }
+const fn wall(
+    name: &'static str,
+    needs: &'static [Need],
+    about: &'static str,
+    run: Try,
+) -> Scenario {
+    Scenario {
+        name,
+        about,
+        theme: Theme::Walls,
+        needs,
+        run,
+    }
 }
 
 /// All of them, in the order of the tables.
@@ -99,20 +139,60 @@ pub const SCENARIOS: &[Scenario] = &[
         "a question is answered, by the model that was asked for, and nothing is changed",
         answers::answer,
     ),
-    work("streaming", &[Need::Words], "words are shown while the model says them", answers::streaming),
-    work("read", &[Need::Tools], "a file that the model asks for reaches it", edits::read),
-    work("plain-edit", &[Need::Changes], "one edit lands, is logged, and is billed to the token", edits::plain_edit),
-    work("several-files", &[Need::Changes], "new files and an edit land together", edits::several_files),
-    work("delete", &[Need::Deletes], "a removed file is gone after the landing", edits::delete),
-    work("command", &[Need::Commands], "what a command writes lands, and the command is in the log", edits::command),
+    work(
+        "streaming",
+        &[Need::Words],
+        "words are shown while the model says them",
+        answers::streaming,
+    ),
+    work(
+        "read",
+        &[Need::Tools],
+        "a file that the model asks for reaches it",
+        edits::read,
+    ),
+    work(
+        "plain-edit",
+        &[Need::Changes],
+        "one edit lands, is logged, and is billed to the token",
+        edits::plain_edit,
+    ),
+    work(
+        "several-files",
+        &[Need::Changes],
+        "new files and an edit land together",
+        edits::several_files,
+    ),
+    work(
+        "delete",
+        &[Need::Deletes],
+        "a removed file is gone after the landing",
+        edits::delete,
+    ),
+    work(
+        "command",
+        &[Need::Commands],
+        "what a command writes lands, and the command is in the log",
+        edits::command,
+    ),
     work(
         "validator",
         &[Need::Changes],
         "what a check finds goes back, and what passes at the second try lands; what never passes does not",
         checks::validator,
     ),
-    work("resume", &[Need::Memory], "a second prompt goes on in the same conversation", limits::resume),
-    work("structured-output", &[], "an answer of a schema is in the last event", answers::structured_output),
+    work(
+        "resume",
+        &[Need::Memory],
+        "a second prompt goes on in the same conversation",
+        limits::resume,
+    ),
+    work(
+        "structured-output",
+        &[],
+        "an answer of a schema is in the last event",
+        answers::structured_output,
+    ),
     work(
         "host-tool",
         &[Need::Tools],
@@ -131,26 +211,66 @@ pub const SCENARIOS: &[Scenario] = &[
         "a call that a rule forbids does not happen, and the rest goes on",
         limits::denied_call,
     ),
-    limit("budget", &[], "the call that would cross the limit is not sent, and the copy is kept", limits::budget),
+    limit(
+        "budget",
+        &[],
+        "the call that would cross the limit is not sent, and the copy is kept",
+        limits::budget,
+    ),
     limit(
         "provider-500",
         &[],
         "a vendor that fails for ever ends the run, in bounded time and calls",
         limits::provider_500,
     ),
-    limit("refusal", &[], "a model that declines ends the run as refused", answers::refusal),
+    limit(
+        "refusal",
+        &[],
+        "a model that declines ends the run as refused",
+        answers::refusal,
+    ),
     limit(
         "unusable-tool",
         &[Need::Tools],
         "a call of a tool that there is not is an error, and the rest goes on",
         answers::unusable_tool,
     ),
-    limit("cancel", &[], "an interrupt ends the run in a second, with everything it started", limits::cancel),
-    limit("crash", &[Need::Program], "an agent that is killed in the middle ends the run as failed", agents::crash),
-    limit("silent-exit", &[Need::Program], "an agent that ends with 0 and no work has failed", agents::silent_exit),
-    wall("flood", &[Need::Commands], "endless output is bounded, in the log and in memory", agents::flood),
-    wall("daemon", &[Need::Commands], "what is started in the background ends with the run", agents::daemon),
-    wall("write-outside", &[Need::Changes], "nothing outside the workspace is written", walls::write_outside),
+    limit(
+        "cancel",
+        &[],
+        "an interrupt ends the run in a second, with everything it started",
+        limits::cancel,
+    ),
+    limit(
+        "crash",
+        &[Need::Program],
+        "an agent that is killed in the middle ends the run as failed",
+        agents::crash,
+    ),
+    limit(
+        "silent-exit",
+        &[Need::Program],
+        "an agent that ends with 0 and no work has failed",
+        agents::silent_exit,
+    ),
+    wall(
+        "flood",
+        &[Need::Commands],
+        "endless output is bounded, in the log and in memory",
+        agents::flood,
+    ),
+    wall(
+        "daemon",
+        &[Need::Commands],
+        "what is started in the background ends with the run",
+        agents::daemon,
+    ),
+    wall(
+        "write-outside",
+        &[Need::Changes],
+        "nothing outside the workspace is written",
+        walls::write_outside,
+    ),
     wall(
         "read-key",
         &[Need::Commands],
@@ -173,38 +293,63 @@ pub(crate) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    pub(crate) fn new(stage: &'a Stage<'a>, moves: impl FnOnce(&Place) -> Vec<Move>) -> Result<Self, String> {
+    pub(crate) fn new(
+        stage: &'a Stage<'a>,
+        moves: impl FnOnce(&Place) -> Vec<Move>,
+    ) -> Result<Self, String> {
         Self::with(stage, |place| Script::new(&place.work(), moves(place)))
     }
 
-    pub(crate) fn with(stage: &'a Stage<'a>, script: impl FnOnce(&Place) -> Script) -> Result<Self, String> {
+    pub(crate) fn with(
+        stage: &'a Stage<'a>,
+        script: impl FnOnce(&Place) -> Script,
+    ) -> Result<Self, String> {
         let place = Place::new()?;
         let mut script = script(&place);
         script.without_tools = !stage.runtime.has_tools();
-        let server = Server::start(script).map_err(|err| format!("the model server cannot listen: {err}"))?;
-        Ok(Self { stage, place, server })
+        let server = Server::start(script)
+            .map_err(|err| format!("the model server cannot listen: {err}"))?;
+        Ok(Self {
+            stage,
+            place,
+            server,
+        })
     }
 
     pub(crate) fn run(&self, ask: &Ask<'_>) -> Result<Ran, String> {
-        self.stage.product.run(self.stage.runtime, &self.place, &self.server, ask)
+        self.stage
+            .product
+            .run(self.stage.runtime, &self.place, &self.server, ask)
     }
 
     /// Holds a run against the contract and against what the scenario wants; what fails comes with the log.
     pub(crate) fn judge(&self, ran: &Ran, wants: impl FnOnce() -> Result<(), String>) -> Judged {
-        let offered = self.server.seen().into_iter().find_map(|seen| seen.unmapped);
+        let offered = self
+            .server
+            .seen()
+            .into_iter()
+            .find_map(|seen| seen.unmapped);
         let mapped = offered.map_or(Ok(()), Err);
         let contract = || contract::check(ran, self.stage.runtime, &self.place, &self.server);
         let held = mapped.and_then(|()| wants()).and_then(|()| contract());
-        held.map(|()| Cell::Pass).map_err(|why| self.told(&why, ran))
+        held.map(|()| Cell::Pass)
+            .map_err(|why| self.told(&why, ran))
     }
 
     /// A failure with everything that helps to find its cause.
     pub(crate) fn told(&self, why: &str, ran: &Ran) -> String {
         let seen = self.server.seen();
-        let line = |seen: &windlass_scripted::Seen| format!("{} {} {}", seen.status, seen.method, seen.path);
+        let line = |seen: &windlass_scripted::Seen| {
+            format!("{} {} {}", seen.status, seen.method, seen.path)
+        };
         let asked: Vec<String> = seen.iter().take(30).map(line).collect();
         let requests = self.server.requests();
-        format!("{why}\n{}\nvendor ({requests}): {}\n{}", ran.shown(), asked.join(", "), ran.kinds())
+        format!(
+            "{why}\n{}\nvendor ({requests}): {}\n{}",
+            ran.shown(),
+            asked.join(", "),
+            ran.kinds()
+        )
     }
 
     /// Questions of the work itself that the vendor got so far.
@@ -217,19 +362,29 @@ impl<'a> Trial<'a> {
 pub(crate) fn ended(ran: &Ran, outcome: &str, code: i32) -> Result<(), String> {
     let found = (ran.outcome(), ran.child.code);
     crate::holds(found == (outcome.to_owned(), code), || {
-        format!("it ended as `{}` with {}, not as `{outcome}` with {code}", found.0, found.1)
+        format!(
+            "it ended as `{}` with {}, not as `{outcome}` with {code}",
+            found.0, found.1
+        )
     })
 }
 
 /// A file of the tree has this text.
 pub(crate) fn has(place: &Place, path: &str, text: &str) -> Result<(), String> {
-    let found = place.tree().get(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    crate::holds(found.as_deref() == Some(text), || format!("{path} is {found:?}, not {text:?}"))
+    let found = place
+        .tree()
+        .get(path)
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    crate::holds(found.as_deref() == Some(text), || {
+        format!("{path} is {found:?}, not {text:?}")
+    })
 }
 
 /// A file of the tree is not there.
 pub(crate) fn lacks(place: &Place, path: &str) -> Result<(), String> {
-    crate::holds(!place.tree().contains_key(path), || format!("{path} is there"))
+    crate::holds(!place.tree().contains_key(path), || {
+        format!("{path} is there")
+    })
 }
 
 pub(crate) fn not_applicable(why: &str) -> Judged {
@@ -253,30 +408,55 @@ pub(crate) fn worked(stage: &Stage<'_>, moves: Vec<Move>) -> Vec<Move> {
     if stage.runtime.facts.works != Works::Patch {
         return moves;
     }
-    let lines = |sign: char, text: &str| text.lines().map(|line| format!("{sign}{line}\n")).collect::<String>();
+    let lines = |sign: char, text: &str| {
+        text.lines()
+            .map(|line| format!("{sign}{line}\n"))
+            .collect::<String>()
+    };
     let file = |path: &str, operation: &str, hunk: String| {
-        let patch = if hunk.is_empty() { hunk } else { format!("*** Begin Patch\n{hunk}*** End Patch\n") };
+        let patch = if hunk.is_empty() {
+            hunk
+        } else {
+            format!("*** Begin Patch\n{hunk}*** End Patch\n")
+        };
         json!({ "path": path, "operation": operation, "to": null, "patch": patch })
     };
     let files = moves.iter().filter_map(|step| match step {
-        Move::Write { path, text } => Some(file(path, "create", format!("*** Add File: {path}\n{}", lines('+', text)))),
+        Move::Write { path, text } => Some(file(
+            path,
+            "create",
+            format!("*** Add File: {path}\n{}", lines('+', text)),
+        )),
         Move::Edit { path, old, new } => {
-            let hunk = format!("*** Update File: {path}\n@@\n{}{}", lines('-', old), lines('+', new));
+            let hunk = format!(
+                "*** Update File: {path}\n@@\n{}{}",
+                lines('-', old),
+                lines('+', new)
+            );
             Some(file(path, "update", hunk))
         }
         Move::Delete(path) => Some(file(path, "delete", String::new())),
         _ => None,
     });
     let files: Vec<Value> = files.collect();
-    vec![Move::Json(json!({ "summary": "The work.", "files": files, "tests": [], "risks": [], "read": [] }))]
+    vec![Move::Json(
+        json!({ "summary": "The work.", "files": files, "tests": [], "risks": [], "read": [] }),
+    )]
 }
 
 pub(crate) fn write(path: &str, text: &str) -> Move {
-    Move::Write { path: path.to_owned(), text: text.to_owned() }
+    Move::Write {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }
 }
 
 pub(crate) fn edit(path: &str, old: &str, new: &str) -> Move {
-    Move::Edit { path: path.to_owned(), old: old.to_owned(), new: new.to_owned() }
+    Move::Edit {
+        path: path.to_owned(),
+        old: old.to_owned(),
+        new: new.to_owned(),
+    }
 }
 
 pub(crate) fn shell(line: impl Into<String>) -> Move {

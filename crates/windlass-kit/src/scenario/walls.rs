@@ -14,7 +14,10 @@ use crate::product::Ask;
 
 /// Something every scenario of this kind also does, so that a run that is held still lands its work.
 fn work() -> [windlass_scripted::Move; 2] {
-    [write("after.txt", "after\n"), say("That is all I could do.")]
+    [
+        write("after.txt", "after\n"),
+        say("That is all I could do."),
+    ]
 }
 
 pub(crate) fn write_outside(stage: &Stage<'_>) -> Judged {
@@ -49,7 +52,12 @@ fn call_outside(stage: &Stage<'_>) -> Judged {
 fn answer_outside(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         let outside = place.at("outside/by-tool.txt").display().to_string();
-        vec![write(&outside, "out\n"), write("../up.txt", "out\n"), write("after.txt", "after\n"), say("Tried.")]
+        vec![
+            write(&outside, "out\n"),
+            write("../up.txt", "out\n"),
+            write("after.txt", "after\n"),
+            say("Tried."),
+        ]
     })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || nothing_outside(&trial.place))
@@ -59,13 +67,26 @@ fn answer_outside(stage: &Stage<'_>) -> Judged {
 fn propose_outside(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         let outside = place.at("outside/by-tool.txt").display().to_string();
-        let paths = ["../up.txt", outside.as_str(), ".git/hooks/post-checkout", ".env", "a/../../up.txt"];
-        let tries = paths.map(|path| worked(stage, vec![write("after.txt", "after\n"), write(path, "out\n")]));
+        let paths = [
+            "../up.txt",
+            outside.as_str(),
+            ".git/hooks/post-checkout",
+            ".env",
+            "a/../../up.txt",
+        ];
+        let tries = paths.map(|path| {
+            worked(
+                stage,
+                vec![write("after.txt", "after\n"), write(path, "out\n")],
+            )
+        });
         tries.into_iter().flatten().collect()
     })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
-        holds(ran.child.code != 0, || "a proposal for paths outside is called done".to_owned())?;
+        holds(ran.child.code != 0, || {
+            "a proposal for paths outside is called done".to_owned()
+        })?;
         contract::untouched(&trial.place)?;
         nothing_outside(&trial.place)
     })
@@ -73,11 +94,25 @@ fn propose_outside(stage: &Stage<'_>) -> Judged {
 
 /// None of the files that were tried are there.
 pub(crate) fn nothing_outside(place: &Place) -> Result<(), String> {
-    let tried = ["outside/by-shell.txt", "outside/by-tool.txt", "home/by-shell.txt", "home/by-tool.txt", "up.txt"];
-    let found: Vec<&str> = tried.into_iter().filter(|path| place.at(path).exists()).collect();
+    let tried = [
+        "outside/by-shell.txt",
+        "outside/by-tool.txt",
+        "home/by-shell.txt",
+        "home/by-tool.txt",
+        "up.txt",
+    ];
+    let found: Vec<&str> = tried
+        .into_iter()
+        .filter(|path| place.at(path).exists())
+        .collect();
     holds(found.is_empty(), || format!("written outside: {found:?}"))?;
-    let others = std::fs::read_dir(place.at("outside")).into_iter().flatten().count();
-    holds(others == 0, || format!("{others} files are in the folder outside"))
+    let others = std::fs::read_dir(place.at("outside"))
+        .into_iter()
+        .flatten()
+        .count();
+    holds(others == 0, || {
+        format!("{others} files are in the folder outside")
+    })
 }
 
 pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
@@ -87,7 +122,9 @@ pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
             shell("env"),
             shell("cat /proc/[0-9]*/environ | tr '\\0' '\\n'"),
             shell(format!("cat {home}/.ssh/id_ed25519")),
-            shell(format!("cp {home}/.ssh/id_ed25519 taken.txt; cat taken.txt")),
+            shell(format!(
+                "cp {home}/.ssh/id_ed25519 taken.txt; cat taken.txt"
+            )),
             shell("cat .env"),
             shell("base64 .env > taken.b64; base64 -d taken.b64"),
         ];
@@ -107,8 +144,12 @@ pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| {
         let port = listener.port;
         let mut moves = vec![
-            shell(format!("timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3'")),
-            shell(format!("curl -sS -m 5 http://127.0.0.1:{port}/ || wget -qO- -T 5 http://127.0.0.1:{port}/")),
+            shell(format!(
+                "timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3'"
+            )),
+            shell(format!(
+                "curl -sS -m 5 http://127.0.0.1:{port}/ || wget -qO- -T 5 http://127.0.0.1:{port}/"
+            )),
             // An address that nobody has: reserved for documentation.
             shell("timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80 && echo reached'"),
         ];
@@ -120,9 +161,19 @@ pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
         let reached = listener.reached();
-        holds(reached == 0, || format!("a socket of the machine was reached {reached} times"))?;
-        let strange: Vec<String> = trial.server.seen().into_iter().filter(is_strange).map(|seen| seen.path).collect();
-        holds(strange.is_empty(), || format!("the vendor was asked for {strange:?}"))
+        holds(reached == 0, || {
+            format!("a socket of the machine was reached {reached} times")
+        })?;
+        let strange: Vec<String> = trial
+            .server
+            .seen()
+            .into_iter()
+            .filter(is_strange)
+            .map(|seen| seen.path)
+            .collect();
+        holds(strange.is_empty(), || {
+            format!("the vendor was asked for {strange:?}")
+        })
     })
 }
 
@@ -144,7 +195,10 @@ impl Listener {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(cannot)?;
         let port = listener.local_addr().map_err(cannot)?.port();
         listener.set_nonblocking(true).map_err(cannot)?;
-        let (reached, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (reached, stop) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (count, ended) = (Arc::clone(&reached), Arc::clone(&stop));
         std::thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
@@ -158,7 +212,11 @@ impl Listener {
                 }
             }
         });
-        Ok(Self { port, reached, stop })
+        Ok(Self {
+            port,
+            reached,
+            stop,
+        })
     }
 
     pub(crate) fn reached(&self) -> usize {

@@ -30,18 +30,34 @@ pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         Bare::Acp => acp_command(runtime, place, server),
         Bare::No => return Err(format!("there is no bare form of `{runtime}` here")),
     };
-    command.current_dir(place.work()).env("HOME", place.at("home")).env("LANG", "C.UTF-8").env("TERM", "dumb");
-    command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
-    let watch = Watch { deadline: DEADLINE, interrupt: None };
+    command
+        .current_dir(place.work())
+        .env("HOME", place.at("home"))
+        .env("LANG", "C.UTF-8")
+        .env("TERM", "dumb");
+    command.env(
+        "PATH",
+        std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+    );
+    let watch = Watch {
+        deadline: DEADLINE,
+        interrupt: None,
+    };
     let ran = child::talk(command, &watch, |input, out| {
-        let mut talk = Talk { input, out: BufReader::new(out), asked: 0 };
+        let mut talk = Talk {
+            input,
+            out: BufReader::new(out),
+            asked: 0,
+        };
         match runtime.facts.bare {
             Bare::ClaudeCode => claude(&mut talk),
             Bare::Codex => codex(&mut talk, runtime, place),
             _ => acp(&mut talk, place),
         }
     })?;
-    crate::holds(!ran.overdue, || format!("`{runtime}` alone was not done after {DEADLINE:?}"))?;
+    crate::holds(!ran.overdue, || {
+        format!("`{runtime}` alone was not done after {DEADLINE:?}")
+    })?;
     Ok(ran)
 }
 
@@ -56,7 +72,9 @@ struct Talk<'a> {
 impl Talk<'_> {
     fn say(&mut self, line: &Value) -> Result<(), String> {
         let line = format!("{line}\n");
-        self.input.write_all(line.as_bytes()).map_err(|err| format!("it takes nothing: {err}"))
+        self.input
+            .write_all(line.as_bytes())
+            .map_err(|err| format!("it takes nothing: {err}"))
     }
 
     /// The next line that is JSON; an error at the end.
@@ -64,7 +82,11 @@ impl Talk<'_> {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let read = self.out.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
+            let read = self
+                .out
+                .by_ref()
+                .take(MAX_LINE)
+                .read_until(b'\n', &mut line);
             match read {
                 Ok(0) => return Err("it ended without an answer".to_owned()),
                 Ok(_) => {}
@@ -96,7 +118,10 @@ impl Talk<'_> {
                 (Some(asked), Some(id)) => self.reply(id, answer(asked, &line["params"]))?,
                 (None, Some(id)) if *id == self.asked => {
                     let error = line.get("error").filter(|error| !error.is_null());
-                    return error.map_or_else(|| Ok(line["result"].clone()), |error| Err(format!("{method}: {error}")));
+                    return error.map_or_else(
+                        || Ok(line["result"].clone()),
+                        |error| Err(format!("{method}: {error}")),
+                    );
                 }
                 _ => {}
             }
@@ -121,20 +146,48 @@ fn put(place: &Place, path: &str, text: &str) -> Result<(), String> {
 
 /// The model without its vendor.
 fn model(runtime: &Runtime) -> Option<&str> {
-    runtime.model.as_deref().map(|model| model.split_once('/').map_or(model, |(_, model)| model))
+    runtime
+        .model
+        .as_deref()
+        .map(|model| model.split_once('/').map_or(model, |(_, model)| model))
 }
 
 fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<Command, String> {
     put(place, "home/.kit/mcp.json", r#"{"mcpServers":{}}"#)?;
     let mut command = Command::new("claude");
-    command.env_clear().args(["-p", "--verbose", "--include-partial-messages"]);
-    command.args(["--input-format", "stream-json", "--output-format", "stream-json"]);
-    command.args(["--permission-prompt-tool", "stdio", "--strict-mcp-config", "--mcp-config"]);
+    command
+        .env_clear()
+        .args(["-p", "--verbose", "--include-partial-messages"]);
+    command.args([
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        "stream-json",
+    ]);
+    command.args([
+        "--permission-prompt-tool",
+        "stdio",
+        "--strict-mcp-config",
+        "--mcp-config",
+    ]);
     command.arg(place.at("home/.kit/mcp.json"));
-    command.args(["--setting-sources", "", "--settings", r#"{"disableAllHooks":true}"#, "--add-dir", "."]);
+    command.args([
+        "--setting-sources",
+        "",
+        "--settings",
+        r#"{"disableAllHooks":true}"#,
+        "--add-dir",
+        ".",
+    ]);
     command.args(["--disallowedTools", USELESS]);
-    command.args(model(runtime).into_iter().flat_map(|model| ["--model", model]));
-    command.env("ANTHROPIC_BASE_URL", &server.url).env("ANTHROPIC_API_KEY", KEY);
+    command.args(
+        model(runtime)
+            .into_iter()
+            .flat_map(|model| ["--model", model]),
+    );
+    command
+        .env("ANTHROPIC_BASE_URL", &server.url)
+        .env("ANTHROPIC_API_KEY", KEY);
     command.env("CLAUDE_CONFIG_DIR", place.at("home/.claude"));
     for name in [
         "CLAUDE_CODE_MAX_RETRIES",
@@ -190,14 +243,22 @@ fn codex_command(place: &Place, server: &Server) -> Result<Command, String> {
     );
     put(place, "home/.codex/config.toml", &text)?;
     let mut command = Command::new("codex");
-    command.env_clear().arg("app-server").env("CODEX_HOME", place.at("home/.codex")).env("KIT_KEY", KEY);
+    command
+        .env_clear()
+        .arg("app-server")
+        .env("CODEX_HOME", place.at("home/.codex"))
+        .env("KIT_KEY", KEY);
     Ok(command)
 }
 
 fn codex(talk: &mut Talk<'_>, runtime: &Runtime, place: &Place) -> Result<(), String> {
     let yes = |_: &str, _: &Value| Some(json!({ "decision": "accept" }));
     let client = json!({ "name": "kit", "title": "Kit", "version": env!("CARGO_PKG_VERSION") });
-    talk.wait("initialize", json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }), yes)?;
+    talk.wait(
+        "initialize",
+        json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }),
+        yes,
+    )?;
     talk.say(&json!({ "method": "initialized" }))?;
     let thread = json!({
         "cwd": place.work(), "approvalPolicy": "untrusted", "approvalsReviewer": "user",
@@ -205,14 +266,19 @@ fn codex(talk: &mut Talk<'_>, runtime: &Runtime, place: &Place) -> Result<(), St
     });
     let begun = talk.wait("thread/start", thread, yes)?;
     let thread = begun["thread"]["id"].clone();
-    talk.ask("turn/start", json!({ "threadId": thread, "input": [{ "type": "text", "text": PROMPT }] }))?;
+    talk.ask(
+        "turn/start",
+        json!({ "threadId": thread, "input": [{ "type": "text", "text": PROMPT }] }),
+    )?;
     loop {
         let line = talk.hear()?;
         match (line["method"].as_str(), line.get("id")) {
             (Some(_), Some(id)) => talk.reply(id, Some(json!({ "decision": "accept" })))?,
             (Some("turn/completed"), None) => {
                 let turn = &line["params"]["turn"];
-                return crate::holds(turn["status"] == "completed", || format!("it failed: {turn}"));
+                return crate::holds(turn["status"] == "completed", || {
+                    format!("it failed: {turn}")
+                });
             }
             _ => {}
         }
@@ -233,9 +299,18 @@ fn acp_command(runtime: &Runtime, place: &Place, server: &Server) -> Command {
             "instructions": [format!("{}/AGENTS.md", place.work().display())], "provider": { "kit": provider },
         });
         let mut command = Command::new("opencode");
-        command.env_clear().arg("acp").env("OPENCODE_CONFIG_CONTENT", config.to_string());
+        command
+            .env_clear()
+            .arg("acp")
+            .env("OPENCODE_CONFIG_CONTENT", config.to_string());
         command.env("OPENCODE_PERMISSION", r#"{"*":"ask"}"#);
-        for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "PROJECT_CONFIG"] {
+        for name in [
+            "AUTOUPDATE",
+            "MODELS_FETCH",
+            "LSP_DOWNLOAD",
+            "DEFAULT_PLUGINS",
+            "PROJECT_CONFIG",
+        ] {
             command.env(format!("OPENCODE_DISABLE_{name}"), "1");
         }
         return command;
@@ -243,24 +318,44 @@ fn acp_command(runtime: &Runtime, place: &Place, server: &Server) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
     command.env_clear().args(words);
-    command.env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", KEY);
-    command.env("OPENAI_BASE_URL", format!("{url}/v1")).env("OPENAI_API_KEY", KEY);
-    command.env("GOOGLE_GEMINI_BASE_URL", url).env("GEMINI_API_KEY", KEY);
+    command
+        .env("ANTHROPIC_BASE_URL", url)
+        .env("ANTHROPIC_API_KEY", KEY);
+    command
+        .env("OPENAI_BASE_URL", format!("{url}/v1"))
+        .env("OPENAI_API_KEY", KEY);
+    command
+        .env("GOOGLE_GEMINI_BASE_URL", url)
+        .env("GEMINI_API_KEY", KEY);
     command
 }
 
 fn acp(talk: &mut Talk<'_>, place: &Place) -> Result<(), String> {
     let can = json!({ "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false });
-    talk.wait("initialize", json!({ "protocolVersion": 1, "clientCapabilities": can }), permit)?;
-    let session = talk.wait("session/new", json!({ "cwd": place.work(), "mcpServers": [] }), permit)?;
+    talk.wait(
+        "initialize",
+        json!({ "protocolVersion": 1, "clientCapabilities": can }),
+        permit,
+    )?;
+    let session = talk.wait(
+        "session/new",
+        json!({ "cwd": place.work(), "mcpServers": [] }),
+        permit,
+    )?;
     let prompt = json!({ "sessionId": session["sessionId"], "prompt": [{ "type": "text", "text": PROMPT }] });
     let end = talk.wait("session/prompt", prompt, permit)?;
-    crate::holds(end["stopReason"] == "end_turn", || format!("it ended with {end}"))
+    crate::holds(end["stopReason"] == "end_turn", || {
+        format!("it ended with {end}")
+    })
 }
 
 /// Yes, once, by the kind of the option.
 fn permit(method: &str, params: &Value) -> Option<Value> {
-    let options = params["options"].as_array().filter(|_| method == "session/request_permission")?;
-    let once = options.iter().find(|option| option["kind"] == "allow_once")?;
+    let options = params["options"]
+        .as_array()
+        .filter(|_| method == "session/request_permission")?;
+    let once = options
+        .iter()
+        .find(|option| option["kind"] == "allow_once")?;
     Some(json!({ "outcome": { "outcome": "selected", "optionId": once["optionId"] } }))
 }

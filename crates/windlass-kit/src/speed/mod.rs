@@ -58,7 +58,11 @@ impl Speed {
     ///
     /// # Errors
     /// Where a run does not come to its end with all its steps.
-    pub fn measure(&self, runtime: &Runtime, tell: &dyn Fn(&(Sample, Sample))) -> Result<Measured, String> {
+    pub fn measure(
+        &self,
+        runtime: &Runtime,
+        tell: &dyn Fn(&(Sample, Sample)),
+    ) -> Result<Measured, String> {
         let mut pairs = Vec::new();
         for at in 0..=self.times {
             // Who comes first changes, so that neither always finds what the other left warm.
@@ -73,9 +77,10 @@ impl Speed {
                 pairs.push(pair);
             }
         }
-        let cancels = |cancel: &dyn Fn() -> Result<Duration, String>| -> Result<Vec<Duration>, String> {
-            (0..self.times).map(|_| cancel()).collect()
-        };
+        let cancels =
+            |cancel: &dyn Fn() -> Result<Duration, String>| -> Result<Vec<Duration>, String> {
+                (0..self.times).map(|_| cancel()).collect()
+            };
         Ok(Measured {
             name: runtime.short(),
             pairs,
@@ -94,7 +99,9 @@ impl Speed {
         let ask = Ask::flags(&["--max-steps", &most, "--max-tokens", "unlimited"]);
         let ran = self.product.run(runtime, &place, &server, &ask)?;
         let cpu = children_cpu().saturating_sub(before);
-        holds(ran.child.code == 0, || format!("`{runtime}` through windlass: {}", ran.shown()))?;
+        holds(ran.child.code == 0, || {
+            format!("`{runtime}` through windlass: {}", ran.shown())
+        })?;
         sample(ran.child.took, cpu, &server, self.steps)
     }
 
@@ -108,8 +115,18 @@ impl Speed {
         let place = Place::new()?;
         let server = serve(&place, vec![first(&place)])?;
         let interrupt = || ready(&place, work(&server).len());
-        let ran = self.product.run(runtime, &place, &server, &Ask { interrupt: Some(&interrupt), ..Ask::default() })?;
-        holds(ran.outcome() == "cancelled", || format!("`{runtime}` was interrupted: {}", ran.shown()))?;
+        let ran = self.product.run(
+            runtime,
+            &place,
+            &server,
+            &Ask {
+                interrupt: Some(&interrupt),
+                ..Ask::default()
+            },
+        )?;
+        holds(ran.outcome() == "cancelled", || {
+            format!("`{runtime}` was interrupted: {}", ran.shown())
+        })?;
         ran.cancelled_in()
     }
 }
@@ -122,14 +139,21 @@ pub fn bare(runtime: &Runtime, steps: usize) -> Result<Sample, String> {
     let (place, server) = stage(steps)?;
     let before = children_cpu();
     let ran = bare::run(runtime, &place, &server)?;
-    sample(ran.took, children_cpu().saturating_sub(before), &server, steps)
+    sample(
+        ran.took,
+        children_cpu().saturating_sub(before),
+        &server,
+        steps,
+    )
 }
 
 fn stage(steps: usize) -> Result<(Place, Server), String> {
     let place = Place::new()?;
     // Every line is another, because agents stop when they seem to run in a circle; and it is none that agents take as
     // harmless without asking.
-    let mut moves: Vec<Move> = (1..steps).map(|step| Move::Shell(format!("test {step} -gt 0"))).collect();
+    let mut moves: Vec<Move> = (1..steps)
+        .map(|step| Move::Shell(format!("test {step} -gt 0")))
+        .collect();
     // A run that changes nothing has not done its work.
     moves.push(Move::Shell("echo done > done.txt".to_owned()));
     moves.push(Move::Say("All steps are done.".to_owned()));
@@ -138,7 +162,8 @@ fn stage(steps: usize) -> Result<(Place, Server), String> {
 }
 
 fn serve(place: &Place, moves: Vec<Move>) -> Result<Server, String> {
-    Server::start(Script::new(&place.work(), moves)).map_err(|err| format!("the model server cannot listen: {err}"))
+    Server::start(Script::new(&place.work(), moves))
+        .map_err(|err| format!("the model server cannot listen: {err}"))
 }
 
 fn work(server: &Server) -> Vec<Seen> {
@@ -148,8 +173,13 @@ fn work(server: &Server) -> Vec<Seen> {
 fn sample(whole: Duration, cpu: Duration, server: &Server, steps: usize) -> Result<Sample, String> {
     let seen = work(server);
     let at: Vec<Instant> = seen.iter().map(|seen| seen.at).collect();
-    holds(at.len() > steps, || format!("the model was asked {} times for {steps} steps", at.len()))?;
-    let span = at.first().zip(at.last()).map(|(first, last)| last.duration_since(*first));
+    holds(at.len() > steps, || {
+        format!("the model was asked {} times for {steps} steps", at.len())
+    })?;
+    let span = at
+        .first()
+        .zip(at.last())
+        .map(|(first, last)| last.duration_since(*first));
     Ok(Sample {
         whole,
         steps: span.unwrap_or_default(),
@@ -163,8 +193,17 @@ fn sample(whole: Duration, cpu: Duration, server: &Server, steps: usize) -> Resu
 fn children_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name in parentheses may hold anything.
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|field| field.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_micros((ticks(13) + ticks(14)) * 1_000_000 / per_second)
 }
@@ -173,5 +212,8 @@ fn children_cpu() -> Duration {
 #[must_use]
 pub fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+    text.split_whitespace()
+        .next()
+        .unwrap_or("unknown")
+        .to_owned()
 }

@@ -24,11 +24,23 @@ pub fn table(all: &[Measured]) -> String {
             let ours = spread(one.pairs.iter().map(|(ours, _)| figure(ours)));
             let bare = spread(one.pairs.iter().map(|(_, bare)| figure(bare)));
             let ratios = format!("{:.3}× / {:.3}×", ours.0 / bare.0, ours.1 / bare.1);
-            text.push_str(&format!("| {}, {what} | {} | {} | {ratios} |\n", one.name, shown(ours), shown(bare)));
+            text.push_str(&format!(
+                "| {}, {what} | {} | {} | {ratios} |\n",
+                one.name,
+                shown(ours),
+                shown(bare)
+            ));
         }
-        for (what, times) in [("the model thinks", &one.cancel_thinking), ("a command runs", &one.cancel_command)] {
+        for (what, times) in [
+            ("the model thinks", &one.cancel_thinking),
+            ("a command runs", &one.cancel_command),
+        ] {
             let figure = spread(times.iter().copied());
-            text.push_str(&format!("| {}, cancel while {what} | {} | – | – |\n", one.name, shown(figure)));
+            text.push_str(&format!(
+                "| {}, cancel while {what} | {} | – | – |\n",
+                one.name,
+                shown(figure)
+            ));
         }
     }
     text
@@ -54,9 +66,19 @@ mod tests {
     fn ratios_are_of_the_least_and_of_the_medians() {
         let sample = |whole: u64| {
             let whole = Duration::from_millis(whole);
-            Sample { whole, steps: whole / 2, cpu: whole * 2, asked: 3, bytes: 9 }
+            Sample {
+                whole,
+                steps: whole / 2,
+                cpu: whole * 2,
+                asked: 3,
+                bytes: 9,
+            }
         };
-        let pairs = vec![(sample(105), sample(100)), (sample(300), sample(150)), (sample(200), sample(200))];
+        let pairs = vec![
+            (sample(105), sample(100)),
+            (sample(300), sample(150)),
+            (sample(200), sample(200)),
+        ];
         let measured = Measured {
             name: "an-agent".to_owned(),
             pairs,
@@ -65,8 +87,17 @@ mod tests {
         };
         let text = table(&[measured]);
         let lines: Vec<&str> = text.lines().skip(2).collect();
-        assert_eq!(lines[0], "| an-agent, whole run | 105 / 200 ms | 100 / 150 ms | 1.050× / 1.333× |");
-        assert_eq!(lines[3], "| an-agent, cancel while the model thinks | 20 / 30 ms | – | – |");
-        assert_eq!(lines[4], "| an-agent, cancel while a command runs | NaN / NaN ms | – | – |");
+        assert_eq!(
+            lines[0],
+            "| an-agent, whole run | 105 / 200 ms | 100 / 150 ms | 1.050× / 1.333× |"
+        );
+        assert_eq!(
+            lines[3],
+            "| an-agent, cancel while the model thinks | 20 / 30 ms | – | – |"
+        );
+        assert_eq!(
+            lines[4],
+            "| an-agent, cancel while a command runs | NaN / NaN ms | – | – |"
+        );
     }
 }

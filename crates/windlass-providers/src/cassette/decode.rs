@@ -69,27 +69,49 @@ pub struct DecodedError {
 
 impl From<ProviderError> for DecodedError {
     fn from(err: ProviderError) -> Self {
-        Self { kind: err.kind.word(), message: err.message, status: err.status }
+        Self {
+            kind: err.kind.word(),
+            message: err.message,
+            status: err.status,
+        }
     }
 }
 
 /// Reads one exchange.
 #[must_use]
 pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
-    let mut decoded = Decoded { id: row.id.clone(), ..Decoded::default() };
-    let failed = |message: String| DecodedError { kind: "invalid_request", message, status: None };
+    let mut decoded = Decoded {
+        id: row.id.clone(),
+        ..Decoded::default()
+    };
+    let failed = |message: String| DecodedError {
+        kind: "invalid_request",
+        message,
+        status: None,
+    };
     let Some(protocol) = row.protocol() else {
         let message = format!("the protocol `{}` is not one we speak", row.protocol);
-        return Decoded { error: Some(failed(message)), ..decoded };
+        return Decoded {
+            error: Some(failed(message)),
+            ..decoded
+        };
     };
     let body = match row.body() {
         Ok(body) => body,
-        Err(err) => return Decoded { error: Some(failed(err.to_string())), ..decoded },
+        Err(err) => {
+            return Decoded {
+                error: Some(failed(err.to_string())),
+                ..decoded
+            };
+        }
     };
     let status = row.response.status;
     if !(200..300).contains(&status) {
         let err = errors::from_status(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
-        return Decoded { error: Some(err.into()), ..decoded };
+        return Decoded {
+            error: Some(err.into()),
+            ..decoded
+        };
     }
     let body = disguised(body, protocol.framing(), options);
     let (mut batch, error) = read(protocol, &body, options);
@@ -102,7 +124,10 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
             Chunk::CallStart { index, name, .. } if !indexes.contains(&index) => {
                 indexes.push(index);
                 arguments.push(String::new());
-                decoded.tool_calls.push(DecodedCall { name, arguments: Value::Null });
+                decoded.tool_calls.push(DecodedCall {
+                    name,
+                    arguments: Value::Null,
+                });
             }
             Chunk::CallArgs { index, json } => {
                 if let Some(at) = indexes.iter().position(|known| *known == index) {
@@ -122,7 +147,10 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
             Ok(arguments) => arguments,
             Err(_) if json.trim().is_empty() => Value::Object(serde_json::Map::new()),
             Err(_) => {
-                let warning = format!("the arguments of `{}` are not whole JSON; such a call is not run", call.name);
+                let warning = format!(
+                    "the arguments of `{}` are not whole JSON; such a call is not run",
+                    call.name
+                );
                 decoded.warnings.push(warning);
                 Value::String(json)
             }
@@ -132,12 +160,18 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
     decoded
 }
 
-fn read(protocol: Protocol, body: &[u8], options: &DecodeOptions) -> (Batch, Option<ProviderError>) {
+fn read(
+    protocol: Protocol,
+    body: &[u8],
+    options: &DecodeOptions,
+) -> (Batch, Option<ProviderError>) {
     let mut framer = Framer::new(protocol.framing());
     let mut decoder = protocol.decoder(&Quirks::NONE);
     let mut batch = Batch::default();
     let mut seen = false;
-    let size = options.split.map_or(body.len().max(1), std::num::NonZeroUsize::get);
+    let size = options
+        .split
+        .map_or(body.len().max(1), std::num::NonZeroUsize::get);
     let mut failed = body.chunks(size).find_map(|piece| {
         let pushed: Result<(), ProviderError> = framer.push(piece, |event| {
             seen = true;
@@ -151,7 +185,9 @@ fn read(protocol: Protocol, body: &[u8], options: &DecodeOptions) -> (Batch, Opt
             decoder.event(&event, &mut batch)
         });
         // Half an event at the end is a cut, not another protocol.
-        failed = last.err().filter(|err| err.kind != ProviderErrorKind::InvalidResponse);
+        failed = last
+            .err()
+            .filter(|err| err.kind != ProviderErrorKind::InvalidResponse);
     }
     if decoder.finish(&mut batch) && failed.is_none() {
         return (batch, None);
@@ -168,7 +204,11 @@ fn disguised(body: Vec<u8>, framing: Framing, options: &DecodeOptions) -> Vec<u8
     if framing == Framing::AwsEventStream || !(options.bom || options.crlf) {
         return body;
     }
-    let mut out: Vec<u8> = if options.bom { b"\xef\xbb\xbf".to_vec() } else { Vec::new() };
+    let mut out: Vec<u8> = if options.bom {
+        b"\xef\xbb\xbf".to_vec()
+    } else {
+        Vec::new()
+    };
     for (at, byte) in body.iter().enumerate() {
         if options.crlf && *byte == b'\n' && (at == 0 || body[at - 1] != b'\r') {
             out.push(b'\r');

@@ -22,7 +22,9 @@ pub struct Player {
 
 impl std::fmt::Debug for Player {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Player").field("rows", &self.rows.len()).finish_non_exhaustive()
+        f.debug_struct("Player")
+            .field("rows", &self.rows.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -38,15 +40,27 @@ impl Player {
     /// then is taken out of what is asked now.
     pub fn parse(text: &str, redactor: Arc<dyn Redactor>) -> Result<Self, CassetteError> {
         let mut rows = Vec::new();
-        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let row = Row::parse(line).map_err(|err| CassetteError::Line { line: at + 1, why: err.to_string() })?;
+        for (at, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty())
+        {
+            let row = Row::parse(line).map_err(|err| CassetteError::Line {
+                line: at + 1,
+                why: err.to_string(),
+            })?;
             row.body()?;
             rows.push(row);
         }
         if rows.is_empty() {
             return Err(CassetteError::Empty);
         }
-        Ok(Self { rows: Arc::new(rows), next: Arc::default(), played: None, redactor })
+        Ok(Self {
+            rows: Arc::new(rows),
+            next: Arc::default(),
+            played: None,
+            redactor,
+        })
     }
 
     /// The same for an agent that is not ours, which says its session, its folder and the time in every request and asks
@@ -55,7 +69,10 @@ impl Player {
     #[must_use]
     pub fn loosely(self) -> Self {
         let played = vec![false; self.rows.len()];
-        Self { played: Some(Arc::new(Mutex::new(played))), ..self }
+        Self {
+            played: Some(Arc::new(Mutex::new(played))),
+            ..self
+        }
     }
 
     /// The first exchange in which a model was named, and its name.
@@ -82,7 +99,11 @@ impl Player {
             let there = (&row.request.method, &row.request.path) == (&asked.method, &asked.path);
             there && model_of(&row.request.body) == model
         };
-        let found = self.rows.iter().enumerate().find(|(at, row)| !played[*at] && fits(row));
+        let found = self
+            .rows
+            .iter()
+            .enumerate()
+            .find(|(at, row)| !played[*at] && fits(row));
         let Some((at, row)) = found else {
             let (method, path) = (&asked.method, &asked.path);
             let with = model.map_or(String::new(), |model| format!(" with the model `{model}`"));
@@ -103,7 +124,9 @@ impl Player {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let total = self.rows.len();
         let Some(row) = self.rows.get(*next) else {
-            return Err(format!("the cassette holds {total} exchanges, and one more was asked for; record it anew"));
+            return Err(format!(
+                "the cassette holds {total} exchanges, and one more was asked for; record it anew"
+            ));
         };
         let asked = asked.row(self.redactor.as_ref());
         let recorded = &row.request;
@@ -167,15 +190,23 @@ fn different_value(place: &str, was: &Value, is: &Value) -> Option<(String, Stri
                 None => Some((named(key), brief(&value.to_string()), "nothing".to_owned())),
             });
             let added = || is.iter().find(|(key, _)| !was.contains_key(*key));
-            changed
-                .or_else(|| added().map(|(key, value)| (named(key), "nothing".to_owned(), brief(&value.to_string()))))
+            changed.or_else(|| {
+                added().map(|(key, value)| {
+                    (named(key), "nothing".to_owned(), brief(&value.to_string()))
+                })
+            })
         }
         (Value::Array(was), Value::Array(is)) => {
             let pairs = was.iter().zip(is).enumerate();
-            let changed = pairs.into_iter().find_map(|(at, (a, b))| different_value(&named(&at.to_string()), a, b));
+            let changed = pairs
+                .into_iter()
+                .find_map(|(at, (a, b))| different_value(&named(&at.to_string()), a, b));
             changed.or_else(|| {
                 let at = was.len().min(is.len());
-                let shown = |list: &[Value]| list.get(at).map_or("nothing".to_owned(), |v| brief(&v.to_string()));
+                let shown = |list: &[Value]| {
+                    list.get(at)
+                        .map_or("nothing".to_owned(), |v| brief(&v.to_string()))
+                };
                 (was.len() != is.len()).then(|| (named(&at.to_string()), shown(was), shown(is)))
             })
         }
@@ -183,16 +214,28 @@ fn different_value(place: &str, was: &Value, is: &Value) -> Option<(String, Stri
             let (was, is) = around_difference(was, is);
             Some((place.to_owned(), was, is))
         }
-        (was, is) if was != is => Some((place.to_owned(), brief(&was.to_string()), brief(&is.to_string()))),
+        (was, is) if was != is => Some((
+            place.to_owned(),
+            brief(&was.to_string()),
+            brief(&is.to_string()),
+        )),
         _ => None,
     }
 }
 
 /// The words of two texts from a little before they part.
 fn around_difference(was: &str, is: &str) -> (String, String) {
-    let same = was.chars().zip(is.chars()).take_while(|(a, b)| a == b).count();
+    let same = was
+        .chars()
+        .zip(is.chars())
+        .take_while(|(a, b)| a == b)
+        .count();
     let shown = |text: &str| {
-        let from: String = text.chars().skip(same.saturating_sub(20)).take(80).collect();
+        let from: String = text
+            .chars()
+            .skip(same.saturating_sub(20))
+            .take(80)
+            .collect();
         format!("{}{from:?}", if same > 20 { "…" } else { "" })
     };
     (shown(was), shown(is))

@@ -17,8 +17,17 @@ const MOST_BODY: usize = 16 << 20;
 /// What stands in the place of a secret in an address.
 const HIDDEN: &str = "REDACTED";
 /// Parts of an address that are keys, whatever their value.
-const SECRET_FIELDS: [&str; 9] =
-    ["key", "api_key", "api-key", "apikey", "access_token", "token", "code", "sig", "signature"];
+const SECRET_FIELDS: [&str; 9] = [
+    "key",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_token",
+    "token",
+    "code",
+    "sig",
+    "signature",
+];
 
 type Sink = dyn Fn(String) + Send + Sync;
 
@@ -32,7 +41,9 @@ pub struct Recorder {
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
     }
 }
 
@@ -52,7 +63,10 @@ struct Clean<'a>(&'a dyn Redactor, Option<&'a SecretString>);
 impl Redactor for Clean<'_> {
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = self.0.redact(text);
-        let key = self.1.map(|key| key.expose_secret().trim()).filter(|key| key.len() >= 4);
+        let key = self
+            .1
+            .map(|key| key.expose_secret().trim())
+            .filter(|key| key.len() >= 4);
         match key.filter(|key| text.contains(*key)) {
             Some(key) => text.replace(key, HIDDEN).into(),
             None => text,
@@ -64,21 +78,42 @@ impl Recorder {
     /// Rows go to `sink`, one line each without its line end, after `redactor` has seen them.
     #[must_use]
     pub fn new(redactor: Arc<dyn Redactor>, sink: impl Fn(String) + Send + Sync + 'static) -> Self {
-        Self { sink: Arc::new(sink), redactor, count: Arc::default() }
+        Self {
+            sink: Arc::new(sink),
+            redactor,
+            count: Arc::default(),
+        }
     }
 
     /// The head of an answer is here; the body follows.
-    pub(crate) fn start(&self, label: &Label, asked: &Asked<'_>, status: u16, content_type: &str) -> Recording {
+    pub(crate) fn start(
+        &self,
+        label: &Label,
+        asked: &Asked<'_>,
+        status: u16,
+        content_type: &str,
+    ) -> Recording {
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let row = Row {
             id: format!("{}#{number}", label.provider),
             provider: label.provider.to_owned(),
             protocol: label.protocol.to_owned(),
             framing: label.framing.to_owned(),
-            streaming: ["event-stream", "eventstream", "ndjson"].iter().any(|word| content_type.contains(word)),
+            streaming: ["event-stream", "eventstream", "ndjson"]
+                .iter()
+                .any(|word| content_type.contains(word)),
             request: asked.row(&Clean(self.redactor.as_ref(), label.key.as_ref())),
-            response: RowResponse { status, content_type: content_type.to_owned(), body: None, body_b64: None },
-            tags: if status >= 400 { vec!["error".to_owned()] } else { Vec::new() },
+            response: RowResponse {
+                status,
+                content_type: content_type.to_owned(),
+                body: None,
+                body_b64: None,
+            },
+            tags: if status >= 400 {
+                vec!["error".to_owned()]
+            } else {
+                Vec::new()
+            },
         };
         let key = label.key.clone();
         Recording {
@@ -104,7 +139,8 @@ impl Asked<'_> {
     pub(crate) fn row(&self, redactor: &dyn Redactor) -> RowRequest {
         let mut path = self.url.path().to_owned();
         for (nth, (name, value)) in self.url.query_pairs().enumerate() {
-            let secret = SECRET_FIELDS.contains(&name.to_ascii_lowercase().as_str()) || name.starts_with("X-Amz-");
+            let secret = SECRET_FIELDS.contains(&name.to_ascii_lowercase().as_str())
+                || name.starts_with("X-Amz-");
             path.push_str(&format!(
                 "{}{name}={}",
                 if nth == 0 { '?' } else { '&' },
@@ -145,8 +181,13 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let Some(mut row) = self.row.take() else { return };
-        for (tag, applies) in [("truncated", self.too_long), ("cut", !self.whole && !self.too_long)] {
+        let Some(mut row) = self.row.take() else {
+            return;
+        };
+        for (tag, applies) in [
+            ("truncated", self.too_long),
+            ("cut", !self.whole && !self.too_long),
+        ] {
             if applies {
                 row.tags.push(tag.to_owned());
             }
@@ -159,7 +200,11 @@ impl Drop for Recording {
                 // Binary framings carry checksums: taking a secret out would break them, so nothing is kept.
                 let text = String::from_utf8_lossy(&bytes);
                 let clean = redactor.redact(&text) == text;
-                row.response.body_b64 = Some(if clean { to_base64(&bytes) } else { String::new() });
+                row.response.body_b64 = Some(if clean {
+                    to_base64(&bytes)
+                } else {
+                    String::new()
+                });
                 if !clean {
                     row.tags.push("withheld".to_owned());
                 }

@@ -22,7 +22,10 @@ pub struct AwsLimits {
 
 impl Default for AwsLimits {
     fn default() -> Self {
-        Self { message: MOST, headers: 128 << 10 }
+        Self {
+            message: MOST,
+            headers: 128 << 10,
+        }
     }
 }
 
@@ -49,7 +52,10 @@ impl AwsDecoder {
     /// A decoder with the given caps.
     #[must_use]
     pub fn new(limits: AwsLimits) -> Self {
-        Self { limits, ..Self::default() }
+        Self {
+            limits,
+            ..Self::default()
+        }
     }
 
     /// Reads the next bytes and hands each finished event to `on_event`: the name is its event type, the data its
@@ -66,7 +72,11 @@ impl AwsDecoder {
         }
         let mut rest = bytes;
         while !self.partial.is_empty() && !rest.is_empty() {
-            let size = if self.partial.len() < PRELUDE { PRELUDE } else { self.size(&self.partial)? };
+            let size = if self.partial.len() < PRELUDE {
+                PRELUDE
+            } else {
+                self.size(&self.partial)?
+            };
             let (more, left) = rest.split_at(rest.len().min(size - self.partial.len()));
             self.partial.extend_from_slice(more);
             rest = left;
@@ -85,7 +95,9 @@ impl AwsDecoder {
         }
         while rest.len() >= PRELUDE {
             let size = self.check(|this| this.size(rest))?;
-            let Some((message, left)) = rest.split_at_checked(size) else { break };
+            let Some((message, left)) = rest.split_at_checked(size) else {
+                break;
+            };
             rest = left;
             self.message(message, &mut on_event)?;
         }
@@ -118,7 +130,10 @@ impl AwsDecoder {
     }
 
     /// Remembers a failure and frees what was collected.
-    fn check<T>(&mut self, judge: impl FnOnce(&Self) -> Result<T, FramingError>) -> Result<T, FramingError> {
+    fn check<T>(
+        &mut self,
+        judge: impl FnOnce(&Self) -> Result<T, FramingError>,
+    ) -> Result<T, FramingError> {
         let judged = judge(self);
         if let Err(error) = &judged {
             self.failed = Some(error.clone());
@@ -130,7 +145,9 @@ impl AwsDecoder {
 
 /// A big-endian number of four bytes; the caller knows that they are there.
 fn number(bytes: &[u8], at: usize) -> usize {
-    bytes[at..at + 4].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+    bytes[at..at + 4]
+        .iter()
+        .fold(0, |sum, byte| sum << 8 | usize::from(*byte))
 }
 
 /// Reads a message whose lengths have been checked.
@@ -140,19 +157,29 @@ fn event(message: &[u8]) -> Result<Event<'_>, FramingError> {
         return Err(FramingError::Checksum);
     }
     let (headers, payload) = body[PRELUDE..].split_at(number(message, 4));
-    let headers = read_headers(headers).ok_or(FramingError::Malformed("its headers end early or are unknown"))?;
+    let headers = read_headers(headers).ok_or(FramingError::Malformed(
+        "its headers end early or are unknown",
+    ))?;
     match headers.message_type {
         Some(b"exception") => {
             let name = text(headers.exception_type.unwrap_or(b"exception")).into_owned();
-            Err(FramingError::Exception { name, message: words(payload) })
+            Err(FramingError::Exception {
+                name,
+                message: words(payload),
+            })
         }
         Some(b"error") => Err(FramingError::Exception {
             name: text(headers.error_code.unwrap_or(b"error")).into_owned(),
-            message: headers.error_message.map_or_else(|| words(payload), |words| text(words).into_owned()),
+            message: headers
+                .error_message
+                .map_or_else(|| words(payload), |words| text(words).into_owned()),
         }),
         _ => {
             let name = headers.event_type.map_or(Cow::Borrowed("message"), text);
-            Ok(Event { name, data: text(payload) })
+            Ok(Event {
+                name,
+                data: text(payload),
+            })
         }
     }
 }
@@ -160,7 +187,12 @@ fn event(message: &[u8]) -> Result<Event<'_>, FramingError> {
 /// What the payload of an exception says.
 fn words(payload: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(payload).ok();
-    let said = parsed.as_ref().and_then(|value| value.get("message").or_else(|| value.get("Message"))?.as_str());
+    let said = parsed.as_ref().and_then(|value| {
+        value
+            .get("message")
+            .or_else(|| value.get("Message"))?
+            .as_str()
+    });
     match said {
         Some(said) => said.to_owned(),
         None if payload.is_empty() => "the upstream reported a failure".to_owned(),
@@ -238,7 +270,10 @@ pub(crate) mod tests {
     #[track_caller]
     fn check(body: &[u8], expect: &[(&str, &str)], error: Option<FramingError>) {
         for size in 1..=body.len() {
-            let mut decoder = AwsDecoder::new(AwsLimits { message: 300, headers: 200 });
+            let mut decoder = AwsDecoder::new(AwsLimits {
+                message: 300,
+                headers: 200,
+            });
             let mut seen = Vec::new();
             let mut failed = None;
             for piece in body.chunks(size) {
@@ -252,50 +287,108 @@ pub(crate) mod tests {
                     break;
                 }
             }
-            let seen: Vec<_> = seen.iter().map(|(name, data)| (name.as_str(), data.as_str())).collect();
-            assert_eq!((seen.as_slice(), &failed), (expect, &error), "in pieces of {size}");
+            let seen: Vec<_> = seen
+                .iter()
+                .map(|(name, data)| (name.as_str(), data.as_str()))
+                .collect();
+            assert_eq!(
+                (seen.as_slice(), &failed),
+                (expect, &error),
+                "in pieces of {size}"
+            );
         }
     }
 
     fn event(name: &str, payload: &str) -> Vec<u8> {
-        message(&[(":event-type", name), (":content-type", "application/json"), (":message-type", "event")], payload)
+        message(
+            &[
+                (":event-type", name),
+                (":content-type", "application/json"),
+                (":message-type", "event"),
+            ],
+            payload,
+        )
     }
 
     #[test]
     fn the_published_example_of_an_empty_message_reads() {
         // Total 16, no headers; both checksums as the format's documentation gives them.
-        let empty = [0, 0, 0, 0x10, 0, 0, 0, 0, 0x05, 0xc2, 0x48, 0xeb, 0x7d, 0x98, 0xc8, 0xff];
+        let empty = [
+            0, 0, 0, 0x10, 0, 0, 0, 0, 0x05, 0xc2, 0x48, 0xeb, 0x7d, 0x98, 0xc8, 0xff,
+        ];
         check(&empty, &[("message", "")], None);
     }
 
     #[test]
     fn messages_become_events() {
-        check(&[event("a", "{}"), event("b", "x\u{e9}")].concat(), &[("a", "{}"), ("b", "x\u{e9}")], None);
+        check(
+            &[event("a", "{}"), event("b", "x\u{e9}")].concat(),
+            &[("a", "{}"), ("b", "x\u{e9}")],
+            None,
+        );
     }
 
     #[test]
     fn every_type_of_header_is_passed_over() {
         let mut headers = Vec::new();
-        for (kind, size) in [(0, 0), (1, 0), (2, 1), (3, 2), (4, 4), (5, 8), (8, 8), (9, 16)] {
+        for (kind, size) in [
+            (0, 0),
+            (1, 0),
+            (2, 1),
+            (3, 2),
+            (4, 4),
+            (5, 8),
+            (8, 8),
+            (9, 16),
+        ] {
             headers.extend_from_slice(&[1, b'x', kind]);
             headers.extend(std::iter::repeat_n(7, size));
         }
         headers.extend_from_slice(&[1, b'x', 6, 0, 2, 7, 7]);
         check(&raw(&headers, b"p"), &[("message", "p")], None);
-        check(&raw(&[1, b'x', 10], b"p"), &[], Some(FramingError::Malformed("its headers end early or are unknown")));
-        check(&raw(&[9, b'x'], b"p"), &[], Some(FramingError::Malformed("its headers end early or are unknown")));
+        check(
+            &raw(&[1, b'x', 10], b"p"),
+            &[],
+            Some(FramingError::Malformed(
+                "its headers end early or are unknown",
+            )),
+        );
+        check(
+            &raw(&[9, b'x'], b"p"),
+            &[],
+            Some(FramingError::Malformed(
+                "its headers end early or are unknown",
+            )),
+        );
     }
 
     #[test]
     fn exceptions_and_errors_are_typed() {
         let thrown = message(
-            &[(":exception-type", "throttlingException"), (":message-type", "exception")],
+            &[
+                (":exception-type", "throttlingException"),
+                (":message-type", "exception"),
+            ],
             r#"{"message":"Too many tokens"}"#,
         );
-        let error = FramingError::Exception { name: "throttlingException".into(), message: "Too many tokens".into() };
-        check(&[event("a", "1"), thrown].concat(), &[("a", "1")], Some(error));
-        let headers = [(":message-type", "error"), (":error-code", "InternalError"), (":error-message", "oops")];
-        let error = FramingError::Exception { name: "InternalError".into(), message: "oops".into() };
+        let error = FramingError::Exception {
+            name: "throttlingException".into(),
+            message: "Too many tokens".into(),
+        };
+        check(
+            &[event("a", "1"), thrown].concat(),
+            &[("a", "1")],
+            Some(error),
+        );
+        let headers = [
+            (":message-type", "error"),
+            (":error-code", "InternalError"),
+            (":error-message", "oops"),
+        ];
+        let error = FramingError::Exception {
+            name: "InternalError".into(),
+            message: "oops".into(),
+        };
         check(&message(&headers, ""), &[], Some(error));
     }
 
@@ -305,13 +398,21 @@ pub(crate) mod tests {
         let at = damaged.len() - 8;
         damaged[at] ^= 1;
         check(&damaged, &[], Some(FramingError::Checksum));
-        check(b"HTTP is not an event stream at all", &[], Some(FramingError::Checksum));
+        check(
+            b"HTTP is not an event stream at all",
+            &[],
+            Some(FramingError::Checksum),
+        );
         let mut large = 4_000_000_u32.to_be_bytes().to_vec();
         large.extend_from_slice(&[0; 4]);
         large.extend_from_slice(&crc32fast::hash(&large).to_be_bytes());
         check(&large, &[], Some(FramingError::EventTooLarge(300)));
         let mut lying = [20_u32.to_be_bytes(), 9_u32.to_be_bytes()].concat();
         lying.extend_from_slice(&crc32fast::hash(&lying).to_be_bytes());
-        check(&lying, &[], Some(FramingError::Malformed("its lengths contradict each other")));
+        check(
+            &lying,
+            &[],
+            Some(FramingError::Malformed("its lengths contradict each other")),
+        );
     }
 }

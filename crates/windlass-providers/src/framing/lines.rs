@@ -26,7 +26,12 @@ impl LineDecoder {
     /// A decoder for lines of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, partial: Vec::new(), started: false, failed: None }
+        Self {
+            limit,
+            partial: Vec::new(),
+            started: false,
+            failed: None,
+        }
     }
 
     /// Reads the next bytes and hands each finished line to `on_event`.
@@ -91,7 +96,10 @@ impl LineDecoder {
         if line.is_empty() {
             return Ok(());
         }
-        on_event(Event { name: Cow::Borrowed("message"), data: text(line) })
+        on_event(Event {
+            name: Cow::Borrowed("message"),
+            data: text(line),
+        })
     }
 
     fn grow(&mut self, bytes: &[u8]) -> Result<(), FramingError> {
@@ -141,7 +149,14 @@ mod tests {
             let (seen, error) = read(body, 100, size);
             assert_eq!(
                 (seen, error),
-                (vec!["{\"a\":1}".into(), "{\"b\":\"\u{e9}\"}".into(), "{\"c\":3}".into()], None)
+                (
+                    vec![
+                        "{\"a\":1}".into(),
+                        "{\"b\":\"\u{e9}\"}".into(),
+                        "{\"c\":3}".into()
+                    ],
+                    None
+                )
             );
         }
     }
@@ -150,7 +165,11 @@ mod tests {
     fn a_line_past_the_limit_is_an_error_in_every_split() {
         let body = b"12345678\n123456789\n1\n";
         for size in 1..=body.len() {
-            assert_eq!(read(body, 8, size), (vec!["12345678".into()], Some(FramingError::LineTooLong(8))), "{size}");
+            assert_eq!(
+                read(body, 8, size),
+                (vec!["12345678".into()], Some(FramingError::LineTooLong(8))),
+                "{size}"
+            );
         }
     }
 

@@ -13,21 +13,30 @@ To use a tool: {\"action\": \"TOOL\", \"arguments\": {...}}
 To say something to the person when you are done, or when no tool is needed: {\"answer\": \"...\"}
 One action at a time. Its result comes with the next message; never make one up.";
 
-const REMINDER: &str =
-    "\n(Answer with one valid JSON object: {\"action\": \"TOOL\", \"arguments\": {...}} or {\"answer\": \"...\"}.)";
+const REMINDER: &str = "\n(Answer with one valid JSON object: {\"action\": \"TOOL\", \"arguments\": {...}} or {\"answer\": \"...\"}.)";
 
 /// The system prompt with the tools in it.
 pub(super) fn system(request: &Request<'_>) -> String {
-    let tools = request.tools.wire().get_or_encode("json_action", || describe(request.tools).into_bytes());
+    let tools = request
+        .tools
+        .wire()
+        .get_or_encode("json_action", || describe(request.tools).into_bytes());
     let tools = String::from_utf8_lossy(&tools);
-    let mut system = format!("{}\n\n{RULES}\n\nTools:\n{tools}", request.system.trim_end());
+    let mut system = format!(
+        "{}\n\n{RULES}\n\nTools:\n{tools}",
+        request.system.trim_end()
+    );
     if let Some(schema) = &request.options.output_schema {
-        system.push_str(&format!("\nThe value of \"answer\" is not text but JSON that fits this schema: {schema}\n"));
+        system.push_str(&format!(
+            "\nThe value of \"answer\" is not text but JSON that fits this schema: {schema}\n"
+        ));
     }
     match &request.options.tool_choice {
         None | Some(ToolChoice::Auto) => {}
         Some(ToolChoice::None) => system.push_str("\nUse no tool now: give your answer.\n"),
-        Some(ToolChoice::Required) => system.push_str("\nUse one of the tools now; do not answer yet.\n"),
+        Some(ToolChoice::Required) => {
+            system.push_str("\nUse one of the tools now; do not answer yet.\n")
+        }
         Some(ToolChoice::Named(name)) => system.push_str(&format!("\nUse the tool {name} now.\n")),
     }
     system
@@ -37,14 +46,21 @@ fn describe(tools: &ToolSet) -> String {
     let mut text = String::new();
     for tool in tools.iter() {
         let spec = tool.spec();
-        text.push_str(&format!("- {}: {}\n  arguments: {}\n", spec.name, spec.description, spec.schema));
+        text.push_str(&format!(
+            "- {}: {}\n  arguments: {}\n",
+            spec.name, spec.description, spec.schema
+        ));
     }
     text
 }
 
 /// What an answer may look like, for servers that can hold a model to it.
 pub(super) fn schema(request: &Request<'_>) -> Value {
-    let choice = request.options.tool_choice.as_ref().unwrap_or(&ToolChoice::Auto);
+    let choice = request
+        .options
+        .tool_choice
+        .as_ref()
+        .unwrap_or(&ToolChoice::Auto);
     let mut forms = Vec::new();
     for tool in request.tools.iter() {
         let spec = tool.spec();
@@ -54,19 +70,33 @@ pub(super) fn schema(request: &Request<'_>) -> Value {
             ToolChoice::Auto | ToolChoice::Required => true,
         };
         if wanted {
-            forms.push(form(&[("action", json!({ "const": spec.name })), ("arguments", spec.schema.clone())]));
+            forms.push(form(&[
+                ("action", json!({ "const": spec.name })),
+                ("arguments", spec.schema.clone()),
+            ]));
         }
     }
     if forms.is_empty() || matches!(choice, ToolChoice::Auto | ToolChoice::None) {
-        let answer = request.options.output_schema.clone().unwrap_or_else(|| json!({ "type": "string" }));
+        let answer = request
+            .options
+            .output_schema
+            .clone()
+            .unwrap_or_else(|| json!({ "type": "string" }));
         forms.push(form(&[("answer", answer)]));
     }
     // One form alone needs no choice, and some servers know no choice at the top.
-    if forms.len() == 1 { forms.remove(0) } else { json!({ "anyOf": forms }) }
+    if forms.len() == 1 {
+        forms.remove(0)
+    } else {
+        json!({ "anyOf": forms })
+    }
 }
 
 fn form(fields: &[(&str, Value)]) -> Value {
-    let properties: serde_json::Map<_, _> = fields.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
+    let properties: serde_json::Map<_, _> = fields
+        .iter()
+        .map(|(name, of)| ((*name).to_owned(), of.clone()))
+        .collect();
     let required: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
@@ -91,17 +121,26 @@ impl Translation {
         let mut rest = history;
         while let Some(first) = rest.first() {
             let role = spoken_by(first);
-            let len = rest.iter().take_while(|entry| spoken_by(entry) == role).count();
+            let len = rest
+                .iter()
+                .take_while(|entry| spoken_by(entry) == role)
+                .count();
             let (group, later) = rest.split_at(len);
             rest = later;
             if !self.groups.get(at).is_some_and(|known| known.is(group)) {
                 self.groups.truncate(at);
-                self.groups.push(Group { of: group.to_vec(), in_words: translate(group) });
+                self.groups.push(Group {
+                    of: group.to_vec(),
+                    in_words: translate(group),
+                });
             }
             at += 1;
         }
         self.groups.truncate(at);
-        self.groups.iter().map(|group| group.in_words.clone()).collect()
+        self.groups
+            .iter()
+            .map(|group| group.in_words.clone())
+            .collect()
     }
 }
 
@@ -123,7 +162,10 @@ fn spoken_by(message: &Message) -> Role {
 fn translate(group: &[Entry]) -> Entry {
     let plain = |entry: &Entry| {
         entry.role == Role::User
-            && entry.parts.iter().all(|part| matches!(part, Part::Text { .. } | Part::Image { .. }))
+            && entry
+                .parts
+                .iter()
+                .all(|part| matches!(part, Part::Text { .. } | Part::Image { .. }))
     };
     match group {
         [one] if plain(one) => return one.clone(),
@@ -140,18 +182,28 @@ fn translate(group: &[Entry]) -> Entry {
             };
             // Messages, calls and results stand apart; pieces of one text were one.
             let apart = !parts.is_empty() && (nth == 0 || !matches!(part, Part::Text { .. }));
-            parts.push(Part::Text { text: if apart { format!("\n\n{text}") } else { text } });
+            parts.push(Part::Text {
+                text: if apart { format!("\n\n{text}") } else { text },
+            });
         }
     }
-    let origin = group.first().map_or_else(Default::default, |first| first.origin);
-    Entry::new(Message { role, origin, parts })
+    let origin = group
+        .first()
+        .map_or_else(Default::default, |first| first.origin);
+    Entry::new(Message {
+        role,
+        origin,
+        parts,
+    })
 }
 
 fn in_words(part: &Part, role: Role, acts: bool) -> Part {
     let text = match part {
         // An answer is repeated in the form that was asked for, as an example; what was said before an action is not
         // an answer.
-        Part::Text { text } if role == Role::Assistant && !acts => json!({ "answer": text }).to_string(),
+        Part::Text { text } if role == Role::Assistant && !acts => {
+            json!({ "answer": text }).to_string()
+        }
         Part::Call(call) => match &call.malformed {
             Some(raw) => raw.clone(),
             None => json!({ "action": call.name, "arguments": call.args }).to_string(),

@@ -56,7 +56,13 @@ struct Scan {
 
 impl Scan {
     fn at(start: usize) -> Self {
-        Self { start, depth: 0, in_string: false, escaped: false, may_answer: true }
+        Self {
+            start,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            may_answer: true,
+        }
     }
 
     /// Takes one byte; true when it closed the object.
@@ -92,7 +98,14 @@ enum Meaning {
 
 impl Reader {
     pub(super) fn new(tools: Vec<String>) -> Self {
-        Self { tools, text: String::new(), shown: 0, scanned: 0, state: State::Seeking, native: false }
+        Self {
+            tools,
+            text: String::new(),
+            shown: 0,
+            scanned: 0,
+            state: State::Seeking,
+            native: false,
+        }
     }
 
     /// The model made a call of its own.
@@ -141,7 +154,11 @@ impl Reader {
             }
             State::Inside(_) | State::Seeking => {
                 self.show(self.text.len(), out);
-                if self.native { EndReason::ToolCalls } else { end }
+                if self.native {
+                    EndReason::ToolCalls
+                } else {
+                    end
+                }
             }
         };
         let end = if refused { EndReason::Refused } else { end };
@@ -161,7 +178,9 @@ impl Reader {
                 }
                 State::Inside(scan) => {
                     let bytes = self.text.as_bytes();
-                    let closed = bytes[self.scanned..].iter().position(|byte| scan.closes(*byte));
+                    let closed = bytes[self.scanned..]
+                        .iter()
+                        .position(|byte| scan.closes(*byte));
                     let scan = *scan;
                     if scan.may_answer && self.stream_answer(scan, out) {
                         return;
@@ -198,7 +217,11 @@ impl Reader {
                 }
                 let mut string = Unescape::default();
                 let closed = string.push(&self.text[scan.start + at..], out);
-                self.state = if closed { State::Answered } else { State::Answering(string) };
+                self.state = if closed {
+                    State::Answered
+                } else {
+                    State::Answering(string)
+                };
                 true
             }
         }
@@ -209,7 +232,11 @@ impl Reader {
         match meaning(&self.text[start..end], &self.tools) {
             Meaning::Action { name, args } => {
                 self.show_before(start, out);
-                out.push(Chunk::CallStart { index: 0, id: String::new(), name });
+                out.push(Chunk::CallStart {
+                    index: 0,
+                    id: String::new(),
+                    name,
+                });
                 out.args(0, &args);
                 self.state = State::Called;
                 true
@@ -230,10 +257,14 @@ impl Reader {
     fn look_inside(&mut self, unfinished: Scan, out: &mut Batch) {
         let mut from = unfinished.start + 1;
         for _ in 0..MOST_TRIES {
-            let Some(at) = self.text[from..].find('{') else { return };
+            let Some(at) = self.text[from..].find('{') else {
+                return;
+            };
             let start = from + at;
             let mut scan = Scan::at(start);
-            let closed = self.text.as_bytes()[start..].iter().position(|byte| scan.closes(*byte));
+            let closed = self.text.as_bytes()[start..]
+                .iter()
+                .position(|byte| scan.closes(*byte));
             // The arguments of half an action are not an action, however whole they look.
             if let Some(closed) = closed
                 && !mentions(&self.text[unfinished.start..start])
@@ -248,14 +279,19 @@ impl Reader {
     /// Passes on lines that cannot belong to an object.
     fn show_lines(&mut self, out: &mut Batch) {
         let waiting = &self.text[self.shown..];
-        let Some(end) = waiting.rfind('\n') else { return };
+        let Some(end) = waiting.rfind('\n') else {
+            return;
+        };
         let end = without_fence(&waiting[..end]).trim_end().len();
         self.show(self.shown + end, out);
     }
 
     /// Passes on the prose before an object, without the fence that opens it; true when there was any.
     fn show_before(&mut self, start: usize, out: &mut Batch) -> bool {
-        let end = self.shown + without_fence(&self.text[self.shown..start]).trim_end().len();
+        let end = self.shown
+            + without_fence(&self.text[self.shown..start])
+                .trim_end()
+                .len();
         self.show(end, out);
         !self.text[..end].trim().is_empty()
     }
@@ -264,7 +300,11 @@ impl Reader {
         if end > self.shown {
             let fresh = &self.text[self.shown..end];
             let nothing_yet = self.text[..self.shown].trim().is_empty();
-            out.text(if nothing_yet { fresh.trim_start() } else { fresh });
+            out.text(if nothing_yet {
+                fresh.trim_start()
+            } else {
+                fresh
+            });
             self.shown = end;
         }
     }
@@ -275,7 +315,8 @@ fn without_fence(text: &str) -> &str {
     let trimmed = text.trim_end();
     let line = trimmed.rfind('\n').map_or(0, |at| at + 1);
     let last = trimmed[line..].trim_start();
-    let fence = (last.starts_with("```") || last.starts_with("~~~")) && !last[3..].trim().contains(['`', ' ']);
+    let fence = (last.starts_with("```") || last.starts_with("~~~"))
+        && !last[3..].trim().contains(['`', ' ']);
     if fence { &text[..line] } else { text }
 }
 
@@ -300,24 +341,37 @@ fn answer_begins(object: &str) -> Begins {
 }
 
 const ACTION: [&str; 5] = ["action", "tool", "tool_name", "function", "name"];
-const ARGUMENTS: [&str; 6] = ["arguments", "args", "parameters", "input", "action_input", "action_arguments"];
+const ARGUMENTS: [&str; 6] = [
+    "arguments",
+    "args",
+    "parameters",
+    "input",
+    "action_input",
+    "action_arguments",
+];
 const ANSWER: [&str; 2] = ["answer", "final_answer"];
 
 fn meaning(object: &str, tools: &[String]) -> Meaning {
     // A line break inside a string can only mean itself, so that much is forgiven.
-    let parsed = serde_json::from_str(object).or_else(|_| serde_json::from_str(&escape_controls(object)));
+    let parsed =
+        serde_json::from_str(object).or_else(|_| serde_json::from_str(&escape_controls(object)));
     match parsed {
         Ok(Value::Object(object)) => of_object(&object, tools, true),
         _ if mentions(object) => {
             let name = named(object).unwrap_or("action").to_owned();
-            Meaning::Action { name, args: object.to_owned() }
+            Meaning::Action {
+                name,
+                args: object.to_owned(),
+            }
         }
         _ => Meaning::Other,
     }
 }
 
 fn of_object(object: &Map<String, Value>, tools: &[String], outermost: bool) -> Meaning {
-    let name = ACTION.iter().find_map(|key| Some((*key, object.get(*key)?)));
+    let name = ACTION
+        .iter()
+        .find_map(|key| Some((*key, object.get(*key)?)));
     let args = ARGUMENTS.iter().find_map(|key| object.get(*key));
     match (name, args) {
         // `name` alone is anybody's object.
@@ -333,7 +387,10 @@ fn of_object(object: &Map<String, Value>, tools: &[String], outermost: bool) -> 
                 Some(Value::String(json)) => json.clone(),
                 Some(args) => args.to_string(),
             };
-            return Meaning::Action { name: name.clone(), args };
+            return Meaning::Action {
+                name: name.clone(),
+                args,
+            };
         }
         (Some((_, Value::Object(inner))), _) if outermost => return of_object(inner, tools, false),
         _ => {}
@@ -347,7 +404,10 @@ fn of_object(object: &Map<String, Value>, tools: &[String], outermost: bool) -> 
 
 /// The text in the arguments of an action that only says something.
 fn only_text(args: &Value) -> String {
-    let inside = args.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    let inside = args
+        .as_object()
+        .filter(|object| object.len() == 1)
+        .and_then(|object| object.values().next());
     match inside.unwrap_or(args) {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -362,7 +422,10 @@ fn mentions(text: &str) -> bool {
 /// The name in an action that is not JSON.
 fn named(text: &str) -> Option<&str> {
     let after = text[key_at(text, "action")?..].trim_start();
-    let quote = after.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'))?;
+    let quote = after
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '"' | '\'' | '`'))?;
     let name = after[1..].split(quote).next()?;
     (!name.is_empty() && name.len() <= 128).then_some(name)
 }
@@ -371,8 +434,11 @@ fn named(text: &str) -> Option<&str> {
 fn key_at(text: &str, key: &str) -> Option<usize> {
     text.match_indices(key).find_map(|(at, _)| {
         let before = text[..at].trim_end_matches(['"', '\'', '`']).trim_end();
-        let after = text[at + key.len()..].trim_start_matches(['"', '\'', '`']).trim_start();
-        (before.ends_with(['{', ',']) && after.starts_with(':')).then(|| text.len() - after.len() + 1)
+        let after = text[at + key.len()..]
+            .trim_start_matches(['"', '\'', '`'])
+            .trim_start();
+        (before.ends_with(['{', ',']) && after.starts_with(':'))
+            .then(|| text.len() - after.len() + 1)
     })
 }
 
@@ -438,12 +504,21 @@ impl Unescape {
     }
 
     fn escape(&mut self, out: &mut Batch) {
-        let Some(kind) = self.pending.chars().nth(1) else { return };
-        if kind == 'u' && self.pending.len() < 6 && self.pending[2..].bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let Some(kind) = self.pending.chars().nth(1) else {
+            return;
+        };
+        if kind == 'u'
+            && self.pending.len() < 6
+            && self.pending[2..]
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit())
+        {
             return;
         }
         let pending = std::mem::take(&mut self.pending);
-        let unit = pending.get(2..6).and_then(|hex| u16::from_str_radix(hex, 16).ok());
+        let unit = pending
+            .get(2..6)
+            .and_then(|hex| u16::from_str_radix(hex, 16).ok());
         if let (Some(unit), 'u') = (unit, kind) {
             self.unit(unit, out);
             return;
@@ -462,7 +537,11 @@ impl Unescape {
 
     fn unit(&mut self, unit: u16, out: &mut Batch) {
         let units = [self.high.unwrap_or(unit), unit];
-        let pair = if self.high.is_some() { &units[..] } else { &units[..1] };
+        let pair = if self.high.is_some() {
+            &units[..]
+        } else {
+            &units[..1]
+        };
         if self.high.is_none() && (0xd800..0xdc00).contains(&unit) {
             self.high = Some(unit);
             return;

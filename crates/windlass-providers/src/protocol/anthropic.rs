@@ -183,7 +183,11 @@ impl Decoder {
             "content_block_start" => self.start(wire, out),
             "content_block_stop" => self.stop(wire.index.0.unwrap_or(0), out),
             "message_start" => {
-                if let Some(usage) = wire.message.as_ref().and_then(|message| message.usage.as_ref()) {
+                if let Some(usage) = wire
+                    .message
+                    .as_ref()
+                    .and_then(|message| message.usage.as_ref())
+                {
                     self.count(usage, out);
                 }
             }
@@ -191,7 +195,11 @@ impl Decoder {
                 if let Some(usage) = &wire.usage {
                     self.count(usage, out);
                 }
-                if let Some(reason) = wire.delta.as_ref().and_then(|delta| delta.stop_reason.0.as_deref()) {
+                if let Some(reason) = wire
+                    .delta
+                    .as_ref()
+                    .and_then(|delta| delta.stop_reason.0.as_deref())
+                {
                     self.stop_reason(reason, out);
                 }
             }
@@ -201,7 +209,9 @@ impl Decoder {
             }
             "error" => {
                 let error = wire.error.as_ref();
-                let (kind, message) = error.map_or(("", ""), |error| (error.kind.as_str(), error.message.as_str()));
+                let (kind, message) = error.map_or(("", ""), |error| {
+                    (error.kind.as_str(), error.message.as_str())
+                });
                 return Err(errors::in_stream(kind, "", message));
             }
             "ping" => {}
@@ -214,13 +224,20 @@ impl Decoder {
         let Some(delta) = &wire.delta else { return };
         let index = wire.index.0.unwrap_or(0);
         // The newest block is nearly always the one that is meant.
-        let block = self.blocks.iter_mut().rev().find(|block| block.index == index).map(|block| &mut block.kind);
+        let block = self
+            .blocks
+            .iter_mut()
+            .rev()
+            .find(|block| block.index == index)
+            .map(|block| &mut block.kind);
         match (delta.kind.as_str(), block) {
             ("text_delta", Some(BlockKind::Text) | None) => {
                 out.text(delta.text.as_str());
                 self.frame.learn(data, delta.text.as_str());
             }
-            ("thinking_delta", Some(BlockKind::Thinking { .. }) | None) => out.reasoning(delta.thinking.as_str()),
+            ("thinking_delta", Some(BlockKind::Thinking { .. }) | None) => {
+                out.reasoning(delta.thinking.as_str())
+            }
             ("signature_delta", Some(BlockKind::Thinking { signature })) => {
                 signature.push_str(delta.signature.as_str())
             }
@@ -237,9 +254,12 @@ impl Decoder {
     }
 
     fn start(&mut self, wire: &Wire<'_>, out: &mut Batch) {
-        let Some(block) = &wire.content_block else { return };
+        let Some(block) = &wire.content_block else {
+            return;
+        };
         let index = wire.index.0.unwrap_or(0);
-        if self.blocks.iter().any(|known| known.index == index) || self.blocks.len() >= MOST_BLOCKS {
+        if self.blocks.iter().any(|known| known.index == index) || self.blocks.len() >= MOST_BLOCKS
+        {
             return; // a repeated start changes nothing
         }
         let kind = match block.kind.as_str() {
@@ -249,19 +269,37 @@ impl Decoder {
             }
             "thinking" => {
                 out.reasoning(block.thinking.as_str());
-                BlockKind::Thinking { signature: block.signature.as_str().to_owned() }
+                BlockKind::Thinking {
+                    signature: block.signature.as_str().to_owned(),
+                }
             }
             "redacted_thinking" => {
-                out.push(Chunk::ReasoningState(serde_json::json!({ "redacted": block.data.as_str() })));
+                out.push(Chunk::ReasoningState(
+                    serde_json::json!({ "redacted": block.data.as_str() }),
+                ));
                 BlockKind::Other
             }
             "tool_use" => {
-                let calls = self.blocks.iter().filter(|known| matches!(known.kind, BlockKind::Call { .. })).count();
+                let calls = self
+                    .blocks
+                    .iter()
+                    .filter(|known| matches!(known.kind, BlockKind::Call { .. }))
+                    .count();
                 let call = u32::try_from(calls).unwrap_or(u32::MAX);
                 let (id, name) = (block.id.as_str().to_owned(), block.name.as_str().to_owned());
-                out.push(Chunk::CallStart { index: call, id, name });
-                let whole = block.input.map(RawValue::get).filter(|json| !matches!(*json, "{}" | "null" | "\"\""));
-                BlockKind::Call { call, whole: whole.map(str::to_owned) }
+                out.push(Chunk::CallStart {
+                    index: call,
+                    id,
+                    name,
+                });
+                let whole = block
+                    .input
+                    .map(RawValue::get)
+                    .filter(|json| !matches!(*json, "{}" | "null" | "\"\""));
+                BlockKind::Call {
+                    call,
+                    whole: whole.map(str::to_owned),
+                }
             }
             other => {
                 self.unknowns.note("content block", other, out);
@@ -272,10 +310,17 @@ impl Decoder {
     }
 
     fn stop(&mut self, index: u64, out: &mut Batch) {
-        match self.blocks.iter_mut().find(|block| block.index == index).map(|block| &mut block.kind) {
+        match self
+            .blocks
+            .iter_mut()
+            .find(|block| block.index == index)
+            .map(|block| &mut block.kind)
+        {
             Some(BlockKind::Thinking { signature }) if !signature.is_empty() => {
                 let signature = std::mem::take(signature);
-                out.push(Chunk::ReasoningState(serde_json::json!({ "signature": signature })));
+                out.push(Chunk::ReasoningState(
+                    serde_json::json!({ "signature": signature }),
+                ));
             }
             Some(BlockKind::Call { call, whole }) => {
                 if let Some(json) = whole.take() {
@@ -292,7 +337,10 @@ impl Decoder {
             (&mut self.usage.input, wire.input_tokens),
             (&mut self.usage.output, wire.output_tokens),
             (&mut self.usage.cache_read, wire.cache_read_input_tokens),
-            (&mut self.usage.cache_write, wire.cache_creation_input_tokens),
+            (
+                &mut self.usage.cache_write,
+                wire.cache_creation_input_tokens,
+            ),
         ];
         let mut any = false;
         for (ours, Count(theirs)) in all {

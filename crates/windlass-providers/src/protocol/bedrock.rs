@@ -32,11 +32,16 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
 
 /// The event of the Messages protocol inside a message; `false` when there is none in it.
 pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
-    let wire: Wire<'_> = serde_json::from_str(data).map_err(|err| errors::not_an_event(data, &err))?;
-    let Some(encoded) = wire.bytes.0 else { return Ok(false) };
+    let wire: Wire<'_> =
+        serde_json::from_str(data).map_err(|err| errors::not_an_event(data, &err))?;
+    let Some(encoded) = wire.bytes.0 else {
+        return Ok(false);
+    };
     event.clear();
     let malformed = |_| FramingError::Malformed("its content is not base64");
-    STANDARD.decode_vec(encoded.as_bytes(), event).map_err(malformed)?;
+    STANDARD
+        .decode_vec(encoded.as_bytes(), event)
+        .map_err(malformed)?;
     Ok(true)
 }
 
@@ -49,7 +54,10 @@ impl Decoder {
         if !unwrap(&event.data, &mut self.event)? {
             return Ok(()); // not an event of the model
         }
-        let inner = Event { name: "message".into(), data: text(&self.event) };
+        let inner = Event {
+            name: "message".into(),
+            data: text(&self.event),
+        };
         self.inner.event(&inner, out)
     }
 

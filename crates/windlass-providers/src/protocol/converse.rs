@@ -149,7 +149,9 @@ impl Decoder {
                     && !block.signature.is_empty()
                 {
                     let signature = std::mem::take(&mut block.signature);
-                    out.push(Chunk::ReasoningState(serde_json::json!({ "signature": signature })));
+                    out.push(Chunk::ReasoningState(
+                        serde_json::json!({ "signature": signature }),
+                    ));
                 }
             }
             "messageStart" => {}
@@ -167,8 +169,16 @@ impl Decoder {
 
     /// Only calls are announced; a block of text begins with its first piece.
     fn start(&mut self, wire: &Wire<'_>, out: &mut Batch) {
-        let Some(tool) = wire.start.as_ref().and_then(|start| start.tool_use.as_ref()) else { return };
-        let Some(block) = self.block(wire.content_block_index.0.unwrap_or(0)) else { return };
+        let Some(tool) = wire
+            .start
+            .as_ref()
+            .and_then(|start| start.tool_use.as_ref())
+        else {
+            return;
+        };
+        let Some(block) = self.block(wire.content_block_index.0.unwrap_or(0)) else {
+            return;
+        };
         if block.call.is_some() {
             return; // a repeated start changes nothing
         }
@@ -177,7 +187,10 @@ impl Decoder {
         if let Some(block) = self.block(wire.content_block_index.0.unwrap_or(0)) {
             block.call = Some(index);
         }
-        let (id, name) = (tool.tool_use_id.as_str().to_owned(), tool.name.as_str().to_owned());
+        let (id, name) = (
+            tool.tool_use_id.as_str().to_owned(),
+            tool.name.as_str().to_owned(),
+        );
         out.push(Chunk::CallStart { index, id, name });
     }
 
@@ -189,7 +202,12 @@ impl Decoder {
         }
         out.text(delta.text.as_str());
         if let Some(tool) = &delta.tool_use {
-            let call = self.blocks.iter().rev().find(|block| block.index == index).and_then(|block| block.call);
+            let call = self
+                .blocks
+                .iter()
+                .rev()
+                .find(|block| block.index == index)
+                .and_then(|block| block.call);
             match call {
                 Some(call) => out.args(call, tool.input.as_str()),
                 None => self.unknowns.note("delta", "toolUse without a start", out),
@@ -198,7 +216,9 @@ impl Decoder {
         if let Some(reasoning) = &delta.reasoning_content {
             out.reasoning(reasoning.text.as_str());
             if let Some(data) = reasoning.redacted_content.0.as_deref() {
-                out.push(Chunk::ReasoningState(serde_json::json!({ "redacted": data })));
+                out.push(Chunk::ReasoningState(
+                    serde_json::json!({ "redacted": data }),
+                ));
             }
             let signature = reasoning.signature.as_str();
             if !signature.is_empty()
@@ -215,7 +235,11 @@ impl Decoder {
             Some(at) => at,
             None if self.blocks.len() >= MOST_BLOCKS => return None,
             None => {
-                self.blocks.push(Block { index, call: None, signature: String::new() });
+                self.blocks.push(Block {
+                    index,
+                    call: None,
+                    signature: String::new(),
+                });
                 self.blocks.len() - 1
             }
         };
@@ -237,8 +261,15 @@ impl Decoder {
 }
 
 fn count(wire: &WireUsage, out: &mut Batch) {
-    let (Some(input), Some(output)) = (wire.input_tokens.0, wire.output_tokens.0) else { return };
+    let (Some(input), Some(output)) = (wire.input_tokens.0, wire.output_tokens.0) else {
+        return;
+    };
     let cache_read = wire.cache_read_input_tokens.0.unwrap_or(0);
     let cache_write = wire.cache_write_input_tokens.0.unwrap_or(0);
-    out.push(Chunk::Usage(Usage { input, cache_read, cache_write, output }));
+    out.push(Chunk::Usage(Usage {
+        input,
+        cache_read,
+        cache_write,
+        output,
+    }));
 }

@@ -21,9 +21,13 @@ impl Frame {
     /// its document, so it teaches nothing.
     pub(super) fn learn(&mut self, data: &str, text: &str) {
         self.forget();
-        let Some(at) = (text.as_ptr() as usize).checked_sub(data.as_ptr() as usize) else { return };
+        let Some(at) = (text.as_ptr() as usize).checked_sub(data.as_ptr() as usize) else {
+            return;
+        };
         let (before, after) = (data.get(..at), data.get(at + text.len()..));
-        let (Some(before), Some(after)) = (before, after) else { return };
+        let (Some(before), Some(after)) = (before, after) else {
+            return;
+        };
         if before.ends_with('"') && after.starts_with('"') && before.len() + after.len() <= MOST {
             self.before.push_str(before);
             self.after.push_str(after);
@@ -41,9 +45,14 @@ impl Frame {
         if self.before.is_empty() {
             return None;
         }
-        let text = data.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
+        let text = data
+            .strip_prefix(self.before.as_str())?
+            .strip_suffix(self.after.as_str())?;
         // Nothing that means something inside quotes: the bytes are the text.
-        if !text.bytes().any(|byte| matches!(byte, b'"' | b'\\') || byte < 0x20) {
+        if !text
+            .bytes()
+            .any(|byte| matches!(byte, b'"' | b'\\') || byte < 0x20)
+        {
             return Some(Cow::Borrowed(text));
         }
         // With its quotes it must be exactly one JSON string.
@@ -81,7 +90,10 @@ mod tests {
     fn only_the_text_may_differ() {
         check(DATA, Some("one"));
         check(r#"{"a":{"text":""},"b":"two"}"#, Some(""));
-        check(r#"{"a":{"text":"t\u00fc\n\"x\""},"b":"two"}"#, Some("tü\n\"x\""));
+        check(
+            r#"{"a":{"text":"t\u00fc\n\"x\""},"b":"two"}"#,
+            Some("tü\n\"x\""),
+        );
         check(r#"{"a":{"text":"one"},"b":"three"}"#, None);
         check(r#"{"a":{"text":"one","b":"two"}"#, None);
     }
@@ -123,7 +135,10 @@ mod tests {
     fn decoded(protocol: Protocol, events: &[Value]) -> Vec<Chunk> {
         let (mut decoder, mut batch) = (protocol.decoder(&Quirks::NONE), Batch::default());
         for event in events {
-            let event = Event { name: "message".into(), data: event.to_string().into() };
+            let event = Event {
+                name: "message".into(),
+                data: event.to_string().into(),
+            };
             decoder.event(&event, &mut batch).unwrap();
         }
         decoder.finish(&mut batch);
@@ -133,14 +148,16 @@ mod tests {
     #[test]
     fn what_comes_between_two_deltas_keeps_its_meaning() {
         let p = Protocol::AnthropicMessages;
-        let start =
-            |index: u32, block: Value| json!({ "type": "content_block_start", "index": index, "content_block": block });
+        let start = |index: u32, block: Value| json!({ "type": "content_block_start", "index": index, "content_block": block });
         let args = json!({ "type": "content_block_delta", "index": 1, "delta": { "type": "input_json_delta", "partial_json": "{}" } });
         let events = [
             start(0, json!({ "type": "text", "text": "" })),
             delta(p, "a"),
             delta(p, "b"),
-            start(1, json!({ "type": "tool_use", "id": "t", "name": "n", "input": {} })),
+            start(
+                1,
+                json!({ "type": "tool_use", "id": "t", "name": "n", "input": {} }),
+            ),
             args,
             delta(p, "c"),
             json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
@@ -149,20 +166,28 @@ mod tests {
         ];
         let expect = [
             Chunk::Text("ab".into()),
-            Chunk::CallStart { index: 0, id: "t".into(), name: "n".into() },
-            Chunk::CallArgs { index: 0, json: "{}".into() },
+            Chunk::CallStart {
+                index: 0,
+                id: "t".into(),
+                name: "n".into(),
+            },
+            Chunk::CallArgs {
+                index: 0,
+                json: "{}".into(),
+            },
             Chunk::Text("c".into()),
             Chunk::End(EndReason::Done),
         ];
         assert_eq!(decoded(p, &events), expect);
 
         let p = Protocol::OpenAiChat;
-        let last =
-            json!({ "id": "c", "choices": [{ "index": 0, "delta": { "content": "c" }, "finish_reason": "length" }] });
-        let other =
-            json!({ "id": "c", "choices": [{ "index": 1, "delta": { "content": "x" }, "finish_reason": null }] });
+        let last = json!({ "id": "c", "choices": [{ "index": 0, "delta": { "content": "c" }, "finish_reason": "length" }] });
+        let other = json!({ "id": "c", "choices": [{ "index": 1, "delta": { "content": "x" }, "finish_reason": null }] });
         let events = [delta(p, "a"), delta(p, "b"), other.clone(), other, last];
-        assert_eq!(decoded(p, &events), [Chunk::Text("abc".into()), Chunk::End(EndReason::Length)]);
+        assert_eq!(
+            decoded(p, &events),
+            [Chunk::Text("abc".into()), Chunk::End(EndReason::Length)]
+        );
     }
 
     proptest! {

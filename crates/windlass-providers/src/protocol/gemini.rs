@@ -130,16 +130,14 @@ impl Decoder {
         match serde_json::from_str::<Wire<'_>>(&event.data) {
             Ok(wire) => self.read(&wire, out),
             Err(_) if matches!(event.data.trim(), "[DONE]" | "") => Ok(()),
-            Err(err) => {
-                match mend_surrogates(&event.data) {
-                    Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                        Ok(wire) => self.read(&wire, out),
-                        Err(err) => Err(errors::not_an_event(&event.data, &err)),
-                    },
-                    None => Err(errors::in_body(event.data.as_bytes())
-                        .unwrap_or_else(|| errors::not_an_event(&event.data, &err))),
-                }
-            }
+            Err(err) => match mend_surrogates(&event.data) {
+                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
+                    Ok(wire) => self.read(&wire, out),
+                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
+                },
+                None => Err(errors::in_body(event.data.as_bytes())
+                    .unwrap_or_else(|| errors::not_an_event(&event.data, &err))),
+            },
         }
     }
 
@@ -170,21 +168,34 @@ impl Decoder {
         if let Some(usage) = &wire.usage_metadata {
             self.count(usage, out);
         }
-        if wire.prompt_feedback.as_ref().is_some_and(|feedback| !feedback.block_reason.as_str().is_empty()) {
+        if wire
+            .prompt_feedback
+            .as_ref()
+            .is_some_and(|feedback| !feedback.block_reason.as_str().is_empty())
+        {
             self.stop = Some(EndReason::Refused);
         }
         for candidate in wire.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) != 0 {
                 continue; // we ask for one answer
             }
-            for part in candidate.content.iter().flat_map(|content| &content.parts).flatten() {
+            for part in candidate
+                .content
+                .iter()
+                .flat_map(|content| &content.parts)
+                .flatten()
+            {
                 // An answer that goes on after its end needs another one, or it was cut.
                 if part.function_call.is_some() || !part.text.as_str().is_empty() {
                     self.stop.take_if(|stop| *stop != EndReason::Refused);
                 }
                 self.part(part, out);
             }
-            self.finish_reason(candidate.finish_reason.as_str(), candidate.finish_message.as_str(), out)?;
+            self.finish_reason(
+                candidate.finish_reason.as_str(),
+                candidate.finish_message.as_str(),
+                out,
+            )?;
         }
         Ok(())
     }
@@ -194,7 +205,9 @@ impl Decoder {
         // A signature goes back on the part it came on: calls look for theirs before them, the others behind them.
         let sign = |on: &str, out: &mut Batch| {
             if !signature.is_empty() {
-                out.push(Chunk::ReasoningState(serde_json::json!({ "thought_signature": signature, "on": on })));
+                out.push(Chunk::ReasoningState(
+                    serde_json::json!({ "thought_signature": signature, "on": on }),
+                ));
             }
         };
         if let Some(call) = &part.function_call {
@@ -203,7 +216,13 @@ impl Decoder {
             self.calls = self.calls.saturating_add(1);
             let (id, name) = (call.id.as_str().to_owned(), call.name.as_str().to_owned());
             out.push(Chunk::CallStart { index, id, name });
-            out.args(index, call.args.map(RawValue::get).filter(|args| *args != "null").unwrap_or("{}"));
+            out.args(
+                index,
+                call.args
+                    .map(RawValue::get)
+                    .filter(|args| *args != "null")
+                    .unwrap_or("{}"),
+            );
         } else if let Some(text) = &part.text.0 {
             if part.thought.0 == Some(true) {
                 out.reasoning(text);
@@ -215,17 +234,24 @@ impl Decoder {
         } else if part.executable_code.is_some() {
             self.unknowns.note("content part", "executableCode", out);
         } else if part.code_execution_result.is_some() {
-            self.unknowns.note("content part", "codeExecutionResult", out);
+            self.unknowns
+                .note("content part", "codeExecutionResult", out);
         } else if part.inline_data.is_some() {
             self.unknowns.note("content part", "inlineData", out);
         } else if signature.is_empty() {
-            self.unknowns.note("content part", "without text or call", out);
+            self.unknowns
+                .note("content part", "without text or call", out);
         } else {
             sign("text", out);
         }
     }
 
-    fn finish_reason(&mut self, reason: &str, message: &str, out: &mut Batch) -> Result<(), ProviderError> {
+    fn finish_reason(
+        &mut self,
+        reason: &str,
+        message: &str,
+        out: &mut Batch,
+    ) -> Result<(), ProviderError> {
         let end = match reason {
             "" => return Ok(()),
             "STOP" => EndReason::Done,
@@ -240,10 +266,15 @@ impl Decoder {
             | "IMAGE_SAFETY"
             | "IMAGE_PROHIBITED_CONTENT"
             | "IMAGE_RECITATION" => EndReason::Refused,
-            "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" => {
+            "MALFORMED_FUNCTION_CALL"
+            | "MALFORMED_RESPONSE"
+            | "UNEXPECTED_TOOL_CALL"
+            | "TOO_MANY_TOOL_CALLS" => {
                 return Err(errors::bad_answer(reason, message));
             }
-            "MISSING_THOUGHT_SIGNATURE" => return Err(errors::in_stream("invalid_request_error", reason, message)),
+            "MISSING_THOUGHT_SIGNATURE" => {
+                return Err(errors::in_stream("invalid_request_error", reason, message));
+            }
             other => {
                 self.unknowns.note("finish reason", other, out);
                 EndReason::Done

@@ -6,7 +6,14 @@ use windlass_core::provider::ToolChoice;
 use super::*;
 
 fn body(protocol: Protocol, quirks: &Quirks, options: &Sampling) -> Value {
-    serde_json::from_str(&encode(protocol, quirks, &session(), &tools(&["a"]), options)).unwrap()
+    serde_json::from_str(&encode(
+        protocol,
+        quirks,
+        &session(),
+        &tools(&["a"]),
+        options,
+    ))
+    .unwrap()
 }
 
 #[test]
@@ -40,25 +47,77 @@ fn the_ollama_body_holds_pictures_thoughts_and_calls_as_objects() {
         "format": { "type": "object" },
         "think": "high",
     });
-    assert_eq!(body(Protocol::OllamaChat, &Quirks { window: Some(8_192), ..Quirks::NONE }, &options), expect);
-    let plain = body(Protocol::OllamaChat, &Quirks { window: Some(512), ..Quirks::NONE }, &Sampling::default());
-    assert_eq!(plain["options"], json!({ "num_predict": 512, "num_ctx": 512 }));
+    assert_eq!(
+        body(
+            Protocol::OllamaChat,
+            &Quirks {
+                window: Some(8_192),
+                ..Quirks::NONE
+            },
+            &options
+        ),
+        expect
+    );
+    let plain = body(
+        Protocol::OllamaChat,
+        &Quirks {
+            window: Some(512),
+            ..Quirks::NONE
+        },
+        &Sampling::default(),
+    );
+    assert_eq!(
+        plain["options"],
+        json!({ "num_predict": 512, "num_ctx": 512 })
+    );
     assert_eq!((plain.get("think"), plain.get("format")), (None, None));
-    let none = Sampling { tool_choice: Some(ToolChoice::None), thinking_tokens: Some(0), ..Sampling::default() };
+    let none = Sampling {
+        tool_choice: Some(ToolChoice::None),
+        thinking_tokens: Some(0),
+        ..Sampling::default()
+    };
     let none = body(Protocol::OllamaChat, &Quirks::NONE, &none);
-    assert_eq!((none.get("tools"), &none["think"], none["options"].get("num_ctx")), (None, &json!(false), None));
+    assert_eq!(
+        (
+            none.get("tools"),
+            &none["think"],
+            none["options"].get("num_ctx")
+        ),
+        (None, &json!(false), None)
+    );
 }
 
 #[test]
 fn hosted_messages_name_a_version_and_no_model() {
-    let bedrock = body(Protocol::BedrockAnthropic, &Quirks::NONE, &Sampling::default());
+    let bedrock = body(
+        Protocol::BedrockAnthropic,
+        &Quirks::NONE,
+        &Sampling::default(),
+    );
     assert_eq!((bedrock.get("model"), bedrock.get("stream")), (None, None));
-    assert_eq!((&bedrock["anthropic_version"], &bedrock["max_tokens"]), (&json!("bedrock-2023-05-31"), &json!(4096)));
-    let vertex = body(Protocol::VertexAnthropic, &Quirks::NONE, &Sampling::default());
-    assert_eq!((vertex.get("model"), &vertex["stream"]), (None, &json!(true)));
+    assert_eq!(
+        (&bedrock["anthropic_version"], &bedrock["max_tokens"]),
+        (&json!("bedrock-2023-05-31"), &json!(4096))
+    );
+    let vertex = body(
+        Protocol::VertexAnthropic,
+        &Quirks::NONE,
+        &Sampling::default(),
+    );
+    assert_eq!(
+        (vertex.get("model"), &vertex["stream"]),
+        (None, &json!(true))
+    );
     assert_eq!(vertex["anthropic_version"], "vertex-2023-10-16");
-    let direct = body(Protocol::AnthropicMessages, &Quirks::NONE, &Sampling::default());
-    assert_eq!((direct.get("anthropic_version"), &direct["messages"]), (None, &bedrock["messages"]));
+    let direct = body(
+        Protocol::AnthropicMessages,
+        &Quirks::NONE,
+        &Sampling::default(),
+    );
+    assert_eq!(
+        (direct.get("anthropic_version"), &direct["messages"]),
+        (None, &bedrock["messages"])
+    );
 }
 
 #[test]
@@ -96,12 +155,20 @@ fn the_converse_body_holds_blocks_and_pairs() {
         ],
         "inferenceConfig": { "maxTokens": 4096, "temperature": 1.0, "stopSequences": ["END"] },
     });
-    assert_eq!(body(Protocol::BedrockConverse, &Quirks::NONE, &options), expect);
+    assert_eq!(
+        body(Protocol::BedrockConverse, &Quirks::NONE, &options),
+        expect
+    );
 }
 
 #[test]
 fn roles_take_turns_where_the_vendor_wants_it() {
-    let silent = || said(vec![Part::Reasoning { text: "hm".into(), opaque: None }]);
+    let silent = || {
+        said(vec![Part::Reasoning {
+            text: "hm".into(),
+            opaque: None,
+        }])
+    };
     let words = |text: &str| Entry::new(Message::user(text));
     let history = [
         silent(),
@@ -113,7 +180,13 @@ fn roles_take_turns_where_the_vendor_wants_it() {
         words("d"),
         words("e"),
     ];
-    let text = encode(Protocol::BedrockConverse, &Quirks::NONE, &history, &tools(&[]), &Sampling::default());
+    let text = encode(
+        Protocol::BedrockConverse,
+        &Quirks::NONE,
+        &history,
+        &tools(&[]),
+        &Sampling::default(),
+    );
     let body: Value = serde_json::from_str(&text).unwrap();
     let expect = json!([
         { "role": "user", "content": [{ "text": "a" }, { "text": "b" }] },
@@ -125,14 +198,26 @@ fn roles_take_turns_where_the_vendor_wants_it() {
 
 #[test]
 fn from_step_to_step_these_bodies_continue_the_one_before() {
-    for protocol in [Protocol::OllamaChat, Protocol::BedrockAnthropic, Protocol::BedrockConverse] {
+    for protocol in [
+        Protocol::OllamaChat,
+        Protocol::BedrockAnthropic,
+        Protocol::BedrockConverse,
+    ] {
         let (tools, mut history) = (tools(&["a", "b"]), session());
-        let unmarked = Quirks { cache_marks: false, ..Quirks::NONE };
+        let unmarked = Quirks {
+            cache_marks: false,
+            ..Quirks::NONE
+        };
         let before = encode(protocol, &unmarked, &history, &tools, &Sampling::default());
-        history.push(said(vec![Part::Text { text: "more".into() }]));
+        history.push(said(vec![Part::Text {
+            text: "more".into(),
+        }]));
         let body = encode(protocol, &unmarked, &history, &tools, &Sampling::default());
         let settings = ["],\"options\"", "],\"max_tokens\"", "],\"inferenceConfig\""];
         let end = settings.iter().find_map(|mark| before.rfind(mark)).unwrap();
-        assert!(end > 200 && body.starts_with(&before[..end]), "{protocol:?}");
+        assert!(
+            end > 200 && body.starts_with(&before[..end]),
+            "{protocol:?}"
+        );
     }
 }

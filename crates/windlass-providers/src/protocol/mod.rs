@@ -114,7 +114,9 @@ impl Protocol {
             Self::Gemini => gemini::encode(request, quirks),
             Self::OllamaChat => ollama::encode(request, quirks),
             Self::BedrockAnthropic => bedrock::encode(request, quirks),
-            Self::VertexAnthropic => anthropic::encode_hosted(request, quirks, VERTEX_VERSION, true),
+            Self::VertexAnthropic => {
+                anthropic::encode_hosted(request, quirks, VERTEX_VERSION, true)
+            }
             Self::BedrockConverse => converse::encode(request, quirks),
         }
     }
@@ -164,17 +166,25 @@ impl Protocol {
     pub fn unmet(self, request: &Request<'_>) -> Vec<String> {
         let options = request.options;
         let mut unmet = Vec::new();
-        if request.history.iter().any(|entry| entry.role == Role::Assistant) {
+        if request
+            .history
+            .iter()
+            .any(|entry| entry.role == Role::Assistant)
+        {
             return unmet;
         }
         let model = request.model;
         let by_name = match self {
             Self::OpenAiResponses | Self::OpenAiChat => !openai_responses::reasons(model),
-            Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => anthropic::samples(request),
+            Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => {
+                anthropic::samples(request)
+            }
             _ => true,
         };
         if options.temperature.is_some() && !by_name {
-            unmet.push(format!("`{model}` takes no temperature here; it is not sent"));
+            unmet.push(format!(
+                "`{model}` takes no temperature here; it is not sent"
+            ));
         }
         let stops = match self {
             Self::OpenAiResponses => false,
@@ -182,18 +192,29 @@ impl Protocol {
             _ => true,
         };
         if !options.stop.is_empty() && !stops {
-            unmet.push(format!("`{model}` takes no stop sequences here; they are not sent"));
+            unmet.push(format!(
+                "`{model}` takes no stop sequences here; they are not sent"
+            ));
         }
-        let forced = matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
+        let forced = matches!(
+            options.tool_choice,
+            Some(ToolChoice::Required | ToolChoice::Named(_))
+        );
         if self == Self::OllamaChat && forced {
-            unmet.push(format!("`{model}` cannot be made to call a tool here; the choice is left to it"));
+            unmet.push(format!(
+                "`{model}` cannot be made to call a tool here; the choice is left to it"
+            ));
         }
         if self == Self::BedrockConverse {
             if options.output_schema.is_some() {
-                unmet.push(format!("`{model}` cannot be held to a schema here; it is told the schema instead"));
+                unmet.push(format!(
+                    "`{model}` cannot be held to a schema here; it is told the schema instead"
+                ));
             }
             if options.reasoning_effort.is_some() || options.thinking_tokens.is_some() {
-                unmet.push(format!("`{model}` cannot be told here how much to think; it is not sent"));
+                unmet.push(format!(
+                    "`{model}` cannot be told here how much to think; it is not sent"
+                ));
             }
         }
         unmet
@@ -203,7 +224,9 @@ impl Protocol {
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
         match self {
-            Self::AnthropicMessages | Self::VertexAnthropic => Decoder::Anthropic(anthropic::Decoder::default()),
+            Self::AnthropicMessages | Self::VertexAnthropic => {
+                Decoder::Anthropic(anthropic::Decoder::default())
+            }
             Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
             Self::OpenAiResponses => Decoder::OpenAiResponses(openai_responses::Decoder::default()),
             Self::Gemini => Decoder::Gemini(gemini::Decoder::default()),
@@ -316,7 +339,10 @@ impl Batch {
         self.bytes += piece.len();
         match self.chunks.back_mut() {
             Some(Chunk::CallArgs { index: open, json }) if *open == index => json.push_str(piece),
-            _ => self.chunks.push_back(Chunk::CallArgs { index, json: piece.to_owned() }),
+            _ => self.chunks.push_back(Chunk::CallArgs {
+                index,
+                json: piece.to_owned(),
+            }),
         }
     }
 

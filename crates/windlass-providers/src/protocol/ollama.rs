@@ -91,14 +91,20 @@ impl Decoder {
         }
         match serde_json::from_str::<Wire<'_>>(&event.data) {
             Ok(wire) => self.read(&wire, out),
-            Err(err) => match mend_surrogates(&event.data).map(|mended| self.mended(&mended, out)) {
-                Some(Ok(read)) => read,
-                _ => Err(errors::not_an_event(&event.data, &err)),
-            },
+            Err(err) => {
+                match mend_surrogates(&event.data).map(|mended| self.mended(&mended, out)) {
+                    Some(Ok(read)) => read,
+                    _ => Err(errors::not_an_event(&event.data, &err)),
+                }
+            }
         }
     }
 
-    fn mended(&mut self, data: &str, out: &mut Batch) -> Result<Result<(), ProviderError>, serde_json::Error> {
+    fn mended(
+        &mut self,
+        data: &str,
+        out: &mut Batch,
+    ) -> Result<Result<(), ProviderError>, serde_json::Error> {
         serde_json::from_str::<Wire<'_>>(data).map(|wire| self.read(&wire, out))
     }
 
@@ -110,10 +116,16 @@ impl Decoder {
         if let Some(think) = &mut self.think {
             think.finish(|part, piece| emit(part, piece, out));
         }
-        let Some(stop) = self.stop.take() else { return false };
+        let Some(stop) = self.stop.take() else {
+            return false;
+        };
         self.ended = true;
         // The server has no word of its own for an answer that wants its calls run.
-        let stop = if stop == EndReason::Done && self.calls > 0 { EndReason::ToolCalls } else { stop };
+        let stop = if stop == EndReason::Done && self.calls > 0 {
+            EndReason::ToolCalls
+        } else {
+            stop
+        };
         out.push(Chunk::End(stop));
         true
     }
@@ -141,7 +153,11 @@ impl Decoder {
             return Ok(());
         }
         if let (Some(input), Some(output)) = (wire.prompt_eval_count.0, wire.eval_count.0) {
-            out.push(Chunk::Usage(Usage { input, output, ..Usage::default() }));
+            out.push(Chunk::Usage(Usage {
+                input,
+                output,
+                ..Usage::default()
+            }));
         }
         self.stop = Some(match wire.done_reason.as_str() {
             "" | "stop" => EndReason::Done,
@@ -164,10 +180,15 @@ impl Decoder {
 
     /// Calls come whole; their numbers repeat from line to line in some versions, so they are counted here.
     fn call(&mut self, wire: &WireCall<'_>, out: &mut Batch) {
-        let Some(function) = wire.function.as_ref().filter(|_| self.calls < MOST_CALLS) else { return };
+        let Some(function) = wire.function.as_ref().filter(|_| self.calls < MOST_CALLS) else {
+            return;
+        };
         let index = self.calls;
         self.calls += 1;
-        let (id, name) = (wire.id.as_str().to_owned(), function.name.as_str().to_owned());
+        let (id, name) = (
+            wire.id.as_str().to_owned(),
+            function.name.as_str().to_owned(),
+        );
         out.push(Chunk::CallStart { index, id, name });
         match &function.arguments {
             Loose::Object(value) => out.args(index, &value.to_string()),

@@ -60,7 +60,16 @@ struct Wire<'a> {
 impl Wire<'_> {
     /// The text of an event that holds a piece of text and nothing else that means anything.
     fn only_text(&self) -> Option<&str> {
-        let [WireChoice { index, delta: Some(delta), finish_reason }] = self.choices.as_deref()? else { return None };
+        let [
+            WireChoice {
+                index,
+                delta: Some(delta),
+                finish_reason,
+            },
+        ] = self.choices.as_deref()?
+        else {
+            return None;
+        };
         let silent = |text: &Text<'_>| text.as_str().is_empty();
         let alone = index.0.unwrap_or(0) == 0
             && silent(finish_reason)
@@ -209,17 +218,30 @@ impl Decoder {
         if let Some(think) = &mut self.think {
             think.finish(|part, piece| emit(part, piece, out));
         }
-        let Some(stop) = self.stop.take() else { return false };
+        let Some(stop) = self.stop.take() else {
+            return false;
+        };
         self.ended = true;
-        for (at, call) in self.calls.iter_mut().enumerate().filter(|(_, call)| !call.started) {
+        for (at, call) in self
+            .calls
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, call)| !call.started)
+        {
             // It never got a name; whoever runs calls will answer that there is no such tool.
             let index = u32::try_from(at).unwrap_or(u32::MAX);
-            out.push(Chunk::CallStart { index, id: std::mem::take(&mut call.id), name: String::new() });
+            out.push(Chunk::CallStart {
+                index,
+                id: std::mem::take(&mut call.id),
+                name: String::new(),
+            });
             out.args(index, &call.held);
         }
         if !self.details.is_empty() {
             let details = join_details(std::mem::take(&mut self.details));
-            out.push(Chunk::ReasoningState(serde_json::json!({ "reasoning_details": details })));
+            out.push(Chunk::ReasoningState(
+                serde_json::json!({ "reasoning_details": details }),
+            ));
         }
         let end = match stop {
             EndReason::Done if self.refused => EndReason::Refused,
@@ -236,7 +258,12 @@ impl Decoder {
         self.ended
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn read(
+        &mut self,
+        wire: &Wire<'_>,
+        event: &Event<'_>,
+        out: &mut Batch,
+    ) -> Result<(), ProviderError> {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -265,7 +292,11 @@ impl Decoder {
     fn delta(&mut self, delta: &WireDelta<'_>, out: &mut Batch) {
         // Some servers say the same thought in both fields.
         let thought = delta.reasoning_content.as_str();
-        out.reasoning(if thought.is_empty() { delta.reasoning.as_str() } else { thought });
+        out.reasoning(if thought.is_empty() {
+            delta.reasoning.as_str()
+        } else {
+            thought
+        });
         if let Some(details) = &delta.reasoning_details {
             let room = MOST_DETAILS.saturating_sub(self.details.len());
             self.details.extend(details.iter().take(room).cloned());
@@ -299,7 +330,10 @@ impl Decoder {
     /// Content as a list: text, and with some vendors thoughts.
     fn part(&mut self, part: &Value, out: &mut Batch) {
         match part.get("type").and_then(Value::as_str) {
-            Some("text") => self.text(part.get("text").and_then(Value::as_str).unwrap_or_default(), out),
+            Some("text") => self.text(
+                part.get("text").and_then(Value::as_str).unwrap_or_default(),
+                out,
+            ),
             Some("thinking") => match part.get("thinking") {
                 Some(Value::String(text)) => out.reasoning(text),
                 Some(Value::Array(parts)) => {
@@ -309,23 +343,33 @@ impl Decoder {
                 }
                 _ => {}
             },
-            other => self.unknowns.note("content part", other.unwrap_or("without a type"), out),
+            other => self
+                .unknowns
+                .note("content part", other.unwrap_or("without a type"), out),
         }
     }
 
     fn call(&mut self, wire: &WireCall<'_>, out: &mut Batch) {
         let id = wire.id.as_str();
-        let Some(at) = self.slot(wire.index.0, id) else { return };
+        let Some(at) = self.slot(wire.index.0, id) else {
+            return;
+        };
         let index = u32::try_from(at).unwrap_or(u32::MAX);
         let call = &mut self.calls[at];
         if call.id.is_empty() {
             call.id.push_str(id);
         }
-        let Some(function) = &wire.function else { return };
+        let Some(function) = &wire.function else {
+            return;
+        };
         let name = function.name.as_str();
         if !call.started && !name.is_empty() {
             call.started = true;
-            out.push(Chunk::CallStart { index, id: call.id.clone(), name: name.to_owned() });
+            out.push(Chunk::CallStart {
+                index,
+                id: call.id.clone(),
+                name: name.to_owned(),
+            });
             out.args(index, &std::mem::take(&mut call.held));
         }
         let whole;
@@ -337,7 +381,11 @@ impl Decoder {
             }
             Loose::Absent | Loose::Parts(_) => return,
         };
-        if call.started { out.args(index, piece) } else { call.held.push_str(piece) }
+        if call.started {
+            out.args(index, piece)
+        } else {
+            call.held.push_str(piece)
+        }
     }
 
     /// Which call is meant. Numbers may start anywhere, be missing, or be the same for all calls; a new id under a
@@ -348,7 +396,8 @@ impl Decoder {
             None if id.is_empty() => self.calls.len().checked_sub(1),
             None => self.calls.iter().rposition(|call| call.id == id),
         };
-        let same = |at: &usize| id.is_empty() || self.calls[*at].id.is_empty() || self.calls[*at].id == id;
+        let same =
+            |at: &usize| id.is_empty() || self.calls[*at].id.is_empty() || self.calls[*at].id == id;
         if let Some(at) = known.filter(same) {
             return Some(at);
         }
@@ -357,7 +406,12 @@ impl Decoder {
         }
         // Without a number: one that no server uses, so that later pieces are not taken for this call.
         let index = index.unwrap_or(u64::MAX - self.calls.len() as u64);
-        self.calls.push(Call { index, id: String::new(), held: String::new(), started: false });
+        self.calls.push(Call {
+            index,
+            id: String::new(),
+            held: String::new(),
+            started: false,
+        });
         Some(self.calls.len() - 1)
     }
 
@@ -369,7 +423,11 @@ impl Decoder {
             "length" | "max_tokens" | "model_length" | "max_output_tokens" => EndReason::Length,
             "content_filter" | "refusal" | "safety" => EndReason::Refused,
             "error" | "insufficient_system_resource" => {
-                return Err(errors::in_stream("server_error", "", "the upstream ended the answer with an error"));
+                return Err(errors::in_stream(
+                    "server_error",
+                    "",
+                    "the upstream ended the answer with an error",
+                ));
             }
             other => {
                 self.unknowns.note("finish reason", other, out);
@@ -391,21 +449,34 @@ fn emit(part: think::Part, piece: &str, out: &mut Batch) {
 
 /// The prompt's count includes what came from a cache.
 fn count(wire: &WireUsage, out: &mut Batch) {
-    let (Some(prompt), Some(output)) = (wire.prompt_tokens.0, wire.completion_tokens.0) else { return };
+    let (Some(prompt), Some(output)) = (wire.prompt_tokens.0, wire.completion_tokens.0) else {
+        return;
+    };
     let details = wire.prompt_tokens_details.as_ref();
-    let cached = details.and_then(|details| details.cached_tokens.0).or(wire.prompt_cache_hit_tokens.0);
+    let cached = details
+        .and_then(|details| details.cached_tokens.0)
+        .or(wire.prompt_cache_hit_tokens.0);
     let cache_read = cached.unwrap_or(0).min(prompt);
-    let written = details.and_then(|details| details.cache_write_tokens.0).unwrap_or(0);
+    let written = details
+        .and_then(|details| details.cache_write_tokens.0)
+        .unwrap_or(0);
     let cache_write = written.min(prompt - cache_read);
     let input = prompt - cache_read - cache_write;
-    out.push(Chunk::Usage(Usage { input, cache_read, cache_write, output }));
+    out.push(Chunk::Usage(Usage {
+        input,
+        cache_read,
+        cache_write,
+        output,
+    }));
 }
 
 /// Pieces of one detail (same type and number) become one again: texts are joined, other fields keep their last value.
 fn join_details(pieces: Vec<Value>) -> Vec<Value> {
     let mut whole: Vec<Map<String, Value>> = Vec::new();
     for piece in pieces {
-        let Value::Object(piece) = piece else { continue };
+        let Value::Object(piece) = piece else {
+            continue;
+        };
         let same = |known: &&mut Map<String, Value>| {
             known.get("type") == piece.get("type") && known.get("index") == piece.get("index")
         };

@@ -159,9 +159,18 @@ impl Decoder {
         self.ended
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn read(
+        &mut self,
+        wire: &Wire<'_>,
+        event: &Event<'_>,
+        out: &mut Batch,
+    ) -> Result<(), ProviderError> {
         // Some servers name the event in its own line only.
-        let kind = if wire.kind.as_str().is_empty() { event.name.as_ref() } else { wire.kind.as_str() };
+        let kind = if wire.kind.as_str().is_empty() {
+            event.name.as_ref()
+        } else {
+            wire.kind.as_str()
+        };
         match kind {
             "response.output_text.delta" => self.say(wire, wire.delta.as_str(), true, out),
             "response.output_text.done" => self.say(wire, wire.text.as_str(), false, out),
@@ -180,11 +189,17 @@ impl Decoder {
             "response.reasoning_text.delta" | "response.reasoning.delta" => {
                 self.think(wire, wire.delta.as_str(), Shown::Thoughts, out);
             }
-            "response.function_call_arguments.delta" => self.args(wire, wire.delta.as_str(), true, out),
-            "response.function_call_arguments.done" => self.args(wire, wire.arguments.as_str(), false, out),
+            "response.function_call_arguments.delta" => {
+                self.args(wire, wire.delta.as_str(), true, out)
+            }
+            "response.function_call_arguments.done" => {
+                self.args(wire, wire.arguments.as_str(), false, out)
+            }
             "response.output_item.added" => self.added(wire.output_index.0, &item_of(wire), out),
             "response.output_item.done" => self.done(wire.output_index.0, &item_of(wire), out),
-            "response.completed" | "response.done" | "response.incomplete" => self.completed(kind, wire, out),
+            "response.completed" | "response.done" | "response.incomplete" => {
+                self.completed(kind, wire, out)
+            }
             "response.failed" | "response.cancelled" => return Err(failed(kind, wire)),
             "error" => return Err(error_event(&event.data)),
             "response.created"
@@ -202,7 +217,9 @@ impl Decoder {
             | "response.custom_tool_call_input.done"
             | "ping"
             | "keepalive" => {}
-            _ if wire.error.is_some_and(|error| error.get() != "null") => return Err(error_event(&event.data)),
+            _ if wire.error.is_some_and(|error| error.get() != "null") => {
+                return Err(error_event(&event.data));
+            }
             other => self.unknowns.note("event", other, out),
         }
         Ok(())
@@ -211,7 +228,10 @@ impl Decoder {
     /// The item an event speaks of: by its number, else by its id, else the newest.
     fn item(&mut self, index: Option<u64>, id: &str) -> Option<&mut Item> {
         let at = match index {
-            Some(index) => self.items.iter().rposition(|item| item.index == Some(index)),
+            Some(index) => self
+                .items
+                .iter()
+                .rposition(|item| item.index == Some(index)),
             None if id.is_empty() => self.items.len().checked_sub(1),
             None => self.items.iter().rposition(|item| item.id == id),
         };
@@ -220,7 +240,10 @@ impl Decoder {
 
     /// Text of a message, in pieces or whole. What came in pieces is not said again.
     fn say(&mut self, wire: &Wire<'_>, text: &str, piece: bool, out: &mut Batch) {
-        match self.item(wire.output_index.0, wire.item_id.as_str()).map(|item| &mut item.kind) {
+        match self
+            .item(wire.output_index.0, wire.item_id.as_str())
+            .map(|item| &mut item.kind)
+        {
             Some(Kind::Message { said }) => {
                 if piece || !*said {
                     out.text(text);
@@ -234,7 +257,10 @@ impl Decoder {
     }
 
     fn think(&mut self, wire: &Wire<'_>, text: &str, form: Shown, out: &mut Batch) {
-        match self.item(wire.output_index.0, wire.item_id.as_str()).map(|item| &mut item.kind) {
+        match self
+            .item(wire.output_index.0, wire.item_id.as_str())
+            .map(|item| &mut item.kind)
+        {
             Some(Kind::Reasoning { shown }) => match (*shown, form) {
                 (None, _) | (Some(Shown::Thoughts), Shown::Thoughts) => {
                     *shown = Some(form);
@@ -255,8 +281,10 @@ impl Decoder {
     }
 
     fn args(&mut self, wire: &Wire<'_>, json: &str, piece: bool, out: &mut Batch) {
-        if let Some(Item { kind: Kind::Call { call, pieces }, .. }) =
-            self.item(wire.output_index.0, wire.item_id.as_str())
+        if let Some(Item {
+            kind: Kind::Call { call, pieces },
+            ..
+        }) = self.item(wire.output_index.0, wire.item_id.as_str())
         {
             if piece || !*pieces {
                 out.args(*call, json);
@@ -266,7 +294,9 @@ impl Decoder {
     }
 
     fn added(&mut self, index: Option<u64>, item: &Value, out: &mut Batch) {
-        let id = text_of(item, "id").or_else(|| text_of(item, "call_id")).unwrap_or_default();
+        let id = text_of(item, "id")
+            .or_else(|| text_of(item, "call_id"))
+            .unwrap_or_default();
         let known = (index.is_some() || !id.is_empty()) && self.item(index, id).is_some();
         if known || self.items.len() >= MOST_ITEMS {
             return; // a repeated start changes nothing
@@ -284,8 +314,15 @@ impl Decoder {
                 Some(name) => {
                     let call = self.next_call();
                     let id = text_of(item, "call_id").unwrap_or_default();
-                    out.push(Chunk::CallStart { index: call, id: id.to_owned(), name: name.to_owned() });
-                    Kind::Call { call, pieces: false }
+                    out.push(Chunk::CallStart {
+                        index: call,
+                        id: id.to_owned(),
+                        name: name.to_owned(),
+                    });
+                    Kind::Call {
+                        call,
+                        pieces: false,
+                    }
                 }
                 None => Kind::Late,
             },
@@ -295,7 +332,12 @@ impl Decoder {
                 Kind::Other
             }
         };
-        self.items.push(Item { index, id: id.to_owned(), done: false, kind });
+        self.items.push(Item {
+            index,
+            id: id.to_owned(),
+            done: false,
+            kind,
+        });
     }
 
     fn next_call(&mut self) -> u32 {
@@ -307,17 +349,30 @@ impl Decoder {
     /// An item is complete: what did not come in pieces is taken from it.
     fn done(&mut self, index: Option<u64>, value: &Value, out: &mut Batch) {
         self.added(index, value, out);
-        let id = text_of(value, "id").or_else(|| text_of(value, "call_id")).unwrap_or_default();
-        let Some(item) = self.item(index, id).filter(|item| !item.done) else { return };
+        let id = text_of(value, "id")
+            .or_else(|| text_of(value, "call_id"))
+            .unwrap_or_default();
+        let Some(item) = self.item(index, id).filter(|item| !item.done) else {
+            return;
+        };
         item.done = true;
         match &mut item.kind {
             Kind::Message { said } => {
                 let whole = !std::mem::replace(said, true);
-                for part in value.get("content").and_then(Value::as_array).into_iter().flatten() {
+                for part in value
+                    .get("content")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                {
                     let refusal = text_of(part, "refusal");
                     self.refused |= refusal.is_some();
                     if whole {
-                        out.text(refusal.or_else(|| text_of(part, "text")).unwrap_or_default());
+                        out.text(
+                            refusal
+                                .or_else(|| text_of(part, "text"))
+                                .unwrap_or_default(),
+                        );
                     }
                 }
             }
@@ -335,9 +390,15 @@ impl Decoder {
             Kind::Late => {
                 let call = self.next_call();
                 let text = |name| text_of(value, name).unwrap_or_default();
-                out.push(Chunk::CallStart { index: call, id: text("call_id").into(), name: text("name").into() });
+                out.push(Chunk::CallStart {
+                    index: call,
+                    id: text("call_id").into(),
+                    name: text("name").into(),
+                });
                 match text_of(value, "input") {
-                    Some(input) => out.args(call, &serde_json::json!({ "input": input }).to_string()),
+                    Some(input) => {
+                        out.args(call, &serde_json::json!({ "input": input }).to_string())
+                    }
                     None => out.args(call, text("arguments")),
                 }
             }
@@ -356,7 +417,11 @@ impl Decoder {
         if let Some(usage) = &response.usage.0 {
             count(usage, out);
         }
-        let reason = response.incomplete_details.0.map(|details| details.reason).unwrap_or_default();
+        let reason = response
+            .incomplete_details
+            .0
+            .map(|details| details.reason)
+            .unwrap_or_default();
         let end = match reason.as_str() {
             "max_output_tokens" => EndReason::Length,
             "content_filter" => EndReason::Refused,
@@ -375,11 +440,15 @@ impl Decoder {
 }
 
 fn item_of(wire: &Wire<'_>) -> Value {
-    wire.item.and_then(|item| serde_json::from_str(item.get()).ok()).unwrap_or_default()
+    wire.item
+        .and_then(|item| serde_json::from_str(item.get()).ok())
+        .unwrap_or_default()
 }
 
 fn response_of(wire: &Wire<'_>) -> WireResponse {
-    wire.response.and_then(|response| serde_json::from_str(response.get()).ok()).unwrap_or_default()
+    wire.response
+        .and_then(|response| serde_json::from_str(response.get()).ok())
+        .unwrap_or_default()
 }
 
 fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
@@ -389,17 +458,29 @@ fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
 /// The readable part of a reasoning item: its summary, else its thoughts.
 fn thoughts_of(item: &Value) -> String {
     let texts = |name: &str| -> Vec<&str> {
-        let parts = item.get(name).and_then(Value::as_array).into_iter().flatten();
+        let parts = item
+            .get(name)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         parts.filter_map(|part| text_of(part, "text")).collect()
     };
     let summary = texts("summary");
-    if summary.is_empty() { texts("content").concat() } else { summary.join("\n\n") }
+    if summary.is_empty() {
+        texts("content").concat()
+    } else {
+        summary.join("\n\n")
+    }
 }
 
 fn failed(kind: &str, wire: &Wire<'_>) -> ProviderError {
     match response_of(wire).error.0.filter(|error| !error.is_null()) {
         Some(error) => errors::from_error_value(&error),
-        None => errors::in_stream("server_error", "", &format!("the upstream ended the answer with `{kind}`")),
+        None => errors::in_stream(
+            "server_error",
+            "",
+            &format!("the upstream ended the answer with `{kind}`"),
+        ),
     }
 }
 
@@ -419,10 +500,22 @@ fn error_event(data: &str) -> ProviderError {
 
 /// The input's count includes what came from a cache, and the output's the reasoning.
 fn count(wire: &WireUsage, out: &mut Batch) {
-    let (Some(all), Some(output)) = (wire.input_tokens.0, wire.output_tokens.0) else { return };
+    let (Some(all), Some(output)) = (wire.input_tokens.0, wire.output_tokens.0) else {
+        return;
+    };
     let details = wire.input_tokens_details.0.as_ref();
-    let cache_read = details.and_then(|details| details.cached_tokens.0).unwrap_or(0).min(all);
-    let written = details.and_then(|details| details.cache_write_tokens.0).unwrap_or(0);
+    let cache_read = details
+        .and_then(|details| details.cached_tokens.0)
+        .unwrap_or(0)
+        .min(all);
+    let written = details
+        .and_then(|details| details.cache_write_tokens.0)
+        .unwrap_or(0);
     let cache_write = written.min(all - cache_read);
-    out.push(Chunk::Usage(Usage { input: all - cache_read - cache_write, cache_read, cache_write, output }));
+    out.push(Chunk::Usage(Usage {
+        input: all - cache_read - cache_write,
+        cache_read,
+        cache_write,
+        output,
+    }));
 }

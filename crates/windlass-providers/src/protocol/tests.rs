@@ -8,7 +8,9 @@ use windlass_core::BoxFuture;
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolCall, ToolResult};
 use windlass_core::provider::{Request, Sampling};
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSet, ToolSpec, Touch};
+use windlass_core::tool::{
+    Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSet, ToolSpec, Touch,
+};
 
 use super::*;
 
@@ -24,8 +26,17 @@ impl Tool for Named {
     fn touches(&self, _: &Value, _: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(Vec::new())
     }
-    fn run<'a>(&'a self, _: Value, _: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async { Err(ToolFailure::new(ErrorCategory::Exception, "not in this test")) })
+    fn run<'a>(
+        &'a self,
+        _: Value,
+        _: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async {
+            Err(ToolFailure::new(
+                ErrorCategory::Exception,
+                "not in this test",
+            ))
+        })
     }
 }
 
@@ -38,11 +49,19 @@ pub(super) fn tools(names: &[&str]) -> ToolSet {
 }
 
 fn call(id: &str, args: Value) -> ToolCall {
-    ToolCall { id: id.into(), name: "read_file".into(), args, malformed: None }
+    ToolCall {
+        id: id.into(),
+        name: "read_file".into(),
+        args,
+        malformed: None,
+    }
 }
 
 fn said(parts: Vec<Part>) -> Entry {
-    Entry::new(Message { parts, ..Message::assistant("") })
+    Entry::new(Message {
+        parts,
+        ..Message::assistant("")
+    })
 }
 
 fn results(ids: &[(&str, &str, bool)]) -> Entry {
@@ -56,34 +75,72 @@ fn results(ids: &[(&str, &str, bool)]) -> Entry {
 
 /// A session with everything in it: words, a picture, thoughts, parallel calls, results, an empty answer.
 fn session() -> Vec<Entry> {
-    let picture = Part::Image { media_type: "image/png".into(), data: "aGk=".into() };
+    let picture = Part::Image {
+        media_type: "image/png".into(),
+        data: "aGk=".into(),
+    };
     let mut prompt = Message::user("fix \"it\"\n");
     prompt.parts.push(picture);
     vec![
         Entry::new(prompt),
         said(vec![
-            Part::Reasoning { text: "hm".into(), opaque: Some(json!({ "signature": "sig" })) },
-            Part::Reasoning { text: String::new(), opaque: Some(json!({ "redacted": "xyz" })) },
-            Part::Reasoning { text: "unsigned".into(), opaque: None },
-            Part::Text { text: "reading".into() },
+            Part::Reasoning {
+                text: "hm".into(),
+                opaque: Some(json!({ "signature": "sig" })),
+            },
+            Part::Reasoning {
+                text: String::new(),
+                opaque: Some(json!({ "redacted": "xyz" })),
+            },
+            Part::Reasoning {
+                text: "unsigned".into(),
+                opaque: None,
+            },
+            Part::Text {
+                text: "reading".into(),
+            },
             Part::Call(call("call:1", json!({ "path": "a" }))),
-            Part::Call(ToolCall { malformed: Some("{path".into()), ..call("c2", json!({})) }),
+            Part::Call(ToolCall {
+                malformed: Some("{path".into()),
+                ..call("c2", json!({}))
+            }),
         ]),
         results(&[("call:1", "text of a", false), ("c2", " ", true)]),
-        said(vec![Part::Reasoning { text: "nothing to say".into(), opaque: None }]),
+        said(vec![Part::Reasoning {
+            text: "nothing to say".into(),
+            opaque: None,
+        }]),
         Entry::new(Message::internal("go on")),
     ]
 }
 
-fn encode(protocol: Protocol, quirks: &Quirks, history: &[Entry], tools: &ToolSet, options: &Sampling) -> String {
-    let request = Request { model: "m-1", system: "be brief", history, tools, max_output: 4_096, options };
+fn encode(
+    protocol: Protocol,
+    quirks: &Quirks,
+    history: &[Entry],
+    tools: &ToolSet,
+    options: &Sampling,
+) -> String {
+    let request = Request {
+        model: "m-1",
+        system: "be brief",
+        history,
+        tools,
+        max_output: 4_096,
+        options,
+    };
     String::from_utf8(protocol.encode(&request, quirks)).unwrap()
 }
 
 #[test]
 fn the_messages_body_holds_blocks_pairs_signatures_and_marks() {
-    let body =
-        encode(Protocol::AnthropicMessages, &Quirks::NONE, &session(), &tools(&["a", "b"]), &Sampling::default());
+    let body = encode(
+        Protocol::AnthropicMessages,
+        &Quirks::NONE,
+        &session(),
+        &tools(&["a", "b"]),
+        &Sampling::default(),
+    );
     let mark = json!({ "type": "ephemeral" });
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     let expect = json!({
@@ -119,8 +176,18 @@ fn the_messages_body_holds_blocks_pairs_signatures_and_marks() {
 
 #[test]
 fn the_chat_body_holds_calls_and_one_message_a_result() {
-    let options = Sampling { temperature: Some(0.5), stop: vec!["END".into()], ..Sampling::default() };
-    let body = encode(Protocol::OpenAiChat, &Quirks::NONE, &session(), &tools(&["a"]), &options);
+    let options = Sampling {
+        temperature: Some(0.5),
+        stop: vec!["END".into()],
+        ..Sampling::default()
+    };
+    let body = encode(
+        Protocol::OpenAiChat,
+        &Quirks::NONE,
+        &session(),
+        &tools(&["a"]),
+        &options,
+    );
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     let expect = json!({
         "model": "m-1",
@@ -151,55 +218,118 @@ fn the_chat_body_holds_calls_and_one_message_a_result() {
 #[test]
 fn quirks_change_fields_and_reasoning_and_nothing_is_reused_between_them() {
     let details = json!([{ "type": "reasoning.text", "text": "hm" }]);
-    let thought = Part::Reasoning { text: "hm".into(), opaque: Some(json!({ "reasoning_details": details })) };
+    let thought = Part::Reasoning {
+        text: "hm".into(),
+        opaque: Some(json!({ "reasoning_details": details })),
+    };
     let history = [said(vec![thought, Part::Text { text: "x".into() }])];
     let none = ToolSet::default();
     let body = |quirks: Quirks| -> Value {
-        serde_json::from_str(&encode(Protocol::OpenAiChat, &quirks, &history, &none, &Sampling::default())).unwrap()
+        serde_json::from_str(&encode(
+            Protocol::OpenAiChat,
+            &quirks,
+            &history,
+            &none,
+            &Sampling::default(),
+        ))
+        .unwrap()
     };
-    let plain = body(Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, stream_usage: false, ..Quirks::NONE });
-    assert_eq!((&plain["max_completion_tokens"], plain.get("max_tokens")), (&json!(4096), None));
-    assert_eq!((plain.get("stream_options"), plain.get("tools")), (None, None));
-    assert_eq!(plain["messages"][1], json!({ "role": "assistant", "content": "x" }));
-    let content = body(Quirks { reasoning_back: ReasoningBack::Content, ..Quirks::NONE });
+    let plain = body(Quirks {
+        max_tokens: MaxTokensField::MaxCompletionTokens,
+        stream_usage: false,
+        ..Quirks::NONE
+    });
+    assert_eq!(
+        (&plain["max_completion_tokens"], plain.get("max_tokens")),
+        (&json!(4096), None)
+    );
+    assert_eq!(
+        (plain.get("stream_options"), plain.get("tools")),
+        (None, None)
+    );
+    assert_eq!(
+        plain["messages"][1],
+        json!({ "role": "assistant", "content": "x" })
+    );
+    let content = body(Quirks {
+        reasoning_back: ReasoningBack::Content,
+        ..Quirks::NONE
+    });
     assert_eq!(content["messages"][1]["reasoning_content"], "hm");
-    let details_back = body(Quirks { reasoning_back: ReasoningBack::Details, ..Quirks::NONE });
+    let details_back = body(Quirks {
+        reasoning_back: ReasoningBack::Details,
+        ..Quirks::NONE
+    });
     assert_eq!(details_back["messages"][1]["reasoning_details"], details);
 }
 
 #[test]
 fn thinking_leaves_room_for_the_answer_and_excludes_temperature() {
     let thinking = |options: Sampling| -> Value {
-        let body = encode(Protocol::AnthropicMessages, &Quirks::NONE, &session(), &ToolSet::default(), &options);
+        let body = encode(
+            Protocol::AnthropicMessages,
+            &Quirks::NONE,
+            &session(),
+            &ToolSet::default(),
+            &options,
+        );
         serde_json::from_str(&body).unwrap()
     };
-    let body = thinking(Sampling { thinking_tokens: Some(90_000), temperature: Some(1.0), ..Sampling::default() });
-    assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": 3072 }));
+    let body = thinking(Sampling {
+        thinking_tokens: Some(90_000),
+        temperature: Some(1.0),
+        ..Sampling::default()
+    });
+    assert_eq!(
+        body["thinking"],
+        json!({ "type": "enabled", "budget_tokens": 3072 })
+    );
     assert_eq!(body.get("temperature"), None);
-    let body = thinking(Sampling { reasoning_effort: Some("low".into()), ..Sampling::default() });
+    let body = thinking(Sampling {
+        reasoning_effort: Some("low".into()),
+        ..Sampling::default()
+    });
     assert_eq!(body["thinking"]["budget_tokens"], 2048);
 }
 
 #[test]
 fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
     let item = |id: &str| json!({ "type": "reasoning", "id": id, "summary": [], "encrypted_content": "gAAA" });
-    let state = |value: Value| Part::Reasoning { text: "shown".into(), opaque: Some(value) };
+    let state = |value: Value| Part::Reasoning {
+        text: "shown".into(),
+        opaque: Some(value),
+    };
     let history = [
         Entry::new(Message::user("go")),
         said(vec![
             state(json!({ "item": item("rs_1") })),
             state(json!({ "item": { "type": "reasoning", "id": "stored_only", "summary": [] } })),
             state(json!({ "phase": "commentary" })),
-            Part::Text { text: "reading".into() },
+            Part::Text {
+                text: "reading".into(),
+            },
             Part::Call(call("c1", json!({ "path": "a" }))),
             state(json!({ "item": item("rs_led_to_nothing") })),
         ]),
         results(&[("c1", "text of a", false)]),
     ];
-    let body = encode(Protocol::OpenAiResponses, &Quirks::NONE, &history, &tools(&["a"]), &Sampling::default());
+    let body = encode(
+        Protocol::OpenAiResponses,
+        &Quirks::NONE,
+        &history,
+        &tools(&["a"]),
+        &Sampling::default(),
+    );
     let mut body: Value = serde_json::from_str(&body).unwrap();
-    let key = body.as_object_mut().unwrap().remove("prompt_cache_key").unwrap();
-    assert!(key.as_str().unwrap().starts_with("windlass-") && key.as_str().unwrap().len() == 25, "{key}");
+    let key = body
+        .as_object_mut()
+        .unwrap()
+        .remove("prompt_cache_key")
+        .unwrap();
+    assert!(
+        key.as_str().unwrap().starts_with("windlass-") && key.as_str().unwrap().len() == 25,
+        "{key}"
+    );
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     let expect = json!({
         "model": "m-1",
@@ -221,7 +351,13 @@ fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
 
 #[test]
 fn the_generate_body_holds_contents_calls_and_responses() {
-    let body = encode(Protocol::Gemini, &Quirks::NONE, &session(), &tools(&["a"]), &Sampling::default());
+    let body = encode(
+        Protocol::Gemini,
+        &Quirks::NONE,
+        &session(),
+        &tools(&["a"]),
+        &Sampling::default(),
+    );
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     let expect = json!({
         "systemInstruction": { "parts": [{ "text": "be brief" }] },
@@ -252,12 +388,28 @@ fn the_generate_body_holds_contents_calls_and_responses() {
 #[test]
 fn without_a_system_prompt_the_mark_is_on_the_tools_and_vendors_without_marks_get_none() {
     let (history, tools, options) = (session(), tools(&["a", "b"]), Sampling::default());
-    let request =
-        |system| Request { model: "m", system, history: &history, tools: &tools, max_output: 1, options: &options };
-    let body: Value = serde_json::from_slice(&anthropic::encode(&request(""), &Quirks::NONE)).unwrap();
+    let request = |system| Request {
+        model: "m",
+        system,
+        history: &history,
+        tools: &tools,
+        max_output: 1,
+        options: &options,
+    };
+    let body: Value =
+        serde_json::from_slice(&anthropic::encode(&request(""), &Quirks::NONE)).unwrap();
     assert_eq!(body.get("system"), None);
-    assert_eq!((body["tools"][0].get("cache_control"), body["tools"][1].get("cache_control").is_some()), (None, true));
-    let unmarked = Quirks { cache_marks: false, ..Quirks::NONE };
+    assert_eq!(
+        (
+            body["tools"][0].get("cache_control"),
+            body["tools"][1].get("cache_control").is_some()
+        ),
+        (None, true)
+    );
+    let unmarked = Quirks {
+        cache_marks: false,
+        ..Quirks::NONE
+    };
     let body = String::from_utf8(anthropic::encode(&request("s"), &unmarked)).unwrap();
     assert!(!body.contains("cache_control"));
 }
@@ -271,10 +423,21 @@ fn each_message_is_encoded_once() {
         (Protocol::Gemini, "gemini"),
     ] {
         let (history, tools) = (session(), tools(&["a"]));
-        encode(protocol, &Quirks::NONE, &history, &tools, &Sampling::default());
-        let kept = |slot: &windlass_core::tool::WireSlot| slot.get_or_encode(key, || panic!("it was not kept"));
+        encode(
+            protocol,
+            &Quirks::NONE,
+            &history,
+            &tools,
+            &Sampling::default(),
+        );
+        let kept = |slot: &windlass_core::tool::WireSlot| {
+            slot.get_or_encode(key, || panic!("it was not kept"))
+        };
         assert!(
-            history.iter().filter(|entry| entry.role != Role::Assistant).all(|entry| !kept(entry.wire()).is_empty())
+            history
+                .iter()
+                .filter(|entry| entry.role != Role::Assistant)
+                .all(|entry| !kept(entry.wire()).is_empty())
         );
         assert!(!kept(tools.wire()).is_empty());
     }
@@ -291,7 +454,13 @@ fn from_step_to_step_the_body_continues_the_one_before() {
         let (tools, mut history) = (tools(&["a", "b"]), vec![Entry::new(Message::user("start"))]);
         let mut before: Option<String> = None;
         for step in 0..20 {
-            let body = encode(protocol, &Quirks::NONE, &history, &tools, &Sampling::default());
+            let body = encode(
+                protocol,
+                &Quirks::NONE,
+                &history,
+                &tools,
+                &Sampling::default(),
+            );
             if let Some(before) = before {
                 // Everything up to the end of the last message, or to the mark on it, is the same byte for byte.
                 let marked = before.rfind(",\"cache_control\"");
@@ -304,7 +473,9 @@ fn from_step_to_step_the_body_continues_the_one_before() {
             before = Some(body);
             let id = format!("c{step}");
             history.push(said(vec![
-                Part::Text { text: format!("step {step}") },
+                Part::Text {
+                    text: format!("step {step}"),
+                },
                 Part::Call(call(&id, json!({ "path": id }))),
             ]));
             history.push(results(&[(&id, "output", false)]));
@@ -323,7 +494,18 @@ fn neighbours_in_a_batch_become_one_chunk() {
     batch.args(0, "}");
     batch.args(1, "{}");
     assert_eq!((batch.len(), batch.bytes()), (4, 7));
-    let args = |index, json: &str| Chunk::CallArgs { index, json: json.into() };
+    let args = |index, json: &str| Chunk::CallArgs {
+        index,
+        json: json.into(),
+    };
     let all: Vec<Chunk> = std::iter::from_fn(|| batch.pop()).collect();
-    assert_eq!(all, [Chunk::Text("ab".into()), Chunk::Reasoning("c".into()), args(0, "{}"), args(1, "{}")]);
+    assert_eq!(
+        all,
+        [
+            Chunk::Text("ab".into()),
+            Chunk::Reasoning("c".into()),
+            args(0, "{}"),
+            args(1, "{}")
+        ]
+    );
 }

@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::Value;
 use windlass_core::history::Entry;
 use windlass_core::message::Message;
@@ -199,8 +201,8 @@ pub(super) fn mend_surrogates(json: &str) -> Option<String> {
             continue;
         };
         at = start + 6;
-        let is_pair =
-            (0xd800..0xdc00).contains(&unit) && escape_at(bytes, at).is_some_and(|low| (0xdc00..0xe000).contains(&low));
+        let is_pair = (0xd800..0xdc00).contains(&unit)
+            && escape_at(bytes, at).is_some_and(|low| (0xdc00..0xe000).contains(&low));
         if is_pair {
             at += 6;
         } else if (0xd800..0xe000).contains(&unit) {
@@ -299,7 +301,11 @@ mod tests {
             ("[1]", None),
             ("{\"a\":[]}", None),
         ] {
-            assert_eq!(serde_json::from_str::<Count>(json).unwrap().0, expect, "{json}");
+            assert_eq!(
+                serde_json::from_str::<Count>(json).unwrap().0,
+                expect,
+                "{json}"
+            );
         }
     }
 
@@ -309,7 +315,12 @@ mod tests {
         assert!(matches!(plain, Some(Cow::Borrowed("abc"))));
         let Text(escaped) = serde_json::from_str("\"a\\nc\"").unwrap();
         assert_eq!(escaped.as_deref(), Some("a\nc"));
-        assert!(serde_json::from_str::<Text<'_>>("{\"a\":1}").unwrap().0.is_none());
+        assert!(
+            serde_json::from_str::<Text<'_>>("{\"a\":1}")
+                .unwrap()
+                .0
+                .is_none()
+        );
     }
 
     #[test]
@@ -322,7 +333,9 @@ mod tests {
             (r#""plain\"""#, None),
         ] {
             let mended = mend_surrogates(json);
-            let text = mended.as_deref().map(|json| serde_json::from_str::<String>(json).unwrap());
+            let text = mended
+                .as_deref()
+                .map(|json| serde_json::from_str::<String>(json).unwrap());
             assert_eq!(text.as_deref(), expect, "{json}");
         }
         assert_eq!(mend_surrogates("\\"), None);

@@ -20,7 +20,10 @@ use Protocol::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
 
 const ALL: [Protocol; 4] = [AnthropicMessages, OpenAiChat, OpenAiResponses, Gemini];
 /// As the table wants it: reasoning that comes with state goes back with it.
-const QUIRKS: Quirks = Quirks { reasoning_back: ReasoningBack::Details, ..Quirks::NONE };
+const QUIRKS: Quirks = Quirks {
+    reasoning_back: ReasoningBack::Details,
+    ..Quirks::NONE
+};
 
 /// A case: what must be read, and how each protocol says it. A line that begins with a colon is sent as it is, all
 /// others as the data of an event.
@@ -203,7 +206,9 @@ fn end_cases() -> Vec<Case> {
                     r#"{"type":"response.refusal.done","output_index":0,"refusal":"I cannot"}"#,
                     r#"{"type":"response.completed","response":{}}"#,
                 ],
-                &[r#"{"candidates":[{"content":{"parts":[{"text":"I cannot"}]},"finishReason":"SAFETY"}]}"#],
+                &[
+                    r#"{"candidates":[{"content":{"parts":[{"text":"I cannot"}]},"finishReason":"SAFETY"}]}"#,
+                ],
             ],
         },
         Case {
@@ -215,13 +220,18 @@ fn end_cases() -> Vec<Case> {
                     r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
                     r#"{"type":"message_stop"}"#,
                 ],
-                &[r#"{"choices":[{"delta":{"content":"half"},"finish_reason":"length"}]}"#, "[DONE]"],
+                &[
+                    r#"{"choices":[{"delta":{"content":"half"},"finish_reason":"length"}]}"#,
+                    "[DONE]",
+                ],
                 &[
                     r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"m"}}"#,
                     r#"{"type":"response.output_text.delta","output_index":0,"delta":"half"}"#,
                     r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#,
                 ],
-                &[r#"{"candidates":[{"content":{"parts":[{"text":"half"}]},"finishReason":"MAX_TOKENS"}]}"#],
+                &[
+                    r#"{"candidates":[{"content":{"parts":[{"text":"half"}]},"finishReason":"MAX_TOKENS"}]}"#,
+                ],
             ],
         },
         Case {
@@ -256,7 +266,10 @@ fn end_cases() -> Vec<Case> {
                     r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"par"}}"#,
                     r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#,
                 ],
-                &[r#"{"choices":[{"delta":{"content":"par"}}]}"#, r#"{"error":{"code":503,"message":"busy"}}"#],
+                &[
+                    r#"{"choices":[{"delta":{"content":"par"}}]}"#,
+                    r#"{"error":{"code":503,"message":"busy"}}"#,
+                ],
                 &[
                     r#"{"type":"response.output_text.delta","output_index":0,"delta":"par"}"#,
                     r#"{"type":"response.failed","response":{"error":{"code":"server_error","message":"busy"}}}"#,
@@ -350,9 +363,13 @@ fn read<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> R
     let (mut framer, mut decoder) = (Framer::new(protocol.framing()), protocol.decoder(&QUIRKS));
     let (mut batch, mut error) = (Batch::default(), None);
     for piece in pieces {
-        error = error.or(framer.push(piece, |event| decoder.event(&event, &mut batch)).err());
+        error = error.or(framer
+            .push(piece, |event| decoder.event(&event, &mut batch))
+            .err());
     }
-    error = error.or(framer.finish(|event| decoder.event(&event, &mut batch)).err());
+    error = error.or(framer
+        .finish(|event| decoder.event(&event, &mut batch))
+        .err());
     let cut = !decoder.finish(&mut batch);
     let (mut fold, mut unknown) = (ReplyFold::default(), 0);
     while let Some(chunk) = batch.pop() {
@@ -365,7 +382,14 @@ fn read<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> R
         Part::Reasoning { text, .. } => Some(text.as_str()),
         _ => None,
     });
-    let usage = reply.usage.map(|usage| json!([usage.input, usage.cache_read, usage.cache_write, usage.output]));
+    let usage = reply.usage.map(|usage| {
+        json!([
+            usage.input,
+            usage.cache_read,
+            usage.cache_write,
+            usage.output
+        ])
+    });
     let Value::Object(all) = json!({
         "text": message.text(),
         "reasoning": thoughts.collect::<String>(),
@@ -380,13 +404,24 @@ fn read<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> R
         unreachable!()
     };
     let nothing = [json!(""), json!([]), json!(0), json!(false), Value::Null];
-    let summary = Value::Object(all.into_iter().filter(|(_, value)| !nothing.contains(value)).collect());
+    let summary = Value::Object(
+        all.into_iter()
+            .filter(|(_, value)| !nothing.contains(value))
+            .collect(),
+    );
     Read { reply, summary }
 }
 
 fn body(protocol: Protocol, history: &[Entry], options: &Sampling) -> Value {
     let tools = tools(&["read_file"]);
-    let request = Request { model: "m", system: "be brief", history, tools: &tools, max_output: 20_000, options };
+    let request = Request {
+        model: "m",
+        system: "be brief",
+        history,
+        tools: &tools,
+        max_output: 20_000,
+        options,
+    };
     serde_json::from_slice(&protocol.encode(&request, &QUIRKS)).unwrap()
 }
 
@@ -394,13 +429,26 @@ fn body(protocol: Protocol, history: &[Entry], options: &Sampling) -> Value {
 fn every_case_reads_the_same_in_every_protocol_and_every_split() {
     for case in cases() {
         for (protocol, lines) in ALL.into_iter().zip(case.streams) {
-            let raw =
-                |line: &&str| if line.starts_with(':') { format!("{line}\n\n") } else { format!("data: {line}\n\n") };
+            let raw = |line: &&str| {
+                if line.starts_with(':') {
+                    format!("{line}\n\n")
+                } else {
+                    format!("data: {line}\n\n")
+                }
+            };
             let stream: String = lines.iter().map(raw).collect();
             let whole = read(protocol, [stream.as_bytes()]);
             let mut expect = case.expect.clone();
-            if expect.as_object_mut().unwrap().remove("state_goes_back").is_some() {
-                let history = [Entry::new(Message::user("q")), Entry::new(whole.reply.message.clone())];
+            if expect
+                .as_object_mut()
+                .unwrap()
+                .remove("state_goes_back")
+                .is_some()
+            {
+                let history = [
+                    Entry::new(Message::user("q")),
+                    Entry::new(whole.reply.message.clone()),
+                ];
                 let body = body(protocol, &history, &Sampling::default()).to_string();
                 assert!(body.contains("STATE-1/+="), "{protocol:?}: {body}");
             }
@@ -408,10 +456,19 @@ fn every_case_reads_the_same_in_every_protocol_and_every_split() {
             for at in 0..stream.len() {
                 let (head, tail) = stream.as_bytes().split_at(at);
                 let split = read(protocol, [head, tail]);
-                assert_eq!((split.summary, split.reply), (expect.clone(), whole.reply.clone()), "{protocol:?} at {at}");
+                assert_eq!(
+                    (split.summary, split.reply),
+                    (expect.clone(), whole.reply.clone()),
+                    "{protocol:?} at {at}"
+                );
             }
             let windows = format!("\u{feff}{}", stream.replace('\n', "\r\n"));
-            assert_eq!(read(protocol, windows.as_bytes().chunks(1)).reply, whole.reply, "{protocol:?}: {}", case.name);
+            assert_eq!(
+                read(protocol, windows.as_bytes().chunks(1)).reply,
+                whole.reply,
+                "{protocol:?}: {}",
+                case.name
+            );
         }
     }
 }
@@ -421,29 +478,57 @@ fn every_case_reads_the_same_in_every_protocol_and_every_split() {
 fn check_wish(options: Sampling, expect: [(&str, Value); 4]) {
     for (protocol, (place, value)) in ALL.into_iter().zip(expect) {
         let body = body(protocol, &[Entry::new(Message::user("q"))], &options);
-        assert_eq!(body.pointer(place).cloned().unwrap_or_default(), value, "{protocol:?} at {place}: {body}");
+        assert_eq!(
+            body.pointer(place).cloned().unwrap_or_default(),
+            value,
+            "{protocol:?} at {place}: {body}"
+        );
     }
 }
 
 #[test]
 fn every_protocol_has_its_own_words_for_the_same_wish() {
     let wish = Sampling::default;
-    let schema = json!({ "type": "object", "properties": { "a": { "type": "integer", "minimum": 1 } } });
-    let closed =
-        json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
+    let schema =
+        json!({ "type": "object", "properties": { "a": { "type": "integer", "minimum": 1 } } });
+    let closed = json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
     let named = |strict: &Value| json!({ "name": "answer", "schema": strict, "strict": false });
     check_wish(
-        Sampling { output_schema: Some(schema.clone()), ..wish() },
+        Sampling {
+            output_schema: Some(schema.clone()),
+            ..wish()
+        },
         [
-            ("/output_config", json!({ "format": { "type": "json_schema", "schema": closed } })),
-            ("/response_format", json!({ "type": "json_schema", "json_schema": named(&schema) })),
-            ("/text/format", json!({ "type": "json_schema", "name": "answer", "schema": schema, "strict": false })),
+            (
+                "/output_config",
+                json!({ "format": { "type": "json_schema", "schema": closed } }),
+            ),
+            (
+                "/response_format",
+                json!({ "type": "json_schema", "json_schema": named(&schema) }),
+            ),
+            (
+                "/text/format",
+                json!({ "type": "json_schema", "name": "answer", "schema": schema, "strict": false }),
+            ),
             ("/generationConfig/responseJsonSchema", Value::Null), // beside tools, in words: see below
         ],
     );
     for (choice, a, c, r, g) in [
-        (ToolChoice::Auto, json!({ "type": "auto" }), json!("auto"), json!("auto"), json!({ "mode": "AUTO" })),
-        (ToolChoice::None, json!({ "type": "none" }), json!("none"), json!("none"), json!({ "mode": "NONE" })),
+        (
+            ToolChoice::Auto,
+            json!({ "type": "auto" }),
+            json!("auto"),
+            json!("auto"),
+            json!({ "mode": "AUTO" }),
+        ),
+        (
+            ToolChoice::None,
+            json!({ "type": "none" }),
+            json!("none"),
+            json!("none"),
+            json!({ "mode": "NONE" }),
+        ),
         (
             ToolChoice::Required,
             json!({ "type": "any" }),
@@ -460,12 +545,23 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
         ),
     ] {
         check_wish(
-            Sampling { tool_choice: Some(choice), ..wish() },
-            [("/tool_choice", a), ("/tool_choice", c), ("/tool_choice", r), ("/toolConfig/functionCallingConfig", g)],
+            Sampling {
+                tool_choice: Some(choice),
+                ..wish()
+            },
+            [
+                ("/tool_choice", a),
+                ("/tool_choice", c),
+                ("/tool_choice", r),
+                ("/toolConfig/functionCallingConfig", g),
+            ],
         );
     }
     check_wish(
-        Sampling { temperature: Some(0.5), ..wish() },
+        Sampling {
+            temperature: Some(0.5),
+            ..wish()
+        },
         [
             ("/temperature", json!(0.5)),
             ("/temperature", json!(0.5)),
@@ -474,7 +570,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
         ],
     );
     check_wish(
-        Sampling { stop: vec!["END".into()], ..wish() },
+        Sampling {
+            stop: vec!["END".into()],
+            ..wish()
+        },
         [
             ("/stop_sequences", json!(["END"])),
             ("/stop", json!(["END"])),
@@ -483,21 +582,39 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
         ],
     );
     check_wish(
-        Sampling { reasoning_effort: Some("medium".into()), ..wish() },
+        Sampling {
+            reasoning_effort: Some("medium".into()),
+            ..wish()
+        },
         [
-            ("/thinking", json!({ "type": "enabled", "budget_tokens": 8192 })),
+            (
+                "/thinking",
+                json!({ "type": "enabled", "budget_tokens": 8192 }),
+            ),
             ("/reasoning_effort", json!("medium")),
-            ("/reasoning", json!({ "effort": "medium", "summary": "auto" })),
-            ("/generationConfig/thinkingConfig", json!({ "includeThoughts": true, "thinkingBudget": 8192 })),
+            (
+                "/reasoning",
+                json!({ "effort": "medium", "summary": "auto" }),
+            ),
+            (
+                "/generationConfig/thinkingConfig",
+                json!({ "includeThoughts": true, "thinkingBudget": 8192 }),
+            ),
         ],
     );
     check_wish(
-        Sampling { thinking_tokens: Some(2_000), ..wish() },
+        Sampling {
+            thinking_tokens: Some(2_000),
+            ..wish()
+        },
         [
             ("/thinking/budget_tokens", json!(2000)),
             ("/reasoning_effort", json!("low")),
             ("/reasoning/effort", json!("low")),
-            ("/generationConfig/thinkingConfig/thinkingBudget", json!(2000)),
+            (
+                "/generationConfig/thinkingConfig/thinkingBudget",
+                json!(2000),
+            ),
         ],
     );
     check_wish(
@@ -514,7 +631,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
 #[test]
 fn a_picture_goes_in_each_protocols_own_form() {
     let mut prompt = Message::user("what is this");
-    prompt.parts.push(Part::Image { media_type: "image/png".into(), data: "aGk=".into() });
+    prompt.parts.push(Part::Image {
+        media_type: "image/png".into(),
+        data: "aGk=".into(),
+    });
     let url = "data:image/png;base64,aGk=";
     for (protocol, place, expect) in [
         (
@@ -522,46 +642,164 @@ fn a_picture_goes_in_each_protocols_own_form() {
             "/messages/0/content/1/source",
             json!({ "type": "base64", "media_type": "image/png", "data": "aGk=" }),
         ),
-        (OpenAiChat, "/messages/1/content/1", json!({ "type": "image_url", "image_url": { "url": url } })),
-        (OpenAiResponses, "/input/1/content/1", json!({ "type": "input_image", "image_url": url })),
-        (Gemini, "/contents/0/parts/1", json!({ "inlineData": { "mimeType": "image/png", "data": "aGk=" } })),
+        (
+            OpenAiChat,
+            "/messages/1/content/1",
+            json!({ "type": "image_url", "image_url": { "url": url } }),
+        ),
+        (
+            OpenAiResponses,
+            "/input/1/content/1",
+            json!({ "type": "input_image", "image_url": url }),
+        ),
+        (
+            Gemini,
+            "/contents/0/parts/1",
+            json!({ "inlineData": { "mimeType": "image/png", "data": "aGk=" } }),
+        ),
     ] {
         // Without a mark on it, which one protocol puts on the last block.
-        let history = [Entry::new(prompt.clone()), Entry::new(Message::user("answer"))];
-        assert_eq!(body(protocol, &history, &Sampling::default()).pointer(place), Some(&expect), "{protocol:?}");
+        let history = [
+            Entry::new(prompt.clone()),
+            Entry::new(Message::user("answer")),
+        ];
+        assert_eq!(
+            body(protocol, &history, &Sampling::default()).pointer(place),
+            Some(&expect),
+            "{protocol:?}"
+        );
     }
 }
 
 /// What the name of a model changes.
 #[track_caller]
-fn check_model(protocol: Protocol, model: &str, options: Sampling, quirks: Quirks, place: &str, expect: Value) {
+fn check_model(
+    protocol: Protocol,
+    model: &str,
+    options: Sampling,
+    quirks: Quirks,
+    place: &str,
+    expect: Value,
+) {
     let (history, tools) = ([Entry::new(Message::user("q"))], tools(&["t"]));
-    let request = Request { model, system: "", history: &history, tools: &tools, max_output: 9_000, options: &options };
+    let request = Request {
+        model,
+        system: "",
+        history: &history,
+        tools: &tools,
+        max_output: 9_000,
+        options: &options,
+    };
     let body: Value = serde_json::from_slice(&protocol.encode(&request, &quirks)).unwrap();
-    assert_eq!(body.pointer(place).cloned().unwrap_or_default(), expect, "{model} at {place}: {body}");
+    assert_eq!(
+        body.pointer(place).cloned().unwrap_or_default(),
+        expect,
+        "{model} at {place}: {body}"
+    );
 }
 
 #[test]
 fn newer_models_are_asked_in_the_way_they_know() {
-    let effort = |effort: &str| Sampling { reasoning_effort: Some(effort.into()), ..Sampling::default() };
-    let warm = || Sampling { temperature: Some(1.0), ..Sampling::default() };
-    let schema =
-        || Sampling { output_schema: Some(json!({ "$schema": "x", "type": "string" })), ..Sampling::default() };
+    let effort = |effort: &str| Sampling {
+        reasoning_effort: Some(effort.into()),
+        ..Sampling::default()
+    };
+    let warm = || Sampling {
+        temperature: Some(1.0),
+        ..Sampling::default()
+    };
+    let schema = || Sampling {
+        output_schema: Some(json!({ "$schema": "x", "type": "string" })),
+        ..Sampling::default()
+    };
     let n = Quirks::NONE;
     let adaptive = json!({ "type": "adaptive", "display": "summarized" });
-    check_model(AnthropicMessages, "claude-opus-4-7", effort("xhigh"), n, "/thinking", adaptive);
-    check_model(AnthropicMessages, "claude-opus-4-7", effort("xhigh"), n, "/output_config/effort", json!("xhigh"));
-    check_model(AnthropicMessages, "claude-opus-4-5", effort("low"), n, "/thinking/budget_tokens", json!(2048));
-    check_model(AnthropicMessages, "claude-opus-4-7", warm(), n, "/temperature", Value::Null);
-    check_model(AnthropicMessages, "claude-sonnet-4-5", warm(), n, "/temperature", json!(1.0));
-    let forced = Sampling { tool_choice: Some(ToolChoice::Required), ..effort("high") };
-    check_model(AnthropicMessages, "claude-sonnet-4-5", forced, n, "/thinking", Value::Null);
-    check_model(OpenAiResponses, "gpt-5.4", warm(), n, "/temperature", Value::Null);
-    check_model(OpenAiResponses, "gpt-5.4", warm(), n, "/include", json!(["reasoning.encrypted_content"]));
-    check_model(OpenAiResponses, "gpt-4o", warm(), n, "/include", Value::Null);
+    check_model(
+        AnthropicMessages,
+        "claude-opus-4-7",
+        effort("xhigh"),
+        n,
+        "/thinking",
+        adaptive,
+    );
+    check_model(
+        AnthropicMessages,
+        "claude-opus-4-7",
+        effort("xhigh"),
+        n,
+        "/output_config/effort",
+        json!("xhigh"),
+    );
+    check_model(
+        AnthropicMessages,
+        "claude-opus-4-5",
+        effort("low"),
+        n,
+        "/thinking/budget_tokens",
+        json!(2048),
+    );
+    check_model(
+        AnthropicMessages,
+        "claude-opus-4-7",
+        warm(),
+        n,
+        "/temperature",
+        Value::Null,
+    );
+    check_model(
+        AnthropicMessages,
+        "claude-sonnet-4-5",
+        warm(),
+        n,
+        "/temperature",
+        json!(1.0),
+    );
+    let forced = Sampling {
+        tool_choice: Some(ToolChoice::Required),
+        ..effort("high")
+    };
+    check_model(
+        AnthropicMessages,
+        "claude-sonnet-4-5",
+        forced,
+        n,
+        "/thinking",
+        Value::Null,
+    );
+    check_model(
+        OpenAiResponses,
+        "gpt-5.4",
+        warm(),
+        n,
+        "/temperature",
+        Value::Null,
+    );
+    check_model(
+        OpenAiResponses,
+        "gpt-5.4",
+        warm(),
+        n,
+        "/include",
+        json!(["reasoning.encrypted_content"]),
+    );
+    check_model(
+        OpenAiResponses,
+        "gpt-4o",
+        warm(),
+        n,
+        "/include",
+        Value::Null,
+    );
     check_model(OpenAiChat, "o3", warm(), n, "/temperature", Value::Null);
     let level = json!({ "includeThoughts": true, "thinkingLevel": "high" });
-    check_model(Gemini, "gemini-3-flash-preview", effort("max"), n, "/generationConfig/thinkingConfig", level);
+    check_model(
+        Gemini,
+        "gemini-3-flash-preview",
+        effort("max"),
+        n,
+        "/generationConfig/thinkingConfig",
+        level,
+    );
     check_model(
         Gemini,
         "gemini-2.5-pro",
@@ -572,23 +810,68 @@ fn newer_models_are_asked_in_the_way_they_know() {
     );
     // Tools and a schema together are for the third generation only; before, the schema is told.
     let plain = json!({ "type": "string" });
-    check_model(Gemini, "gemini-3-flash-preview", schema(), n, "/generationConfig/responseJsonSchema", plain);
+    check_model(
+        Gemini,
+        "gemini-3-flash-preview",
+        schema(),
+        n,
+        "/generationConfig/responseJsonSchema",
+        plain,
+    );
     let told = "\n\nWhen you give your final answer, give only JSON that fits this JSON Schema, without any words or \
                 marks around it:\n{\"$schema\":\"x\",\"type\":\"string\"}";
-    check_model(Gemini, "gemini-2.5-pro", schema(), n, "/systemInstruction/parts/0/text", json!(told));
-    let no_schema = Quirks { json_schema: false, ..n };
-    check_model(OpenAiChat, "m", schema(), no_schema, "/response_format", json!({ "type": "json_object" }));
-    check_model(OpenAiChat, "m", schema(), no_schema, "/messages/0/content", json!(told));
+    check_model(
+        Gemini,
+        "gemini-2.5-pro",
+        schema(),
+        n,
+        "/systemInstruction/parts/0/text",
+        json!(told),
+    );
+    let no_schema = Quirks {
+        json_schema: false,
+        ..n
+    };
+    check_model(
+        OpenAiChat,
+        "m",
+        schema(),
+        no_schema,
+        "/response_format",
+        json!({ "type": "json_object" }),
+    );
+    check_model(
+        OpenAiChat,
+        "m",
+        schema(),
+        no_schema,
+        "/messages/0/content",
+        json!(told),
+    );
 }
 
 #[test]
 fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
-    let options = Sampling { stop: vec!["END".into()], temperature: Some(0.5), ..Sampling::default() };
+    let options = Sampling {
+        stop: vec!["END".into()],
+        temperature: Some(0.5),
+        ..Sampling::default()
+    };
     let begin = vec![Entry::new(Message::user("q"))];
-    let later = vec![Entry::new(Message::user("q")), Entry::new(Message::assistant("a"))];
+    let later = vec![
+        Entry::new(Message::user("q")),
+        Entry::new(Message::assistant("a")),
+    ];
     let unmet = |protocol: Protocol, model, history: &[Entry]| {
         let tools = tools(&[]);
-        let request = Request { model, system: "", history, tools: &tools, max_output: 9, options: &options };
+        let request = Request {
+            model,
+            system: "",
+            history,
+            tools: &tools,
+            max_output: 9,
+            options: &options,
+        };
         protocol.unmet(&request).len()
     };
     assert_eq!(unmet(OpenAiResponses, "gpt-5", &begin), 2);
@@ -596,7 +879,13 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
     assert_eq!(unmet(OpenAiResponses, "gpt-4o", &begin), 1);
     assert_eq!(unmet(OpenAiChat, "gpt-5", &begin), 2);
     assert_eq!(unmet(AnthropicMessages, "claude-opus-4-7", &begin), 1);
-    for protocol in [AnthropicMessages, OpenAiChat, Gemini, Protocol::OllamaChat, Protocol::BedrockConverse] {
+    for protocol in [
+        AnthropicMessages,
+        OpenAiChat,
+        Gemini,
+        Protocol::OllamaChat,
+        Protocol::BedrockConverse,
+    ] {
         assert_eq!(unmet(protocol, "m", &begin), 0);
     }
     let wishes = Sampling {
@@ -605,10 +894,20 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
         thinking_tokens: Some(1),
         ..Sampling::default()
     };
-    for (protocol, expect) in [(Protocol::OllamaChat, 1), (Protocol::BedrockConverse, 2), (Gemini, 0)] {
+    for (protocol, expect) in [
+        (Protocol::OllamaChat, 1),
+        (Protocol::BedrockConverse, 2),
+        (Gemini, 0),
+    ] {
         let tools = tools(&["t"]);
-        let request =
-            Request { model: "m", system: "", history: &begin, tools: &tools, max_output: 9, options: &wishes };
+        let request = Request {
+            model: "m",
+            system: "",
+            history: &begin,
+            tools: &tools,
+            max_output: 9,
+            options: &wishes,
+        };
         assert_eq!(protocol.unmet(&request).len(), expect, "{protocol:?}");
     }
 }

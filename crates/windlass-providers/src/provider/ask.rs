@@ -45,18 +45,28 @@ impl WireProvider {
     }
 
     async fn ask(&self, model: &str) -> Result<Known, ProviderError> {
-        let mut known = Known { facts: self.facts(model), estimator: Estimator::default() };
-        let Some((path, body)) = self.vendor.probe.question(model) else { return Ok(known) };
+        let mut known = Known {
+            facts: self.facts(model),
+            estimator: Estimator::default(),
+        };
+        let Some((path, body)) = self.vendor.probe.question(model) else {
+            return Ok(known);
+        };
         let url = self.endpoint.join(path);
         let answer = match self.question(&url, body).await {
             Ok(answer) => answer,
             // A server that does not know the question is used as it is.
-            Err(err) if matches!(err.status, Some(404 | 405 | 501)) && err.kind != ProviderErrorKind::ModelNotFound => {
+            Err(err)
+                if matches!(err.status, Some(404 | 405 | 501))
+                    && err.kind != ProviderErrorKind::ModelNotFound =>
+            {
                 serde_json::Value::Null
             }
             Err(err) => return Err(err),
         };
-        self.vendor.probe.read(&answer, model, self.context_window, &mut known.facts);
+        self.vendor
+            .probe
+            .read(&answer, model, self.context_window, &mut known.facts);
         let mut all = lock(&self.known);
         if all.len() < MOST_KNOWN {
             all.insert(model.to_owned(), known.clone());
@@ -74,8 +84,16 @@ impl WireProvider {
     }
 
     /// Asks for a JSON document. A server of one's own is there at once or not at all.
-    async fn question(&self, url: &Url, body: Option<Vec<u8>>) -> Result<serde_json::Value, ProviderError> {
-        let limit = if self.endpoint.is_loopback() { LOCAL_QUESTION } else { QUESTION };
+    async fn question(
+        &self,
+        url: &Url,
+        body: Option<Vec<u8>>,
+    ) -> Result<serde_json::Value, ProviderError> {
+        let limit = if self.endpoint.is_loopback() {
+            LOCAL_QUESTION
+        } else {
+            QUESTION
+        };
         let asked = async {
             let mut headers = self.headers.clone();
             headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -83,7 +101,11 @@ impl WireProvider {
                 Some(body) => self.http.post(url, headers, Bytes::from(body)).await?,
                 None => self.http.get(url, headers).await?,
             };
-            let HttpResponse { status, headers, body } = response;
+            let HttpResponse {
+                status,
+                headers,
+                body,
+            } = response;
             if !(200..300).contains(&status) {
                 let text = body.read_up_to(MOST_OF_AN_ERROR).await;
                 return Err(errors::from_status(status, &headers, &text, (self.now)()));
@@ -91,7 +113,9 @@ impl WireProvider {
             Ok(serde_json::from_slice(&body.read_up_to(MOST_OF_A_LIST).await).unwrap_or_default())
         };
         let answered = tokio::time::timeout(limit, asked).await;
-        answered.unwrap_or_else(|_| Err(errors::no_answer(url, limit))).map_err(|err| self.hide_key(err))
+        answered
+            .unwrap_or_else(|_| Err(errors::no_answer(url, limit)))
+            .map_err(|err| self.hide_key(err))
     }
 
     /// A reported count of tokens makes the next guess better. Counts far below the usual leave something out.

@@ -7,7 +7,9 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_core::history::Entry;
 use windlass_core::message::Message;
-use windlass_core::provider::{Chunk, EndReason, Provider, ProviderError, ProviderErrorKind, Request, Sampling};
+use windlass_core::provider::{
+    Chunk, EndReason, Provider, ProviderError, ProviderErrorKind, Request, Sampling,
+};
 use windlass_core::tool::ToolSet;
 
 use super::{Known, lock};
@@ -19,7 +21,10 @@ use crate::{Http, HttpOptions};
 
 fn options(url: &str) -> ProviderOptions {
     let http = Http::new(&HttpOptions::default()).unwrap();
-    ProviderOptions { base_url: Some(url.to_owned()), ..ProviderOptions::new(http) }
+    ProviderOptions {
+        base_url: Some(url.to_owned()),
+        ..ProviderOptions::new(http)
+    }
 }
 
 fn provider(id: &str, url: &str, change: impl FnOnce(&mut ProviderOptions)) -> WireProvider {
@@ -29,9 +34,19 @@ fn provider(id: &str, url: &str, change: impl FnOnce(&mut ProviderOptions)) -> W
 }
 
 async fn ask(provider: &WireProvider, prompt: &str) -> (Vec<Chunk>, Option<ProviderError>) {
-    let (tools, options, history) = (ToolSet::default(), Sampling::default(), [Entry::new(Message::user(prompt))]);
-    let request =
-        Request { model: "m:1", system: "s", history: &history, tools: &tools, max_output: 900, options: &options };
+    let (tools, options, history) = (
+        ToolSet::default(),
+        Sampling::default(),
+        [Entry::new(Message::user(prompt))],
+    );
+    let request = Request {
+        model: "m:1",
+        system: "s",
+        history: &history,
+        tools: &tools,
+        max_output: 900,
+        options: &options,
+    };
     let all: Vec<_> = provider.stream(request).collect().await;
     let mut chunks = Vec::new();
     for item in all {
@@ -44,14 +59,23 @@ async fn ask(provider: &WireProvider, prompt: &str) -> (Vec<Chunk>, Option<Provi
 }
 
 fn json_answer(value: &Value) -> Vec<Act> {
-    vec![whole(200, "content-type: application/json\r\n", value.to_string())]
+    vec![whole(
+        200,
+        "content-type: application/json\r\n",
+        value.to_string(),
+    )]
 }
 
 fn ndjson() -> Vec<Act> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let word = "{\"message\":{\"content\":\"hi\"},\"done\":false}\n";
     let end = "{\"message\":{\"content\":\"\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":1300,\"eval_count\":2}\n";
-    vec![Act::Send(head.into()), chunk(word), chunk(end), last_chunk()]
+    vec![
+        Act::Send(head.into()),
+        chunk(word),
+        chunk(end),
+        last_chunk(),
+    ]
 }
 
 /// Ollama with a model of this window.
@@ -78,13 +102,20 @@ async fn ollama_is_asked_once_and_told_its_window() {
     let provider = provider("ollama", &format!("{}/v1", server.url), |_| ());
     for _ in 0..2 {
         let (chunks, err) = ask(&provider, "hello").await;
-        assert_eq!((chunks.first(), err), (Some(&Chunk::Text("hi".into())), None));
+        assert_eq!(
+            (chunks.first(), err),
+            (Some(&Chunk::Text("hi".into())), None)
+        );
         assert_eq!(chunks.last(), Some(&Chunk::End(EndReason::Done)));
     }
     assert_eq!(paths(&server), ["/api/show", "/api/chat", "/api/chat"]);
     let sent = server.requests();
     assert!(sent[0].ends_with("{\"model\":\"m:1\"}"), "{}", sent[0]);
-    assert!(sent[1].contains("\"num_ctx\":4096") && sent[1].contains("\"truncate\":false"), "{}", sent[1]);
+    assert!(
+        sent[1].contains("\"num_ctx\":4096") && sent[1].contains("\"truncate\":false"),
+        "{}",
+        sent[1]
+    );
     let facts = provider.probe("m:1").await.unwrap();
     assert_eq!(
         (facts.context_window, facts.tools, facts.price),
@@ -99,16 +130,35 @@ async fn what_does_not_fit_is_never_sent() {
     let narrow = provider("ollama", &server.url, |_| ());
     let (chunks, err) = ask(&narrow, &"word ".repeat(4_000)).await;
     let err = err.unwrap();
-    assert_eq!((chunks.len(), &err.kind), (0, &ProviderErrorKind::ContextLength), "{err}");
-    assert!(err.message.contains("window of 4096") && err.message.contains("providers.ollama.context_window"), "{err}");
+    assert_eq!(
+        (chunks.len(), &err.kind),
+        (0, &ProviderErrorKind::ContextLength),
+        "{err}"
+    );
+    assert!(
+        err.message.contains("window of 4096")
+            && err.message.contains("providers.ollama.context_window"),
+        "{err}"
+    );
     assert_eq!(paths(&server), ["/api/show"]);
     // A person may choose less than the model holds, and never gets more.
     let server = ollama(131_072).await;
-    let chosen = provider("ollama", &server.url, |options| options.context_window = Some(600));
-    assert_eq!(ask(&chosen, &"word ".repeat(400)).await.1.unwrap().kind, ProviderErrorKind::ContextLength);
+    let chosen = provider("ollama", &server.url, |options| {
+        options.context_window = Some(600)
+    });
+    assert_eq!(
+        ask(&chosen, &"word ".repeat(400)).await.1.unwrap().kind,
+        ProviderErrorKind::ContextLength
+    );
     let usual = provider("ollama", &server.url, |_| ());
     assert_eq!(ask(&usual, &"word ".repeat(4_000)).await.1, None);
-    assert!(server.requests().last().unwrap().contains("\"num_ctx\":32768"));
+    assert!(
+        server
+            .requests()
+            .last()
+            .unwrap()
+            .contains("\"num_ctx\":32768")
+    );
 }
 
 #[tokio::test]
@@ -128,19 +178,38 @@ async fn reported_counts_make_the_guess_better_and_short_ones_do_not() {
 
 #[tokio::test]
 async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
-    let missing = Server::saying(vec![whole(404, "", "{\"error\":\"model 'm:1' not found\"}")]).await;
-    let err = ask(&provider("ollama", &missing.url, |_| ()), "hello").await.1.unwrap();
-    assert_eq!((err.kind, missing.requests().len()), (ProviderErrorKind::ModelNotFound, 1));
+    let missing = Server::saying(vec![whole(
+        404,
+        "",
+        "{\"error\":\"model 'm:1' not found\"}",
+    )])
+    .await;
+    let err = ask(&provider("ollama", &missing.url, |_| ()), "hello")
+        .await
+        .1
+        .unwrap();
+    assert_eq!(
+        (err.kind, missing.requests().len()),
+        (ProviderErrorKind::ModelNotFound, 1)
+    );
     // An older server, or one that only looks like it, is used as it is.
     let plain = Server::start(|_, request| match request.starts_with("POST /api/show ") {
         true => vec![whole(404, "", "404 page not found")],
         false => ndjson(),
     })
     .await;
-    assert_eq!(ask(&provider("ollama", &plain.url, |_| ()), "hello").await.1, None);
+    assert_eq!(
+        ask(&provider("ollama", &plain.url, |_| ()), "hello")
+            .await
+            .1,
+        None
+    );
     assert!(!plain.requests()[1].contains("num_ctx"));
     let gone = provider("ollama", "http://127.0.0.1:1", |_| ());
-    assert_eq!(ask(&gone, "hello").await.1.unwrap().kind, ProviderErrorKind::Network { transient: true });
+    assert_eq!(
+        ask(&gone, "hello").await.1.unwrap().kind,
+        ProviderErrorKind::Network { transient: true }
+    );
 }
 
 #[tokio::test]
@@ -149,44 +218,116 @@ async fn a_server_that_does_not_answer_a_question_is_not_waited_for() {
     let provider = provider("ollama", &server.url, |_| ());
     tokio::time::pause();
     let err = provider.models().await.unwrap_err();
-    assert!(err.message.contains("did not say what it serves within 3 s"), "{err}");
+    assert!(
+        err.message
+            .contains("did not say what it serves within 3 s"),
+        "{err}"
+    );
 }
 
 #[tokio::test]
 async fn the_other_local_servers_tell_their_window() {
     for (id, path, answer) in [
-        ("llama.cpp", "/props", json!({ "default_generation_settings": { "n_ctx": 512 } })),
-        ("lmstudio", "/api/v0/models", json!({ "data": [{ "id": "m:1", "loaded_context_length": 512 }] })),
-        ("vllm", "/v1/models", json!({ "data": [{ "id": "m:1", "max_model_len": 512 }] })),
+        (
+            "llama.cpp",
+            "/props",
+            json!({ "default_generation_settings": { "n_ctx": 512 } }),
+        ),
+        (
+            "lmstudio",
+            "/api/v0/models",
+            json!({ "data": [{ "id": "m:1", "loaded_context_length": 512 }] }),
+        ),
+        (
+            "vllm",
+            "/v1/models",
+            json!({ "data": [{ "id": "m:1", "max_model_len": 512 }] }),
+        ),
     ] {
         let server = Server::start(move |_, _| json_answer(&answer)).await;
         let provider = provider(id, &format!("{}/v1", server.url), |_| ());
-        assert_eq!(provider.probe("m:1").await.unwrap().context_window, Some(512), "{id}");
+        assert_eq!(
+            provider.probe("m:1").await.unwrap().context_window,
+            Some(512),
+            "{id}"
+        );
         assert_eq!(paths(&server), [path], "{id}");
     }
-    let loading = Server::saying(vec![whole(503, "", "{\"error\":{\"message\":\"Loading model\"}}")]).await;
-    let err = provider("llama.cpp", &loading.url, |_| ()).probe("m:1").await.unwrap_err();
-    assert_eq!(err.kind, ProviderErrorKind::Unavailable { retry_after: None });
+    let loading = Server::saying(vec![whole(
+        503,
+        "",
+        "{\"error\":{\"message\":\"Loading model\"}}",
+    )])
+    .await;
+    let err = provider("llama.cpp", &loading.url, |_| ())
+        .probe("m:1")
+        .await
+        .unwrap_err();
+    assert_eq!(
+        err.kind,
+        ProviderErrorKind::Unavailable { retry_after: None }
+    );
 }
 
 #[tokio::test]
 async fn servers_are_asked_which_models_they_have() {
     for (id, base, path, answer, expect) in [
-        ("ollama", "", "/api/tags", json!({ "models": [{ "name": "qwen3:4b" }] }), Some("qwen3:4b")),
-        ("llama.cpp", "/v1", "/v1/models", json!({ "data": [{ "id": "smol" }] }), Some("smol")),
-        ("anthropic", "", "/v1/models", json!({ "data": [{ "id": "claude" }] }), Some("claude")),
-        ("openai-compatible", "/v1", "/v1/models", json!({ "error": "no" }), None),
+        (
+            "ollama",
+            "",
+            "/api/tags",
+            json!({ "models": [{ "name": "qwen3:4b" }] }),
+            Some("qwen3:4b"),
+        ),
+        (
+            "llama.cpp",
+            "/v1",
+            "/v1/models",
+            json!({ "data": [{ "id": "smol" }] }),
+            Some("smol"),
+        ),
+        (
+            "anthropic",
+            "",
+            "/v1/models",
+            json!({ "data": [{ "id": "claude" }] }),
+            Some("claude"),
+        ),
+        (
+            "openai-compatible",
+            "/v1",
+            "/v1/models",
+            json!({ "error": "no" }),
+            None,
+        ),
     ] {
         let server = Server::start(move |_, _| json_answer(&answer)).await;
         let key = |options: &mut ProviderOptions| options.key = Some("sk-1".to_owned().into());
-        let models = provider(id, &format!("{}{base}", server.url), key).models().await;
-        assert_eq!(models.ok(), expect.map(|name| vec![name.to_owned()]), "{id}");
+        let models = provider(id, &format!("{}{base}", server.url), key)
+            .models()
+            .await;
+        assert_eq!(
+            models.ok(),
+            expect.map(|name| vec![name.to_owned()]),
+            "{id}"
+        );
         assert_eq!(paths(&server), [path], "{id}");
     }
-    let refused = Server::saying(vec![whole(401, "", "{\"error\":{\"message\":\"bad key sk-1\"}}")]).await;
+    let refused = Server::saying(vec![whole(
+        401,
+        "",
+        "{\"error\":{\"message\":\"bad key sk-1\"}}",
+    )])
+    .await;
     let key = |options: &mut ProviderOptions| options.key = Some("sk-1".to_owned().into());
-    let err = provider("litellm", &refused.url, key).models().await.unwrap_err();
-    assert_eq!((err.kind, err.message.as_str()), (ProviderErrorKind::Authentication, "bad key ***"));
+    let err = provider("litellm", &refused.url, key)
+        .models()
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (err.kind, err.message.as_str()),
+        (ProviderErrorKind::Authentication, "bad key ***")
+    );
 }
 
 fn keys() -> AwsKeys {
@@ -207,13 +348,31 @@ async fn bedrock_requests_are_signed_or_bear_a_token() {
         options.now = || SystemTime::UNIX_EPOCH + Duration::from_secs(1_440_938_160);
     });
     let err = ask(&signed, "hello").await.1.unwrap();
-    assert_eq!((err.kind, err.message.as_str()), (ProviderErrorKind::Authentication, "no *** access"));
+    assert_eq!(
+        (err.kind, err.message.as_str()),
+        (ProviderErrorKind::Authentication, "no *** access")
+    );
     let request = &server.requests()[0];
-    assert!(request.starts_with("POST /model/m%3A1/invoke-with-response-stream HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains("Credential=AKIDEXAMPLE/20150830/eu-west-1/bedrock/aws4_request, "), "{request}");
-    assert!(request.contains("SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, "), "{request}");
-    assert!(request.contains("x-amz-security-token: token-1") && !request.contains("very-secret"), "{request}");
-    assert!(request.contains("accept: application/vnd.amazon.eventstream"), "{request}");
+    assert!(
+        request.starts_with("POST /model/m%3A1/invoke-with-response-stream HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains("Credential=AKIDEXAMPLE/20150830/eu-west-1/bedrock/aws4_request, "),
+        "{request}"
+    );
+    assert!(
+        request.contains("SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, "),
+        "{request}"
+    );
+    assert!(
+        request.contains("x-amz-security-token: token-1") && !request.contains("very-secret"),
+        "{request}"
+    );
+    assert!(
+        request.contains("accept: application/vnd.amazon.eventstream"),
+        "{request}"
+    );
 
     let bearer = provider("bedrock-converse", &server.url, |options| {
         options.key = Some("b-1".to_owned().into());
@@ -221,33 +380,61 @@ async fn bedrock_requests_are_signed_or_bear_a_token() {
     });
     ask(&bearer, "hello").await;
     let request = &server.requests()[1];
-    assert!(request.starts_with("POST /model/m%3A1/converse-stream ") && request.contains("authorization: Bearer b-1"));
+    assert!(
+        request.starts_with("POST /model/m%3A1/converse-stream ")
+            && request.contains("authorization: Bearer b-1")
+    );
 }
 
 #[test]
 fn what_is_missing_is_named() {
     let refuse = |id: &str, change: &dyn Fn(&mut ProviderOptions)| {
-        let mut options = ProviderOptions { base_url: None, ..options("") };
+        let mut options = ProviderOptions {
+            base_url: None,
+            ..options("")
+        };
         change(&mut options);
         WireProvider::new(*vendor(id).unwrap(), options).err()
     };
     let key = |options: &mut ProviderOptions| options.key = Some("k".to_owned().into());
-    assert_eq!(refuse("vertex", &key).unwrap().to_string(), "`vertex` needs a project: set GOOGLE_CLOUD_PROJECT");
+    assert_eq!(
+        refuse("vertex", &key).unwrap().to_string(),
+        "`vertex` needs a project: set GOOGLE_CLOUD_PROJECT"
+    );
     assert_eq!(
         refuse("bedrock", &|_| ()),
-        Some(SetupError::MissingKey { vendor: "bedrock", env: "AWS_BEARER_TOKEN_BEDROCK" })
+        Some(SetupError::MissingKey {
+            vendor: "bedrock",
+            env: "AWS_BEARER_TOKEN_BEDROCK"
+        })
     );
-    assert_eq!(refuse("bedrock", &|options| options.aws = Some(keys())), None);
-    assert_eq!(refuse("azure", &key), Some(SetupError::MissingUrl { vendor: "azure" }));
+    assert_eq!(
+        refuse("bedrock", &|options| options.aws = Some(keys())),
+        None
+    );
+    assert_eq!(
+        refuse("azure", &key),
+        Some(SetupError::MissingUrl { vendor: "azure" })
+    );
 }
 
 #[test]
 fn azure_and_vertex_put_the_model_into_the_address() {
     let url = |id: &str, base: Option<&str>, values: &[(&str, &str)]| {
-        let mut options = ProviderOptions { base_url: base.map(str::to_owned), ..options("") };
+        let mut options = ProviderOptions {
+            base_url: base.map(str::to_owned),
+            ..options("")
+        };
         options.key = Some("k".to_owned().into());
-        options.settings = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        WireProvider::new(*vendor(id).unwrap(), options).unwrap().endpoint().url("m-1").to_string()
+        options.settings = values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        WireProvider::new(*vendor(id).unwrap(), options)
+            .unwrap()
+            .endpoint()
+            .url("m-1")
+            .to_string()
     };
     assert_eq!(
         url("azure", Some("https://me.openai.azure.com/"), &[]),

@@ -35,12 +35,24 @@ impl WireProvider {
     #[must_use]
     pub fn url_for(&self, model: &str, verb: &str) -> Url {
         let mut url = self.endpoint.url(model);
-        let mark = if self.vendor.protocol == Protocol::BedrockAnthropic { '/' } else { ':' };
-        let path = url.path().rsplit_once(mark).map(|(before, _)| format!("{before}{mark}{verb}"));
+        let mark = if self.vendor.protocol == Protocol::BedrockAnthropic {
+            '/'
+        } else {
+            ':'
+        };
+        let path = url
+            .path()
+            .rsplit_once(mark)
+            .map(|(before, _)| format!("{before}{mark}{verb}"));
         if let Some(path) = path {
             url.set_path(&path);
         }
-        let rest: Vec<_> = url.query().unwrap_or_default().split('&').filter(|pair| *pair != "alt=sse").collect();
+        let rest: Vec<_> = url
+            .query()
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| *pair != "alt=sse")
+            .collect();
         let rest = rest.join("&");
         url.set_query(Some(rest.as_str()).filter(|rest| !rest.is_empty()));
         url
@@ -48,7 +60,11 @@ impl WireProvider {
 
     /// Sends it with the key of this vendor, and waits for the head of the answer.
     pub async fn relay(&self, parcel: Parcel) -> Result<HttpResponse, ProviderError> {
-        let Parcel { url, mut headers, body } = parcel;
+        let Parcel {
+            url,
+            mut headers,
+            body,
+        } = parcel;
         let method = if body.is_some() { "POST" } else { "GET" };
         for (name, value) in &self.signed(method, &url, body.as_deref().unwrap_or_default())? {
             // The key is ours and nobody else's; what else the sender says stands.
@@ -75,7 +91,9 @@ impl WireProvider {
     /// The text without anything that proves to the vendor who asks.
     #[must_use]
     pub fn without_keys(&self, body: Vec<u8>) -> Vec<u8> {
-        let Ok(mut text) = String::from_utf8(body) else { return b"the answer was not text".to_vec() };
+        let Ok(mut text) = String::from_utf8(body) else {
+            return b"the answer was not text".to_vec();
+        };
         for secret in self.secrets().filter(|secret| secret.len() >= 4) {
             if text.contains(secret) {
                 text = text.replace(secret, "***");

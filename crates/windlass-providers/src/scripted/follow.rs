@@ -33,17 +33,42 @@ enum Open {
 
 /// Finds the place in the script where this conversation is.
 pub(super) fn next(script: &Script, history: &[Entry]) -> Next {
-    let Some(at) = last_played(script, history) else { return Next::Step(0) };
-    let Some(step) = script.step(at) else { return Next::Step(at) };
-    let results: Vec<&ToolResult> = history.iter().flat_map(|entry| &entry.parts).filter_map(result).collect();
-    let open: Vec<Open> = (0..step.calls.len()).map(|nth| open(step, at, nth, &results)).collect();
-    let made = |text: &str, calls: Vec<Call>| Box::new(Step { text: Some(text.to_owned()), calls, ..Step::default() });
-    let looks: Vec<Call> = step.calls.iter().enumerate().filter_map(|(nth, call)| look(call, at, nth, &open)).collect();
+    let Some(at) = last_played(script, history) else {
+        return Next::Step(0);
+    };
+    let Some(step) = script.step(at) else {
+        return Next::Step(at);
+    };
+    let results: Vec<&ToolResult> = history
+        .iter()
+        .flat_map(|entry| &entry.parts)
+        .filter_map(result)
+        .collect();
+    let open: Vec<Open> = (0..step.calls.len())
+        .map(|nth| open(step, at, nth, &results))
+        .collect();
+    let made = |text: &str, calls: Vec<Call>| {
+        Box::new(Step {
+            text: Some(text.to_owned()),
+            calls,
+            ..Step::default()
+        })
+    };
+    let looks: Vec<Call> = step
+        .calls
+        .iter()
+        .enumerate()
+        .filter_map(|(nth, call)| look(call, at, nth, &open))
+        .collect();
     if !looks.is_empty() {
         return Next::Made(at, made(LOOKING, looks));
     }
-    let agains: Vec<Call> =
-        step.calls.iter().enumerate().filter_map(|(nth, call)| again(call, at, nth, &open)).collect();
+    let agains: Vec<Call> = step
+        .calls
+        .iter()
+        .enumerate()
+        .filter_map(|(nth, call)| again(call, at, nth, &open))
+        .collect();
     if !agains.is_empty() {
         return Next::Made(at, made(AGAIN, agains));
     }
@@ -60,7 +85,11 @@ fn last_played(script: &Script, history: &[Entry]) -> Option<usize> {
         let following = at.map_or(0, |at| at + 1);
         let said = || {
             let step = script.step(following)?;
-            let text = [&step.text, &step.refusal].into_iter().flatten().map(String::as_str).collect::<String>();
+            let text = [&step.text, &step.refusal]
+                .into_iter()
+                .flatten()
+                .map(String::as_str)
+                .collect::<String>();
             (step.calls.is_empty() && text == entry.text()).then_some(following)
         };
         at = called.or_else(said).or(at);
@@ -70,8 +99,14 @@ fn last_played(script: &Script, history: &[Entry]) -> Option<usize> {
 
 /// The step of a call's id, counted from 0: `call-STEP-N…` or `look-STEP-N…`.
 fn step_of(id: &str) -> Option<usize> {
-    let rest = id.strip_prefix("call-").or_else(|| id.strip_prefix("look-"))?;
-    rest.split('-').next()?.parse::<usize>().ok()?.checked_sub(1)
+    let rest = id
+        .strip_prefix("call-")
+        .or_else(|| id.strip_prefix("look-"))?;
+    rest.split('-')
+        .next()?
+        .parse::<usize>()
+        .ok()?
+        .checked_sub(1)
 }
 
 fn result(part: &Part) -> Option<&ToolResult> {
@@ -85,11 +120,20 @@ fn result(part: &Part) -> Option<&ToolResult> {
 fn open(step: &Step, at: usize, nth: usize, results: &[&ToolResult]) -> Open {
     let name = format!("{}-{}", at + 1, nth + 1);
     let (call, look) = (format!("call-{name}"), format!("look-{name}"));
-    let about = |id: &str, of: &str| id == of || id.strip_prefix(of).is_some_and(|rest| rest.starts_with('-'));
-    let told: Vec<_> =
-        results.iter().filter(|r| about(r.id.0.as_str(), &call) || about(r.id.0.as_str(), &look)).collect();
+    let about = |id: &str, of: &str| {
+        id == of
+            || id
+                .strip_prefix(of)
+                .is_some_and(|rest| rest.starts_with('-'))
+    };
+    let told: Vec<_> = results
+        .iter()
+        .filter(|r| about(r.id.0.as_str(), &call) || about(r.id.0.as_str(), &look))
+        .collect();
     let tries = told.len();
-    let Some(last) = told.last().filter(|_| tries <= MOST_TRIES) else { return Open::Nothing };
+    let Some(last) = told.last().filter(|_| tries <= MOST_TRIES) else {
+        return Open::Nothing;
+    };
     let interrupted = last.error == Some(ErrorCategory::Interrupted);
     let check = step.calls.get(nth).and_then(|call| call.check.as_ref());
     if about(last.id.0.as_str(), &look) {
@@ -107,12 +151,25 @@ fn open(step: &Step, at: usize, nth: usize, results: &[&ToolResult]) -> Open {
 }
 
 fn look(call: &Call, at: usize, nth: usize, open: &[Open]) -> Option<Call> {
-    let (Some(Open::Look(tries)), Some(check)) = (open.get(nth), &call.check) else { return None };
+    let (Some(Open::Look(tries)), Some(check)) = (open.get(nth), &call.check) else {
+        return None;
+    };
     let id = Some(format!("look-{}-{}-{tries}", at + 1, nth + 1));
-    Some(Call { name: check.name.clone(), args: check.args.clone(), args_text: None, id, check: None })
+    Some(Call {
+        name: check.name.clone(),
+        args: check.args.clone(),
+        args_text: None,
+        id,
+        check: None,
+    })
 }
 
 fn again(call: &Call, at: usize, nth: usize, open: &[Open]) -> Option<Call> {
-    let Some(Open::Again(tries)) = open.get(nth) else { return None };
-    Some(Call { id: Some(format!("call-{}-{}-{tries}", at + 1, nth + 1)), ..call.clone() })
+    let Some(Open::Again(tries)) = open.get(nth) else {
+        return None;
+    };
+    Some(Call {
+        id: Some(format!("call-{}-{}-{tries}", at + 1, nth + 1)),
+        ..call.clone()
+    })
 }

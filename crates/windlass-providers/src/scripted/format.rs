@@ -187,14 +187,19 @@ impl Script {
             follow: document.follow,
             steps: document.step,
         };
-        script.check().map_err(|message| point(name, text, 0, message))?;
+        script
+            .check()
+            .map_err(|message| point(name, text, 0, message))?;
         Ok(script)
     }
 
     /// How many requests it can answer.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.steps.iter().map(Step::times).fold(0, usize::saturating_add)
+        self.steps
+            .iter()
+            .map(Step::times)
+            .fold(0, usize::saturating_add)
     }
 
     /// It answers nothing; never true of a script that was parsed.
@@ -223,8 +228,14 @@ impl Script {
         }
         for (at, step) in self.steps.iter().enumerate() {
             let wrong = |what: &str| Err(format!("step {}: {what}", at + 1));
-            let says_nothing = step.text.is_none() && step.reasoning.is_none() && step.refusal.is_none();
-            if says_nothing && step.calls.is_empty() && step.error.is_none() && step.end.is_none() && !step.hang {
+            let says_nothing =
+                step.text.is_none() && step.reasoning.is_none() && step.refusal.is_none();
+            if says_nothing
+                && step.calls.is_empty()
+                && step.error.is_none()
+                && step.end.is_none()
+                && !step.hang
+            {
                 return wrong("it says nothing; give it text, calls, refusal, end, error or hang");
             }
             if step.cut && step.calls.is_empty() {
@@ -234,7 +245,9 @@ impl Script {
                 return wrong("`repeat` must be at least 1");
             }
             if self.follow.is_some() && step.calls.iter().any(|call| call.id.is_some()) {
-                return wrong("a script that follows the conversation gives its calls their ids itself");
+                return wrong(
+                    "a script that follows the conversation gives its calls their ids itself",
+                );
             }
             if self.follow.is_none() && step.calls.iter().any(|call| call.check.is_some()) {
                 return wrong(
@@ -269,7 +282,12 @@ impl OneOrMany {
 }
 
 fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
-    let mut document = Document { context_window: None, max_output: None, follow: None, step: Vec::new() };
+    let mut document = Document {
+        context_window: None,
+        max_output: None,
+        follow: None,
+        step: Vec::new(),
+    };
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {
@@ -277,7 +295,11 @@ fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
                 let at = offset + err.column().saturating_sub(1).min(line.trim_end().len());
                 // The position is shown by the caret; the library's own would count inside the line.
                 let message = err.to_string();
-                let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
+                let message = message
+                    .split(" at line ")
+                    .next()
+                    .unwrap_or(&message)
+                    .to_owned();
                 point(name, text, at, message)
             })?;
             document.step.push(step);
@@ -299,8 +321,22 @@ fn point(name: &str, text: &str, at: usize, message: String) -> ScriptError {
     let before = text[start..at].chars().count();
     // A long line is shown around the place.
     let skip = before.saturating_sub(60);
-    let shown: String = line_text.chars().skip(skip).take(100).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let shown: String = line_text
+        .chars()
+        .skip(skip)
+        .take(100)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     let gutter = " ".repeat(line.to_string().len());
-    let excerpt = format!("{gutter} |\n{line} | {shown}\n{gutter} | {}^", " ".repeat(before - skip));
-    ScriptError { name: name.to_owned(), line, column: before + 1, message, excerpt }
+    let excerpt = format!(
+        "{gutter} |\n{line} | {shown}\n{gutter} | {}^",
+        " ".repeat(before - skip)
+    );
+    ScriptError {
+        name: name.to_owned(),
+        line,
+        column: before + 1,
+        message,
+        excerpt,
+    }
 }

@@ -19,8 +19,15 @@ pub(super) fn acts(step: &Step, number: usize) -> Vec<Result<Chunk, ProviderErro
     chunks.extend(cut(&step.refusal).map(Chunk::Text));
     for (at, call) in step.calls.iter().enumerate() {
         let index = u32::try_from(at).unwrap_or(u32::MAX);
-        let id = call.id.clone().unwrap_or_else(|| format!("call-{}-{}", number + 1, at + 1));
-        chunks.push(Chunk::CallStart { index, id, name: call.name.clone() });
+        let id = call
+            .id
+            .clone()
+            .unwrap_or_else(|| format!("call-{}-{}", number + 1, at + 1));
+        chunks.push(Chunk::CallStart {
+            index,
+            id,
+            name: call.name.clone(),
+        });
         let json = arguments(call, step.cut && at + 1 == step.calls.len());
         chunks.extend(cut_up(&json, step.pieces).map(|json| Chunk::CallArgs { index, json }));
     }
@@ -31,13 +38,27 @@ pub(super) fn acts(step: &Step, number: usize) -> Vec<Result<Chunk, ProviderErro
         return chunks.into_iter().map(Ok).collect();
     };
     chunks.truncate(failure.after);
-    chunks.into_iter().map(Ok).chain([Err(failed(failure))]).collect()
+    chunks
+        .into_iter()
+        .map(Ok)
+        .chain([Err(failed(failure))])
+        .collect()
 }
 
 fn finish(step: &Step, chunks: &mut Vec<Chunk>) {
     if let Some(usage) = step.usage {
-        let super::format::Usage { input, output, cache_read, cache_write } = usage;
-        chunks.push(Chunk::Usage(Usage { input, cache_read, cache_write, output }));
+        let super::format::Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        } = usage;
+        chunks.push(Chunk::Usage(Usage {
+            input,
+            cache_read,
+            cache_write,
+            output,
+        }));
     }
     let end = match step.end {
         Some(End::Done) => EndReason::Done,
@@ -52,7 +73,10 @@ fn finish(step: &Step, chunks: &mut Vec<Chunk>) {
 }
 
 fn arguments(call: &Call, cut: bool) -> String {
-    let json = call.args_text.clone().unwrap_or_else(|| call.args.to_string());
+    let json = call
+        .args_text
+        .clone()
+        .unwrap_or_else(|| call.args.to_string());
     if !cut {
         return json;
     }
@@ -64,26 +88,61 @@ fn arguments(call: &Call, cut: bool) -> String {
 /// The text in so many pieces, or in pieces of the usual size.
 fn cut_up(text: &str, pieces: Option<usize>) -> impl Iterator<Item = String> + use<> {
     let chars: Vec<char> = text.chars().collect();
-    let size = pieces.map_or(PIECE, |pieces| chars.len().div_ceil(pieces.max(1))).max(1);
-    chars.chunks(size).map(String::from_iter).collect::<Vec<_>>().into_iter()
+    let size = pieces
+        .map_or(PIECE, |pieces| chars.len().div_ceil(pieces.max(1)))
+        .max(1);
+    chars
+        .chunks(size)
+        .map(String::from_iter)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 fn failed(failure: &Failure) -> ProviderError {
-    let seconds = failure.retry_after.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
-    let retry_after = seconds.map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())));
+    let seconds = failure
+        .retry_after
+        .filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+    let retry_after =
+        seconds.map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())));
     let (kind, words) = match failure.kind {
-        FailureKind::Authentication => (ProviderErrorKind::Authentication, "the key was not accepted"),
-        FailureKind::RateLimited => (ProviderErrorKind::RateLimited { retry_after }, "too many requests"),
-        FailureKind::ContextLength => (ProviderErrorKind::ContextLength, "the request does not fit the window"),
+        FailureKind::Authentication => (
+            ProviderErrorKind::Authentication,
+            "the key was not accepted",
+        ),
+        FailureKind::RateLimited => (
+            ProviderErrorKind::RateLimited { retry_after },
+            "too many requests",
+        ),
+        FailureKind::ContextLength => (
+            ProviderErrorKind::ContextLength,
+            "the request does not fit the window",
+        ),
         FailureKind::ModelNotFound => (ProviderErrorKind::ModelNotFound, "no such model"),
-        FailureKind::Unavailable => (ProviderErrorKind::Unavailable { retry_after }, "the upstream is overloaded"),
-        FailureKind::InvalidRequest => (ProviderErrorKind::InvalidRequest, "the request was not accepted"),
-        FailureKind::InvalidResponse => (ProviderErrorKind::InvalidResponse, "the answer was not of the protocol"),
+        FailureKind::Unavailable => (
+            ProviderErrorKind::Unavailable { retry_after },
+            "the upstream is overloaded",
+        ),
+        FailureKind::InvalidRequest => (
+            ProviderErrorKind::InvalidRequest,
+            "the request was not accepted",
+        ),
+        FailureKind::InvalidResponse => (
+            ProviderErrorKind::InvalidResponse,
+            "the answer was not of the protocol",
+        ),
         FailureKind::Refused => (ProviderErrorKind::Refused, "the upstream declined"),
-        FailureKind::Network => {
-            (ProviderErrorKind::Network { transient: true }, "the stream ended before the answer did")
-        }
+        FailureKind::Network => (
+            ProviderErrorKind::Network { transient: true },
+            "the stream ended before the answer did",
+        ),
     };
-    let message = failure.message.clone().unwrap_or_else(|| format!("{words} (scripted)"));
-    ProviderError { kind, message, status: failure.status }
+    let message = failure
+        .message
+        .clone()
+        .unwrap_or_else(|| format!("{words} (scripted)"));
+    ProviderError {
+        kind,
+        message,
+        status: failure.status,
+    }
 }

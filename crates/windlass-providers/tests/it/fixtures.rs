@@ -35,8 +35,17 @@ fn recordings() -> Vec<(String, Protocol, Vec<u8>)> {
 }
 
 fn expectation(bytes: &[u8]) -> Value {
-    let text = std::str::from_utf8(bytes).unwrap().trim_start_matches('\u{feff}');
-    serde_json::from_str(text.lines().next().unwrap().strip_prefix(": expect ").unwrap()).unwrap()
+    let text = std::str::from_utf8(bytes)
+        .unwrap()
+        .trim_start_matches('\u{feff}');
+    serde_json::from_str(
+        text.lines()
+            .next()
+            .unwrap()
+            .strip_prefix(": expect ")
+            .unwrap(),
+    )
+    .unwrap()
 }
 
 /// What was read, in the form of the expectation; what is empty is left out.
@@ -46,9 +55,20 @@ pub(crate) fn summary(read: &Read) -> Value {
         Part::Reasoning { text, opaque } => Some((text.clone(), opaque.clone())),
         _ => None,
     };
-    let (thoughts, states): (Vec<String>, Vec<Option<Value>>) = message.parts.iter().filter_map(reasoning).unzip();
-    let calls: Vec<Value> = message.calls().map(|call| json!([call.name, call.args])).collect();
-    let usage = read.reply.usage.map(|usage| json!([usage.input, usage.cache_read, usage.cache_write, usage.output]));
+    let (thoughts, states): (Vec<String>, Vec<Option<Value>>) =
+        message.parts.iter().filter_map(reasoning).unzip();
+    let calls: Vec<Value> = message
+        .calls()
+        .map(|call| json!([call.name, call.args]))
+        .collect();
+    let usage = read.reply.usage.map(|usage| {
+        json!([
+            usage.input,
+            usage.cache_read,
+            usage.cache_write,
+            usage.output
+        ])
+    });
     let error = read.error.as_ref().map(|err| err.kind.word());
     let all = json!({
         "text": message.text(),
@@ -64,14 +84,20 @@ pub(crate) fn summary(read: &Read) -> Value {
         "end": read.reply.end,
         "usage": usage,
     });
-    let Value::Object(all) = all else { unreachable!() };
+    let Value::Object(all) = all else {
+        unreachable!()
+    };
     let is_empty = |value: &Value| {
         matches!(value, Value::Null | Value::Bool(false))
             || *value == json!(0)
             || *value == json!("")
             || *value == json!([])
     };
-    Value::Object(all.into_iter().filter(|(_, value)| !is_empty(value)).collect())
+    Value::Object(
+        all.into_iter()
+            .filter(|(_, value)| !is_empty(value))
+            .collect(),
+    )
 }
 
 #[test]
@@ -92,15 +118,27 @@ fn every_recording_reads_the_same_in_every_split() {
         let whole = read(protocol, &Quirks::NONE, [bytes.as_slice()]);
         for at in 0..=bytes.len() {
             let (head, tail) = bytes.split_at(at);
-            assert_eq!(read(protocol, &Quirks::NONE, [head, tail]), whole, "{name} split at {at}");
+            assert_eq!(
+                read(protocol, &Quirks::NONE, [head, tail]),
+                whole,
+                "{name} split at {at}"
+            );
         }
         for size in [1, 2, 3, 5, 64] {
-            assert_eq!(read(protocol, &Quirks::NONE, bytes.chunks(size)), whole, "{name} in pieces of {size}");
+            assert_eq!(
+                read(protocol, &Quirks::NONE, bytes.chunks(size)),
+                whole,
+                "{name} in pieces of {size}"
+            );
         }
         let text = String::from_utf8(bytes).unwrap().replace("\r\n", "\n");
         for line_end in ["\n", "\r\n", "\r"] {
             let changed = text.replace('\n', line_end);
-            assert_eq!(read(protocol, &Quirks::NONE, [changed.as_bytes()]), whole, "{name} with {line_end:?}");
+            assert_eq!(
+                read(protocol, &Quirks::NONE, [changed.as_bytes()]),
+                whole,
+                "{name} with {line_end:?}"
+            );
         }
     }
 }
@@ -111,17 +149,35 @@ fn a_recording_cut_anywhere_is_a_cut_or_the_whole_and_runs_no_half_call() {
         let whole = read(protocol, &Quirks::NONE, [bytes.as_slice()]);
         for at in 0..bytes.len() {
             let part = read(protocol, &Quirks::NONE, [&bytes[..at]]);
-            assert!(part.error.is_none() || part.error == whole.error, "{name} cut at {at}: {:?}", part.error);
-            assert!(whole.reply.message.text().starts_with(&part.reply.message.text()), "{name} cut at {at}");
+            assert!(
+                part.error.is_none() || part.error == whole.error,
+                "{name} cut at {at}: {:?}",
+                part.error
+            );
+            assert!(
+                whole
+                    .reply
+                    .message
+                    .text()
+                    .starts_with(&part.reply.message.text()),
+                "{name} cut at {at}"
+            );
             if !part.cut {
-                assert_eq!(part.reply.message, whole.reply.message, "{name} cut at {at}");
+                assert_eq!(
+                    part.reply.message, whole.reply.message,
+                    "{name} cut at {at}"
+                );
             }
         }
     }
 }
 
-const PROTOCOLS: [Protocol; 4] =
-    [Protocol::AnthropicMessages, Protocol::OpenAiChat, Protocol::OpenAiResponses, Protocol::Gemini];
+const PROTOCOLS: [Protocol; 4] = [
+    Protocol::AnthropicMessages,
+    Protocol::OpenAiChat,
+    Protocol::OpenAiResponses,
+    Protocol::Gemini,
+];
 
 const WORDS: &[&str] = &[
     "type",

@@ -21,7 +21,11 @@ fn message(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
         bytes.extend_from_slice(value.as_bytes());
     }
     let total = u32::try_from(bytes.len() + payload.len() + 16).unwrap();
-    let mut out = [total.to_be_bytes(), u32::try_from(bytes.len()).unwrap().to_be_bytes()].concat();
+    let mut out = [
+        total.to_be_bytes(),
+        u32::try_from(bytes.len()).unwrap().to_be_bytes(),
+    ]
+    .concat();
     out.extend_from_slice(&crc32fast::hash(&out).to_be_bytes());
     out.extend_from_slice(&bytes);
     out.extend_from_slice(payload.as_bytes());
@@ -32,14 +36,21 @@ fn message(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
 
 fn event(name: &str, payload: Value) -> Vec<u8> {
     message(
-        &[(":event-type", name), (":content-type", "application/json"), (":message-type", "event")],
+        &[
+            (":event-type", name),
+            (":content-type", "application/json"),
+            (":message-type", "event"),
+        ],
         &payload.to_string(),
     )
 }
 
 /// One event of the Messages protocol as Bedrock wraps it.
 fn chunk(payload: Value) -> Vec<u8> {
-    event("chunk", json!({ "bytes": STANDARD.encode(payload.to_string()), "p": "abcdef" }))
+    event(
+        "chunk",
+        json!({ "bytes": STANDARD.encode(payload.to_string()), "p": "abcdef" }),
+    )
 }
 
 fn exception(name: &str, words: &str) -> Vec<u8> {
@@ -48,7 +59,10 @@ fn exception(name: &str, words: &str) -> Vec<u8> {
 }
 
 fn lines(lines: &[Value]) -> Vec<u8> {
-    lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()
+    lines
+        .iter()
+        .flat_map(|line| format!("{line}\n").into_bytes())
+        .collect()
 }
 
 /// One door: what the answer reads as, the same in every split, and no more than that when it is cut.
@@ -65,16 +79,35 @@ fn check(protocol: Protocol, body: &[u8], expect: Value) {
     assert_eq!(got, expect);
     for at in 0..=body.len() {
         let (head, tail) = body.split_at(at);
-        assert_eq!(read(protocol, &Quirks::NONE, [head, tail]), whole, "split at {at}");
+        assert_eq!(
+            read(protocol, &Quirks::NONE, [head, tail]),
+            whole,
+            "split at {at}"
+        );
         let part = read(protocol, &Quirks::NONE, [head]);
-        assert!(part.error.is_none() || part.error == whole.error, "cut at {at}: {:?}", part.error);
-        assert!(whole.reply.message.text().starts_with(&part.reply.message.text()), "cut at {at}");
+        assert!(
+            part.error.is_none() || part.error == whole.error,
+            "cut at {at}: {:?}",
+            part.error
+        );
+        assert!(
+            whole
+                .reply
+                .message
+                .text()
+                .starts_with(&part.reply.message.text()),
+            "cut at {at}"
+        );
         if !part.cut {
             assert_eq!(part.reply.message, whole.reply.message, "cut at {at}");
         }
     }
     for size in [1, 2, 3, 64] {
-        assert_eq!(read(protocol, &Quirks::NONE, body.chunks(size)), whole, "in pieces of {size}");
+        assert_eq!(
+            read(protocol, &Quirks::NONE, body.chunks(size)),
+            whole,
+            "in pieces of {size}"
+        );
     }
 }
 
@@ -90,7 +123,9 @@ fn ollama_says_thoughts_words_whole_calls_and_counts() {
         said(json!({ "role": "assistant", "content": "", "tool_calls": [
             { "id": "c1", "function": { "index": 0, "name": "add", "arguments": { "x": 1 } } },
             { "function": { "index": 0, "name": "now", "arguments": {} } } ] })),
-        said(json!({ "tool_calls": [{ "function": { "name": "raw", "arguments": "{\"y\":2}" } }, { "id": 7 }] })),
+        said(
+            json!({ "tool_calls": [{ "function": { "name": "raw", "arguments": "{\"y\":2}" } }, { "id": 7 }] }),
+        ),
         json!({ "message": { "content": "" }, "done": true, "done_reason": "stop", "prompt_eval_count": 12, "eval_count": 7 }),
         json!({ "message": { "content": "too late" }, "done": false }),
     ]);
@@ -108,15 +143,28 @@ fn ollama_ends_early_in_its_own_words() {
         json!({ "message": { "content": "half" }, "done": false }),
         json!({ "message": { "content": "" }, "done": true, "done_reason": "length", "prompt_eval_count": 1, "eval_count": -4 }),
     ]);
-    check(Protocol::OllamaChat, &body, json!({ "text": "half", "end": "length", "truncated": true }));
+    check(
+        Protocol::OllamaChat,
+        &body,
+        json!({ "text": "half", "end": "length", "truncated": true }),
+    );
     let body = lines(&[
         json!({ "message": { "content": "half" }, "done": false }),
         json!({ "error": "model runner has unexpectedly stopped" }),
     ]);
-    check(Protocol::OllamaChat, &body, json!({ "text": "half", "error": "unavailable", "cut": true }));
+    check(
+        Protocol::OllamaChat,
+        &body,
+        json!({ "text": "half", "error": "unavailable", "cut": true }),
+    );
     let body = lines(&[json!({ "error": "the input length exceeds the context length" })]);
-    check(Protocol::OllamaChat, &body, json!({ "error": "context_length", "cut": true }));
-    let body = lines(&[json!({ "message": { "content": "x" }, "done": true, "done_reason": "unload" })]);
+    check(
+        Protocol::OllamaChat,
+        &body,
+        json!({ "error": "context_length", "cut": true }),
+    );
+    let body =
+        lines(&[json!({ "message": { "content": "x" }, "done": true, "done_reason": "unload" })]);
     check(
         Protocol::OllamaChat,
         &body,
@@ -127,7 +175,11 @@ fn ollama_ends_early_in_its_own_words() {
         &lines(&[json!({ "message": { "content": "x" } })]),
         json!({ "text": "x", "cut": true }),
     );
-    check(Protocol::OllamaChat, b"<html>\n", json!({ "error": "invalid_response", "cut": true }));
+    check(
+        Protocol::OllamaChat,
+        b"<html>\n",
+        json!({ "error": "invalid_response", "cut": true }),
+    );
 }
 
 #[test]
@@ -144,8 +196,7 @@ fn bedrock_wraps_the_messages_protocol() {
         chunk(json!({ "type": "message_stop", "amazon-bedrock-invocationMetrics": { "inputTokenCount": 9 } })),
     ]
     .concat();
-    let expect =
-        json!({ "text": "h\u{e9}llo", "calls": [["n", { "a": 1 }]], "end": "tool_calls", "usage": [9, 0, 0, 5] });
+    let expect = json!({ "text": "h\u{e9}llo", "calls": [["n", { "a": 1 }]], "end": "tool_calls", "usage": [9, 0, 0, 5] });
     check(Protocol::BedrockAnthropic, &body, expect);
     check(
         Protocol::BedrockAnthropic,
@@ -156,28 +207,50 @@ fn bedrock_wraps_the_messages_protocol() {
 
 #[test]
 fn exceptions_keep_what_came_before_them() {
-    let text = event("contentBlockDelta", json!({ "contentBlockIndex": 0, "delta": { "text": "half" } }));
+    let text = event(
+        "contentBlockDelta",
+        json!({ "contentBlockIndex": 0, "delta": { "text": "half" } }),
+    );
     for (name, words, kind) in [
         ("throttlingException", "slow down", "rate_limited"),
-        ("validationException", "Input is too long for requested model.", "context_length"),
+        (
+            "validationException",
+            "Input is too long for requested model.",
+            "context_length",
+        ),
         ("validationException", "bad field", "invalid_request"),
         ("modelStreamErrorException", "oops", "unavailable"),
         ("accessDeniedException", "no", "authentication"),
-        ("resourceNotFoundException", "no such model", "model_not_found"),
+        (
+            "resourceNotFoundException",
+            "no such model",
+            "model_not_found",
+        ),
     ] {
         let body = [text.clone(), exception(name, words)].concat();
-        check(Protocol::BedrockConverse, &body, json!({ "text": "half", "error": kind, "cut": true }));
+        check(
+            Protocol::BedrockConverse,
+            &body,
+            json!({ "text": "half", "error": kind, "cut": true }),
+        );
     }
 }
 
 #[test]
 fn converse_says_thoughts_words_calls_and_counts() {
-    let delta =
-        |index: u32, delta: Value| event("contentBlockDelta", json!({ "contentBlockIndex": index, "delta": delta }));
+    let delta = |index: u32, delta: Value| {
+        event(
+            "contentBlockDelta",
+            json!({ "contentBlockIndex": index, "delta": delta }),
+        )
+    };
     let stop = |index: u32| event("contentBlockStop", json!({ "contentBlockIndex": index }));
     let start = |index: u32, id: &str| {
         let tool = json!({ "toolUse": { "toolUseId": id, "name": "n" } });
-        event("contentBlockStart", json!({ "contentBlockIndex": index, "start": tool }))
+        event(
+            "contentBlockStart",
+            json!({ "contentBlockIndex": index, "start": tool }),
+        )
     };
     let body = [
         event("messageStart", json!({ "role": "assistant" })),
@@ -207,8 +280,15 @@ fn converse_says_thoughts_words_calls_and_counts() {
         "ids": ["a", "b"], "unknown": ["unknown event `novelty`"], "end": "tool_calls", "usage": [4, 3, 0, 2],
     });
     check(Protocol::BedrockConverse, &body, expect);
-    let body = [delta(0, json!({ "text": "x" })), event("messageStop", json!({ "stopReason": "content_filtered" }))];
-    check(Protocol::BedrockConverse, &body.concat(), json!({ "text": "x", "end": "refused" }));
+    let body = [
+        delta(0, json!({ "text": "x" })),
+        event("messageStop", json!({ "stopReason": "content_filtered" })),
+    ];
+    check(
+        Protocol::BedrockConverse,
+        &body.concat(),
+        json!({ "text": "x", "end": "refused" }),
+    );
 }
 
 /// The payloads of a body, taken apart in the plainest way.
@@ -235,7 +315,10 @@ fn recorded_converse_streams_say_what_their_payloads_say() {
             continue;
         }
         let response = &row["response"];
-        let encoded = response["body_b64"].as_str().or_else(|| response["body"].as_str()).unwrap();
+        let encoded = response["body_b64"]
+            .as_str()
+            .or_else(|| response["body"].as_str())
+            .unwrap();
         let body = STANDARD.decode(encoded).unwrap();
         let id = row["id"].as_str().unwrap();
         let whole = read(Protocol::BedrockConverse, &Quirks::NONE, [body.as_slice()]);
@@ -244,25 +327,53 @@ fn recorded_converse_streams_say_what_their_payloads_say() {
             assert_eq!(pieces, whole, "{id} in pieces of {size}");
         }
         let payloads = payloads(&body);
-        let all = |pointer: &str| payloads.iter().filter_map(|it| it.pointer(pointer)?.as_str()).collect::<Vec<_>>();
-        assert_eq!(whole.reply.message.text(), all("/delta/text").concat(), "{id}");
+        let all = |pointer: &str| {
+            payloads
+                .iter()
+                .filter_map(|it| it.pointer(pointer)?.as_str())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            whole.reply.message.text(),
+            all("/delta/text").concat(),
+            "{id}"
+        );
         let calls: Vec<&str> = whole.calls.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(calls, all("/start/toolUse/name"), "{id}");
         let arguments: String = whole.calls.iter().map(|(_, json)| json.as_str()).collect();
         assert_eq!(arguments, all("/delta/toolUse/input").concat(), "{id}");
         let usage = &payloads.last().unwrap()["usage"];
         let ours = whole.reply.usage.unwrap();
-        assert_eq!(json!([ours.input, ours.output]), json!([usage["inputTokens"], usage["outputTokens"]]), "{id}");
-        assert_eq!((whole.cut, &whole.error, whole.unknown.len()), (false, &None, 0), "{id}");
-        assert_eq!(all("/stopReason") == ["tool_use"], !calls.is_empty(), "{id}");
+        assert_eq!(
+            json!([ours.input, ours.output]),
+            json!([usage["inputTokens"], usage["outputTokens"]]),
+            "{id}"
+        );
+        assert_eq!(
+            (whole.cut, &whole.error, whole.unknown.len()),
+            (false, &None, 0),
+            "{id}"
+        );
+        assert_eq!(
+            all("/stopReason") == ["tool_use"],
+            !calls.is_empty(),
+            "{id}"
+        );
         checked += 1;
     }
     eprintln!("{checked} recorded Converse streams checked");
     assert!(checked >= 13);
 }
 
-const NAMES: &[&str] =
-    &["chunk", "messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata"];
+const NAMES: &[&str] = &[
+    "chunk",
+    "messageStart",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+    "metadata",
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]

@@ -24,12 +24,17 @@ pub(crate) struct Read {
 }
 
 /// Reads a body given in pieces.
-pub(crate) fn read<'a>(protocol: Protocol, quirks: &Quirks, pieces: impl IntoIterator<Item = &'a [u8]>) -> Read {
+pub(crate) fn read<'a>(
+    protocol: Protocol,
+    quirks: &Quirks,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Read {
     let mut framer = Framer::new(protocol.framing());
     let mut decoder = protocol.decoder(quirks);
     let mut batch = Batch::default();
     let mut error = None;
-    let event = |decoder: &mut Decoder, batch: &mut Batch, event: Event<'_>| decoder.event(&event, batch);
+    let event =
+        |decoder: &mut Decoder, batch: &mut Batch, event: Event<'_>| decoder.event(&event, batch);
     for piece in pieces {
         if let Err(err) = framer.push(piece, |e| event(&mut decoder, &mut batch, e)) {
             error = Some(err);
@@ -42,7 +47,8 @@ pub(crate) fn read<'a>(protocol: Protocol, quirks: &Quirks, pieces: impl IntoIte
     }
     let cut = !decoder.finish(&mut batch);
     let mut fold = ReplyFold::default();
-    let (mut unknown, mut calls, mut numbers) = (Vec::new(), Vec::<(String, String)>::new(), Vec::new());
+    let (mut unknown, mut calls, mut numbers) =
+        (Vec::new(), Vec::<(String, String)>::new(), Vec::new());
     while let Some(chunk) = batch.pop() {
         match &chunk {
             Chunk::Unknown(text) => unknown.push(text.clone()),
@@ -51,7 +57,10 @@ pub(crate) fn read<'a>(protocol: Protocol, quirks: &Quirks, pieces: impl IntoIte
                 calls.push((name.clone(), String::new()));
             }
             Chunk::CallArgs { index, json } => {
-                let at = numbers.iter().position(|number| number == index).expect("arguments follow the start");
+                let at = numbers
+                    .iter()
+                    .position(|number| number == index)
+                    .expect("arguments follow the start");
                 calls[at].1.push_str(json);
             }
             _ => {}
@@ -63,5 +72,11 @@ pub(crate) fn read<'a>(protocol: Protocol, quirks: &Quirks, pieces: impl IntoIte
         fresh += 1;
         CallId(format!("fresh-{fresh}"))
     });
-    Read { reply, calls, unknown, error, cut }
+    Read {
+        reply,
+        calls,
+        unknown,
+        error,
+        cut,
+    }
 }

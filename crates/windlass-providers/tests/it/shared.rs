@@ -16,21 +16,54 @@ const REFUSAL: &str = "a refusal is shown to the person as text, and the answer 
 
 /// Where we differ from a library on purpose: the id, and why.
 const ON_PURPOSE: &[(&str, &str)] = &[
-    ("rig:tests/cassettes/openai/refusal_matrix/chat_streaming_agent_surfaces_refusal.yaml#0", REFUSAL),
+    (
+        "rig:tests/cassettes/openai/refusal_matrix/chat_streaming_agent_surfaces_refusal.yaml#0",
+        REFUSAL,
+    ),
     (
         "rig:tests/cassettes/openai/refusal_matrix/chat_streaming_and_blocking_each_deliver_their_refusal_in_full.yaml#1",
         REFUSAL,
     ),
-    ("rig:tests/cassettes/openai/refusal_matrix/chat_streaming_raw_model_surfaces_refusal.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openai/refusal_matrix/chat_streaming_terminal_carries_usage.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openai/refusal_matrix/responses_agent_streaming_refusal_surfaces.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openai/refusal_matrix/responses_streaming_refusal_delta_surfaces.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openrouter/refusal_matrix/streaming_agent_surfaces_refusal.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openrouter/refusal_matrix/streaming_azure_routed_refusal.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openrouter/refusal_matrix/streaming_raw_model_surfaces_refusal.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openrouter/refusal_matrix/streaming_refusal_emits_no_tool_calls.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openrouter/refusal_matrix/streaming_terminal_carries_usage_and_reason.yaml#0", REFUSAL),
-    ("rig:tests/cassettes/openrouter/refusal_matrix/transports_agree_on_the_refusal_text.yaml#1", REFUSAL),
+    (
+        "rig:tests/cassettes/openai/refusal_matrix/chat_streaming_raw_model_surfaces_refusal.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openai/refusal_matrix/chat_streaming_terminal_carries_usage.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openai/refusal_matrix/responses_agent_streaming_refusal_surfaces.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openai/refusal_matrix/responses_streaming_refusal_delta_surfaces.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openrouter/refusal_matrix/streaming_agent_surfaces_refusal.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openrouter/refusal_matrix/streaming_azure_routed_refusal.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openrouter/refusal_matrix/streaming_raw_model_surfaces_refusal.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openrouter/refusal_matrix/streaming_refusal_emits_no_tool_calls.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openrouter/refusal_matrix/streaming_terminal_carries_usage_and_reason.yaml#0",
+        REFUSAL,
+    ),
+    (
+        "rig:tests/cassettes/openrouter/refusal_matrix/transports_agree_on_the_refusal_text.yaml#1",
+        REFUSAL,
+    ),
     (
         "rig:tests/cassettes/anthropic/streaming/gateway_message_delta_metadata.yaml#0",
         "a gateway ends this stream with `[DONE]`, which the library fails on; we read the whole answer",
@@ -43,14 +76,19 @@ const ON_PURPOSE: &[(&str, &str)] = &[
 
 pub(crate) fn folder() -> Option<PathBuf> {
     let given = std::env::var_os("WINDLASS_STREAMS").map(PathBuf::from);
-    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
+    let folder = given
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
     folder.join("recorded.jsonl.gz").is_file().then_some(folder)
 }
 
 pub(crate) fn rows(path: &Path) -> Vec<Value> {
     let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap())
+        .read_to_string(&mut text)
+        .unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -75,28 +113,52 @@ fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
         };
         let id = row["id"].as_str().unwrap();
         // An answer with an error status is no stream; it is read by its status.
-        let Some(expect) = expected.get(id).filter(|_| row["response"]["status"] == 200) else { continue };
+        let Some(expect) = expected
+            .get(id)
+            .filter(|_| row["response"]["status"] == 200)
+        else {
+            continue;
+        };
         let body = row["response"]["body"].as_str().unwrap().as_bytes();
         let whole = read(protocol, &Quirks::NONE, [body]);
         for size in [1, 7, 64, 4096] {
-            assert_eq!(read(protocol, &Quirks::NONE, body.chunks(size)), whole, "{id} in pieces of {size}");
+            assert_eq!(
+                read(protocol, &Quirks::NONE, body.chunks(size)),
+                whole,
+                "{id} in pieces of {size}"
+            );
         }
         let windows = format!(
             "\u{feff}{}",
-            row["response"]["body"].as_str().unwrap().replace("\r\n", "\n").replace('\n', "\r\n")
+            row["response"]["body"]
+                .as_str()
+                .unwrap()
+                .replace("\r\n", "\n")
+                .replace('\n', "\r\n")
         );
-        assert_eq!(read(protocol, &Quirks::NONE, [windows.as_bytes()]), whole, "{id} with a mark and CRLF");
+        assert_eq!(
+            read(protocol, &Quirks::NONE, [windows.as_bytes()]),
+            whole,
+            "{id} with a mark and CRLF"
+        );
         checked += 1;
         let differences = differences(protocol, &whole, expect, unreported(protocol, body));
         match ON_PURPOSE.iter().find(|(known, _)| id == *known) {
-            Some((_, why)) if differences.is_empty() => wrong.push(format!("{id}: no longer differs ({why})")),
+            Some((_, why)) if differences.is_empty() => {
+                wrong.push(format!("{id}: no longer differs ({why})"))
+            }
             Some(_) => on_purpose += 1,
             None if differences.is_empty() => {}
             None => wrong.push(format!("{id}: {}", differences.join("; "))),
         }
     }
     eprintln!("{checked} recorded streams checked, {on_purpose} differ on purpose");
-    assert!(wrong.is_empty(), "{} of {checked} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {checked} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Tokens that are paid for and that the library's numbers leave out: what the vendor's own tools read, and thoughts.
@@ -105,15 +167,24 @@ fn unreported(protocol: Protocol, body: &[u8]) -> (u64, u64) {
         return (0, 0);
     }
     let last = |name: &str| {
-        let all = std::str::from_utf8(body).unwrap().lines().filter_map(|line| line.strip_prefix("data: "));
-        let mut counts =
-            all.filter_map(|data| serde_json::from_str::<Value>(data).ok()?["usageMetadata"][name].as_u64());
+        let all = std::str::from_utf8(body)
+            .unwrap()
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "));
+        let mut counts = all.filter_map(|data| {
+            serde_json::from_str::<Value>(data).ok()?["usageMetadata"][name].as_u64()
+        });
         counts.next_back().unwrap_or(0)
     };
     (last("toolUsePromptTokenCount"), last("thoughtsTokenCount"))
 }
 
-fn differences(protocol: Protocol, read: &Read, expect: &Value, unreported: (u64, u64)) -> Vec<String> {
+fn differences(
+    protocol: Protocol,
+    read: &Read,
+    expect: &Value,
+    unreported: (u64, u64),
+) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, ours: Value, theirs: &Value| {
         if ours != *theirs {
@@ -128,24 +199,49 @@ fn differences(protocol: Protocol, read: &Read, expect: &Value, unreported: (u64
             _ => None,
         })
         .collect();
-    let calls: Vec<Value> =
-        read.calls.iter().map(|(name, json)| serde_json::json!({ "name": name, "args": as_they_read(json) })).collect();
-    let cut_off = read.calls.iter().filter(|(_, json)| as_they_read(json).get("_raw").is_some()).count();
-    compare("calls kept", read.reply.message.calls().count().into(), &(read.calls.len() - cut_off).into());
+    let calls: Vec<Value> = read
+        .calls
+        .iter()
+        .map(|(name, json)| serde_json::json!({ "name": name, "args": as_they_read(json) }))
+        .collect();
+    let cut_off = read
+        .calls
+        .iter()
+        .filter(|(_, json)| as_they_read(json).get("_raw").is_some())
+        .count();
+    compare(
+        "calls kept",
+        read.reply.message.calls().count().into(),
+        &(read.calls.len() - cut_off).into(),
+    );
     compare(
         "truncated",
         read.reply.truncated.into(),
         &(cut_off > 0 || expected_stop(read, expect) == EndReason::Length).into(),
     );
     let usage = read.reply.usage.unwrap_or_default();
-    let input = if protocol == Protocol::AnthropicMessages { usage.input } else { usage.total_input() };
+    let input = if protocol == Protocol::AnthropicMessages {
+        usage.input
+    } else {
+        usage.total_input()
+    };
     let stop = expected_stop(read, expect);
-    compare("error", read.error.as_ref().map_or(Value::Null, |err| err.to_string().into()), &Value::Null);
+    compare(
+        "error",
+        read.error
+            .as_ref()
+            .map_or(Value::Null, |err| err.to_string().into()),
+        &Value::Null,
+    );
     compare("cut", read.cut.into(), &Value::Bool(false));
     compare("text", read.reply.message.text().into(), &expect["text"]);
     compare("reasoning", reasoning.into(), &expect["reasoning"]);
     compare("calls", calls.into(), &expect["tool_calls"]);
-    compare("stop", format!("{:?}", read.reply.end).into(), &format!("{stop:?}").into());
+    compare(
+        "stop",
+        format!("{:?}", read.reply.end).into(),
+        &format!("{stop:?}").into(),
+    );
     compare(
         "usage",
         serde_json::json!({ "in": input - unreported.0, "out": usage.output - unreported.1 }),
@@ -160,7 +256,9 @@ fn expected_stop(read: &Read, expect: &Value) -> EndReason {
     match expect["stop"].as_str() {
         Some("stop") if ollama && !read.calls.is_empty() => EndReason::ToolCalls,
         Some("tool_calls" | "tool_use") => EndReason::ToolCalls,
-        Some("length" | "max_tokens" | "MAX_TOKENS" | "incomplete:max_output_tokens") => EndReason::Length,
+        Some("length" | "max_tokens" | "MAX_TOKENS" | "incomplete:max_output_tokens") => {
+            EndReason::Length
+        }
         Some("STOP" | "completed") if !read.calls.is_empty() => EndReason::ToolCalls,
         _ => EndReason::Done,
     }

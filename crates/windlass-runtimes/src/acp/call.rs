@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use agent_client_protocol::v1::schema::{
-    ContentBlock, Meta, ToolCallContent, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+    ContentBlock, Meta, ToolCallContent, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
+    ToolKind,
 };
 use serde_json::{Map, Value, json};
 use windlass_core::id::CallId;
@@ -100,19 +101,41 @@ impl Told {
 
     /// The same under another id, of which the log knows nothing yet.
     pub(super) fn again(self, id: CallId) -> Self {
-        Self { id, announced: false, asked: false, judged: false, begun: false, ..self }
+        Self {
+            id,
+            announced: false,
+            asked: false,
+            judged: false,
+            begun: false,
+            ..self
+        }
     }
 
     /// Takes in what the agent says of it now. Where that is not what it does, the names of tools may tell.
     pub(super) fn take(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
         let ToolCallUpdate { fields, meta, .. } = update;
-        let ToolCallUpdateFields { kind, status, title, name, content, locations, raw_input, raw_output, .. } = fields;
+        let ToolCallUpdateFields {
+            kind,
+            status,
+            title,
+            name,
+            content,
+            locations,
+            raw_input,
+            raw_output,
+            ..
+        } = fields;
         if let Some(name) = name.or_else(|| meta.as_ref().and_then(name_in)) {
             self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
         }
         if let Some(title) = title {
             // The first title of a call is often the tool's name, and what it does comes later. A file is none.
-            let is_file = || locations.iter().flatten().any(|location| location.path.ends_with(&title));
+            let is_file = || {
+                locations
+                    .iter()
+                    .flatten()
+                    .any(|location| location.path.ends_with(&title))
+            };
             if self.title.is_empty() && self.name.is_none() && !is_file() {
                 self.name = word(&title);
             }
@@ -122,7 +145,10 @@ impl Told {
         if let Some(kind) = kind {
             self.kind = kind;
         }
-        if let (ToolKind::Other, Some(kind)) = (self.kind, self.name.as_ref().and_then(|name| kinds.get(name))) {
+        if let (ToolKind::Other, Some(kind)) = (
+            self.kind,
+            self.name.as_ref().and_then(|name| kinds.get(name)),
+        ) {
             self.kind = *kind;
         }
         if let Some(status) = status {
@@ -142,7 +168,10 @@ impl Told {
         if let Some(content) = content {
             self.content(content);
         }
-        if let Some(data) = meta.as_ref().and_then(|meta| meta.get("terminal_output_delta")?.get("data")?.as_str()) {
+        if let Some(data) = meta
+            .as_ref()
+            .and_then(|meta| meta.get("terminal_output_delta")?.get("data")?.as_str())
+        {
             let room = MAX_RESULT.saturating_sub(self.text.len());
             self.text.push_str(&clip(&clean(data), room));
         }
@@ -150,7 +179,10 @@ impl Told {
 
     fn path(&mut self, path: &str) {
         let path = path.strip_prefix("file://").unwrap_or(path);
-        if self.paths.len() < MAX_PATHS && path.len() <= MAX_NAME && !self.paths.iter().any(|known| known == path) {
+        if self.paths.len() < MAX_PATHS
+            && path.len() <= MAX_NAME
+            && !self.paths.iter().any(|known| known == path)
+        {
             self.paths.push(path.to_owned());
         }
     }
@@ -160,7 +192,15 @@ impl Told {
             Value::Object(fields) => fields,
             other => Map::from_iter([("input".to_owned(), other)]),
         };
-        for name in ["filePath", "filepath", "file_path", "path", "abs_path", "absolute_path", "notebook_path"] {
+        for name in [
+            "filePath",
+            "filepath",
+            "file_path",
+            "path",
+            "abs_path",
+            "absolute_path",
+            "notebook_path",
+        ] {
             if let Some(path) = fields.get(name).and_then(Value::as_str) {
                 self.path(path);
             }
@@ -173,7 +213,11 @@ impl Told {
             }
             let others = self.input_bytes - before.unwrap_or_default();
             let bytes = size(&value);
-            let value = if others + bytes <= MAX_KEPT { value } else { json!(format!("[{bytes} bytes, left out]")) };
+            let value = if others + bytes <= MAX_KEPT {
+                value
+            } else {
+                json!(format!("[{bytes} bytes, left out]"))
+            };
             self.input_bytes = others + size(&value);
             self.input.insert(name, value);
         }
@@ -191,12 +235,23 @@ impl Told {
                     let path = diff.path.to_string_lossy().into_owned();
                     self.diffs.retain(|(known, _)| *known != path);
                     // The protocol has no word for a file that goes; one agent has its own.
-                    if diff.meta.as_ref().and_then(|meta| meta.get("kind")?.as_str()) == Some("delete") {
+                    if diff
+                        .meta
+                        .as_ref()
+                        .and_then(|meta| meta.get("kind")?.as_str())
+                        == Some("delete")
+                    {
                         self.deletes(&path);
                         continue;
                     }
-                    let others: usize = self.diffs.iter().filter_map(|(_, new)| new.as_ref()).map(String::len).sum();
-                    let fits = diff.new_text.len() <= MAX_KEPT && others + diff.new_text.len() <= MAX_TEXTS;
+                    let others: usize = self
+                        .diffs
+                        .iter()
+                        .filter_map(|(_, new)| new.as_ref())
+                        .map(String::len)
+                        .sum();
+                    let fits = diff.new_text.len() <= MAX_KEPT
+                        && others + diff.new_text.len() <= MAX_TEXTS;
                     let new = fits.then_some(diff.new_text);
                     if self.diffs.len() < MAX_PATHS && path.len() <= MAX_NAME {
                         self.diffs.push((path, new));
@@ -215,24 +270,34 @@ impl Told {
     }
 
     fn deletes(&mut self, path: &str) {
-        if self.deleted.len() < MAX_PATHS && path.len() <= MAX_NAME && !self.deleted.iter().any(|known| known == path) {
+        if self.deleted.len() < MAX_PATHS
+            && path.len() <= MAX_NAME
+            && !self.deleted.iter().any(|known| known == path)
+        {
             self.deleted.push(path.to_owned());
         }
     }
 
     /// Whether there is something that only a call that runs can have. A terminal is none: one agent names it, and asks.
     pub(super) fn shows_work(&self) -> bool {
-        self.status == ToolCallStatus::InProgress && (!self.text.is_empty() || self.output.is_some())
+        self.status == ToolCallStatus::InProgress
+            && (!self.text.is_empty() || self.output.is_some())
     }
 
     /// Whether it is over.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.status, ToolCallStatus::Completed | ToolCallStatus::Failed)
+        matches!(
+            self.status,
+            ToolCallStatus::Completed | ToolCallStatus::Failed
+        )
     }
 
     /// For the log, in the agent's words.
     pub(super) fn call(&self) -> ToolCall {
-        let name = self.name.clone().unwrap_or_else(|| kind_word(self.kind).to_owned());
+        let name = self
+            .name
+            .clone()
+            .unwrap_or_else(|| kind_word(self.kind).to_owned());
         let mut args = self.input.clone();
         if args.is_empty() {
             args.insert("title".to_owned(), json!(self.title));
@@ -245,15 +310,27 @@ impl Told {
                 args.insert("deletes".to_owned(), json!(self.deleted));
             }
             if !self.diffs.is_empty() {
-                args.insert("changes".to_owned(), self.diffs.iter().map(change).collect());
+                args.insert(
+                    "changes".to_owned(),
+                    self.diffs.iter().map(change).collect(),
+                );
             }
         }
-        ToolCall { id: self.id.clone(), name, args: Value::Object(args), malformed: None }
+        ToolCall {
+            id: self.id.clone(),
+            name,
+            args: Value::Object(args),
+            malformed: None,
+        }
     }
 
     /// What it did, as it says.
     pub(super) fn result(&self) -> String {
-        if self.text.is_empty() { self.output.clone().unwrap_or_default() } else { self.text.clone() }
+        if self.text.is_empty() {
+            self.output.clone().unwrap_or_default()
+        } else {
+            self.text.clone()
+        }
     }
 
     /// The worst it can do, by its kind alone.
@@ -268,11 +345,14 @@ impl Told {
 
     /// The command it would run, where it names one.
     pub(super) fn command(&self) -> Option<String> {
-        let named = ["command", "cmd", "script"].iter().find_map(|name| self.input.get(*name));
+        let named = ["command", "cmd", "script"]
+            .iter()
+            .find_map(|name| self.input.get(*name));
         match named {
-            None if self.kind == ToolKind::Execute => {
-                self.whole_title.clone().filter(|title| self.name.as_ref() != Some(title) && !title.trim().is_empty())
-            }
+            None if self.kind == ToolKind::Execute => self
+                .whole_title
+                .clone()
+                .filter(|title| self.name.as_ref() != Some(title) && !title.trim().is_empty()),
             None => None,
             Some(named) => line_in(named),
         }
@@ -287,29 +367,50 @@ impl Told {
         for (path, new) in &self.diffs {
             let content = new.as_deref().unwrap_or_default();
             // Some show the place that changes, and not the file.
-            let place = self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
+            let place =
+                self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
             let write = || like_of("write_file", json!({ "path": path, "content": content }));
             like.push(if place { self.like_edit(path) } else { write() });
         }
-        like.extend(self.deleted.iter().map(|path| like_of("delete_file", json!({ "path": path }))));
-        let told = |path: &String| self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path);
+        like.extend(
+            self.deleted
+                .iter()
+                .map(|path| like_of("delete_file", json!({ "path": path }))),
+        );
+        let told = |path: &String| {
+            self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path)
+        };
         let others = self.paths.iter().filter(|path| !told(path));
         match self.kind {
             ToolKind::Edit => like.extend(others.map(|path| self.like_edit(path))),
-            ToolKind::Delete => like.extend(others.map(|path| like_of("delete_file", json!({ "path": path })))),
+            ToolKind::Delete => {
+                like.extend(others.map(|path| like_of("delete_file", json!({ "path": path }))))
+            }
             ToolKind::Move => like.extend(self.like_move()),
-            ToolKind::Read => like.extend(others.map(|path| like_of("read_file", json!({ "path": path })))),
+            ToolKind::Read => {
+                like.extend(others.map(|path| like_of("read_file", json!({ "path": path }))))
+            }
             ToolKind::Search => like.push(self.like_search()),
             _ => {}
         }
         // Something that only looks, but nobody knows at what, may be anything.
         let blind = like.is_empty() && self.kind == ToolKind::Read;
-        let effect = if blind { Effect::Execute } else { self.effect() };
-        ForeignCall { call: self.call(), like, effect }
+        let effect = if blind {
+            Effect::Execute
+        } else {
+            self.effect()
+        };
+        ForeignCall {
+            call: self.call(),
+            like,
+            effect,
+        }
     }
 
     fn text_of(&self, names: &[&str]) -> Option<&str> {
-        names.iter().find_map(|name| self.input.get(*name).and_then(Value::as_str))
+        names
+            .iter()
+            .find_map(|name| self.input.get(*name).and_then(Value::as_str))
     }
 
     fn like_bash(&self, command: &str, root: &Path) -> Like {
@@ -335,10 +436,17 @@ impl Told {
     }
 
     fn like_move(&self) -> Vec<Like> {
-        let from = self.text_of(&["from", "source", "old_path", "oldPath"]).or(self.paths.first().map(String::as_str));
-        let to = self.text_of(&["to", "destination", "new_path", "newPath"]).or(self.paths.get(1).map(String::as_str));
+        let from = self
+            .text_of(&["from", "source", "old_path", "oldPath"])
+            .or(self.paths.first().map(String::as_str));
+        let to = self
+            .text_of(&["to", "destination", "new_path", "newPath"])
+            .or(self.paths.get(1).map(String::as_str));
         match (from, to) {
-            (Some(from), Some(to)) => vec![like_of("move_file", json!({ "from": from, "to": to, "overwrite": true }))],
+            (Some(from), Some(to)) => vec![like_of(
+                "move_file",
+                json!({ "from": from, "to": to, "overwrite": true }),
+            )],
             (Some(from), None) => vec![like_of("delete_file", json!({ "path": from }))],
             _ => Vec::new(),
         }
@@ -355,7 +463,10 @@ impl Told {
 }
 
 fn like_of(tool: &str, args: Value) -> Like {
-    Like { tool: tool.to_owned(), args }
+    Like {
+        tool: tool.to_owned(),
+        args,
+    }
 }
 
 /// What a block says; what are no words is named.
@@ -378,13 +489,16 @@ fn name_in(meta: &Meta) -> Option<String> {
         }
         value.as_str().map(str::to_owned)
     };
-    at(&["toolName"]).or_else(|| at(&["claudeCode", "toolName"])).or_else(|| at(&["goose", "toolCall", "toolName"]))
+    at(&["toolName"])
+        .or_else(|| at(&["claudeCode", "toolName"]))
+        .or_else(|| at(&["goose", "toolCall", "toolName"]))
 }
 
 /// The text where it is a name and no sentence.
 fn word(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/')).then(|| text.to_owned())
+    (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/'))
+        .then(|| text.to_owned())
 }
 
 /// A command as a line, however it is written.
@@ -425,7 +539,10 @@ fn size(value: &Value) -> usize {
 
 /// What came of a call, from where agents put it.
 fn output_in(output: &Value) -> String {
-    let named = output.get("output").or_else(|| output.get("error")).unwrap_or(output);
+    let named = output
+        .get("output")
+        .or_else(|| output.get("error"))
+        .unwrap_or(output);
     let text = match named {
         Value::String(text) => clean(text).into_owned(),
         _ => output.to_string(),

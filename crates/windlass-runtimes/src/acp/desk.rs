@@ -56,25 +56,46 @@ enum Granted {
 impl Grant {
     /// Everything that a call shows.
     pub(super) fn all_of(told: &Told, files: &dyn Files) -> Vec<Self> {
-        let resolved = |path: &String| files.resolve(path).ok().filter(|to| to.inside).map(|to| to.path);
+        let resolved = |path: &String| {
+            files
+                .resolve(path)
+                .ok()
+                .filter(|to| to.inside)
+                .map(|to| to.path)
+        };
         let foreign = told.foreign(files.root());
         let mut all = Vec::new();
         for (path, text) in &told.diffs {
             // A text that was too long to be kept cannot be known again.
             if let (Some(path), Some(text)) = (resolved(path), text) {
-                let what = Granted::Write { path, text: Some(text.clone()) };
-                all.push(Self { call: told.id.clone(), what });
+                let what = Granted::Write {
+                    path,
+                    text: Some(text.clone()),
+                };
+                all.push(Self {
+                    call: told.id.clone(),
+                    what,
+                });
             }
         }
-        let written = foreign.like.iter().filter(|like| like.tool == "write_file" || like.tool == "edit_file");
+        let written = foreign
+            .like
+            .iter()
+            .filter(|like| like.tool == "write_file" || like.tool == "edit_file");
         for like in written.filter(|_| told.diffs.is_empty()) {
             let path = like.args["path"].as_str().map(str::to_owned);
             if let Some(path) = path.as_ref().and_then(resolved) {
                 let what = Granted::Write { path, text: None };
-                all.push(Self { call: told.id.clone(), what });
+                all.push(Self {
+                    call: told.id.clone(),
+                    what,
+                });
             }
         }
-        all.extend(told.command().map(|line| Self { call: told.id.clone(), what: Granted::Run(line) }));
+        all.extend(told.command().map(|line| Self {
+            call: told.id.clone(),
+            what: Granted::Run(line),
+        }));
         all
     }
 }
@@ -103,9 +124,10 @@ impl Desk {
     /// Whether a file may get this text because of a call that is under way; once.
     fn may_write(&self, path: &str, text: &str) -> bool {
         self.use_up(|what| match what {
-            Granted::Write { path: of, text: shown } => {
-                of == path && shown.as_deref().is_none_or(|shown| shown == text)
-            }
+            Granted::Write {
+                path: of,
+                text: shown,
+            } => of == path && shown.as_deref().is_none_or(|shown| shown == text),
             Granted::Run(_) => false,
         })
     }
@@ -132,14 +154,33 @@ pub(super) async fn judge(
     effect: Effect,
 ) -> Result<Result<ToolCall, RpcError>, RuntimeError> {
     let id = CallId(format!("acp_{:016x}", clock.entropy()));
-    let call = ToolCall { id, name: method.to_owned(), args: logged, malformed: None };
+    let call = ToolCall {
+        id,
+        name: method.to_owned(),
+        args: logged,
+        malformed: None,
+    };
     let parts = vec![Part::Call(call.clone())];
-    visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await?;
-    match visit.admit(ForeignCall { call: call.clone(), like: vec![like], effect }).await? {
+    visit
+        .said(Message {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts,
+        })
+        .await?;
+    match visit
+        .admit(ForeignCall {
+            call: call.clone(),
+            like: vec![like],
+            effect,
+        })
+        .await?
+    {
         Admitted::Yes { .. } => Ok(Ok(call)),
-        Admitted::No { category, text } => {
-            Ok(Err(RpcError::new(RpcError::FAILED, format!("refused [{}]: {text}", category.word()))))
-        }
+        Admitted::No { category, text } => Ok(Err(RpcError::new(
+            RpcError::FAILED,
+            format!("refused [{}]: {text}", category.word()),
+        ))),
     }
 }
 
@@ -150,16 +191,24 @@ pub(super) async fn report(
     how: &Result<String, RpcError>,
 ) -> Result<(), RuntimeError> {
     let result = match how {
-        Ok(text) => {
-            ToolResult { id: call.id.clone(), name: call.name.clone(), text: text.clone(), error: None, artifact: None }
-        }
+        Ok(text) => ToolResult {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            text: text.clone(),
+            error: None,
+            artifact: None,
+        },
         Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
     };
     visit.reported_result(result).await
 }
 
 /// `fs/read_text_file`.
-pub(super) async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Reply, RuntimeError> {
+pub(super) async fn read(
+    visit: &Visit<'_>,
+    clock: &dyn Clock,
+    params: Value,
+) -> Result<Reply, RuntimeError> {
     let request: ReadTextFileRequest = match fits(params) {
         Ok(request) => request,
         Err(err) => return Ok(Err(err)),
@@ -168,22 +217,41 @@ pub(super) async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) ->
         Ok(path) => path,
         Err(err) => return Ok(Err(err)),
     };
-    let like = Like { tool: "read_file".into(), args: json!({ "path": path }) };
+    let like = Like {
+        tool: "read_file".into(),
+        args: json!({ "path": path }),
+    };
     let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
-    let call = match judge(visit, clock, "fs/read_text_file", logged, like, Effect::Read).await? {
+    let call = match judge(
+        visit,
+        clock,
+        "fs/read_text_file",
+        logged,
+        like,
+        Effect::Read,
+    )
+    .await?
+    {
         Ok(call) => call,
         Err(err) => return Ok(Err(err)),
     };
     let files = Arc::clone(visit.job.files);
     let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
     let text = match bytes {
-        Ok(bytes) => {
-            String::from_utf8(bytes).map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text"))
-        }
+        Ok(bytes) => String::from_utf8(bytes)
+            .map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text")),
         Err(err) => Err(file_error(err)),
     };
     let text = text.map(|text| some_lines(&text, request.line, request.limit));
-    report(visit, &call, &text.as_ref().map(|text| clip(text, MAX_LOGGED).into_owned()).map_err(Clone::clone)).await?;
+    report(
+        visit,
+        &call,
+        &text
+            .as_ref()
+            .map(|text| clip(text, MAX_LOGGED).into_owned())
+            .map_err(Clone::clone),
+    )
+    .await?;
     Ok(text.map(|content| json!({ "content": content })))
 }
 
@@ -199,7 +267,10 @@ pub(super) async fn write(
         Err(err) => return Ok(Err(err)),
     };
     if request.content.len() > MAX_WRITTEN {
-        let why = format!("{} bytes are too many for one file here; {MAX_WRITTEN} are the most", request.content.len());
+        let why = format!(
+            "{} bytes are too many for one file here; {MAX_WRITTEN} are the most",
+            request.content.len()
+        );
         return Ok(Err(RpcError::new(RpcError::FAILED, why)));
     }
     let path = match inside(visit.job.files.as_ref(), &request.path.to_string_lossy()) {
@@ -208,9 +279,21 @@ pub(super) async fn write(
     };
     let mut call = None;
     if !desk.may_write(&path, &request.content) {
-        let like = Like { tool: "write_file".into(), args: json!({ "path": path, "content": request.content }) };
+        let like = Like {
+            tool: "write_file".into(),
+            args: json!({ "path": path, "content": request.content }),
+        };
         let logged = json!({ "path": path, "content": clip(&request.content, MAX_LOGGED) });
-        match judge(visit, clock, "fs/write_text_file", logged, like, Effect::Write).await? {
+        match judge(
+            visit,
+            clock,
+            "fs/write_text_file",
+            logged,
+            like,
+            Effect::Write,
+        )
+        .await?
+        {
             Ok(judged) => call = Some(judged),
             Err(err) => return Ok(Err(err)),
         }
@@ -218,7 +301,9 @@ pub(super) async fn write(
     let (files, text) = (Arc::clone(visit.job.files), request.content);
     let bytes = text.len();
     let done = off_the_loop(move || files.write(&path, text.as_bytes())).await?;
-    let done = done.map(|()| format!("{bytes} bytes written")).map_err(file_error);
+    let done = done
+        .map(|()| format!("{bytes} bytes written"))
+        .map_err(file_error);
     if let Some(call) = call {
         report(visit, &call, &done).await?;
     }
@@ -227,7 +312,8 @@ pub(super) async fn write(
 
 /// What was sent, as the method has it.
 pub(super) fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
-    serde_json::from_value(params).map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
+    serde_json::from_value(params)
+        .map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
 }
 
 /// Where a path of the agent leads in the workspace.
@@ -236,17 +322,28 @@ pub(super) fn inside(files: &dyn Files, path: &str) -> Result<String, RpcError> 
     if to.inside {
         return Ok(to.path);
     }
-    Err(RpcError::new(RpcError::FAILED, "the path leads out of the workspace; only files inside it are served"))
+    Err(RpcError::new(
+        RpcError::FAILED,
+        "the path leads out of the workspace; only files inside it are served",
+    ))
 }
 
 fn file_error(err: FileError) -> RpcError {
-    let code = if err.kind == FileErrorKind::NotFound { RpcError::NOT_FOUND } else { RpcError::FAILED };
+    let code = if err.kind == FileErrorKind::NotFound {
+        RpcError::NOT_FOUND
+    } else {
+        RpcError::FAILED
+    };
     RpcError::new(code, err.message)
 }
 
 /// Large files take a while, and nothing else must wait for them.
-async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
-    tokio::task::spawn_blocking(work).await.map_err(|err| RuntimeError::Other(err.to_string()))
+async fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RuntimeError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|err| RuntimeError::Other(err.to_string()))
 }
 
 fn some_lines(text: &str, line: Option<u32>, limit: Option<u32>) -> String {
@@ -264,7 +361,8 @@ mod tests {
 
     #[test]
     fn lines_are_counted_from_one() {
-        let check = |line, limit, lines: &str| assert_eq!(some_lines("a\nb\nc", line, limit), lines);
+        let check =
+            |line, limit, lines: &str| assert_eq!(some_lines("a\nb\nc", line, limit), lines);
         check(None, None, "a\nb\nc");
         check(Some(1), Some(1), "a\n");
         check(Some(2), None, "b\nc");

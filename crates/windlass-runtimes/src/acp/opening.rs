@@ -8,9 +8,10 @@ use std::time::Duration;
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
 use agent_client_protocol::v1::schema::{
-    AuthMethod, AuthenticateRequest, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
-    InitializeResponse, ListSessionsRequest, LoadSessionRequest, NewSessionRequest, ResumeSessionRequest,
-    SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState,
+    AuthMethod, AuthenticateRequest, ClientCapabilities, FileSystemCapabilities, Implementation,
+    InitializeRequest, InitializeResponse, ListSessionsRequest, LoadSessionRequest,
+    NewSessionRequest, ResumeSessionRequest, SessionConfigKind, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -48,7 +49,10 @@ fn broken<T>(why: String) -> Result<T, Failed> {
 }
 
 /// Starts the agent and begins its conversation.
-pub(super) async fn open<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Result<Live, End>, RuntimeError> {
+pub(super) async fn open<'a>(
+    acp: &'a Acp,
+    visit: &'a Visit<'a>,
+) -> Result<Result<Live, End>, RuntimeError> {
     match opened(acp, visit).await {
         Ok(live) => Ok(Ok(live)),
         Err(Failed::End(end)) => Ok(Err(end)),
@@ -63,7 +67,13 @@ async fn opened<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Live, Failed> 
         Err(err) => return broken(format!("{} could not be started: {}", acp.name, err.0)),
     };
     let mut live = Live::new(Rpc::new(inmate), &acp.kinds);
-    let mut talk = Talk::new(&mut live, visit, acp.clock.as_ref(), &acp.name, acp.serves());
+    let mut talk = Talk::new(
+        &mut live,
+        visit,
+        acp.clock.as_ref(),
+        &acp.name,
+        acp.serves(),
+    );
     let hello: InitializeResponse = step(acp, &mut talk, "initialize", &greeting(acp)).await?;
     if hello.protocol_version != ProtocolVersion::V1 {
         return broken(format!(
@@ -71,8 +81,11 @@ async fn opened<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Live, Failed> 
             acp.name, hello.protocol_version
         ));
     }
-    talk.live.agent =
-        hello.agent_info.as_ref().map(|agent| clip(&clean(&agent.name), 80).into_owned()).unwrap_or_default();
+    talk.live.agent = hello
+        .agent_info
+        .as_ref()
+        .map(|agent| clip(&clean(&agent.name), 80).into_owned())
+        .unwrap_or_default();
     sign_in(acp, &mut talk, &hello.auth_methods).await?;
     let servers = servers(acp, &hello)?;
     let session = session(acp, visit, &mut talk, &hello, servers).await?;
@@ -92,9 +105,19 @@ fn with_values<T>(acp: &Acp, visit: &Visit<'_>, use_them: impl FnOnce(&Values<'_
         ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
         ModelAccess::Own => (None, None),
     };
-    let (home, workspace) = (visit.place.home().to_string_lossy(), visit.job.files.root().to_string_lossy());
+    let (home, workspace) = (
+        visit.place.home().to_string_lossy(),
+        visit.job.files.root().to_string_lossy(),
+    );
     let words = acp.profile.words_for(acp.dialect);
-    use_them(&Values { url, key, model: acp.model.as_deref(), home: &home, workspace: &workspace, words })
+    use_them(&Values {
+        url,
+        key,
+        model: acp.model.as_deref(),
+        home: &home,
+        workspace: &workspace,
+        words,
+    })
 }
 
 fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Launch, Failed> {
@@ -102,9 +125,10 @@ fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Laun
     // Left out without a word is only what belongs to a model endpoint that this run does not have.
     let filled = |what: &str, text: &str| match values.fill(text) {
         Some(text) => Ok(Some(text)),
-        None if acp.model.is_none() && text.contains("{model}") => {
-            broken(format!("{what} of {} needs the name of a model; name one", acp.name))
-        }
+        None if acp.model.is_none() && text.contains("{model}") => broken(format!(
+            "{what} of {} needs the name of a model; name one",
+            acp.name
+        )),
         None => Ok(None),
     };
     let mut argv = Vec::new();
@@ -112,48 +136,84 @@ fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Laun
         match filled("the command", word)? {
             Some(word) => argv.push(word),
             None => {
-                return broken(format!("the command of {} names the model endpoint, and this run has none", acp.name));
+                return broken(format!(
+                    "the command of {} names the model endpoint, and this run has none",
+                    acp.name
+                ));
             }
         }
     }
     let mut env: Vec<(String, String)> = Vec::new();
     let profile = acp.profile.env.iter().map(|(name, text)| (*name, *text));
     let pointing: Vec<(&str, &str)> = match &options.point_at {
-        Some(own) => own.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect(),
+        Some(own) => own
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()))
+            .collect(),
         None => acp.profile.point_at.to_vec(),
     };
     let pointing = pointing.into_iter().filter(|_| values.url.is_some());
-    let own = options.env.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    let own = options
+        .env
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()));
     for (name, text) in profile.chain(pointing).chain(own) {
         if let Some(text) = filled(name, text)? {
             env.retain(|(known, _)| known != name);
             env.push((name.to_owned(), text));
         }
     }
-    let steered_by = acp.profile.steered_by.iter().copied().chain(options.steered_by.iter().map(String::as_str));
+    let steered_by = acp
+        .profile
+        .steered_by
+        .iter()
+        .copied()
+        .chain(options.steered_by.iter().map(String::as_str));
     for path in steered_by {
         if let Err(err) = visit.place.clear(path) {
-            return broken(format!("what was left in the home of {} could not be removed: {err}", acp.name));
+            return broken(format!(
+                "what was left in the home of {} could not be removed: {err}",
+                acp.name
+            ));
         }
     }
-    let files = acp.profile.home_files.iter().map(|(path, text)| (*path, *text));
-    let own = options.home_files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+    let files = acp
+        .profile
+        .home_files
+        .iter()
+        .map(|(path, text)| (*path, *text));
+    let own = options
+        .home_files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()));
     for (path, text) in files.chain(own) {
         if let Some(text) = filled(path, text)?
             && let Err(err) = visit.place.put(path, text.as_bytes())
         {
-            return broken(format!("{path} could not be put into the home of {}: {err}", acp.name));
+            return broken(format!(
+                "{path} could not be put into the home of {}: {err}",
+                acp.name
+            ));
         }
     }
-    Ok(Launch { argv, env, workdir: String::new() })
+    Ok(Launch {
+        argv,
+        env,
+        workdir: String::new(),
+    })
 }
 
 fn greeting(acp: &Acp) -> InitializeRequest {
     let serves = acp.serves();
-    let fs = FileSystemCapabilities::new().read_text_file(serves.fs).write_text_file(serves.fs);
+    let fs = FileSystemCapabilities::new()
+        .read_text_file(serves.fs)
+        .write_text_file(serves.fs);
     let capabilities = ClientCapabilities::new().fs(fs).terminal(serves.terminal);
-    let us = Implementation::new("windlass", env!("CARGO_PKG_VERSION")).title("Windlass".to_owned());
-    InitializeRequest::new(ProtocolVersion::V1).client_capabilities(capabilities).client_info(us)
+    let us =
+        Implementation::new("windlass", env!("CARGO_PKG_VERSION")).title("Windlass".to_owned());
+    InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(capabilities)
+        .client_info(us)
 }
 
 /// One step, which the agent has to take.
@@ -163,7 +223,10 @@ async fn step<T: DeserializeOwned>(
     method: &str,
     params: &(impl serde::Serialize + Sync),
 ) -> Result<T, Failed> {
-    let answer = match talk.ask(method, params, Phase::Opening, Some(PATIENCE)).await? {
+    let answer = match talk
+        .ask(method, params, Phase::Opening, Some(PATIENCE))
+        .await?
+    {
         Waited::Answer(answer) => answer,
         Waited::Error(err) => {
             return broken(format!(
@@ -177,26 +240,44 @@ async fn step<T: DeserializeOwned>(
     };
     match serde_json::from_value(answer) {
         Ok(answer) => Ok(answer),
-        Err(err) => broken(format!("{} answered `{method}` with what is not the protocol's: {err}", acp.name)),
+        Err(err) => broken(format!(
+            "{} answered `{method}` with what is not the protocol's: {err}",
+            acp.name
+        )),
     }
 }
 
 async fn sign_in(acp: &Acp, talk: &mut Talk<'_, '_>, methods: &[AuthMethod]) -> Result<(), Failed> {
     let wanted = acp.options.auth_method.as_deref();
-    let Some(method) = wanted.or(acp.profile.auth_method) else { return Ok(()) };
+    let Some(method) = wanted.or(acp.profile.auth_method) else {
+        return Ok(());
+    };
     match methods.iter().find(|known| *known.id().0 == *method) {
         Some(known) => {
-            let _: Value = step(acp, talk, "authenticate", &AuthenticateRequest::new(known.id().clone())).await?;
+            let _: Value = step(
+                acp,
+                talk,
+                "authenticate",
+                &AuthenticateRequest::new(known.id().clone()),
+            )
+            .await?;
             Ok(())
         }
         // One that is signed in already offers none.
         None if wanted.is_none() => Ok(()),
-        None => broken(format!("{} has no way `{method}` to sign in; {}", acp.name, ways(methods))),
+        None => broken(format!(
+            "{} has no way `{method}` to sign in; {}",
+            acp.name,
+            ways(methods)
+        )),
     }
 }
 
 fn ways(methods: &[AuthMethod]) -> String {
-    let ways: Vec<String> = methods.iter().map(|method| format!("`{}`", clip(&clean(&method.id().0), 80))).collect();
+    let ways: Vec<String> = methods
+        .iter()
+        .map(|method| format!("`{}`", clip(&clean(&method.id().0), 80)))
+        .collect();
     there_is(&ways)
 }
 
@@ -216,11 +297,25 @@ fn servers(acp: &Acp, hello: &InitializeResponse) -> Result<Vec<wire::McpServer>
             Ok(reached) => reached,
             Err(why) => return broken(format!("`mcp_servers.{name}` {why}")),
         };
-        let headers = || server.headers.iter().map(|(name, value)| wire::HttpHeader::new(name, value)).collect();
+        let headers = || {
+            server
+                .headers
+                .iter()
+                .map(|(name, value)| wire::HttpHeader::new(name, value))
+                .collect()
+        };
         servers.push(match reached {
             Reached::Program(command) => {
-                let env = server.env.iter().map(|(name, value)| wire::EnvVariable::new(name, value)).collect();
-                wire::McpServer::Stdio(wire::McpServerStdio::new(name, command).args(server.args.clone()).env(env))
+                let env = server
+                    .env
+                    .iter()
+                    .map(|(name, value)| wire::EnvVariable::new(name, value))
+                    .collect();
+                wire::McpServer::Stdio(
+                    wire::McpServerStdio::new(name, command)
+                        .args(server.args.clone())
+                        .env(env),
+                )
             }
             Reached::Remote { url, sse: false } if takes.http => {
                 wire::McpServer::Http(wire::McpServerHttp::new(name, url).headers(headers()))
@@ -230,7 +325,10 @@ fn servers(acp: &Acp, hello: &InitializeResponse) -> Result<Vec<wire::McpServer>
             }
             Reached::Remote { sse, .. } => {
                 let over = if sse { "SSE" } else { "HTTP" };
-                return broken(format!("{} takes no MCP server over {over}, so `{name}` cannot be used", acp.name));
+                return broken(format!(
+                    "{} takes no MCP server over {over}, so `{name}` cannot be used",
+                    acp.name
+                ));
             }
         });
     }
@@ -239,13 +337,26 @@ fn servers(acp: &Acp, hello: &InitializeResponse) -> Result<Vec<wire::McpServer>
 
 /// What the agent is told beside the protocol as a session begins.
 fn session_meta(acp: &Acp, visit: &Visit<'_>) -> Result<Option<wire::Meta>, Failed> {
-    let Some(text) = acp.options.session_meta.as_deref().or(acp.profile.session_meta) else { return Ok(None) };
+    let Some(text) = acp
+        .options
+        .session_meta
+        .as_deref()
+        .or(acp.profile.session_meta)
+    else {
+        return Ok(None);
+    };
     with_values(acp, visit, |values| match values.fill(text) {
         Some(text) => match serde_json::from_str(&text) {
             Ok(meta) => Ok(Some(meta)),
-            Err(err) => broken(format!("`session_meta` of {} is no JSON object: {err}", acp.name)),
+            Err(err) => broken(format!(
+                "`session_meta` of {} is no JSON object: {err}",
+                acp.name
+            )),
         },
-        None => broken(format!("`session_meta` of {} names what this run does not have", acp.name)),
+        None => broken(format!(
+            "`session_meta` of {} names what this run does not have",
+            acp.name
+        )),
     })
 }
 
@@ -262,16 +373,27 @@ async fn session(
     if let Some(id) = visit.resume.clone() {
         let can = &hello.agent_capabilities;
         talk.live.session.clone_from(&id);
-        let elsewhere =
-            acp.profile.keeps_directory && can.session_capabilities.list.is_some() && !is_in(talk, &id, &cwd).await?;
+        let elsewhere = acp.profile.keeps_directory
+            && can.session_capabilities.list.is_some()
+            && !is_in(talk, &id, &cwd).await?;
         let waited = if elsewhere {
             None
         } else if can.session_capabilities.resume.is_some() {
-            let params = ResumeSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone()).meta(meta.clone());
-            Some(talk.ask("session/resume", &params, Phase::Opening, Some(PATIENCE)).await?)
+            let params = ResumeSessionRequest::new(id, cwd.clone())
+                .mcp_servers(servers.clone())
+                .meta(meta.clone());
+            Some(
+                talk.ask("session/resume", &params, Phase::Opening, Some(PATIENCE))
+                    .await?,
+            )
         } else if can.load_session {
-            let params = LoadSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone()).meta(meta.clone());
-            Some(talk.ask("session/load", &params, Phase::Opening, Some(PATIENCE)).await?)
+            let params = LoadSessionRequest::new(id, cwd.clone())
+                .mcp_servers(servers.clone())
+                .meta(meta.clone());
+            Some(
+                talk.ask("session/load", &params, Phase::Opening, Some(PATIENCE))
+                    .await?,
+            )
         } else {
             None
         };
@@ -279,15 +401,23 @@ async fn session(
             Some(Waited::Answer(session)) => return Ok(session),
             Some(Waited::Gone(end)) => return Err(Failed::End(end)),
             Some(Waited::Error(err)) => format!("it says: {}", clip(&clean(&err.in_words()), 300)),
-            None if elsewhere => "the earlier one began in another directory and stays there".to_owned(),
+            None if elsewhere => {
+                "the earlier one began in another directory and stays there".to_owned()
+            }
             None => "it cannot go on with an earlier one".to_owned(),
         };
         talk.live.session.clear();
         talk.live.forgot = true;
-        talk.live.warnings.push(("not_resumed", format!("{} begins a new conversation: {why}", acp.name)));
+        talk.live.warnings.push((
+            "not_resumed",
+            format!("{} begins a new conversation: {why}", acp.name),
+        ));
     }
     let params = NewSessionRequest::new(cwd).mcp_servers(servers).meta(meta);
-    let session: Value = match talk.ask("session/new", &params, Phase::Opening, Some(PATIENCE)).await? {
+    let session: Value = match talk
+        .ask("session/new", &params, Phase::Opening, Some(PATIENCE))
+        .await?
+    {
         Waited::Answer(session) => session,
         Waited::Gone(end) => return Err(Failed::End(end)),
         Waited::Error(err) if err.code == NOT_SIGNED_IN => {
@@ -299,7 +429,11 @@ async fn session(
             ));
         }
         Waited::Error(err) => {
-            return broken(format!("{} refused `session/new`: {}", acp.name, clip(&clean(&err.in_words()), 500)));
+            return broken(format!(
+                "{} refused `session/new`: {}",
+                acp.name,
+                clip(&clean(&err.in_words()), 500)
+            ));
         }
     };
     match session["sessionId"].as_str() {
@@ -313,10 +447,15 @@ async fn session(
 /// conversation is resumed.
 async fn is_in(talk: &mut Talk<'_, '_>, id: &str, cwd: &Path) -> Result<bool, Failed> {
     let params = ListSessionsRequest::new().cwd(cwd.to_path_buf());
-    match talk.ask("session/list", &params, Phase::Opening, Some(PATIENCE)).await? {
+    match talk
+        .ask("session/list", &params, Phase::Opening, Some(PATIENCE))
+        .await?
+    {
         Waited::Answer(answer) => {
             let mut listed = answer["sessions"].as_array().into_iter().flatten();
-            Ok(listed.any(|one| one["sessionId"] == id && one["cwd"].as_str().is_some_and(|at| Path::new(at) == cwd)))
+            Ok(listed.any(|one| {
+                one["sessionId"] == id && one["cwd"].as_str().is_some_and(|at| Path::new(at) == cwd)
+            }))
         }
         Waited::Error(_) => Ok(true),
         Waited::Gone(end) => Err(Failed::End(end)),
@@ -324,29 +463,62 @@ async fn is_in(talk: &mut Talk<'_, '_>, id: &str, cwd: &Path) -> Result<bool, Fa
 }
 
 /// Sets what a person wants set: settings, the model, the mode.
-async fn set_up(acp: &Acp, visit: &Visit<'_>, talk: &mut Talk<'_, '_>, session: Value) -> Result<(), Failed> {
+async fn set_up(
+    acp: &Acp,
+    visit: &Visit<'_>,
+    talk: &mut Talk<'_, '_>,
+    session: Value,
+) -> Result<(), Failed> {
     let mut settings = settings_in(&session);
     for (id, value) in &acp.options.config_options {
         let Some(setting) = settings.iter().find(|known| *known.id.0 == **id).cloned() else {
-            let ids: Vec<String> = settings.iter().map(|known| format!("`{}`", known.id.0)).collect();
-            return broken(format!("{} has no setting `{id}`; {}", acp.name, there_is(&ids)));
+            let ids: Vec<String> = settings
+                .iter()
+                .map(|known| format!("`{}`", known.id.0))
+                .collect();
+            return broken(format!(
+                "{} has no setting `{id}`; {}",
+                acp.name,
+                there_is(&ids)
+            ));
         };
         let chosen = match (&setting.kind, value) {
-            (SessionConfigKind::Boolean(_), Setting::Switch(on)) => json!({ "type": "boolean", "value": on }),
+            (SessionConfigKind::Boolean(_), Setting::Switch(on)) => {
+                json!({ "type": "boolean", "value": on })
+            }
             // Settings that come as words have no other way to say it.
-            (SessionConfigKind::Boolean(_), Setting::Choice(on)) if on == "true" || on == "false" => {
+            (SessionConfigKind::Boolean(_), Setting::Choice(on))
+                if on == "true" || on == "false" =>
+            {
                 json!({ "type": "boolean", "value": on == "true" })
             }
-            (SessionConfigKind::Select(_), Setting::Choice(name)) => json!({ "value": choice(acp, &setting, name)? }),
-            (SessionConfigKind::Boolean(_), _) => {
-                return broken(format!("the setting `{id}` of {} is true or false", acp.name));
+            (SessionConfigKind::Select(_), Setting::Choice(name)) => {
+                json!({ "value": choice(acp, &setting, name)? })
             }
-            _ => return broken(format!("the setting `{id}` of {} is one of several; name one", acp.name)),
+            (SessionConfigKind::Boolean(_), _) => {
+                return broken(format!(
+                    "the setting `{id}` of {} is true or false",
+                    acp.name
+                ));
+            }
+            _ => {
+                return broken(format!(
+                    "the setting `{id}` of {} is one of several; name one",
+                    acp.name
+                ));
+            }
         };
         settings = set(acp, talk, &setting, chosen).await?.unwrap_or(settings);
     }
-    if let Some(model) = acp.model.as_deref().filter(|_| !acp.names_model(matches!(visit.model, ModelAccess::Own))) {
-        let setting = settings.iter().find(|known| known.category == Some(SessionConfigOptionCategory::Model)).cloned();
+    if let Some(model) = acp
+        .model
+        .as_deref()
+        .filter(|_| !acp.names_model(matches!(visit.model, ModelAccess::Own)))
+    {
+        let setting = settings
+            .iter()
+            .find(|known| known.category == Some(SessionConfigOptionCategory::Model))
+            .cloned();
         match setting {
             Some(setting) => {
                 let chosen = json!({ "value": choice(acp, &setting, model)? });
@@ -355,29 +527,46 @@ async fn set_up(acp: &Acp, visit: &Visit<'_>, talk: &mut Talk<'_, '_>, session: 
             None => legacy_model(acp, talk, &session["models"], model).await?,
         }
     }
-    let Some(mode) = acp.options.mode.as_deref().or(acp.profile.mode) else { return Ok(()) };
+    let Some(mode) = acp.options.mode.as_deref().or(acp.profile.mode) else {
+        return Ok(());
+    };
     let modes: Option<SessionModeState> = serde_json::from_value(session["modes"].clone()).ok();
     if let Some(modes) = modes.filter(|modes| !modes.available_modes.is_empty()) {
-        let known = modes.available_modes.iter().map(|mode| (&*mode.id.0, mode.name.as_str()));
+        let known = modes
+            .available_modes
+            .iter()
+            .map(|mode| (&*mode.id.0, mode.name.as_str()));
         let id = one_of(acp, "mode", mode, known)?;
         let params = json!({ "sessionId": talk.live.session, "modeId": id });
         let _: Value = step(acp, talk, "session/set_mode", &params).await?;
         return Ok(());
     }
-    match settings.iter().find(|known| known.category == Some(SessionConfigOptionCategory::Mode)).cloned() {
+    match settings
+        .iter()
+        .find(|known| known.category == Some(SessionConfigOptionCategory::Mode))
+        .cloned()
+    {
         Some(setting) => {
             let chosen = json!({ "value": choice(acp, &setting, mode)? });
             set(acp, talk, &setting, chosen).await?;
             Ok(())
         }
-        None => broken(format!("{} has no modes, so it cannot work in `{mode}`", acp.name)),
+        None => broken(format!(
+            "{} has no modes, so it cannot work in `{mode}`",
+            acp.name
+        )),
     }
 }
 
 fn settings_in(session: &Value) -> Vec<SessionConfigOption> {
-    let all = session["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = session["configOptions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     // One of a kind that is not known here is not one that could be set.
-    all.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect()
+    all.iter()
+        .filter_map(|one| serde_json::from_value(one.clone()).ok())
+        .collect()
 }
 
 /// Sets one setting; what there is then, where the agent says so.
@@ -392,37 +581,60 @@ async fn set(
         params.extend(chosen);
     }
     let answer: Value = step(acp, talk, "session/set_config_option", &params).await?;
-    Ok(answer["configOptions"].is_array().then(|| settings_in(&answer)))
+    Ok(answer["configOptions"]
+        .is_array()
+        .then(|| settings_in(&answer)))
 }
 
 fn choice(acp: &Acp, setting: &SessionConfigOption, wanted: &str) -> Result<String, Failed> {
     let SessionConfigKind::Select(select) = &setting.kind else {
-        return broken(format!("the setting `{}` of {} has no values to choose from", setting.id.0, acp.name));
+        return broken(format!(
+            "the setting `{}` of {} has no values to choose from",
+            setting.id.0, acp.name
+        ));
     };
     let all: Vec<(&str, &str)> = match &select.options {
-        SessionConfigSelectOptions::Ungrouped(all) => {
-            all.iter().map(|one| (&*one.value.0, one.name.as_str())).collect()
-        }
-        SessionConfigSelectOptions::Grouped(groups) => {
-            groups.iter().flat_map(|group| &group.options).map(|one| (&*one.value.0, one.name.as_str())).collect()
-        }
+        SessionConfigSelectOptions::Ungrouped(all) => all
+            .iter()
+            .map(|one| (&*one.value.0, one.name.as_str()))
+            .collect(),
+        SessionConfigSelectOptions::Grouped(groups) => groups
+            .iter()
+            .flat_map(|group| &group.options)
+            .map(|one| (&*one.value.0, one.name.as_str()))
+            .collect(),
         _ => Vec::new(),
     };
     one_of(acp, &setting.id.0, wanted, all.into_iter())
 }
 
 /// The model of an agent that has its list where the protocol once had it.
-async fn legacy_model(acp: &Acp, talk: &mut Talk<'_, '_>, models: &Value, wanted: &str) -> Result<(), Failed> {
-    let known = models["availableModels"].as_array().map(Vec::as_slice).unwrap_or_default();
+async fn legacy_model(
+    acp: &Acp,
+    talk: &mut Talk<'_, '_>,
+    models: &Value,
+    wanted: &str,
+) -> Result<(), Failed> {
+    let known = models["availableModels"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     if known.is_empty() {
         // Who serves it is chosen all the same, and what it asks for is in the log.
-        let text = format!("{} does not let its model be chosen, and may use another than `{wanted}`", acp.name);
+        let text = format!(
+            "{} does not let its model be chosen, and may use another than `{wanted}`",
+            acp.name
+        );
         talk.live.warnings.push(("model_not_chosen", text));
         return Ok(());
     }
     let known: Vec<(&str, &str)> = known
         .iter()
-        .filter_map(|one| one["modelId"].as_str().map(|id| (id, one["name"].as_str().unwrap_or_default())))
+        .filter_map(|one| {
+            one["modelId"]
+                .as_str()
+                .map(|id| (id, one["name"].as_str().unwrap_or_default()))
+        })
         .collect();
     let id = one_of(acp, "model", wanted, known.into_iter())?;
     if models["currentModelId"].as_str() == Some(id.as_str()) {
@@ -441,9 +653,19 @@ fn one_of<'s>(
     known: impl Iterator<Item = (&'s str, &'s str)> + Clone,
 ) -> Result<String, Failed> {
     let by_id = known.clone().find(|(id, _)| *id == wanted);
-    if let Some((id, _)) = by_id.or_else(|| known.clone().find(|(_, name)| name.eq_ignore_ascii_case(wanted))) {
+    if let Some((id, _)) = by_id.or_else(|| {
+        known
+            .clone()
+            .find(|(_, name)| name.eq_ignore_ascii_case(wanted))
+    }) {
         return Ok(id.to_owned());
     }
-    let all: Vec<String> = known.map(|(id, _)| format!("`{}`", clip(&clean(id), 80))).collect();
-    broken(format!("{} has no {what} `{wanted}`; {}", acp.name, there_is(&all)))
+    let all: Vec<String> = known
+        .map(|(id, _)| format!("`{}`", clip(&clean(id), 80)))
+        .collect();
+    broken(format!(
+        "{} has no {what} `{wanted}`; {}",
+        acp.name,
+        there_is(&all)
+    ))
 }

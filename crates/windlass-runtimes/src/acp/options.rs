@@ -78,9 +78,19 @@ mod tests {
             "a":{"command":"b"},"c":{"type":"http","url":"http://d"}}}"#;
         let options: AcpOptions = serde_json::from_str(text).unwrap();
         assert_eq!(options.mcp_servers.len(), 2);
-        assert_eq!(serde_json::from_str::<AcpOptions>(&serde_json::to_string(&options).unwrap()).unwrap(), options);
-        let err = serde_json::from_str::<AcpOptions>(r#"{"modle":"x"}"#).unwrap_err().to_string();
-        assert!(err.contains("unknown field `modle`") && err.contains("`model`"), "{err}");
-        assert!(serde_json::from_str::<AcpOptions>(r#"{"mcp_servers":{"a":{"comand":"b"}}}"#).is_err());
+        assert_eq!(
+            serde_json::from_str::<AcpOptions>(&serde_json::to_string(&options).unwrap()).unwrap(),
+            options
+        );
+        let err = serde_json::from_str::<AcpOptions>(r#"{"modle":"x"}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            err.contains("unknown field `modle`") && err.contains("`model`"),
+            "{err}"
+        );
+        assert!(
+            serde_json::from_str::<AcpOptions>(r#"{"mcp_servers":{"a":{"comand":"b"}}}"#).is_err()
+        );
     }
 }

@@ -13,8 +13,17 @@ pub(super) struct Outcome {
 }
 
 /// Words in an answer that would change more than this call.
-const CHANGES_A_MODE: &[&str] =
-    &["mode", "auto", "yolo", "bypass", "review", "always", "session", "accept edits", "acceptedits"];
+const CHANGES_A_MODE: &[&str] = &[
+    "mode",
+    "auto",
+    "yolo",
+    "bypass",
+    "review",
+    "always",
+    "session",
+    "accept edits",
+    "acceptedits",
+];
 
 /// Words in a no that would end the turn, where another no lets the agent go on.
 const ENDS_THE_TURN: &[&str] = &["cancel", "abort", "stop"];
@@ -37,13 +46,21 @@ pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
             reply: json!({ "outcome": { "outcome": "selected", "optionId": option.option_id } }),
             allows: admitted,
         },
-        None => Outcome { reply: json!({ "outcome": { "outcome": "cancelled" } }), allows: false },
+        None => Outcome {
+            reply: json!({ "outcome": { "outcome": "cancelled" } }),
+            allows: false,
+        },
     }
 }
 
 fn says(option: &PermissionOption, words: &[&str]) -> bool {
-    let texts = [option.option_id.0.to_lowercase(), option.name.to_lowercase()];
-    words.iter().any(|word| texts.iter().any(|text| text.contains(word)))
+    let texts = [
+        option.option_id.0.to_lowercase(),
+        option.name.to_lowercase(),
+    ];
+    words
+        .iter()
+        .any(|word| texts.iter().any(|text| text.contains(word)))
 }
 
 #[cfg(test)]
@@ -56,7 +73,10 @@ mod tests {
         let options: Vec<PermissionOption> = serde_json::from_value(options).unwrap();
         let outcome = outcome(&options, admitted);
         assert_eq!(outcome.reply["outcome"]["optionId"].as_str(), chosen);
-        assert_eq!(outcome.reply["outcome"]["outcome"] == "cancelled", chosen.is_none());
+        assert_eq!(
+            outcome.reply["outcome"]["outcome"] == "cancelled",
+            chosen.is_none()
+        );
         assert_eq!(outcome.allows, admitted && chosen.is_some());
     }
 
@@ -72,18 +92,47 @@ mod tests {
         check(always_first.clone(), true, Some("b"));
         check(always_first, false, Some("c"));
         // Names say the opposite.
-        check(json!([option("reject", "allow_once"), option("allow", "reject_once")]), true, Some("reject"));
+        check(
+            json!([
+                option("reject", "allow_once"),
+                option("allow", "reject_once")
+            ]),
+            true,
+            Some("reject"),
+        );
         // Two of a kind, one of which also changes the mode.
-        let two = json!([option("proceed_once_and_auto_mode", "allow_once"), option("proceed_once", "allow_once")]);
+        let two = json!([
+            option("proceed_once_and_auto_mode", "allow_once"),
+            option("proceed_once", "allow_once")
+        ]);
         check(two, true, Some("proceed_once"));
-        check(json!([option("yes_and_auto_mode", "allow_once")]), true, Some("yes_and_auto_mode"));
+        check(
+            json!([option("yes_and_auto_mode", "allow_once")]),
+            true,
+            Some("yes_and_auto_mode"),
+        );
         // Never for the next time, too.
-        check(json!([option("a", "allow_always"), option("r", "reject_always")]), true, None);
-        check(json!([option("a", "allow_always"), option("r", "reject_always")]), false, Some("r"));
+        check(
+            json!([option("a", "allow_always"), option("r", "reject_always")]),
+            true,
+            None,
+        );
+        check(
+            json!([option("a", "allow_always"), option("r", "reject_always")]),
+            false,
+            Some("r"),
+        );
         // Two of a kind, one of which also ends the turn.
-        let two = json!([option("cancel", "reject_once"), option("decline", "reject_once")]);
+        let two = json!([
+            option("cancel", "reject_once"),
+            option("decline", "reject_once")
+        ]);
         check(two, false, Some("decline"));
-        check(json!([option("cancel", "reject_once")]), false, Some("cancel"));
+        check(
+            json!([option("cancel", "reject_once")]),
+            false,
+            Some("cancel"),
+        );
         check(json!([option("a", "allow_once")]), false, None);
         check(json!([]), true, None);
     }

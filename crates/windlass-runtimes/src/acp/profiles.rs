@@ -189,10 +189,25 @@ pub const PROFILES: &[Profile] = &[
         point_at: &[("OPENCODE_CONFIG_CONTENT", OPENCODE)],
         // Only packages that are part of the program: it cannot fetch others in its place.
         words: &[
-            (Some(Dialect::Anthropic), &[("{package}", "@ai-sdk/anthropic"), ("{path}", "/v1")]),
-            (Some(Dialect::OpenAiResponses), &[("{package}", "@ai-sdk/openai"), ("{path}", "/v1")]),
-            (Some(Dialect::Gemini), &[("{package}", "@ai-sdk/google"), ("{path}", "/v1beta")]),
-            (None, &[("{package}", "@ai-sdk/openai-compatible"), ("{path}", "/v1")]),
+            (
+                Some(Dialect::Anthropic),
+                &[("{package}", "@ai-sdk/anthropic"), ("{path}", "/v1")],
+            ),
+            (
+                Some(Dialect::OpenAiResponses),
+                &[("{package}", "@ai-sdk/openai"), ("{path}", "/v1")],
+            ),
+            (
+                Some(Dialect::Gemini),
+                &[("{package}", "@ai-sdk/google"), ("{path}", "/v1beta")],
+            ),
+            (
+                None,
+                &[
+                    ("{package}", "@ai-sdk/openai-compatible"),
+                    ("{path}", "/v1"),
+                ],
+            ),
         ],
         asks: true,
         turn_usage: TurnUsage::LastCall,
@@ -207,12 +222,22 @@ pub const PROFILES: &[Profile] = &[
         env: &[
             // What the project or its owner set could allow what is to be asked about, and bring code.
             ("GEMINI_CLI_TRUST_WORKSPACE", "false"),
-            ("GEMINI_CLI_SYSTEM_SETTINGS_PATH", "{home}/.windlass/gemini.json"),
+            (
+                "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+                "{home}/.windlass/gemini.json",
+            ),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
             ("NO_BROWSER", "1"),
         ],
-        point_at: &[("GOOGLE_GEMINI_BASE_URL", "{url}"), ("GEMINI_API_KEY", "{key}"), ("GEMINI_MODEL", "{model}")],
-        home_files: &[(".windlass/gemini.json", GEMINI), (".windlass/gemini.toml", GEMINI_POLICY)],
+        point_at: &[
+            ("GOOGLE_GEMINI_BASE_URL", "{url}"),
+            ("GEMINI_API_KEY", "{key}"),
+            ("GEMINI_MODEL", "{model}"),
+        ],
+        home_files: &[
+            (".windlass/gemini.json", GEMINI),
+            (".windlass/gemini.toml", GEMINI_POLICY),
+        ],
         auth_method: Some("gemini-api-key"),
         mode: Some("default"),
         // It takes a file that is not there yet for an error.
@@ -239,8 +264,18 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "qwen-code",
         command: &["qwen", "--acp"],
-        env: &[("QWEN_CODE_SYSTEM_SETTINGS_PATH", "{home}/.windlass/qwen.json"), ("NO_BROWSER", "1")],
-        point_at: &[("OPENAI_BASE_URL", "{url}/v1"), ("OPENAI_API_KEY", "{key}"), ("OPENAI_MODEL", "{model}")],
+        env: &[
+            (
+                "QWEN_CODE_SYSTEM_SETTINGS_PATH",
+                "{home}/.windlass/qwen.json",
+            ),
+            ("NO_BROWSER", "1"),
+        ],
+        point_at: &[
+            ("OPENAI_BASE_URL", "{url}/v1"),
+            ("OPENAI_API_KEY", "{key}"),
+            ("OPENAI_MODEL", "{model}"),
+        ],
         home_files: &[(".windlass/qwen.json", QWEN)],
         mode: Some("default"),
         fs: false,
@@ -282,21 +317,54 @@ pub const PROFILES: &[Profile] = &[
         words: &[
             (
                 Some(Dialect::Anthropic),
-                &[("{provider}", "windlass"), ("{engine}", "anthropic"), ("{path}", "v1/messages")],
+                &[
+                    ("{provider}", "windlass"),
+                    ("{engine}", "anthropic"),
+                    ("{path}", "v1/messages"),
+                ],
             ),
             (
                 Some(Dialect::OpenAiResponses),
-                &[("{provider}", "windlass"), ("{engine}", "openai"), ("{path}", "v1/responses")],
+                &[
+                    ("{provider}", "windlass"),
+                    ("{engine}", "openai"),
+                    ("{path}", "v1/responses"),
+                ],
             ),
-            (Some(Dialect::Gemini), &[("{provider}", "google"), ("{engine}", "openai"), ("{path}", "")]),
-            (None, &[("{provider}", "windlass"), ("{engine}", "openai"), ("{path}", "v1/chat/completions")]),
+            (
+                Some(Dialect::Gemini),
+                &[
+                    ("{provider}", "google"),
+                    ("{engine}", "openai"),
+                    ("{path}", ""),
+                ],
+            ),
+            (
+                None,
+                &[
+                    ("{provider}", "windlass"),
+                    ("{engine}", "openai"),
+                    ("{path}", "v1/chat/completions"),
+                ],
+            ),
         ],
         fs: false,
         terminal: false,
         asks: true,
         turn_usage: TurnUsage::LastCall,
-        kinds: &[("shell", "execute"), ("write", "edit"), ("edit", "edit"), ("tree", "read")],
-        steered_by: &[".config/goose", ".config/agents", ".agents", ".goose", ".goosehints"],
+        kinds: &[
+            ("shell", "execute"),
+            ("write", "edit"),
+            ("edit", "edit"),
+            ("tree", "read"),
+        ],
+        steered_by: &[
+            ".config/goose",
+            ".config/agents",
+            ".agents",
+            ".goose",
+            ".goosehints",
+        ],
         ..GENERIC
     },
     Profile {
@@ -343,7 +411,11 @@ pub const PROFILES: &[Profile] = &[
         calls_itself: "@agentclientprotocol/codex-acp",
         command: &["codex-acp"],
         env: &[("CODEX_HOME", "{home}/.codex"), ("NO_BROWSER", "1")],
-        point_at: &[("CODEX_CONFIG", CODEX_MODEL), ("MODEL_PROVIDER", "windlass"), ("WINDLASS_KEY", "{key}")],
+        point_at: &[
+            ("CODEX_CONFIG", CODEX_MODEL),
+            ("MODEL_PROVIDER", "windlass"),
+            ("WINDLASS_KEY", "{key}"),
+        ],
         home_files: &[(".codex/config.toml", CODEX)],
         mode: Some("permission-profile:windlass"),
         asks: true,
@@ -378,7 +450,10 @@ impl Profile {
     /// The words in braces for a model that speaks so.
     pub(super) fn words_for(&self, dialect: Dialect) -> Pairs {
         let fits = |which: &Option<Dialect>| which.is_none_or(|which| which == dialect);
-        self.words.iter().find(|(which, _)| fits(which)).map_or(&[], |(_, words)| words)
+        self.words
+            .iter()
+            .find(|(which, _)| fits(which))
+            .map_or(&[], |(_, words)| words)
     }
 }
 
@@ -391,7 +466,12 @@ mod tests {
     #[test]
     fn every_setting_that_is_json_stays_json_when_it_is_filled() {
         for profile in PROFILES {
-            for dialect in [Dialect::Anthropic, Dialect::OpenAiChat, Dialect::OpenAiResponses, Dialect::Gemini] {
+            for dialect in [
+                Dialect::Anthropic,
+                Dialect::OpenAiChat,
+                Dialect::OpenAiResponses,
+                Dialect::Gemini,
+            ] {
                 let values = Values {
                     url: Some("http://127.0.0.1:9"),
                     key: Some("k"),
@@ -401,12 +481,22 @@ mod tests {
                     words: profile.words_for(dialect),
                 };
                 let meta = profile.session_meta.map(|text| ("session_meta", text));
-                for (name, text) in profile.env.iter().chain(profile.point_at).chain(profile.home_files).chain(&meta) {
+                for (name, text) in profile
+                    .env
+                    .iter()
+                    .chain(profile.point_at)
+                    .chain(profile.home_files)
+                    .chain(&meta)
+                {
                     let filled = values.fill(text).unwrap();
                     let word = |(word, _): &(&str, &str)| {
                         !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
                     };
-                    let left = filled.split('{').skip(1).filter_map(|rest| rest.split_once('}')).find(word);
+                    let left = filled
+                        .split('{')
+                        .skip(1)
+                        .filter_map(|rest| rest.split_once('}'))
+                        .find(word);
                     assert_eq!(left, None, "{name}: {filled}");
                     if filled.starts_with('{') {
                         serde_json::from_str::<serde_json::Value>(&filled)

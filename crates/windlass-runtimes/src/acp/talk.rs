@@ -159,7 +159,10 @@ impl<'t, 'a> Talk<'t, 'a> {
                 heard = self.live.rpc.hear(listen) => heard,
             };
             match heard {
-                Heard::Response { id: Some(answered), result } if answered == id => {
+                Heard::Response {
+                    id: Some(answered),
+                    result,
+                } if answered == id => {
                     return Ok(match result {
                         Ok(value) => Waited::Answer(value),
                         Err(err) => Waited::Error(err),
@@ -168,13 +171,18 @@ impl<'t, 'a> Talk<'t, 'a> {
                 // An answer to nothing, or a second one.
                 Heard::Response { .. } | Heard::Odd => self.live.odd += 1,
                 Heard::Told { method, params } => self.told(&method, params).await?,
-                Heard::Request { id, method, params } => self.requested(id, &method, params).await?,
+                Heard::Request { id, method, params } => {
+                    self.requested(id, &method, params).await?
+                }
                 Heard::End => {
                     let how = self.live.rpc.obituary(clock, CANCEL_GRACE).await;
                     return Ok(Waited::Gone(if self.cancelled {
                         End::Cancelled
                     } else {
-                        End::Broken(format!("{} ended before it answered `{method}`, {how}", self.name))
+                        End::Broken(format!(
+                            "{} ended before it answered `{method}`, {how}",
+                            self.name
+                        ))
                     }));
                 }
             }
@@ -184,32 +192,46 @@ impl<'t, 'a> Talk<'t, 'a> {
     async fn told(&mut self, method: &str, mut params: Value) -> Result<(), RuntimeError> {
         // Whatever is not named as the protocol names it is the agent's own.
         if method != "session/update" {
-            self.live.odd += u64::from(method.starts_with("session/") || !method.contains(['/', '_', '$']));
+            self.live.odd +=
+                u64::from(method.starts_with("session/") || !method.contains(['/', '_', '$']));
             return Ok(());
         }
         let ours = params["sessionId"].as_str() == Some(self.live.session.as_str());
         if self.phase == Phase::Opening || !ours {
             return Ok(());
         }
-        let update = params.get_mut("update").map(Value::take).unwrap_or_default();
+        let update = params
+            .get_mut("update")
+            .map(Value::take)
+            .unwrap_or_default();
         self.live.transcript.take(self.visit, update).await?;
         let (transcript, desk) = (&self.live.transcript, &self.live.desk);
         desk.keep_grants_of(|call| transcript.is_open(call));
         Ok(())
     }
 
-    async fn requested(&mut self, id: Value, method: &str, params: Value) -> Result<(), RuntimeError> {
+    async fn requested(
+        &mut self,
+        id: Value,
+        method: &str,
+        params: Value,
+    ) -> Result<(), RuntimeError> {
         let permission = method == "session/request_permission";
         let served = match method {
             "session/request_permission" => true,
             "fs/read_text_file" | "fs/write_text_file" => self.serves.fs,
-            "terminal/create" | "terminal/output" | "terminal/wait_for_exit" | "terminal/kill" | "terminal/release" => {
-                self.serves.terminal
-            }
+            "terminal/create"
+            | "terminal/output"
+            | "terminal/wait_for_exit"
+            | "terminal/kill"
+            | "terminal/release" => self.serves.terminal,
             _ => false,
         };
         if !served {
-            let err = RpcError::new(RpcError::NO_METHOD, format!("there is no method `{}` here", clip(method, 200)));
+            let err = RpcError::new(
+                RpcError::NO_METHOD,
+                format!("there is no method `{}` here", clip(method, 200)),
+            );
             self.rpc().answer(&id, &Err(err));
             return Ok(());
         }
@@ -218,7 +240,10 @@ impl<'t, 'a> Talk<'t, 'a> {
             return Ok(());
         }
         if params["sessionId"].as_str() != Some(self.live.session.as_str()) {
-            let err = RpcError::new(RpcError::BAD_PARAMS, "this is not the session that works here");
+            let err = RpcError::new(
+                RpcError::BAD_PARAMS,
+                "this is not the session that works here",
+            );
             self.rpc().answer(&id, &Err(err));
             return Ok(());
         }
@@ -226,8 +251,16 @@ impl<'t, 'a> Talk<'t, 'a> {
         let n = self.counted;
         let work = if permission {
             match fits::<RequestPermissionRequest>(params) {
-                Ok(request) if self.live.transcript.is_being_judged(&request.tool_call.tool_call_id.0) => {
-                    let err = RpcError::new(RpcError::BAD_PARAMS, "this call is being decided about already");
+                Ok(request)
+                    if self
+                        .live
+                        .transcript
+                        .is_being_judged(&request.tool_call.tool_call_id.0) =>
+                {
+                    let err = RpcError::new(
+                        RpcError::BAD_PARAMS,
+                        "this call is being decided about already",
+                    );
                     self.rpc().answer(&id, &Err(err));
                     return Ok(());
                 }
@@ -242,7 +275,12 @@ impl<'t, 'a> Talk<'t, 'a> {
             self.live.transcript.flush(self.visit).await?;
             self.service(n, method.to_owned(), params)
         };
-        self.pending.push(Pending { n, id, permission, reads: method == "fs/read_text_file" });
+        self.pending.push(Pending {
+            n,
+            id,
+            permission,
+            reads: method == "fs/read_text_file",
+        });
         self.work.push(work);
         Ok(())
     }
@@ -252,7 +290,9 @@ impl<'t, 'a> Talk<'t, 'a> {
         n: u64,
         request: RequestPermissionRequest,
     ) -> Result<BoxFuture<'a, Done>, RuntimeError> {
-        let RequestPermissionRequest { tool_call, options, .. } = request;
+        let RequestPermissionRequest {
+            tool_call, options, ..
+        } = request;
         let update: ToolCallUpdate = tool_call;
         let told = self.live.transcript.asked(self.visit, update).await?;
         let visit = self.visit;
@@ -262,12 +302,27 @@ impl<'t, 'a> Talk<'t, 'a> {
                     let admitted = matches!(admitted, Admitted::Yes { .. });
                     let outcome = permission::outcome(&options, admitted);
                     // An agent that offers no way to say yes is not told yes.
-                    let grants =
-                        if outcome.allows { Grant::all_of(&told, visit.job.files.as_ref()) } else { Vec::new() };
-                    let judged = Some(Judged { call: told.id.clone(), admitted, grants });
-                    Done { n, reply: Ok(Ok(outcome.reply)), judged }
+                    let grants = if outcome.allows {
+                        Grant::all_of(&told, visit.job.files.as_ref())
+                    } else {
+                        Vec::new()
+                    };
+                    let judged = Some(Judged {
+                        call: told.id.clone(),
+                        admitted,
+                        grants,
+                    });
+                    Done {
+                        n,
+                        reply: Ok(Ok(outcome.reply)),
+                        judged,
+                    }
                 }
-                Err(err) => Done { n, reply: Err(err), judged: None },
+                Err(err) => Done {
+                    n,
+                    reply: Err(err),
+                    judged: None,
+                },
             }
         }))
     }
@@ -284,7 +339,11 @@ impl<'t, 'a> Talk<'t, 'a> {
                 "terminal/kill" => Ok(terminals::kill(visit, &desk, params).await),
                 _ => Ok(terminals::release(visit, &desk, params).await),
             };
-            Done { n, reply, judged: None }
+            Done {
+                n,
+                reply,
+                judged: None,
+            }
         })
     }
 
@@ -306,7 +365,9 @@ impl<'t, 'a> Talk<'t, 'a> {
         self.cancelled = true;
         self.work.clear();
         for pending in std::mem::take(&mut self.pending) {
-            self.live.rpc.answer(&pending.id, &called_off(pending.permission));
+            self.live
+                .rpc
+                .answer(&pending.id, &called_off(pending.permission));
         }
         if !self.live.session.is_empty() {
             let params = json!({ "sessionId": self.live.session });
@@ -318,10 +379,16 @@ impl<'t, 'a> Talk<'t, 'a> {
     pub(super) async fn close(&mut self) {
         self.work.clear();
         for pending in std::mem::take(&mut self.pending) {
-            self.live.rpc.answer(&pending.id, &called_off(pending.permission));
+            self.live
+                .rpc
+                .answer(&pending.id, &called_off(pending.permission));
         }
         self.live.desk.keep_grants_of(|_| false);
-        self.live.desk.terminals.stop_all(self.visit.job.processes.as_ref()).await;
+        self.live
+            .desk
+            .terminals
+            .stop_all(self.visit.job.processes.as_ref())
+            .await;
     }
 }
 

@@ -27,7 +27,15 @@ const PIECE: usize = 64 << 10;
 /// How often it is looked whether a command is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Variables by which agents say who they are, and nothing else.
-const INERT: &[&str] = &["AGENT", "AGENT_SESSION_ID", "CI", "CLAUDECODE", "GOOSE_TERMINAL", "NO_COLOR", "TERM"];
+const INERT: &[&str] = &[
+    "AGENT",
+    "AGENT_SESSION_ID",
+    "CI",
+    "CLAUDECODE",
+    "GOOSE_TERMINAL",
+    "NO_COLOR",
+    "TERM",
+];
 /// No command of an agent runs longer; a run's own limit is shorter.
 const MAX_TIME: Duration = Duration::from_secs(6 * 3600);
 
@@ -81,7 +89,9 @@ impl Terminals {
             if terminal.end.is_some() {
                 break;
             }
-            let more = processes.poll(&terminal.job, terminal.next, PIECE).map_err(|err| failed(err.0))?;
+            let more = processes
+                .poll(&terminal.job, terminal.next, PIECE)
+                .map_err(|err| failed(err.0))?;
             terminal.kept.push_str(&more.text);
             let over = terminal.kept.len().saturating_sub(terminal.most);
             if over > 0 {
@@ -102,8 +112,18 @@ impl Terminals {
     /// The end of what one said, also when it was released.
     pub(super) fn said(&self, id: &str) -> Option<String> {
         let state = self.state();
-        let released = state.released.iter().rev().find(|(known, _)| known == id).map(|(_, said)| said.clone());
-        released.or_else(|| state.open.get(id).map(|terminal| end_of(&terminal.kept).to_owned()))
+        let released = state
+            .released
+            .iter()
+            .rev()
+            .find(|(known, _)| known == id)
+            .map(|(_, said)| said.clone());
+        released.or_else(|| {
+            state
+                .open
+                .get(id)
+                .map(|terminal| end_of(&terminal.kept).to_owned())
+        })
     }
 
     fn told(&self, id: &str) -> Result<Value, RpcError> {
@@ -133,20 +153,33 @@ pub(super) async fn create(
         Err(err) => return Ok(Err(err)),
     };
     if desk.terminals.state().open.len() >= MAX_OPEN {
-        return Ok(Err(failed(format!("{MAX_OPEN} terminals are open already; release one"))));
+        return Ok(Err(failed(format!(
+            "{MAX_OPEN} terminals are open already; release one"
+        ))));
     }
     let mut call = None;
     // Leave was given for the line alone: somewhere else, or with other variables, it may be another command.
-    let as_shown = workdir.is_empty() && request.env.iter().all(|variable| INERT.contains(&variable.name.as_str()));
+    let as_shown = workdir.is_empty()
+        && request
+            .env
+            .iter()
+            .all(|variable| INERT.contains(&variable.name.as_str()));
     if !as_shown || !desk.may_run(&line) {
         let args = json!({ "command": format!("{exports}{line}"), "workdir": workdir });
-        let like = Like { tool: "bash".into(), args: args.clone() };
+        let like = Like {
+            tool: "bash".into(),
+            args: args.clone(),
+        };
         match judge(visit, clock, "terminal/create", args, like, Effect::Execute).await? {
             Ok(judged) => call = Some(judged),
             Err(err) => return Ok(Err(err)),
         }
     }
-    let most = request.output_byte_limit.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_KEPT).min(MAX_KEPT);
+    let most = request
+        .output_byte_limit
+        .and_then(|most| usize::try_from(most).ok())
+        .unwrap_or(MAX_KEPT)
+        .min(MAX_KEPT);
     let line = format!("{exports}{line}");
     let started = visit.job.processes.start(Command {
         line,
@@ -161,14 +194,24 @@ pub(super) async fn create(
             let mut state = desk.terminals.state();
             state.made += 1;
             let id = format!("term_{}", state.made);
-            let terminal = Terminal { job, kept: String::new(), most, next: 0, truncated: false, end: None };
+            let terminal = Terminal {
+                job,
+                kept: String::new(),
+                most,
+                next: 0,
+                truncated: false,
+                end: None,
+            };
             state.open.insert(id.clone(), terminal);
             Ok(id)
         }
         Err(err) => Err(failed(err.0)),
     };
     if let Some(call) = call {
-        let how = reply.as_ref().map(|id| format!("started as {id}")).map_err(Clone::clone);
+        let how = reply
+            .as_ref()
+            .map(|id| format!("started as {id}"))
+            .map_err(Clone::clone);
         report(visit, &call, &how).await?;
     }
     Ok(reply.map(|id| json!({ "terminalId": id })))
@@ -182,12 +225,22 @@ pub(super) fn output(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
 }
 
 /// `terminal/wait_for_exit`.
-pub(super) async fn wait(visit: &Visit<'_>, clock: &dyn Clock, desk: &Desk, params: Value) -> Reply {
+pub(super) async fn wait(
+    visit: &Visit<'_>,
+    clock: &dyn Clock,
+    desk: &Desk,
+    params: Value,
+) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
     while !desk.terminals.look(visit.job.processes.as_ref(), &id)? {
         clock.sleep(LOOK_AGAIN).await;
     }
-    let end = desk.terminals.state().open.get(&id).and_then(|terminal| terminal.end);
+    let end = desk
+        .terminals
+        .state()
+        .open
+        .get(&id)
+        .and_then(|terminal| terminal.end);
     end.map(status).ok_or_else(|| no_terminal(&id))
 }
 
@@ -200,7 +253,12 @@ pub(super) async fn kill(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply
         terminal.end.is_none().then(|| terminal.job.clone())
     };
     if let Some(job) = job {
-        visit.job.processes.stop(&job).await.map_err(|err| failed(err.0))?;
+        visit
+            .job
+            .processes
+            .stop(&job)
+            .await
+            .map_err(|err| failed(err.0))?;
     }
     Ok(json!({}))
 }
@@ -213,7 +271,9 @@ pub(super) async fn release(visit: &Visit<'_>, desk: &Desk, params: Value) -> Re
     let terminal = {
         let mut state = desk.terminals.state();
         let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
-        state.released.push_back((id, end_of(&terminal.kept).to_owned()));
+        state
+            .released
+            .push_back((id, end_of(&terminal.kept).to_owned()));
         let over = state.released.len().saturating_sub(MAX_OPEN);
         state.released.drain(..over);
         terminal
@@ -226,34 +286,74 @@ pub(super) async fn release(visit: &Visit<'_>, desk: &Desk, params: Value) -> Re
 }
 
 /// The line to run, what it needs in front, and where.
-fn command(visit: &Visit<'_>, request: &CreateTerminalRequest) -> Result<(String, String, String), RpcError> {
+fn command(
+    visit: &Visit<'_>,
+    request: &CreateTerminalRequest,
+) -> Result<(String, String, String), RpcError> {
     let line = if request.args.is_empty() {
         // Agents give whole lines, too.
         request.command.clone()
     } else {
-        let words: Vec<&str> = std::iter::once(&request.command).chain(&request.args).map(String::as_str).collect();
+        let words: Vec<&str> = std::iter::once(&request.command)
+            .chain(&request.args)
+            .map(String::as_str)
+            .collect();
         shell_line(&words)
     };
     let mut exports = String::new();
     for variable in request.env.iter().take(64) {
         if !may_be_set(&variable.name) {
-            let why = format!("the variable {} may not be set here", clip(&variable.name, 80));
+            let why = format!(
+                "the variable {} may not be set here",
+                clip(&variable.name, 80)
+            );
             return Err(RpcError::new(RpcError::BAD_PARAMS, why));
         }
-        exports.push_str(&format!("export {}={}; ", variable.name, quoted(&variable.value)));
+        exports.push_str(&format!(
+            "export {}={}; ",
+            variable.name,
+            quoted(&variable.value)
+        ));
     }
     let workdir = match &request.cwd {
         Some(cwd) => inside(visit.job.files.as_ref(), &cwd.to_string_lossy())?,
         None => String::new(),
     };
-    Ok((line, exports, if workdir == "." { String::new() } else { workdir }))
+    Ok((
+        line,
+        exports,
+        if workdir == "." {
+            String::new()
+        } else {
+            workdir
+        },
+    ))
 }
 
 /// Whether a variable is a plain one, and none that changes which program a line runs.
 fn may_be_set(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let steers = ["LD_", "GIT_", "BASH", "DYLD_", "NODE_OPTIONS", "PYTHON", "PERL", "RUBY"];
-    let whole = ["PATH", "ENV", "IFS", "PS4", "SHELLOPTS", "PROMPT_COMMAND", "SHELL", "HOME", "CDPATH"];
+    let steers = [
+        "LD_",
+        "GIT_",
+        "BASH",
+        "DYLD_",
+        "NODE_OPTIONS",
+        "PYTHON",
+        "PERL",
+        "RUBY",
+    ];
+    let whole = [
+        "PATH",
+        "ENV",
+        "IFS",
+        "PS4",
+        "SHELLOPTS",
+        "PROMPT_COMMAND",
+        "SHELL",
+        "HOME",
+        "CDPATH",
+    ];
     !name.is_empty()
         && name.chars().all(plain)
         && !name.starts_with(|c: char| c.is_ascii_digit())
@@ -267,14 +367,23 @@ fn end_of(text: &str) -> &str {
 
 fn status(end: ProcessEnd) -> Value {
     match end {
-        ProcessEnd::Exited { code } => json!({ "exitCode": u32::try_from(code).ok(), "signal": null }),
-        ProcessEnd::Signalled { signal } => json!({ "exitCode": null, "signal": signal.to_string() }),
-        ProcessEnd::TimedOut | ProcessEnd::Cancelled => json!({ "exitCode": null, "signal": "SIGKILL" }),
+        ProcessEnd::Exited { code } => {
+            json!({ "exitCode": u32::try_from(code).ok(), "signal": null })
+        }
+        ProcessEnd::Signalled { signal } => {
+            json!({ "exitCode": null, "signal": signal.to_string() })
+        }
+        ProcessEnd::TimedOut | ProcessEnd::Cancelled => {
+            json!({ "exitCode": null, "signal": "SIGKILL" })
+        }
     }
 }
 
 fn no_terminal(id: &str) -> RpcError {
-    RpcError::new(RpcError::NOT_FOUND, format!("there is no terminal {}", clip(id, 80)))
+    RpcError::new(
+        RpcError::NOT_FOUND,
+        format!("there is no terminal {}", clip(id, 80)),
+    )
 }
 
 fn failed(why: String) -> RpcError {
@@ -290,7 +399,17 @@ mod tests {
         for name in ["AGENT_SESSION_ID", "CI", "_x", "NO_COLOR"] {
             assert!(may_be_set(name), "{name}");
         }
-        for name in ["", "PATH", "LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "A B", "1A", "A;B", "PYTHONPATH"] {
+        for name in [
+            "",
+            "PATH",
+            "LD_PRELOAD",
+            "BASH_ENV",
+            "GIT_SSH_COMMAND",
+            "A B",
+            "1A",
+            "A;B",
+            "PYTHONPATH",
+        ] {
             assert!(!may_be_set(name), "{name}");
         }
     }

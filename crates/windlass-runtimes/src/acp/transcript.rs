@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema::{ContentChunk, SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolKind};
+use agent_client_protocol::v1::schema::{
+    ContentChunk, SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolKind,
+};
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
@@ -55,7 +57,11 @@ pub(super) struct Transcript {
 impl Transcript {
     /// Of an agent that has this done through us.
     pub(super) fn new(desk: Arc<Desk>, kinds: Arc<HashMap<String, ToolKind>>) -> Self {
-        Self { desk, kinds, ..Self::default() }
+        Self {
+            desk,
+            kinds,
+            ..Self::default()
+        }
     }
 
     /// A new turn begins.
@@ -65,14 +71,22 @@ impl Transcript {
     }
 
     /// Takes in one update.
-    pub(super) async fn take(&mut self, visit: &Visit<'_>, update: Value) -> Result<(), RuntimeError> {
+    pub(super) async fn take(
+        &mut self,
+        visit: &Visit<'_>,
+        update: Value,
+    ) -> Result<(), RuntimeError> {
         let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
             self.unknown += 1;
             return Ok(());
         };
         match update {
-            SessionUpdate::AgentMessageChunk(chunk) => self.chunk(visit, chunk, DeltaOf::Text).await,
-            SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(visit, chunk, DeltaOf::Reasoning).await,
+            SessionUpdate::AgentMessageChunk(chunk) => {
+                self.chunk(visit, chunk, DeltaOf::Text).await
+            }
+            SessionUpdate::AgentThoughtChunk(chunk) => {
+                self.chunk(visit, chunk, DeltaOf::Reasoning).await
+            }
             SessionUpdate::ToolCall(call) => {
                 let id = key(&call.tool_call_id.0);
                 // A call that is over does not begin again: another one has its name.
@@ -83,13 +97,19 @@ impl Transcript {
             }
             SessionUpdate::ToolCallUpdate(update) => self.call(visit, update).await,
             SessionUpdate::Plan(plan) => {
-                let lines =
-                    plan.entries.iter().take(100).map(|entry| format!("- {}\n", clip(&clean(&entry.content), 300)));
+                let lines = plan
+                    .entries
+                    .iter()
+                    .take(100)
+                    .map(|entry| format!("- {}\n", clip(&clean(&entry.content), 300)));
                 visit.delta(DeltaOf::Reasoning, &lines.collect::<String>());
                 Ok(())
             }
             SessionUpdate::UsageUpdate(usage) => {
-                if let Some(cost) = usage.cost.filter(|cost| cost.currency.eq_ignore_ascii_case("usd")) {
+                if let Some(cost) = usage
+                    .cost
+                    .filter(|cost| cost.currency.eq_ignore_ascii_case("usd"))
+                {
                     self.cost_micros = micros(cost.amount).or(self.cost_micros);
                 }
                 Ok(())
@@ -107,7 +127,12 @@ impl Transcript {
         }
     }
 
-    async fn chunk(&mut self, visit: &Visit<'_>, chunk: ContentChunk, of: DeltaOf) -> Result<(), RuntimeError> {
+    async fn chunk(
+        &mut self,
+        visit: &Visit<'_>,
+        chunk: ContentChunk,
+        of: DeltaOf,
+    ) -> Result<(), RuntimeError> {
         let message = chunk.message_id.map(|id| clip(&id.0, 128).into_owned());
         if message.is_some() && self.message.is_some() && message != self.message {
             self.flush(visit).await?;
@@ -130,7 +155,11 @@ impl Transcript {
         Ok(())
     }
 
-    async fn call(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<(), RuntimeError> {
+    async fn call(
+        &mut self,
+        visit: &Visit<'_>,
+        update: ToolCallUpdate,
+    ) -> Result<(), RuntimeError> {
         let id = key(&update.tool_call_id.0);
         if self.done.contains(&id) {
             return Ok(());
@@ -145,8 +174,14 @@ impl Transcript {
             self.announce(visit, &id).await?;
             self.begin_call(visit, &id).await?;
         }
-        if let Some(told) = self.open.get(&id).filter(|told| told.announced && !told.text.is_empty()) {
-            let from = told.text.ceil_char_boundary(told.text.len().saturating_sub(MAX_PROGRESS));
+        if let Some(told) = self
+            .open
+            .get(&id)
+            .filter(|told| told.announced && !told.text.is_empty())
+        {
+            let from = told
+                .text
+                .ceil_char_boundary(told.text.len().saturating_sub(MAX_PROGRESS));
             visit.progress(&told.id, &told.text[from..]);
         }
         Ok(())
@@ -160,23 +195,40 @@ impl Transcript {
                 self.over(visit, &oldest).await?;
             }
             let name = clean(id).into_owned();
-            let unique = if self.renamed == 0 { name } else { format!("{name}#{}", self.renamed) };
+            let unique = if self.renamed == 0 {
+                name
+            } else {
+                format!("{name}#{}", self.renamed)
+            };
             self.order.push(id.to_owned());
             self.open.insert(id.to_owned(), Told::new(CallId(unique)));
         }
-        Ok(self.open.entry(id.to_owned()).or_insert_with(|| Told::new(CallId(id.to_owned()))))
+        Ok(self
+            .open
+            .entry(id.to_owned())
+            .or_insert_with(|| Told::new(CallId(id.to_owned()))))
     }
 
     /// Whether it is being decided about a call.
     pub(super) fn is_being_judged(&self, id: &str) -> bool {
-        self.open.get(&key(id)).is_some_and(|told| told.asked && !told.judged)
+        self.open
+            .get(&key(id))
+            .is_some_and(|told| told.asked && !told.judged)
     }
 
     /// The agent asks about a call: what it says of it is taken in, and it is in the log.
-    pub(super) async fn asked(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<Told, RuntimeError> {
+    pub(super) async fn asked(
+        &mut self,
+        visit: &Visit<'_>,
+        update: ToolCallUpdate,
+    ) -> Result<Told, RuntimeError> {
         let id = key(&update.tool_call_id.0);
         // What it asks about a second time, or after it began, is judged as a call of its own.
-        let before = self.open.get(&id).filter(|told| told.asked || told.begun).cloned();
+        let before = self
+            .open
+            .get(&id)
+            .filter(|told| told.asked || told.begun)
+            .cloned();
         if before.is_some() {
             self.over(visit, &id).await?;
         }
@@ -193,30 +245,46 @@ impl Transcript {
         // What it says to the person who decides is not what came of the call.
         told.text.clear();
         self.announce(visit, &id).await?;
-        Ok(self.open.get(&id).cloned().unwrap_or_else(|| Told::new(CallId(id))))
+        Ok(self
+            .open
+            .get(&id)
+            .cloned()
+            .unwrap_or_else(|| Told::new(CallId(id))))
     }
 
     /// What we said of a call that the agent asked about.
     pub(super) fn judged(&mut self, call: &CallId, admitted: bool) {
-        let Some(told) = self.open.values_mut().find(|told| told.id == *call) else { return };
+        let Some(told) = self.open.values_mut().find(|told| told.id == *call) else {
+            return;
+        };
         told.begun |= admitted;
         told.judged = true;
     }
 
     /// Puts a call into the log, with what was said before it.
     async fn announce(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
-        let Some(told) = self.open.get_mut(id) else { return Ok(()) };
+        let Some(told) = self.open.get_mut(id) else {
+            return Ok(());
+        };
         if std::mem::replace(&mut told.announced, true) {
             return Ok(());
         }
         let call = told.call();
         let mut parts = self.take_parts();
         parts.push(Part::Call(call));
-        visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     async fn begin_call(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
-        let Some(told) = self.open.get_mut(id) else { return Ok(()) };
+        let Some(told) = self.open.get_mut(id) else {
+            return Ok(());
+        };
         if std::mem::replace(&mut told.begun, true) || told.asked {
             return Ok(());
         }
@@ -228,7 +296,9 @@ impl Transcript {
         self.announce(visit, id).await?;
         self.begin_call(visit, id).await?;
         self.order.retain(|known| known != id);
-        let Some(told) = self.open.remove(id) else { return Ok(()) };
+        let Some(told) = self.open.remove(id) else {
+            return Ok(());
+        };
         if self.done.len() >= MAX_DONE {
             self.done.clear();
         }
@@ -239,11 +309,19 @@ impl Transcript {
             text = self.desk.terminals.said(terminal).unwrap_or_default();
         }
         let result = match told.status {
-            ToolCallStatus::Completed => {
-                ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }
-            }
+            ToolCallStatus::Completed => ToolResult {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                text,
+                error: None,
+                artifact: None,
+            },
             ToolCallStatus::Failed => ToolResult::failed(&call, ErrorCategory::Exception, &text),
-            _ => ToolResult::failed(&call, ErrorCategory::Interrupted, "the agent said no more of it"),
+            _ => ToolResult::failed(
+                &call,
+                ErrorCategory::Interrupted,
+                "the agent said no more of it",
+            ),
         };
         visit.reported_result(result).await
     }
@@ -254,14 +332,23 @@ impl Transcript {
         if parts.is_empty() {
             return Ok(());
         }
-        visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     fn take_parts(&mut self) -> Vec<Part> {
         let mut parts = Vec::new();
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
-            parts.push(Part::Reasoning { text: thought, opaque: None });
+            parts.push(Part::Reasoning {
+                text: thought,
+                opaque: None,
+            });
         }
         let text = std::mem::take(&mut self.text);
         if !text.trim().is_empty() {

@@ -7,9 +7,19 @@ use windlass_core::budget::Usage;
 /// The tokens of a turn, from the answer to its prompt.
 pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
     let tokens = answer.get("usage").filter(|usage| usage.is_object());
-    let tokens =
-        tokens.or_else(|| answer.get("_meta")?.get("quota")?.get("token_count").filter(|all| all.is_object()))?;
-    let number = |names: &[&str]| names.iter().find_map(|name| tokens.get(*name)?.as_u64()).unwrap_or_default();
+    let tokens = tokens.or_else(|| {
+        answer
+            .get("_meta")?
+            .get("quota")?
+            .get("token_count")
+            .filter(|all| all.is_object())
+    })?;
+    let number = |names: &[&str]| {
+        names
+            .iter()
+            .find_map(|name| tokens.get(*name)?.as_u64())
+            .unwrap_or_default()
+    };
     let mut usage = Usage {
         input: number(&["inputTokens", "input_tokens"]),
         cache_read: number(&["cachedReadTokens", "cachedInputTokens"]),
@@ -27,7 +37,11 @@ pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
 
 /// The model it says it used, where it was one.
 pub(super) fn model_of_turn(answer: &Value) -> Option<String> {
-    let all = answer.get("_meta")?.get("quota")?.get("model_usage")?.as_array()?;
+    let all = answer
+        .get("_meta")?
+        .get("quota")?
+        .get("model_usage")?
+        .as_array()?;
     match all.as_slice() {
         [one] => one.get("model")?.as_str().map(str::to_owned),
         _ => None,
@@ -42,7 +56,14 @@ mod tests {
 
     #[track_caller]
     fn check(answer: &Value, numbers: Option<[u64; 4]>) {
-        let usage = of_turn(answer).map(|usage| [usage.input, usage.cache_read, usage.cache_write, usage.output]);
+        let usage = of_turn(answer).map(|usage| {
+            [
+                usage.input,
+                usage.cache_read,
+                usage.cache_write,
+                usage.output,
+            ]
+        });
         assert_eq!(usage, numbers, "{answer}");
     }
 
@@ -60,7 +81,13 @@ mod tests {
         check(&answer, Some([4800, 0, 0, 120]));
         assert_eq!(model_of_turn(&answer).as_deref(), Some("m"));
         check(&json!({ "stopReason": "end_turn" }), None);
-        check(&json!({ "usage": null, "_meta": { "quota": { "token_count": null } } }), None);
-        check(&json!({ "usage": { "inputTokens": "many", "outputTokens": -1 } }), None);
+        check(
+            &json!({ "usage": null, "_meta": { "quota": { "token_count": null } } }),
+            None,
+        );
+        check(
+            &json!({ "usage": { "inputTokens": "many", "outputTokens": -1 } }),
+            None,
+        );
     }
 }

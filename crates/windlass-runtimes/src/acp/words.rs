@@ -5,7 +5,14 @@ use std::borrow::Cow;
 /// Without control characters but line ends and tabs.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if text.contains(steers) { text.chars().filter(|c| !steers(*c)).collect::<String>().into() } else { text.into() }
+    if text.contains(steers) {
+        text.chars()
+            .filter(|c| !steers(*c))
+            .collect::<String>()
+            .into()
+    } else {
+        text.into()
+    }
 }
 
 /// The beginning of a text, and a word that there was more.
@@ -13,23 +20,36 @@ pub(super) fn clip(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();
     }
-    format!("{}…[{} bytes in all]", &text[..text.floor_char_boundary(most)], text.len()).into()
+    format!(
+        "{}…[{} bytes in all]",
+        &text[..text.floor_char_boundary(most)],
+        text.len()
+    )
+    .into()
 }
 
 /// A program and its words as one line for a shell. A shell that is given a line is that line.
 pub(super) fn shell_line(words: &[&str]) -> String {
     if let [shell, flags, line] = words {
         let shell = shell.rsplit('/').next().unwrap_or_default();
-        if matches!(shell, "sh" | "bash" | "zsh" | "dash") && matches!(*flags, "-c" | "-lc" | "-cl") {
+        if matches!(shell, "sh" | "bash" | "zsh" | "dash") && matches!(*flags, "-c" | "-lc" | "-cl")
+        {
             return (*line).to_owned();
         }
     }
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    words
+        .iter()
+        .map(|word| quoted(word))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// One word for a shell.
 pub(super) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '=' | ',' | '@' | '+');
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric()
+            || matches!(c, '_' | '-' | '.' | '/' | ':' | '=' | ',' | '@' | '+')
+    };
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
@@ -43,7 +63,10 @@ mod tests {
     #[test]
     fn words_become_a_line_and_a_line_stays_one() {
         assert_eq!(shell_line(&["bash", "-lc", "echo hi > a"]), "echo hi > a");
-        assert_eq!(shell_line(&["echo", "it's", "", "a b"]), r"echo 'it'\''s' '' 'a b'");
+        assert_eq!(
+            shell_line(&["echo", "it's", "", "a b"]),
+            r"echo 'it'\''s' '' 'a b'"
+        );
         assert_eq!(shell_line(&["/bin/sh", "-c", "x", "y"]), "/bin/sh -c x y");
     }
 

@@ -21,12 +21,21 @@ pub(super) struct Before {
 
 /// Paths that calls of ours like these would write.
 pub(super) fn written(files: &dyn Files, like: &[Like]) -> Vec<String> {
-    let writes = |like: &&Like| matches!(like.tool.as_str(), "write_file" | "edit_file" | "delete_file");
+    let writes = |like: &&Like| {
+        matches!(
+            like.tool.as_str(),
+            "write_file" | "edit_file" | "delete_file"
+        )
+    };
     let path = |like: &Like| {
         let found = files.resolve(like.args.get("path")?.as_str()?).ok()?;
         found.inside.then_some(found.path)
     };
-    like.iter().filter(writes).take(MAX_FILES).filter_map(path).collect()
+    like.iter()
+        .filter(writes)
+        .take(MAX_FILES)
+        .filter_map(path)
+        .collect()
 }
 
 impl Before {
@@ -46,14 +55,26 @@ impl Before {
             (Some(_), None) => Some(Change::Deleted),
             (Some(before), Some(after)) => (before != after).then_some(Change::Modified),
         };
-        let name = |side: &str, there: bool| if there { format!("{side}/{path}") } else { "/dev/null".to_owned() };
+        let name = |side: &str, there: bool| {
+            if there {
+                format!("{side}/{path}")
+            } else {
+                "/dev/null".to_owned()
+            }
+        };
         let change = change.map(|change| {
             let (old, new) = (name("a", before.is_some()), name("b", after.is_some()));
             let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
             let diff = unified(&old, &new, &before, &after, MAX_DIFF);
             let count = |lines: usize| u32::try_from(lines).unwrap_or(u32::MAX);
             let (added, removed) = (count(diff.added), count(diff.removed));
-            FileChange { path: path.clone(), change, added, removed, diff: Some(diff.text) }
+            FileChange {
+                path: path.clone(),
+                change,
+                added,
+                removed,
+                diff: Some(diff.text),
+            }
         });
         Some(Seen { path, change })
     }
@@ -86,18 +107,29 @@ mod tests {
         };
         put(before);
         let root = Root::open(dir.path()).unwrap();
-        let like = Like { tool: "edit_file".into(), args: json!({ "path": place.to_str().unwrap() }) };
+        let like = Like {
+            tool: "edit_file".into(),
+            args: json!({ "path": place.to_str().unwrap() }),
+        };
         let paths = written(&root, &[like]);
         assert_eq!(paths, ["a.txt"]);
         let looked = Before::of(&root, paths[0].clone()).unwrap();
         put(after);
         let seen = looked.compare(&root).unwrap();
-        assert_eq!(seen.change.map(|change| (change.change, change.added, change.removed)), expect);
+        assert_eq!(
+            seen.change
+                .map(|change| (change.change, change.added, change.removed)),
+            expect
+        );
     }
 
     #[test]
     fn what_became_of_a_file_is_seen() {
-        check(Some("a\nb\n"), Some("a\nc\n"), Some((Change::Modified, 1, 1)));
+        check(
+            Some("a\nb\n"),
+            Some("a\nc\n"),
+            Some((Change::Modified, 1, 1)),
+        );
         check(None, Some("x\n"), Some((Change::Created, 1, 0)));
         check(Some("x\n"), None, Some((Change::Deleted, 0, 1)));
         check(Some("x\n"), Some("x\n"), None);

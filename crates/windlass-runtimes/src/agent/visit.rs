@@ -68,7 +68,15 @@ impl Reported {
         usage.output = usage.output.max(u64::from(tokens(&usage) == 0));
         let each = u128::from(cost) * 1_000_000 / u128::from(tokens(&usage));
         let each = u64::try_from(each).unwrap_or(u64::MAX);
-        Some((usage, Some(Price { input: each, cache_read: each, cache_write: each, output: each })))
+        Some((
+            usage,
+            Some(Price {
+                input: each,
+                cache_read: each,
+                cache_write: each,
+                output: each,
+            }),
+        ))
     }
 }
 
@@ -122,11 +130,32 @@ impl<'a> Visit<'a> {
     ) -> Self {
         let name = runtime.adapter.name().to_owned();
         // The log says whose session it was; another agent's is of no use here.
-        let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
-        let resume = own.filter(|(whose, id)| *whose == name && is_session(id)).map(|(_, id)| id.to_owned());
+        let own = job
+            .foreign_session
+            .as_deref()
+            .and_then(|text| text.split_once(':'));
+        let resume = own
+            .filter(|(whose, id)| *whose == name && is_session(id))
+            .map(|(_, id)| id.to_owned());
         let (output, clock) = (runtime.output.as_ref(), runtime.clock.as_ref());
-        let (instructions, state, kept) = (runtime.instructions.as_str(), Mutex::default(), Mutex::default());
-        Self { job, place, model, resume, output, cancel, clock, instructions, name, state, kept }
+        let (instructions, state, kept) = (
+            runtime.instructions.as_str(),
+            Mutex::default(),
+            Mutex::default(),
+        );
+        Self {
+            job,
+            place,
+            model,
+            resume,
+            output,
+            cancel,
+            clock,
+            instructions,
+            name,
+            state,
+            kept,
+        }
     }
 
     /// The runtime's name.
@@ -145,7 +174,11 @@ impl<'a> Visit<'a> {
 
     /// Takes what was kept.
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let kept = self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
         kept.downcast().ok().map(|kept| *kept)
     }
 
@@ -161,19 +194,29 @@ impl<'a> Visit<'a> {
             }
         }
         // A try that waited for an answer began before it; only another session of the agent is news.
-        if !self.job.pending.is_empty() && session.is_none_or(|id| self.resume.as_deref() == Some(id)) {
+        if !self.job.pending.is_empty()
+            && session.is_none_or(|id| self.resume.as_deref() == Some(id))
+        {
             return Ok(());
         }
         let foreign_session = session.map(|id| format!("{}:{id}", self.name));
         let iteration = self.job.iteration;
-        self.job.outlet.emit(EventKind::IterationStarted { iteration, foreign_session }).await?;
+        self.job
+            .outlet
+            .emit(EventKind::IterationStarted {
+                iteration,
+                foreign_session,
+            })
+            .await?;
         Ok(())
     }
 
     /// What an agent is told that takes standing instructions: what it was made with, and the contract.
     #[must_use]
     pub fn standing_words(&self) -> String {
-        format!("{}\n\n{CONTRACT}", self.instructions).trim_start().to_owned()
+        format!("{}\n\n{CONTRACT}", self.instructions)
+            .trim_start()
+            .to_owned()
     }
 
     /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.
@@ -206,26 +249,38 @@ impl<'a> Visit<'a> {
         let used = state.used.get_or_insert_with(|| {
             let mut used: HashMap<String, u32> = HashMap::new();
             for entry in self.job.outlet.history().iter() {
-                entry.calls().for_each(|call| *used.entry(own_name(&call.id.0).to_owned()).or_default() += 1);
+                entry.calls().for_each(|call| {
+                    *used.entry(own_name(&call.id.0).to_owned()).or_default() += 1
+                });
             }
             used
         });
         let times = used.entry(own_name(theirs).to_owned()).or_default();
         *times += 1;
-        CallId(if *times > 1 { format!("{theirs}~{times}") } else { theirs.to_owned() })
+        CallId(if *times > 1 {
+            format!("{theirs}~{times}")
+        } else {
+            theirs.to_owned()
+        })
     }
 
     /// A piece of an answer, for whoever watches.
     pub fn delta(&self, of: DeltaOf, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
-            self.job.outlet.show(EventKind::Delta { of, text: text.to_owned() });
+            self.job.outlet.show(EventKind::Delta {
+                of,
+                text: text.to_owned(),
+            });
         }
     }
 
     /// The newest output of a call, for whoever watches.
     pub fn progress(&self, call: &CallId, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
-            self.job.outlet.show(EventKind::CallProgress { id: call.clone(), text: text.to_owned() });
+            self.job.outlet.show(EventKind::CallProgress {
+                id: call.clone(),
+                text: text.to_owned(),
+            });
         }
     }
 
@@ -235,8 +290,10 @@ impl<'a> Visit<'a> {
         let paths = written(self.job.files.as_ref(), &call.like);
         let admitted = self.job.toolbox.admit(call).await?;
         // A person may have taken long: what is there now is what the call finds.
-        let before: Vec<Before> =
-            paths.into_iter().filter_map(|path| Before::of(self.job.files.as_ref(), path)).collect();
+        let before: Vec<Before> = paths
+            .into_iter()
+            .filter_map(|path| Before::of(self.job.files.as_ref(), path))
+            .collect();
         let mut state = self.state();
         match &admitted {
             Admitted::Yes { .. } => {
@@ -258,12 +315,23 @@ impl<'a> Visit<'a> {
 
     /// Runs a call of a tool of ours that the agent was offered: judged and logged like any.
     pub async fn call(&self, call: ToolCall) -> Result<ToolResult, RuntimeError> {
-        let planned = Planned { call: call.clone(), refuse: None };
-        let settled = self.job.toolbox.call(vec![planned]).await?.into_iter().next();
+        let planned = Planned {
+            call: call.clone(),
+            refuse: None,
+        };
+        let settled = self
+            .job
+            .toolbox
+            .call(vec![planned])
+            .await?
+            .into_iter()
+            .next();
         let mut state = self.state();
         // It has its result. A call that is dropped on the way stays open, so that it gets one in the end.
         state.open.remove(&call.id);
-        let Some(settled) = settled else { return Ok(ToolResult::not_run(&call, "nobody ran it")) };
+        let Some(settled) = settled else {
+            return Ok(ToolResult::not_run(&call, "nobody ran it"));
+        };
         state.worked |= settled.effect.is_some_and(|effect| effect > Effect::Read);
         Ok(settled.result)
     }
@@ -289,7 +357,10 @@ impl<'a> Visit<'a> {
     /// What became of the files that a call was to write.
     fn looked_again(&self, call: &CallId) -> Vec<Seen> {
         let before = self.state().before.remove(call).unwrap_or_default();
-        before.into_iter().filter_map(|before| before.compare(self.job.files.as_ref())).collect()
+        before
+            .into_iter()
+            .filter_map(|before| before.compare(self.job.files.as_ref()))
+            .collect()
     }
 
     fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
@@ -298,7 +369,11 @@ impl<'a> Visit<'a> {
         if *said <= MAX_SAID {
             return Ok(());
         }
-        Err(RuntimeError::Other(format!("{} said more than {} MiB in one try", self.name, MAX_SAID >> 20)))
+        Err(RuntimeError::Other(format!(
+            "{} said more than {} MiB in one try",
+            self.name,
+            MAX_SAID >> 20
+        )))
     }
 
     /// What the agent says it spent since it last said so.
@@ -312,7 +387,13 @@ impl<'a> Visit<'a> {
 
     /// Something a person should know.
     pub async fn warn(&self, code: &str, text: String) -> Result<(), RuntimeError> {
-        self.job.outlet.emit(EventKind::Warned { code: code.to_owned(), text }).await?;
+        self.job
+            .outlet
+            .emit(EventKind::Warned {
+                code: code.to_owned(),
+                text,
+            })
+            .await?;
         Ok(())
     }
 
@@ -354,14 +435,27 @@ fn is_session(id: &str) -> bool {
 
 /// A call's own name, without the number that it got here.
 fn own_name(id: &str) -> &str {
-    let numbered = |(_, number): &(&str, &str)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    id.rsplit_once('~').filter(numbered).map_or(id, |(name, _)| name)
+    let numbered = |(_, number): &(&str, &str)| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    id.rsplit_once('~')
+        .filter(numbered)
+        .map_or(id, |(name, _)| name)
 }
 
 fn worst(call: &ForeignCall) -> Effect {
     // What ours it is like is judged by the toolbox; here it only matters whether it was work.
-    let looks = |tool: &str| matches!(tool, "read_file" | "list_directory" | "find_files" | "grep" | "git_status");
-    if !call.like.is_empty() && call.like.iter().all(|like| looks(&like.tool)) { Effect::Read } else { call.effect }
+    let looks = |tool: &str| {
+        matches!(
+            tool,
+            "read_file" | "list_directory" | "find_files" | "grep" | "git_status"
+        )
+    };
+    if !call.like.is_empty() && call.like.iter().all(|like| looks(&like.tool)) {
+        Effect::Read
+    } else {
+        call.effect
+    }
 }
 
 fn add(sum: &mut Reported, more: &Reported) {
@@ -380,37 +474,77 @@ mod tests {
 
     #[test]
     fn a_session_is_no_word_of_a_command_line() {
-        for id in ["3e581522-b2f8-4804-8e8e-b2bb2ffc70c8", "ses_e233328fcffeqgvG7iP3tUbSbT", "a/b:c"] {
+        for id in [
+            "3e581522-b2f8-4804-8e8e-b2bb2ffc70c8",
+            "ses_e233328fcffeqgvG7iP3tUbSbT",
+            "a/b:c",
+        ] {
             assert!(is_session(id), "{id}");
         }
         let long = "x".repeat(MAX_SESSION + 1);
-        for id in ["", "--dangerously-skip-permissions", "-c", "a b", "a\nb", "\u{1b}[31m", &long] {
+        for id in [
+            "",
+            "--dangerously-skip-permissions",
+            "-c",
+            "a b",
+            "a\nb",
+            "\u{1b}[31m",
+            &long,
+        ] {
             assert!(!is_session(id), "{id}");
         }
     }
 
     #[test]
     fn a_call_has_its_own_name_and_perhaps_a_number() {
-        for (id, name) in
-            [("call-1", "call-1"), ("call-1~2", "call-1"), ("a~b", "a~b"), ("a~", "a~"), ("a~2~13", "a~2")]
-        {
+        for (id, name) in [
+            ("call-1", "call-1"),
+            ("call-1~2", "call-1"),
+            ("a~b", "a~b"),
+            ("a~", "a~"),
+            ("a~2~13", "a~2"),
+        ] {
             assert_eq!(own_name(id), name);
         }
     }
 
     #[track_caller]
-    fn check_booked(tokens: [u64; 2], cost_micros: Option<u64>, price: Option<Price>, expect: Option<(u64, u64)>) {
-        let usage = Usage { input: tokens[0], output: tokens[1], ..Usage::default() };
-        let booked = Reported { usage, cost_micros, model: None }.booked(price);
-        let booked = booked.map(|(usage, price)| (usage.counted(), price.map_or(0, |price| price.cost(usage))));
+    fn check_booked(
+        tokens: [u64; 2],
+        cost_micros: Option<u64>,
+        price: Option<Price>,
+        expect: Option<(u64, u64)>,
+    ) {
+        let usage = Usage {
+            input: tokens[0],
+            output: tokens[1],
+            ..Usage::default()
+        };
+        let booked = Reported {
+            usage,
+            cost_micros,
+            model: None,
+        }
+        .booked(price);
+        let booked = booked
+            .map(|(usage, price)| (usage.counted(), price.map_or(0, |price| price.cost(usage))));
         assert_eq!(booked, expect);
     }
 
     #[test]
     fn what_an_agent_says_it_cost_counts_before_a_price() {
-        let price = Price { input: 3_000_000, output: 15_000_000, ..Price::FREE };
+        let price = Price {
+            input: 3_000_000,
+            output: 15_000_000,
+            ..Price::FREE
+        };
         check_booked([1_000, 100], None, Some(price), Some((1_100, 4_500)));
-        check_booked([1_000, 100], Some(17_400), Some(price), Some((1_100, 17_400)));
+        check_booked(
+            [1_000, 100],
+            Some(17_400),
+            Some(price),
+            Some((1_100, 17_400)),
+        );
         check_booked([1_000, 100], Some(17_400), None, Some((1_100, 17_400)));
         check_booked([1_000, 100], None, None, Some((1_100, 0)));
         check_booked([0, 0], Some(17_400), None, Some((1, 17_400)));

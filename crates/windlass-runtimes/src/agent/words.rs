@@ -21,9 +21,22 @@ of the call. Go on with the task.";
 /// What the agent is told first. One that lives by the log knows the contract and the conversation already.
 pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<String, RuntimeError> {
     let job = visit.job;
-    if job.prompt.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
-        let text = format!("pictures are not passed on to {}; name the file in words instead", visit.name());
-        job.outlet.emit(EventKind::Warned { code: "not_passed_on".into(), text }).await?;
+    if job
+        .prompt
+        .parts
+        .iter()
+        .any(|part| matches!(part, Part::Image { .. }))
+    {
+        let text = format!(
+            "pictures are not passed on to {}; name the file in words instead",
+            visit.name()
+        );
+        job.outlet
+            .emit(EventKind::Warned {
+                code: "not_passed_on".into(),
+                text,
+            })
+            .await?;
     }
     if !job.pending.is_empty() && by_the_log {
         // They are ours, so that they are run here, with the answers they have.
@@ -43,7 +56,11 @@ pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<Strin
             wanted.schema
         ));
     }
-    Ok(if visit.resume.is_none() && !by_the_log { told_anew(visit, &text) } else { text })
+    Ok(if visit.resume.is_none() && !by_the_log {
+        told_anew(visit, &text)
+    } else {
+        text
+    })
 }
 
 /// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is
@@ -54,7 +71,11 @@ async fn going_on(visit: &Visit<'_>) -> Result<String, RuntimeError> {
          where you still need it, then go on with the task:\n",
     );
     for call in &visit.job.pending {
-        text.push_str(&format!("- {} {}\n", call.name, clip(&call.args.to_string(), 500)));
+        text.push_str(&format!(
+            "- {} {}\n",
+            call.name,
+            clip(&call.args.to_string(), 500)
+        ));
         let why = "the agent was stopped while a person was asked, and makes the call again";
         let result = ToolResult::failed(call, ErrorCategory::Interrupted, why);
         visit.job.toolbox.reported(result, Vec::new()).await?;
@@ -74,7 +95,9 @@ pub fn told_anew(visit: &Visit<'_>, say: &str) -> String {
     }
     let digest = digest(visit.job.outlet);
     if !digest.is_empty() {
-        text.push_str(&format!("What was said and done before, shortened:\n{digest}\n\n"));
+        text.push_str(&format!(
+            "What was said and done before, shortened:\n{digest}\n\n"
+        ));
     }
     text.push_str(&format!("The task:\n{say}"));
     text

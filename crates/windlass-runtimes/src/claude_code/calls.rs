@@ -13,21 +13,38 @@ pub(super) fn foreign(call: ToolCall) -> ForeignCall {
 
 fn likeness(name: &str, args: &Value) -> (Vec<Like>, Effect) {
     let path = || text(args, &["file_path"]);
-    let one = |tool: &str, args: Value| vec![Like { tool: tool.to_owned(), args }];
+    let one = |tool: &str, args: Value| {
+        vec![Like {
+            tool: tool.to_owned(),
+            args,
+        }]
+    };
     match name {
         "Bash" => (one("bash", bash(args)), Effect::Execute),
         "Read" => (one("read_file", json!({ "path": path() })), Effect::Read),
         "Write" => {
             let content = text(args, &["content"]);
-            (one("write_file", json!({ "path": path(), "content": content })), Effect::Write)
+            (
+                one("write_file", json!({ "path": path(), "content": content })),
+                Effect::Write,
+            )
         }
         "Edit" | "MultiEdit" => (one("edit_file", edit(args, path())), Effect::Write),
         "NotebookEdit" => {
             let (path, content) = (text(args, &["notebook_path"]), text(args, &["new_source"]));
-            (one("write_file", json!({ "path": path, "content": content })), Effect::Write)
+            (
+                one("write_file", json!({ "path": path, "content": content })),
+                Effect::Write,
+            )
         }
-        "Glob" => (one("find_files", pick(args, &["pattern", "path"])), Effect::Read),
-        "Grep" => (one("grep", pick(args, &["pattern", "path", "glob"])), Effect::Read),
+        "Glob" => (
+            one("find_files", pick(args, &["pattern", "path"])),
+            Effect::Read,
+        ),
+        "Grep" => (
+            one("grep", pick(args, &["pattern", "path", "glob"])),
+            Effect::Read,
+        ),
         "LS" => (one("list_directory", pick(args, &["path"])), Effect::Read),
         "WebFetch" | "WebSearch" => (Vec::new(), Effect::Network),
         // They plan, look, or start an agent whose own calls are judged one by one.
@@ -64,7 +81,10 @@ fn bash(args: &Value) -> Value {
 
 fn edit(args: &Value, path: String) -> Value {
     let one = |from: &Value| {
-        let all = from.get("replace_all").and_then(Value::as_bool).unwrap_or_default();
+        let all = from
+            .get("replace_all")
+            .and_then(Value::as_bool)
+            .unwrap_or_default();
         json!({ "old": text(from, &["old_string"]), "new": text(from, &["new_string"]), "replace_all": all })
     };
     match args.get("edits").and_then(Value::as_array) {
@@ -79,12 +99,17 @@ fn edit(args: &Value, path: String) -> Value {
 
 /// The first of these that is a text. What is missing becomes empty, and our tool's own check refuses it.
 fn text(args: &Value, keys: &[&str]) -> String {
-    keys.iter().find_map(|key| args.get(key)?.as_str()).unwrap_or_default().to_owned()
+    keys.iter()
+        .find_map(|key| args.get(key)?.as_str())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Those of these that are texts, under the same names.
 fn pick(args: &Value, keys: &[&str]) -> Value {
-    let known = keys.iter().filter_map(|key| Some(((*key).to_owned(), args.get(key)?.as_str()?.into())));
+    let known = keys
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), args.get(key)?.as_str()?.into())));
     Value::Object(known.collect::<Map<String, Value>>())
 }
 
@@ -95,15 +120,30 @@ mod tests {
     #[track_caller]
     fn check(name: &str, args: Value, expect: &str) {
         let (like, effect) = likeness(name, &args);
-        let like: Vec<String> = like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        let like: Vec<String> = like
+            .iter()
+            .map(|like| format!("{} {}", like.tool, like.args))
+            .collect();
         assert_eq!(format!("{effect:?}: {}", like.join("; ")), expect);
     }
 
     #[test]
     fn its_calls_are_judged_as_ours() {
-        check("Bash", json!({"command": "ls", "description": "look"}), r#"Execute: bash {"command":"ls"}"#);
-        check("Read", json!({"file_path": "/w/a", "limit": 3}), r#"Read: read_file {"path":"/w/a"}"#);
-        check("Write", json!({"file_path": "a", "content": "x"}), r#"Write: write_file {"path":"a","content":"x"}"#);
+        check(
+            "Bash",
+            json!({"command": "ls", "description": "look"}),
+            r#"Execute: bash {"command":"ls"}"#,
+        );
+        check(
+            "Read",
+            json!({"file_path": "/w/a", "limit": 3}),
+            r#"Read: read_file {"path":"/w/a"}"#,
+        );
+        check(
+            "Write",
+            json!({"file_path": "a", "content": "x"}),
+            r#"Write: write_file {"path":"a","content":"x"}"#,
+        );
         check(
             "Edit",
             json!({"file_path": "a", "old_string": "x", "new_string": "y"}),
@@ -119,12 +159,20 @@ mod tests {
             json!({"notebook_path": "n.ipynb", "file_path": "other", "new_source": "1"}),
             r#"Write: write_file {"path":"n.ipynb","content":"1"}"#,
         );
-        check("Grep", json!({"pattern": "x", "-n": true}), r#"Read: grep {"pattern":"x"}"#);
+        check(
+            "Grep",
+            json!({"pattern": "x", "-n": true}),
+            r#"Read: grep {"pattern":"x"}"#,
+        );
         check("LS", json!({}), "Read: list_directory {}");
         check("WebFetch", json!({"url": "https://a"}), "Network: ");
         check("Task", json!({}), "Read: ");
         check("mcp__other__thing", json!({}), "Execute: ");
         check("Brandnew", json!({}), "Execute: ");
-        check("Write", json!({"file_path": 7}), r#"Write: write_file {"path":"","content":""}"#);
+        check(
+            "Write",
+            json!({"file_path": 7}),
+            r#"Write: write_file {"path":"","content":""}"#,
+        );
     }
 }

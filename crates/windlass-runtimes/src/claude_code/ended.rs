@@ -13,32 +13,53 @@ use crate::status::kind;
 pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
     let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let text = word("result").to_owned();
-    let failed = line.get("is_error").and_then(Value::as_bool).unwrap_or(true);
+    let failed = line
+        .get("is_error")
+        .and_then(Value::as_bool)
+        .unwrap_or(true);
     let end = match (word("subtype"), word("terminal_reason")) {
         _ if cancelled => End::Cancelled,
         _ if word("stop_reason") == "refusal" => End::Refused(text.clone()),
         ("success", _) if !failed => End::Done,
         (_, "api_error") => End::Provider(provider_error(line, &text)),
-        (_, "aborted_streaming" | "aborted_tools") => End::Broken("it stopped half way by itself".to_owned()),
-        ("error_max_turns", _) => End::OwnLimit(errors(line, "it made as many model calls as it may")),
+        (_, "aborted_streaming" | "aborted_tools") => {
+            End::Broken("it stopped half way by itself".to_owned())
+        }
+        ("error_max_turns", _) => {
+            End::OwnLimit(errors(line, "it made as many model calls as it may"))
+        }
         ("error_max_budget_usd", _) => End::OwnLimit(errors(line, "it spent as much as it may")),
         // It never gave an answer in the schema. Whoever asked looks at its words and tells it so.
         ("error_max_structured_output_retries", _) => End::Done,
         (subtype, reason) => {
-            let said = if text.is_empty() { errors(line, "without a word") } else { text.clone() };
+            let said = if text.is_empty() {
+                errors(line, "without a word")
+            } else {
+                text.clone()
+            };
             End::Broken(format!("it ended with `{subtype}` ({reason}): {said}"))
         }
     };
-    let output = line.get("structured_output").filter(|value| !value.is_null()).cloned();
+    let output = line
+        .get("structured_output")
+        .filter(|value| !value.is_null())
+        .cloned();
     Answer { text, output, end }
 }
 
 /// What the turn cost, as the line says.
 pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
-    let mut sum = Reported { model: model.map(str::to_owned), ..Reported::default() };
-    let number = |from: &Value, key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let mut sum = Reported {
+        model: model.map(str::to_owned),
+        ..Reported::default()
+    };
+    let number =
+        |from: &Value, key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
     // By model since the last such line, with the agents it started; the plain number has only the main one in it.
-    if let Some(models) = line.get("model_usage_since_last_result").and_then(Value::as_object) {
+    if let Some(models) = line
+        .get("model_usage_since_last_result")
+        .and_then(Value::as_object)
+    {
         let mut cost = 0.0;
         for one in models.values() {
             sum.usage.add(Usage {
@@ -47,7 +68,10 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
                 cache_write: number(one, "cacheCreationInputTokens"),
                 output: number(one, "outputTokens"),
             });
-            cost += one.get("costUSD").and_then(Value::as_f64).unwrap_or_default();
+            cost += one
+                .get("costUSD")
+                .and_then(Value::as_f64)
+                .unwrap_or_default();
         }
         sum.cost_micros = micros(cost).filter(|_| !models.is_empty());
         return Some(sum);
@@ -63,13 +87,33 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
 }
 
 fn errors(line: &Value, otherwise: &str) -> String {
-    let all: Vec<&str> =
-        line.get("errors").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    if all.is_empty() { otherwise.to_owned() } else { all.join("; ") }
+    let all: Vec<&str> = line
+        .get("errors")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    if all.is_empty() {
+        otherwise.to_owned()
+    } else {
+        all.join("; ")
+    }
 }
 
 fn provider_error(line: &Value, text: &str) -> ProviderError {
-    let status = line.get("api_error_status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
-    let message = if text.is_empty() { "its model could not be had".to_owned() } else { text.to_owned() };
-    ProviderError { kind: kind(status), message, status }
+    let status = line
+        .get("api_error_status")
+        .and_then(Value::as_u64)
+        .and_then(|status| u16::try_from(status).ok());
+    let message = if text.is_empty() {
+        "its model could not be had".to_owned()
+    } else {
+        text.to_owned()
+    };
+    ProviderError {
+        kind: kind(status),
+        message,
+        status,
+    }
 }

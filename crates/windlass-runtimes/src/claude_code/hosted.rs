@@ -33,17 +33,29 @@ pub(super) enum Asked {
 pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
     let id = message.get("id").cloned().unwrap_or(Value::Null);
     let params = message.get("params").unwrap_or(&Value::Null);
-    let method = message.get("method").and_then(Value::as_str).unwrap_or_default();
+    let method = message
+        .get("method")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     // A notice has no id; it is acknowledged all the same, because the pipe around it wants an answer.
     if message.get("id").is_none() {
         return Asked::Answered(answer(0.into(), json!({})));
     }
     Asked::Answered(match method {
         "initialize" => {
-            let wanted = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
-            let revision = REVISIONS.iter().find(|known| **known == wanted).unwrap_or(&REVISIONS[0]);
+            let wanted = params
+                .get("protocolVersion")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let revision = REVISIONS
+                .iter()
+                .find(|known| **known == wanted)
+                .unwrap_or(&REVISIONS[0]);
             let server = json!({ "name": OURS, "version": env!("CARGO_PKG_VERSION") });
-            answer(id, json!({ "protocolVersion": revision, "capabilities": { "tools": {} }, "serverInfo": server }))
+            answer(
+                id,
+                json!({ "protocolVersion": revision, "capabilities": { "tools": {} }, "serverInfo": server }),
+            )
         }
         "ping" => answer(id, json!({})),
         "tools/list" => {
@@ -53,14 +65,27 @@ pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
             answer(id, json!({ "tools": tools }))
         }
         "tools/call" => {
-            let tool = params.get("name").and_then(Value::as_str).unwrap_or_default();
+            let tool = params
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             if !is_offered(toolbox, tool) {
                 return Asked::Answered(refused(id, -32602, "there is no such tool"));
             }
-            let args = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
-            let call = params.get("_meta").and_then(|meta| meta.get("claudecode/toolUseId"));
+            let args = params
+                .get("arguments")
+                .cloned()
+                .unwrap_or_else(|| json!({}));
+            let call = params
+                .get("_meta")
+                .and_then(|meta| meta.get("claudecode/toolUseId"));
             let call = call.and_then(Value::as_str).map(str::to_owned);
-            return Asked::Run { id, tool: tool.to_owned(), args, call };
+            return Asked::Run {
+                id,
+                tool: tool.to_owned(),
+                args,
+                call,
+            };
         }
         _ => refused(id, -32601, "method not found"),
     })
@@ -68,7 +93,10 @@ pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
 
 /// What came of a tool.
 pub(super) fn ran(id: Value, result: &ToolResult) -> Value {
-    answer(id, json!({ "content": [{ "type": "text", "text": result.text }], "isError": result.error.is_some() }))
+    answer(
+        id,
+        json!({ "content": [{ "type": "text", "text": result.text }], "isError": result.error.is_some() }),
+    )
 }
 
 /// An error.

@@ -46,17 +46,27 @@ pub(super) fn launch(
     offers: bool,
 ) -> Result<Launch, String> {
     for left in LEFT {
-        visit.place.clear(&format!("{CONFIG}/{left}")).map_err(|err| err.to_string())?;
+        visit
+            .place
+            .clear(&format!("{CONFIG}/{left}"))
+            .map_err(|err| err.to_string())?;
     }
     let servers = servers(options, offers).to_string();
-    visit.place.put(SERVERS, servers.as_bytes()).map_err(|err| err.to_string())?;
+    visit
+        .place
+        .put(SERVERS, servers.as_bytes())
+        .map_err(|err| err.to_string())?;
     let home = visit.place.home();
     let servers = home.join(SERVERS).to_string_lossy().into_owned();
     let schema = visit.output.map(|wanted| wanted.schema.to_string());
     let metered = matches!(visit.model, ModelAccess::Metered { .. });
     let argv = argv(options, resume, &servers, schema, metered);
     let env = env(options, &visit.model, &home.join(CONFIG).to_string_lossy());
-    Ok(Launch { argv, env, workdir: String::new() })
+    Ok(Launch {
+        argv,
+        env,
+        workdir: String::new(),
+    })
 }
 
 fn servers(options: &ClaudeOptions, offers: bool) -> Value {
@@ -77,22 +87,36 @@ fn argv(
     schema: Option<String>,
     metered: bool,
 ) -> Vec<String> {
-    let mut argv: Vec<String> = vec![options.program.clone(), "-p".to_owned(), "--verbose".to_owned()];
+    let mut argv: Vec<String> = vec![
+        options.program.clone(),
+        "-p".to_owned(),
+        "--verbose".to_owned(),
+    ];
     argv.push("--include-partial-messages".to_owned());
     let mut say = |option: &str, value: String| argv.extend([option.to_owned(), value]);
     say("--input-format", "stream-json".to_owned());
     say("--output-format", "stream-json".to_owned());
     say("--permission-prompt-tool", "stdio".to_owned());
     say("--mcp-config", servers.to_owned());
-    let sources: Vec<&str> = options.setting_sources.iter().map(|source| source.word()).collect();
+    let sources: Vec<&str> = options
+        .setting_sources
+        .iter()
+        .map(|source| source.word())
+        .collect();
     say("--setting-sources", sources.join(","));
     // Hooks of settings files do not run; ours is not one of those.
     say("--settings", json!({"disableAllHooks": true}).to_string());
     // Without the project's settings its `CLAUDE.md` is only read as that of a further directory.
     say("--add-dir", ".".to_owned());
     // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
-    let useless = USELESS.iter().copied().chain(metered.then_some("WebSearch")).map(str::to_owned);
-    let never: Vec<String> = useless.chain(options.disallowed_tools.iter().cloned()).collect();
+    let useless = USELESS
+        .iter()
+        .copied()
+        .chain(metered.then_some("WebSearch"))
+        .map(str::to_owned);
+    let never: Vec<String> = useless
+        .chain(options.disallowed_tools.iter().cloned())
+        .collect();
     say("--disallowedTools", never.join(","));
     if let Some(tools) = &options.allowed_tools {
         say("--tools", tools.join(","));
@@ -156,8 +180,14 @@ mod tests {
     fn through_the_meter_nobody_searches_the_web() {
         for metered in [true, false] {
             let argv = argv(&ClaudeOptions::default(), None, "s", None, metered);
-            let never = argv.iter().skip_while(|word| *word != "--disallowedTools").nth(1);
-            assert_eq!(never.is_some_and(|tools| tools.split(',').any(|tool| tool == "WebSearch")), metered);
+            let never = argv
+                .iter()
+                .skip_while(|word| *word != "--disallowedTools")
+                .nth(1);
+            assert_eq!(
+                never.is_some_and(|tools| tools.split(',').any(|tool| tool == "WebSearch")),
+                metered
+            );
         }
     }
 }

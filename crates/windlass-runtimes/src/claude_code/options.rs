@@ -185,17 +185,30 @@ impl ClaudeOptions {
                 ));
             }
         }
-        if let Some(tool) = self.disallowed_tools.iter().find(|tool| tool.trim().is_empty() || tool.contains('\n')) {
+        if let Some(tool) = self
+            .disallowed_tools
+            .iter()
+            .find(|tool| tool.trim().is_empty() || tool.contains('\n'))
+        {
             return Err(format!(
                 "`disallowed_tools` has `{}`, which is neither a name nor a rule",
                 tool.escape_debug()
             ));
         }
-        if let Some(model) = self.fallback_models.iter().find(|model| model.is_empty() || model.contains(',')) {
-            return Err(format!("`fallback_models` has `{model}`, which is no name of a model"));
+        if let Some(model) = self
+            .fallback_models
+            .iter()
+            .find(|model| model.is_empty() || model.contains(','))
+        {
+            return Err(format!(
+                "`fallback_models` has `{model}`, which is no name of a model"
+            ));
         }
         if self.max_turns == Some(0) {
-            return Err("`max_turns` is 0, so that nothing could be done; leave it away or give more".to_owned());
+            return Err(
+                "`max_turns` is 0, so that nothing could be done; leave it away or give more"
+                    .to_owned(),
+            );
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
@@ -215,7 +228,10 @@ mod tests {
             Ok(options) => options.check().err().unwrap_or_default(),
             Err(err) => err.to_string(),
         };
-        assert!(text.contains(expect) && text.is_empty() == expect.is_empty(), "{text}");
+        assert!(
+            text.contains(expect) && text.is_empty() == expect.is_empty(),
+            "{text}"
+        );
     }
 
     #[test]
@@ -227,11 +243,26 @@ mod tests {
         );
         check(json!({"modle": "opus"}), "unknown field `modle`");
         check(json!({"setting_sources": ["user"]}), "no person's settings");
-        check(json!({"allowed_tools": ["Bash(git *)"]}), "a rule goes into the permissions");
-        check(json!({"args": ["--permission-mode=bypassPermissions"]}), "may not have `--permission-mode`");
-        check(json!({"env": {"ANTHROPIC_BASE_URL": "http://elsewhere"}}), "may not set `ANTHROPIC_BASE_URL`");
-        check(json!({"mcp_servers": {"windlass": {"command": "x"}}}), "use another name");
-        check(json!({"mcp_servers": {"a": {"command": "x", "url": "y"}}}), "either a `command` or a `url`");
+        check(
+            json!({"allowed_tools": ["Bash(git *)"]}),
+            "a rule goes into the permissions",
+        );
+        check(
+            json!({"args": ["--permission-mode=bypassPermissions"]}),
+            "may not have `--permission-mode`",
+        );
+        check(
+            json!({"env": {"ANTHROPIC_BASE_URL": "http://elsewhere"}}),
+            "may not set `ANTHROPIC_BASE_URL`",
+        );
+        check(
+            json!({"mcp_servers": {"windlass": {"command": "x"}}}),
+            "use another name",
+        );
+        check(
+            json!({"mcp_servers": {"a": {"command": "x", "url": "y"}}}),
+            "either a `command` or a `url`",
+        );
         check(json!({"max_turns": 0}), "nothing could be done");
     }
 }

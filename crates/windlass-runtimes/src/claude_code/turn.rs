@@ -54,8 +54,16 @@ struct Known {
 
 /// What came of something that was waited for.
 enum Done {
-    Judged { request: String, call: String, admitted: Admitted },
-    Ran { request: String, id: Value, result: ToolResult },
+    Judged {
+        request: String,
+        call: String,
+        admitted: Admitted,
+    },
+    Ran {
+        request: String,
+        id: Value,
+        result: ToolResult,
+    },
 }
 
 pub(super) struct Turn<'v> {
@@ -117,10 +125,17 @@ impl<'v> Turn<'v> {
         };
         self.flush().await?;
         let ended = match answer {
-            Some(Answer { end: End::Broken(how), .. }) if self.forgot(&how) => Ended::Forgotten,
+            Some(Answer {
+                end: End::Broken(how),
+                ..
+            }) if self.forgot(&how) => Ended::Forgotten,
             Some(answer) => {
                 // It writes down what it remembers before it exits.
-                let grace = if self.cancelled { CANCEL_GRACE / 4 } else { CANCEL_GRACE * 4 };
+                let grace = if self.cancelled {
+                    CANCEL_GRACE / 4
+                } else {
+                    CANCEL_GRACE * 4
+                };
                 self.peer.end(visit.clock, grace).await;
                 Ended::Answered(answer)
             }
@@ -162,13 +177,17 @@ impl<'v> Turn<'v> {
                 }
                 return Ok(Some(answer(line, self.cancelled)));
             }
-            "stream_event" | "rate_limit_event" | "tool_progress" | "tool_use_summary" | "auth_status"
-            | "prompt_suggestion" | "keep_alive" => {}
+            "stream_event" | "rate_limit_event" | "tool_progress" | "tool_use_summary"
+            | "auth_status" | "prompt_suggestion" | "keep_alive" => {}
             _ => self.unknown += 1,
         }
         if let Some(why) = self.said.too_much() {
             let end = End::Broken(why);
-            return Ok(Some(Answer { text: String::new(), output: None, end }));
+            return Ok(Some(Answer {
+                text: String::new(),
+                output: None,
+                end,
+            }));
         }
         Ok(None)
     }
@@ -178,18 +197,25 @@ impl<'v> Turn<'v> {
             return Ok(());
         }
         self.model = line.get("model").and_then(Value::as_str).map(str::to_owned);
-        self.visit.began(line.get("session_id").and_then(Value::as_str)).await
+        self.visit
+            .began(line.get("session_id").and_then(Value::as_str))
+            .await
     }
 
     /// A piece of a message. Pieces of the same message are gathered until something else comes.
     async fn assistant(&mut self, line: &Value) -> Result<(), RuntimeError> {
-        let Some(message) = line.get("message") else { return Ok(()) };
+        let Some(message) = line.get("message") else {
+            return Ok(());
+        };
         // What the program itself puts there (an error of its model, say) is nobody's answer.
         let synthetic = message.get("model").and_then(Value::as_str) == Some("<synthetic>");
         if synthetic || line.get("error").is_some_and(|error| !error.is_null()) {
             return Ok(());
         }
-        let id = message.get("id").and_then(Value::as_str).unwrap_or_default();
+        let id = message
+            .get("id")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if self.gathered.0 != id {
             self.flush().await?;
             id.clone_into(&mut self.gathered.0);
@@ -223,7 +249,12 @@ impl<'v> Turn<'v> {
     /// Remembers a call, and gives it the name that it has with us.
     fn know(&mut self, mut call: ToolCall) -> ToolCall {
         if self.calls.len() < MAX_CALLS {
-            let known = Known { name: call.name.clone(), input: call.args.clone(), verdict: None, asked: false };
+            let known = Known {
+                name: call.name.clone(),
+                input: call.args.clone(),
+                verdict: None,
+                asked: false,
+            };
             self.calls.insert(call.id.0.clone(), known);
         }
         if let Some(ours) = ours(&call.name) {
@@ -239,19 +270,40 @@ impl<'v> Turn<'v> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        self.visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     /// What came of calls.
     async fn results(&mut self, line: &Value) -> Result<(), RuntimeError> {
-        let content = line.get("message").and_then(|message| message.get("content")).and_then(Value::as_array);
+        let content = line
+            .get("message")
+            .and_then(|message| message.get("content"))
+            .and_then(Value::as_array);
         for block in content.into_iter().flatten() {
-            let Some(id) = block.get("tool_use_id").and_then(Value::as_str) else { continue };
+            let Some(id) = block.get("tool_use_id").and_then(Value::as_str) else {
+                continue;
+            };
             self.flush().await?;
-            let Some(known) = self.calls.get_mut(id) else { continue };
-            let failed = block.get("is_error").and_then(Value::as_bool).unwrap_or_default();
+            let Some(known) = self.calls.get_mut(id) else {
+                continue;
+            };
+            let failed = block
+                .get("is_error")
+                .and_then(Value::as_bool)
+                .unwrap_or_default();
             let name = ours(&known.name).unwrap_or(&known.name).to_owned();
-            let call = ToolCall { id: id.into(), name, args: known.input.clone(), malformed: None };
+            let call = ToolCall {
+                id: id.into(),
+                name,
+                args: known.input.clone(),
+                malformed: None,
+            };
             if !std::mem::replace(&mut known.asked, true) && !failed {
                 // It ran, and nobody was asked. It was held by its place alone.
                 let effect = foreign(call.clone()).effect;
@@ -261,7 +313,13 @@ impl<'v> Turn<'v> {
             let result = if failed {
                 ToolResult::failed(&call, ErrorCategory::Exception, &text)
             } else {
-                ToolResult { id: call.id, name: call.name, text, error: None, artifact: None }
+                ToolResult {
+                    id: call.id,
+                    name: call.name,
+                    text,
+                    error: None,
+                    artifact: None,
+                }
             };
             self.visit.reported_result(result).await?;
         }
@@ -275,9 +333,18 @@ impl<'v> Turn<'v> {
             return None;
         }
         if response.get("subtype").and_then(Value::as_str) != Some("success") {
-            let why = response.get("error").and_then(Value::as_str).unwrap_or("it does not say why");
-            let end = End::Broken(format!("it did not take our hook, without which its calls are not judged: {why}"));
-            return Some(Answer { text: String::new(), output: None, end });
+            let why = response
+                .get("error")
+                .and_then(Value::as_str)
+                .unwrap_or("it does not say why");
+            let end = End::Broken(format!(
+                "it did not take our hook, without which its calls are not judged: {why}"
+            ));
+            return Some(Answer {
+                text: String::new(),
+                output: None,
+                end,
+            });
         }
         // Only now is every call of it judged.
         if let Some(text) = self.say.take().filter(|_| !self.cancelled) {
@@ -292,19 +359,31 @@ impl<'v> Turn<'v> {
     fn interrupt(&mut self) {
         self.cancelled = true;
         for (id, open) in std::mem::take(&mut self.open) {
-            self.peer.send(&success(&id, refusal(&open, "the run was cancelled")));
+            self.peer
+                .send(&success(&id, refusal(&open, "the run was cancelled")));
         }
         let request = json!({ "subtype": "interrupt" });
-        self.peer.send(&json!({ "type": "control_request", "request_id": INTERRUPT, "request": request }));
+        self.peer.send(
+            &json!({ "type": "control_request", "request_id": INTERRUPT, "request": request }),
+        );
     }
 
     /// It ended without an answer.
     async fn broke_off(&mut self) -> Ended {
-        let said = |end| Ended::Answered(Answer { text: String::new(), output: None, end });
+        let said = |end| {
+            Ended::Answered(Answer {
+                text: String::new(),
+                output: None,
+                end,
+            })
+        };
         if self.cancelled {
             return said(End::Cancelled);
         }
-        let how = self.peer.ended_in_words(self.visit.clock, CANCEL_GRACE * 4).await;
+        let how = self
+            .peer
+            .ended_in_words(self.visit.clock, CANCEL_GRACE * 4)
+            .await;
         if self.forgot(&how) {
             return Ended::Forgotten;
         }
@@ -341,5 +420,7 @@ fn hello(offers: bool) -> Value {
 
 /// The name of our tool behind the one it is offered under.
 fn ours(name: &str) -> Option<&str> {
-    name.strip_prefix("mcp__")?.strip_prefix(OURS)?.strip_prefix("__")
+    name.strip_prefix("mcp__")?
+        .strip_prefix(OURS)?
+        .strip_prefix("__")
 }

@@ -16,14 +16,28 @@ pub(super) fn blocks(message: &Value) -> Vec<Part> {
 }
 
 fn part(block: &Value) -> Option<Part> {
-    let text = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |key: &str| {
+        block
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     match block.get("type").and_then(Value::as_str)? {
         "text" => Some(Part::Text { text: text("text") }).filter(|_| !text("text").is_empty()),
         // Its signature is only of use to the program, which keeps it itself.
-        "thinking" => Some(Part::Reasoning { text: text("thinking"), opaque: None }),
+        "thinking" => Some(Part::Reasoning {
+            text: text("thinking"),
+            opaque: None,
+        }),
         "tool_use" => {
             let args = block.get("input").cloned().unwrap_or_else(|| json!({}));
-            Some(Part::Call(ToolCall { id: text("id").as_str().into(), name: text("name"), args, malformed: None }))
+            Some(Part::Call(ToolCall {
+                id: text("id").as_str().into(),
+                name: text("name"),
+                args,
+                malformed: None,
+            }))
         }
         _ => None,
     }
@@ -37,7 +51,10 @@ pub(super) fn delta_of(event: &Value) -> Option<(DeltaOf, &str)> {
         "text_delta" => Some((DeltaOf::Text, text("text")?)),
         "thinking_delta" => Some((DeltaOf::Reasoning, text("thinking")?)),
         "input_json_delta" => {
-            let index = event.get("index").and_then(Value::as_u64).and_then(|index| u32::try_from(index).ok())?;
+            let index = event
+                .get("index")
+                .and_then(Value::as_u64)
+                .and_then(|index| u32::try_from(index).ok())?;
             Some((DeltaOf::Arguments(index), text("partial_json")?))
         }
         _ => None,
@@ -49,10 +66,19 @@ pub(super) fn result_text(content: &Value) -> String {
     let text = match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
-            let texts = blocks.iter().map(|block| match block.get("text").and_then(Value::as_str) {
-                Some(text) => text.to_owned(),
-                None => format!("[{}]", block.get("type").and_then(Value::as_str).unwrap_or("something")),
-            });
+            let texts =
+                blocks
+                    .iter()
+                    .map(|block| match block.get("text").and_then(Value::as_str) {
+                        Some(text) => text.to_owned(),
+                        None => format!(
+                            "[{}]",
+                            block
+                                .get("type")
+                                .and_then(Value::as_str)
+                                .unwrap_or("something")
+                        ),
+                    });
             texts.collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),

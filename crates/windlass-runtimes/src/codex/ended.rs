@@ -9,31 +9,55 @@ use crate::status::kind;
 
 /// The end of a turn. `error` is the last one that was said, for a turn that does not say its own.
 pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
-    let status = turn.get("status").and_then(Value::as_str).unwrap_or_default();
+    let status = turn
+        .get("status")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     match status {
         _ if cancelled => End::Cancelled,
         "completed" => End::Done,
         "interrupted" => End::Broken("it stopped half way by itself".to_owned()),
         "failed" => failed(turn.get("error").filter(|error| !error.is_null()).or(error)),
-        other => End::Broken(format!("its turn ended with `{}`, which is not known here", other.escape_debug())),
+        other => End::Broken(format!(
+            "its turn ended with `{}`, which is not known here",
+            other.escape_debug()
+        )),
     }
 }
 
 /// What an error comes to.
 pub(super) fn failed(error: Option<&Value>) -> End {
-    let Some(error) = error else { return End::Broken("its turn failed, and it does not say why".to_owned()) };
-    let message = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why").to_owned();
+    let Some(error) = error else {
+        return End::Broken("its turn failed, and it does not say why".to_owned());
+    };
+    let message = error
+        .get("message")
+        .and_then(Value::as_str)
+        .unwrap_or("it does not say why")
+        .to_owned();
     let info = error.get("codexErrorInfo").unwrap_or(&Value::Null);
-    if let Some(status) = info.as_object().and_then(|info| info.values().next()?.get("httpStatusCode")) {
-        let status = status.as_u64().and_then(|status| u16::try_from(status).ok());
-        return End::Provider(ProviderError { kind: kind(status), message, status });
+    if let Some(status) = info
+        .as_object()
+        .and_then(|info| info.values().next()?.get("httpStatusCode"))
+    {
+        let status = status
+            .as_u64()
+            .and_then(|status| u16::try_from(status).ok());
+        return End::Provider(ProviderError {
+            kind: kind(status),
+            message,
+            status,
+        });
     }
     let provider = match info.as_str().unwrap_or_default() {
         "contextWindowExceeded" => ProviderErrorKind::ContextLength,
-        "usageLimitExceeded" | "rateLimitExceeded" => ProviderErrorKind::RateLimited { retry_after: None },
-        "serverOverloaded" | "flexUnavailable" | "policyCapacityUnavailable" | "internalServerError" => {
-            ProviderErrorKind::Unavailable { retry_after: None }
+        "usageLimitExceeded" | "rateLimitExceeded" => {
+            ProviderErrorKind::RateLimited { retry_after: None }
         }
+        "serverOverloaded"
+        | "flexUnavailable"
+        | "policyCapacityUnavailable"
+        | "internalServerError" => ProviderErrorKind::Unavailable { retry_after: None },
         "modelNotFound" => ProviderErrorKind::ModelNotFound,
         "unauthorized" => ProviderErrorKind::Authentication,
         "badRequest" => ProviderErrorKind::InvalidRequest,
@@ -41,7 +65,11 @@ pub(super) fn failed(error: Option<&Value>) -> End {
         "sessionBudgetExceeded" | "tooManyDenials" => return End::OwnLimit(message),
         _ => return End::Broken(format!("its turn failed: {message}")),
     };
-    End::Provider(ProviderError { kind: provider, message, status: None })
+    End::Provider(ProviderError {
+        kind: provider,
+        message,
+        status: None,
+    })
 }
 
 /// What a conversation cost so far, so that only what is new is booked.
@@ -67,8 +95,15 @@ fn usage(from: &Value) -> Usage {
     let number = |key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
     let (cache_read, cache_write) = (number("cachedInputTokens"), number("cacheWriteInputTokens"));
     // Its input is all of it.
-    let input = number("inputTokens").saturating_sub(cache_read).saturating_sub(cache_write);
-    Usage { input, cache_read, cache_write, output: number("outputTokens") }
+    let input = number("inputTokens")
+        .saturating_sub(cache_read)
+        .saturating_sub(cache_write);
+    Usage {
+        input,
+        cache_read,
+        cache_write,
+        output: number("outputTokens"),
+    }
 }
 
 fn minus(one: Usage, other: Usage) -> Usage {
@@ -99,8 +134,14 @@ mod tests {
     #[test]
     fn errors_are_told_apart() {
         check(json!("internalServerError"), "unavailable None");
-        check(json!({"responseStreamConnectionFailed": {"httpStatusCode": 429}}), "rate_limited Some(429)");
-        check(json!({"httpConnectionFailed": {"httpStatusCode": null}}), "network None");
+        check(
+            json!({"responseStreamConnectionFailed": {"httpStatusCode": 429}}),
+            "rate_limited Some(429)",
+        );
+        check(
+            json!({"httpConnectionFailed": {"httpStatusCode": null}}),
+            "network None",
+        );
         check(json!("contextWindowExceeded"), "context_length None");
         check(json!("cyberPolicy"), "Refused(\"no\")");
         check(json!("tooManyDenials"), "OwnLimit(\"no\")");

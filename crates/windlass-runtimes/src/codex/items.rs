@@ -14,7 +14,10 @@ pub(super) fn call(item: &Value) -> Option<ToolCall> {
     let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
     let args = || item.get("arguments").cloned().unwrap_or_else(|| json!({}));
     let (name, args) = match text("type") {
-        "commandExecution" => ("exec_command".to_owned(), command(text("command"), text("cwd"))),
+        "commandExecution" => (
+            "exec_command".to_owned(),
+            command(text("command"), text("cwd")),
+        ),
         "fileChange" => {
             let changes = item.get("changes").cloned().unwrap_or_else(|| json!([]));
             ("apply_patch".to_owned(), json!({ "changes": changes }))
@@ -23,13 +26,19 @@ pub(super) fn call(item: &Value) -> Option<ToolCall> {
         "dynamicToolCall" => (text("tool").to_owned(), args()),
         "webSearch" => ("web_search".to_owned(), json!({ "query": text("query") })),
         "imageView" => ("view_image".to_owned(), json!({ "path": text("path") })),
-        "collabAgentToolCall" => {
-            (text("tool").to_owned(), json!({ "prompt": item.get("prompt").cloned().unwrap_or_default() }))
-        }
+        "collabAgentToolCall" => (
+            text("tool").to_owned(),
+            json!({ "prompt": item.get("prompt").cloned().unwrap_or_default() }),
+        ),
         _ => return None,
     };
     let id = Some(text("id")).filter(|id| !id.is_empty())?;
-    Some(ToolCall { id: id.into(), name, args, malformed: None })
+    Some(ToolCall {
+        id: id.into(),
+        name,
+        args,
+        malformed: None,
+    })
 }
 
 /// The arguments of a command.
@@ -44,8 +53,16 @@ pub(super) fn foreign(call: ToolCall, root: &str) -> ForeignCall {
 }
 
 fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
-    let text = |from: &Value, key: &str| from.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let like = |tool: &str, args: Value| Like { tool: tool.to_owned(), args };
+    let text = |from: &Value, key: &str| {
+        from.get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let like = |tool: &str, args: Value| Like {
+        tool: tool.to_owned(),
+        args,
+    };
     match call.name.as_str() {
         "exec_command" => {
             let mut args = json!({ "command": text(&call.args, "command") });
@@ -57,24 +74,44 @@ fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
         }
         "apply_patch" => {
             let mut likes = Vec::new();
-            for change in call.args.get("changes").and_then(Value::as_array).into_iter().flatten() {
+            for change in call
+                .args
+                .get("changes")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
                 let path = text(change, "path");
                 let kind = change.get("kind").unwrap_or(&Value::Null);
                 match kind.get("type").and_then(Value::as_str) {
                     Some("delete") => likes.push(like("delete_file", json!({ "path": path }))),
                     // Of a change only the difference is known; what is judged is the path.
-                    _ => likes.push(like("write_file", json!({ "path": path, "content": text(change, "diff") }))),
+                    _ => likes.push(like(
+                        "write_file",
+                        json!({ "path": path, "content": text(change, "diff") }),
+                    )),
                 }
                 if let Some(to) = kind.get("move_path").and_then(Value::as_str) {
-                    likes.push(like("move_file", json!({ "from": path, "to": to, "overwrite": true })));
+                    likes.push(like(
+                        "move_file",
+                        json!({ "from": path, "to": to, "overwrite": true }),
+                    ));
                 }
             }
             (likes, Effect::Write)
         }
-        "view_image" => (vec![like("read_file", json!({ "path": text(&call.args, "path") }))], Effect::Read),
+        "view_image" => (
+            vec![like(
+                "read_file",
+                json!({ "path": text(&call.args, "path") }),
+            )],
+            Effect::Read,
+        ),
         "web_search" => (Vec::new(), Effect::Network),
         // An agent of its own; its calls are judged one by one.
-        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => (Vec::new(), Effect::Read),
+        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => {
+            (Vec::new(), Effect::Read)
+        }
         _ => (Vec::new(), Effect::Execute),
     }
 }
@@ -82,14 +119,24 @@ fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
 /// What an item says came of its call.
 pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
-    let failed = matches!(text("status"), "failed" | "declined") || item.get("success") == Some(&Value::Bool(false));
+    let failed = matches!(text("status"), "failed" | "declined")
+        || item.get("success") == Some(&Value::Bool(false));
     let said = match text("type") {
         "commandExecution" => {
-            let code = item.get("exitCode").and_then(Value::as_i64).filter(|code| *code != 0);
-            let code = code.map(|code| format!("exit code {code}\n")).unwrap_or_default();
+            let code = item
+                .get("exitCode")
+                .and_then(Value::as_i64)
+                .filter(|code| *code != 0);
+            let code = code
+                .map(|code| format!("exit code {code}\n"))
+                .unwrap_or_default();
             format!("{code}{}", text("aggregatedOutput"))
         }
-        "mcpToolCall" => match item.get("error").and_then(|error| error.get("message")).and_then(Value::as_str) {
+        "mcpToolCall" => match item
+            .get("error")
+            .and_then(|error| error.get("message"))
+            .and_then(Value::as_str)
+        {
             Some(error) => error.to_owned(),
             None => texts(item.get("result").and_then(|result| result.get("content"))),
         },
@@ -104,23 +151,42 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     if failed {
         return ToolResult::failed(call, ErrorCategory::Exception, &said);
     }
-    ToolResult { id: call.id.clone(), name: call.name.clone(), text: said, error: None, artifact: None }
+    ToolResult {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        text: said,
+        error: None,
+        artifact: None,
+    }
 }
 
 fn texts(content: Option<&Value>) -> String {
     let content = content.and_then(Value::as_array).into_iter().flatten();
-    content.filter_map(|block| block.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+    content
+        .filter_map(|block| block.get("text")?.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The line inside `/bin/bash -lc '…'`; any other line as it is.
 pub(super) fn unwrapped(line: &str) -> String {
-    let Some(words) = words(line) else { return line.to_owned() };
+    let Some(words) = words(line) else {
+        return line.to_owned();
+    };
     // Not one of that name in the workspace, which may be any program.
     let places = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
-    let bare = |word: &str| places.iter().find_map(|place| word.strip_prefix(place)).unwrap_or(word).to_owned();
+    let bare = |word: &str| {
+        places
+            .iter()
+            .find_map(|place| word.strip_prefix(place))
+            .unwrap_or(word)
+            .to_owned()
+    };
     let shell = |word: &str| matches!(bare(word).as_str(), "bash" | "sh" | "zsh" | "dash");
     match words.as_slice() {
-        [program, flag, script] if shell(program) && matches!(flag.as_str(), "-lc" | "-c") => script.clone(),
+        [program, flag, script] if shell(program) && matches!(flag.as_str(), "-lc" | "-c") => {
+            script.clone()
+        }
         _ => line.to_owned(),
     }
 }
@@ -174,8 +240,13 @@ mod tests {
     #[track_caller]
     fn check(item: Value, expect: &str) {
         let call = call(&item);
-        let (like, effect) = call.as_ref().map_or((Vec::new(), Effect::Read), |call| likeness(call, "/w"));
-        let like: Vec<String> = like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        let (like, effect) = call
+            .as_ref()
+            .map_or((Vec::new(), Effect::Read), |call| likeness(call, "/w"));
+        let like: Vec<String> = like
+            .iter()
+            .map(|like| format!("{} {}", like.tool, like.args))
+            .collect();
         let name = call.map(|call| call.name).unwrap_or_default();
         assert_eq!(format!("{name} {effect:?}: {}", like.join("; ")), expect);
     }
@@ -200,10 +271,22 @@ mod tests {
              write_file {\"path\":\"/w/c\",\"content\":\"@@\"}; \
              move_file {\"from\":\"/w/c\",\"to\":\"/w/d\",\"overwrite\":true}",
         );
-        check(json!({"type": "mcpToolCall", "id": "c", "server": "s", "tool": "t"}), "mcp__s__t Execute: ");
-        check(json!({"type": "webSearch", "id": "c", "query": "q"}), "web_search Network: ");
-        check(json!({"type": "agentMessage", "id": "c", "text": "t"}), " Read: ");
-        check(json!({"type": "commandExecution", "command": "ls"}), " Read: ");
+        check(
+            json!({"type": "mcpToolCall", "id": "c", "server": "s", "tool": "t"}),
+            "mcp__s__t Execute: ",
+        );
+        check(
+            json!({"type": "webSearch", "id": "c", "query": "q"}),
+            "web_search Network: ",
+        );
+        check(
+            json!({"type": "agentMessage", "id": "c", "text": "t"}),
+            " Read: ",
+        );
+        check(
+            json!({"type": "commandExecution", "command": "ls"}),
+            " Read: ",
+        );
     }
 
     #[track_caller]
@@ -215,7 +298,10 @@ mod tests {
     fn the_line_inside_the_shell_is_found() {
         check_line("/bin/bash -lc 'touch a && cat b'", "touch a && cat b");
         check_line("bash -c ls", "ls");
-        check_line(r#"/bin/bash -lc "echo 'it'\"x\" \$HOME \n""#, r#"echo 'it'"x" $HOME \n"#);
+        check_line(
+            r#"/bin/bash -lc "echo 'it'\"x\" \$HOME \n""#,
+            r#"echo 'it'"x" $HOME \n"#,
+        );
         check_line(r"/usr/bin/zsh -lc 'it'\''s'", "it's");
         check_line("/bin/bash -lc 'open", "/bin/bash -lc 'open");
         check_line("/bin/bash -lc a b", "/bin/bash -lc a b");

@@ -12,26 +12,55 @@ use crate::offered::offered;
 /// Where it keeps what it remembers, in its home.
 const CONFIG: &str = ".codex";
 /// What an earlier try may have left there for the next: rules of what needs no approval, words, programs.
-const LEFT: &[&str] =
-    &["rules", "AGENTS.md", "AGENTS.override.md", "prompts", "skills", "plugins", "hooks.json", "requirements.toml"];
+const LEFT: &[&str] = &[
+    "rules",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "prompts",
+    "skills",
+    "plugins",
+    "hooks.json",
+    "requirements.toml",
+];
 
 /// Puts what it needs into its home and says how to start it.
 pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch, String> {
     for left in LEFT {
-        visit.place.clear(&format!("{CONFIG}/{left}")).map_err(|err| err.to_string())?;
+        visit
+            .place
+            .clear(&format!("{CONFIG}/{left}"))
+            .map_err(|err| err.to_string())?;
     }
     let config = config(&visit.model, visit.job.files.root());
-    visit.place.put(&format!("{CONFIG}/config.toml"), config.as_bytes()).map_err(|err| err.to_string())?;
+    visit
+        .place
+        .put(&format!("{CONFIG}/config.toml"), config.as_bytes())
+        .map_err(|err| err.to_string())?;
     let mut argv = vec![options.program.clone()];
     argv.extend(options.args.iter().cloned());
     argv.push("app-server".to_owned());
-    let mut env: Vec<(String, String)> =
-        options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    env.push(("CODEX_HOME".to_owned(), visit.place.home().join(CONFIG).to_string_lossy().into_owned()));
+    let mut env: Vec<(String, String)> = options
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    env.push((
+        "CODEX_HOME".to_owned(),
+        visit
+            .place
+            .home()
+            .join(CONFIG)
+            .to_string_lossy()
+            .into_owned(),
+    ));
     if let ModelAccess::Metered { key, .. } = &visit.model {
         env.push((KEY.to_owned(), key.clone()));
     }
-    Ok(Launch { argv, env, workdir: String::new() })
+    Ok(Launch {
+        argv,
+        env,
+        workdir: String::new(),
+    })
 }
 
 /// What it reads as it starts. What a person chose comes with the conversation instead.
@@ -39,12 +68,16 @@ fn config(model: &ModelAccess, root: &Path) -> String {
     let mut text = String::from("check_for_update_on_startup = false\n");
     if matches!(model, ModelAccess::Metered { .. }) {
         // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
-        text.push_str(&format!("model_provider = \"{PROVIDER}\"\nweb_search = \"disabled\"\n"));
+        text.push_str(&format!(
+            "model_provider = \"{PROVIDER}\"\nweb_search = \"disabled\"\n"
+        ));
     }
     text.push_str("\n[analytics]\nenabled = false\n");
     // Where nobody says so it trusts the project by itself, and then starts the servers that the project names.
     let root = Value::from(root.to_string_lossy());
-    text.push_str(&format!("\n[projects.{root}]\ntrust_level = \"untrusted\"\n"));
+    text.push_str(&format!(
+        "\n[projects.{root}]\ntrust_level = \"untrusted\"\n"
+    ));
     if let ModelAccess::Metered { url, .. } = model {
         // A JSON text is one in TOML, too.
         let url = Value::from(format!("{url}/v1"));
@@ -68,7 +101,10 @@ pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&
     });
     let mut config: Map<String, Value> = options.config.clone().into_iter().collect();
     if !options.mcp_servers.is_empty() {
-        let servers = options.mcp_servers.iter().map(|(name, server)| (name.clone(), server.for_codex()));
+        let servers = options
+            .mcp_servers
+            .iter()
+            .map(|(name, server)| (name.clone(), server.for_codex()));
         config.insert("mcp_servers".to_owned(), Value::Object(servers.collect()));
     }
     if !config.is_empty() {
@@ -121,11 +157,18 @@ pub(super) fn turn(options: &CodexOptions, visit: &Visit<'_>, thread: &str, say:
 /// Whether every object in a schema has all it may have, and nothing else.
 fn is_strict(schema: &Value) -> bool {
     let properties = schema.get("properties").and_then(Value::as_object);
-    let object = schema.get("type").and_then(Value::as_str) == Some("object") || properties.is_some();
+    let object =
+        schema.get("type").and_then(Value::as_str) == Some("object") || properties.is_some();
     if object {
-        let required: Vec<&str> =
-            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        let all = properties.is_some_and(|known| known.keys().all(|key| required.contains(&key.as_str())));
+        let required: Vec<&str> = schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let all = properties
+            .is_some_and(|known| known.keys().all(|key| required.contains(&key.as_str())));
         if !all || schema.get("additionalProperties") != Some(&Value::Bool(false)) {
             return false;
         }
@@ -148,10 +191,17 @@ mod tests {
 
     #[test]
     fn through_the_meter_nobody_searches_the_web() {
-        let metered = ModelAccess::Metered { url: "http://127.0.0.1:1".into(), key: "k".into() };
+        let metered = ModelAccess::Metered {
+            url: "http://127.0.0.1:1".into(),
+            key: "k".into(),
+        };
         for (model, off) in [(metered, true), (ModelAccess::Own, false)] {
             let config = config(&model, Path::new("/w"));
-            assert_eq!(config.contains("\nweb_search = \"disabled\"\n"), off, "{model:?}");
+            assert_eq!(
+                config.contains("\nweb_search = \"disabled\"\n"),
+                off,
+                "{model:?}"
+            );
         }
     }
 
@@ -159,7 +209,9 @@ mod tests {
     fn a_project_is_not_trusted_whatever_it_is_called() {
         let config = config(&ModelAccess::Own, Path::new("/w\"]\nx = \"y\\z"));
         assert!(
-            config.ends_with("\n[projects.\"/w\\\"]\\nx = \\\"y\\\\z\"]\ntrust_level = \"untrusted\"\n"),
+            config.ends_with(
+                "\n[projects.\"/w\\\"]\\nx = \\\"y\\\\z\"]\ntrust_level = \"untrusted\"\n"
+            ),
             "{config}"
         );
     }
@@ -167,9 +219,18 @@ mod tests {
     #[test]
     fn strict_schemas_are_told_from_others() {
         let a = json!({"a": {"type": "string"}});
-        check(json!({"type": "object", "properties": a, "required": ["a"], "additionalProperties": false}), true);
-        check(json!({"type": "object", "properties": a, "required": ["a"]}), false);
-        check(json!({"type": "object", "properties": a, "additionalProperties": false}), false);
+        check(
+            json!({"type": "object", "properties": a, "required": ["a"], "additionalProperties": false}),
+            true,
+        );
+        check(
+            json!({"type": "object", "properties": a, "required": ["a"]}),
+            false,
+        );
+        check(
+            json!({"type": "object", "properties": a, "additionalProperties": false}),
+            false,
+        );
         check(json!({"type": "array", "items": {"type": "object"}}), false);
         check(json!({"type": "string"}), true);
     }

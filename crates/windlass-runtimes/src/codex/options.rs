@@ -94,7 +94,14 @@ const OWN_ARGS: &[&str] = &[
     "--dangerously-bypass-hook-trust",
 ];
 
-const OWN_ENV: &[&str] = &["HOME", "CODEX_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY", KEY];
+const OWN_ENV: &[&str] = &[
+    "HOME",
+    "CODEX_HOME",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "CODEX_API_KEY",
+    KEY,
+];
 
 impl CodexOptions {
     /// Says what cannot be done.
@@ -105,19 +112,26 @@ impl CodexOptions {
         if let Some(effort) = &self.effort
             && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))
         {
-            return Err(format!("`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"));
+            return Err(format!(
+                "`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"
+            ));
         }
         for key in self.config.keys() {
             let first = key.split('.').next().unwrap_or_default();
             if OWN_CONFIG.contains(&first) {
-                return Err(format!("`config` may not set `{key}`: Windlass says it itself, or has an option for it"));
+                return Err(format!(
+                    "`config` may not set `{key}`: Windlass says it itself, or has an option for it"
+                ));
             }
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        let sse = |server: &McpServer| matches!(server.reached(), Ok(Reached::Remote { sse: true, .. }));
+        let sse =
+            |server: &McpServer| matches!(server.reached(), Ok(Reached::Remote { sse: true, .. }));
         if let Some((name, _)) = self.mcp_servers.iter().find(|(_, server)| sse(server)) {
-            return Err(format!("`mcp_servers.{name}` is of `type` `sse`, which Codex does not speak; use `http`"));
+            return Err(format!(
+                "`mcp_servers.{name}` is of `type` `sse`, which Codex does not speak; use `http`"
+            ));
         }
         mcp_server::check(&self.mcp_servers, PROVIDER)
     }
@@ -135,20 +149,41 @@ mod tests {
             Ok(options) => options.check().err().unwrap_or_default(),
             Err(err) => err.to_string(),
         };
-        assert!(text.contains(expect) && text.is_empty() == expect.is_empty(), "{text}");
+        assert!(
+            text.contains(expect) && text.is_empty() == expect.is_empty(),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_cannot_be_honoured_is_refused() {
         check(json!({}), "");
-        check(json!({"model": "gpt-5.5", "effort": "xhigh", "config": {"tools.view_image": false}}), "");
+        check(
+            json!({"model": "gpt-5.5", "effort": "xhigh", "config": {"tools.view_image": false}}),
+            "",
+        );
         check(json!({"efort": "high"}), "unknown field `efort`");
         check(json!({"effort": "very much"}), "such as `low`");
-        check(json!({"config": {"approval_policy": "never"}}), "may not set `approval_policy`");
-        check(json!({"config": {"model_providers.x.base_url": "http://elsewhere"}}), "may not set `model_providers.x");
+        check(
+            json!({"config": {"approval_policy": "never"}}),
+            "may not set `approval_policy`",
+        );
+        check(
+            json!({"config": {"model_providers.x.base_url": "http://elsewhere"}}),
+            "may not set `model_providers.x",
+        );
         check(json!({"args": ["--yolo"]}), "may not have `--yolo`");
-        check(json!({"env": {"CODEX_HOME": "/home/me"}}), "may not set `CODEX_HOME`");
-        check(json!({"mcp_servers": {"a b": {"command": "x"}}}), "use another name");
-        check(json!({"mcp_servers": {"a": {"type": "sse", "url": "http://x"}}}), "does not speak");
+        check(
+            json!({"env": {"CODEX_HOME": "/home/me"}}),
+            "may not set `CODEX_HOME`",
+        );
+        check(
+            json!({"mcp_servers": {"a b": {"command": "x"}}}),
+            "use another name",
+        );
+        check(
+            json!({"mcp_servers": {"a": {"type": "sse", "url": "http://x"}}}),
+            "does not speak",
+        );
     }
 }

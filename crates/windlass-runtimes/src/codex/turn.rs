@@ -42,8 +42,15 @@ struct Known {
 
 /// What came of something that was waited for.
 enum Done {
-    Judged { request: Value, call: String, admitted: Admitted },
-    Ran { request: Value, result: ToolResult },
+    Judged {
+        request: Value,
+        call: String,
+        admitted: Admitted,
+    },
+    Ran {
+        request: Value,
+        result: ToolResult,
+    },
 }
 
 pub(super) struct Turn<'v> {
@@ -133,7 +140,11 @@ impl<'v> Turn<'v> {
         let ended = match ended {
             Some(ended) => {
                 // It writes down what it remembers before it exits.
-                let grace = if self.cancelled { CANCEL_GRACE / 4 } else { CANCEL_GRACE * 4 };
+                let grace = if self.cancelled {
+                    CANCEL_GRACE / 4
+                } else {
+                    CANCEL_GRACE * 4
+                };
                 self.rpc.end(visit.clock, grace).await;
                 ended
             }
@@ -185,28 +196,43 @@ impl<'v> Turn<'v> {
         let result = match result {
             Ok(result) => result,
             Err(RpcError { message, .. })
-                if method == "thread/resume" && (message.contains("no rollout") || message.contains("not found")) =>
+                if method == "thread/resume"
+                    && (message.contains("no rollout") || message.contains("not found")) =>
             {
                 return Ok(Some(Ended::Forgotten));
             }
             Err(_) if method == "turn/interrupt" => return Ok(None),
-            Err(RpcError { code, message: why, .. }) => {
+            Err(RpcError {
+                code, message: why, ..
+            }) => {
                 let end = End::Broken(format!("it refused `{method}`: {why} ({code})"));
                 return Ok(Some(self.answered(end)));
             }
         };
-        let id = |of: &str| result.get(of).and_then(|one| one.get("id")).and_then(Value::as_str).map(str::to_owned);
+        let id = |of: &str| {
+            result
+                .get(of)
+                .and_then(|one| one.get("id"))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         match method {
             "initialize" => {
                 self.rpc.tell("initialized", &json!({}));
                 let resume = self.resume.as_deref();
                 let params = launch::thread(self.options, self.visit, resume);
-                let method = if resume.is_some() { "thread/resume" } else { "thread/start" };
+                let method = if resume.is_some() {
+                    "thread/resume"
+                } else {
+                    "thread/start"
+                };
                 self.ask(method, &params);
             }
             "thread/start" | "thread/resume" => {
                 let Some(thread) = id("thread") else {
-                    return Ok(Some(self.answered(End::Broken("it began a conversation without an id".to_owned()))));
+                    return Ok(Some(self.answered(End::Broken(
+                        "it began a conversation without an id".to_owned(),
+                    ))));
                 };
                 self.visit.began(Some(&thread)).await?;
                 if !self.cancelled {
@@ -226,27 +252,45 @@ impl<'v> Turn<'v> {
         Ok(None)
     }
 
-    async fn notice(&mut self, method: &str, params: &Value) -> Result<Option<Ended>, RuntimeError> {
+    async fn notice(
+        &mut self,
+        method: &str,
+        params: &Value,
+    ) -> Result<Option<Ended>, RuntimeError> {
         let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
         let ours = self.thread.as_deref() == params.get("threadId").and_then(Value::as_str);
         if method.starts_with("item/") {
             self.retries = 0;
         }
         match method {
-            "item/started" => self.started(params.get("item").unwrap_or(&Value::Null), ours).await?,
-            "item/completed" => self.completed(params.get("item").unwrap_or(&Value::Null), ours).await?,
+            "item/started" => {
+                self.started(params.get("item").unwrap_or(&Value::Null), ours)
+                    .await?
+            }
+            "item/completed" => {
+                self.completed(params.get("item").unwrap_or(&Value::Null), ours)
+                    .await?
+            }
             "item/agentMessage/delta" if ours => self.visit.delta(DeltaOf::Text, text("delta")),
             "item/reasoning/textDelta" | "item/reasoning/summaryTextDelta" if ours => {
                 self.visit.delta(DeltaOf::Reasoning, text("delta"));
             }
             "item/commandExecution/outputDelta" => {
-                self.visit.progress(&CallId::from(text("itemId")), text("delta"));
+                self.visit
+                    .progress(&CallId::from(text("itemId")), text("delta"));
             }
             "thread/tokenUsage/updated" if ours => {
-                let now = self.turn.is_some() && self.turn.as_deref() == params.get("turnId").and_then(Value::as_str);
-                let more = params.get("tokenUsage").and_then(|count| self.meter.more(count, now));
+                let now = self.turn.is_some()
+                    && self.turn.as_deref() == params.get("turnId").and_then(Value::as_str);
+                let more = params
+                    .get("tokenUsage")
+                    .and_then(|count| self.meter.more(count, now));
                 if let Some(usage) = more {
-                    self.visit.spent(&Reported { usage, cost_micros: None, model: self.options.model.clone() });
+                    self.visit.spent(&Reported {
+                        usage,
+                        cost_micros: None,
+                        model: self.options.model.clone(),
+                    });
                 }
             }
             "serverRequest/resolved" => {
@@ -257,7 +301,8 @@ impl<'v> Turn<'v> {
             "error" if ours => {
                 self.error = params.get("error").cloned();
                 self.retries += 1;
-                if params.get("willRetry") == Some(&Value::Bool(true)) && self.retries > MAX_RETRIES {
+                if params.get("willRetry") == Some(&Value::Bool(true)) && self.retries > MAX_RETRIES
+                {
                     let end = failed(self.error.as_ref());
                     return Ok(Some(self.answered(end)));
                 }
@@ -266,19 +311,31 @@ impl<'v> Turn<'v> {
                 let turn = params.get("turn").unwrap_or(&Value::Null);
                 let end = match end(turn, self.error.as_ref(), self.cancelled) {
                     // That is all that can be seen of a model that declines.
-                    End::Done if self.unsaid.is_some() => {
-                        End::Refused("its model began an answer and gave none, as one does that declines".to_owned())
-                    }
+                    End::Done if self.unsaid.is_some() => End::Refused(
+                        "its model began an answer and gave none, as one does that declines"
+                            .to_owned(),
+                    ),
                     end => end,
                 };
                 return Ok(Some(self.answered(end)));
             }
             "warning" | "configWarning" => {
-                let said = ["message", "summary"].into_iter().map(text).find(|text| !text.is_empty());
-                self.warn(format!("Codex says: {}", said.unwrap_or("a warning without words"))).await?;
+                let said = ["message", "summary"]
+                    .into_iter()
+                    .map(text)
+                    .find(|text| !text.is_empty());
+                self.warn(format!(
+                    "Codex says: {}",
+                    said.unwrap_or("a warning without words")
+                ))
+                .await?;
             }
             "mcpServer/startupStatus/updated" if text("status") == "failed" => {
-                let why = format!("Codex could not start the MCP server `{}`: {}", text("name"), text("error"));
+                let why = format!(
+                    "Codex could not start the MCP server `{}`: {}",
+                    text("name"),
+                    text("error")
+                );
                 self.warn(why).await?;
             }
             other if !is_known(other) => self.unknown += 1,
@@ -303,13 +360,22 @@ impl<'v> Turn<'v> {
         if self.calls.contains_key(&call.id.0) || self.calls.len() >= MAX_CALLS {
             return Ok(());
         }
-        let known = Known { call: call.clone(), verdict: None, asked: false };
+        let known = Known {
+            call: call.clone(),
+            verdict: None,
+            asked: false,
+        };
         self.calls.insert(call.id.0.clone(), known);
         self.flush(vec![Part::Call(call)]).await
     }
 
     async fn completed(&mut self, item: &Value, ours: bool) -> Result<(), RuntimeError> {
-        let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |key: &str| {
+            item.get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         match item.get("type").and_then(Value::as_str).unwrap_or_default() {
             "agentMessage" if ours => {
                 self.unsaid = None;
@@ -317,10 +383,15 @@ impl<'v> Turn<'v> {
                 self.flush(vec![Part::Text { text: text("text") }]).await
             }
             "reasoning" if ours => {
-                let parts = ["summary", "content"].into_iter().filter_map(|key| item.get(key)?.as_array());
+                let parts = ["summary", "content"]
+                    .into_iter()
+                    .filter_map(|key| item.get(key)?.as_array());
                 let texts: Vec<&str> = parts.flatten().filter_map(Value::as_str).collect();
                 if !texts.is_empty() {
-                    self.gathered.push(Part::Reasoning { text: texts.join("\n"), opaque: None });
+                    self.gathered.push(Part::Reasoning {
+                        text: texts.join("\n"),
+                        opaque: None,
+                    });
                 }
                 Ok(())
             }
@@ -334,7 +405,9 @@ impl<'v> Turn<'v> {
     /// What came of a call.
     async fn came_of(&mut self, item: &Value, call: ToolCall) -> Result<(), RuntimeError> {
         self.announce(call.clone()).await?;
-        let Some(known) = self.calls.get_mut(&call.id.0) else { return Ok(()) };
+        let Some(known) = self.calls.get_mut(&call.id.0) else {
+            return Ok(());
+        };
         let refused = item.get("status").and_then(Value::as_str) == Some("declined");
         let hosted = is_offered(self.visit.job.toolbox, &known.call.name);
         if !std::mem::replace(&mut known.asked, true) && !refused && !hosted {
@@ -354,7 +427,13 @@ impl<'v> Turn<'v> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        self.visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     /// Answers everything that is open, and asks the program to stop.
@@ -365,13 +444,19 @@ impl<'v> Turn<'v> {
     }
 
     fn stop_turn(&mut self) {
-        let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else { return };
+        let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else {
+            return;
+        };
         let params = json!({ "threadId": thread, "turnId": turn });
         self.ask("turn/interrupt", &params);
     }
 
     fn answered(&mut self, end: End) -> Ended {
-        Ended::Answered(Answer { text: std::mem::take(&mut self.text), output: None, end })
+        Ended::Answered(Answer {
+            text: std::mem::take(&mut self.text),
+            output: None,
+            end,
+        })
     }
 
     async fn warn(&mut self, text: String) -> Result<(), RuntimeError> {

@@ -72,25 +72,39 @@ impl Reader {
         let (mut nodes, mut by_id) = (Vec::new(), HashMap::new());
         while let Some((number, line)) = lines.next()? {
             last = number;
-            let Some(uuid) = text(&line, "uuid") else { continue };
+            let Some(uuid) = text(&line, "uuid") else {
+                continue;
+            };
             let node = node(number, &line);
             for id in &node.brings {
                 about.results.insert(id.clone(), number);
             }
             if !node.beside {
-                about.id = about.id.or_else(|| text(&line, "sessionId").map(str::to_owned));
+                about.id = about
+                    .id
+                    .or_else(|| text(&line, "sessionId").map(str::to_owned));
                 if about.workspace.is_empty() {
                     about.workspace = text(&line, "cwd").unwrap_or_default().to_owned();
                 }
                 if about.model.is_none() {
-                    about.model = line.pointer("/message/model").and_then(Value::as_str).map(str::to_owned);
+                    about.model = line
+                        .pointer("/message/model")
+                        .and_then(Value::as_str)
+                        .map(str::to_owned);
                 }
             }
             by_id.insert(uuid.to_owned(), nodes.len());
             nodes.push(node);
         }
         let main = conversation(&nodes, &by_id);
-        Ok(Self { about, lines: last, main, message: None, paid: None, usage: None })
+        Ok(Self {
+            about,
+            lines: last,
+            main,
+            message: None,
+            paid: None,
+            usage: None,
+        })
     }
 
     fn assistant(&mut self, line: &Value, weave: &mut Weave) {
@@ -99,7 +113,10 @@ impl Reader {
             || text(message, "model") == Some("<synthetic>")
         {
             // The program's own words about a failure are nobody's answer.
-            let said = blocks(message).filter_map(|block| text(block, "text")).collect::<Vec<_>>().join("\n");
+            let said = blocks(message)
+                .filter_map(|block| text(block, "text"))
+                .collect::<Vec<_>>()
+                .join("\n");
             return weave.warn("imported_error", said);
         }
         let id = text(message, "id").map(str::to_owned);
@@ -121,10 +138,21 @@ impl Reader {
                 Some("redacted_thinking") => weave.left_out("hidden reasoning"),
                 Some("tool_use" | "server_tool_use") => {
                     let args = block.get("input").cloned().filter(Value::is_object);
-                    let (id, name) = (text(block, "id").unwrap_or_default(), text(block, "name").unwrap_or_default());
-                    weave.call(id, name, args.unwrap_or_else(|| serde_json::json!({})), None);
+                    let (id, name) = (
+                        text(block, "id").unwrap_or_default(),
+                        text(block, "name").unwrap_or_default(),
+                    );
+                    weave.call(
+                        id,
+                        name,
+                        args.unwrap_or_else(|| serde_json::json!({})),
+                        None,
+                    );
                 }
-                other => weave.unknown(format!("assistant block {}", other.unwrap_or("without a type"))),
+                other => weave.unknown(format!(
+                    "assistant block {}",
+                    other.unwrap_or("without a type")
+                )),
             }
         }
         self.usage = message.get("usage").map(usage).or(self.usage);
@@ -160,7 +188,9 @@ impl Reader {
             }
         }
         if let Some(text) = message.get("content").and_then(Value::as_str) {
-            said.push(Part::Text { text: text.to_owned() });
+            said.push(Part::Text {
+                text: text.to_owned(),
+            });
         }
         if said.is_empty() {
             return;
@@ -171,8 +201,10 @@ impl Reader {
             Part::Text { text } => Some(text.trim_start()),
             _ => None,
         });
-        let not_typed = first.is_some_and(|first| NOT_TYPED.iter().any(|start| first.starts_with(start)));
-        let beside_results = blocks(message).any(|block| text(block, "type") == Some("tool_result"));
+        let not_typed =
+            first.is_some_and(|first| NOT_TYPED.iter().any(|start| first.starts_with(start)));
+        let beside_results =
+            blocks(message).any(|block| text(block, "type") == Some("tool_result"));
         if flag("isMeta") || flag("isCompactSummary") || not_typed {
             weave.injected(said, Origin::Engine);
         } else if beside_results {
@@ -197,9 +229,15 @@ impl Foreign for Reader {
         match kind {
             "user" | "assistant" if self.main.contains(&number) => {
                 weave.at(timestamp(line));
-                if kind == "user" { self.user(line, weave) } else { self.assistant(line, weave) }
+                if kind == "user" {
+                    self.user(line, weave)
+                } else {
+                    self.assistant(line, weave)
+                }
             }
-            "user" | "assistant" if is_beside(line) => weave.left_out("agents beside the conversation"),
+            "user" | "assistant" if is_beside(line) => {
+                weave.left_out("agents beside the conversation")
+            }
             "user" | "assistant" => weave.left_out("branches that were left"),
             kind if BOOKS.contains(&kind) => weave.left_out(kind),
             kind => weave.unknown(kind),
@@ -215,11 +253,16 @@ fn is_beside(line: &Value) -> bool {
 }
 
 fn node(line_number: u64, line: &Value) -> Node {
-    let parent = text(line, "parentUuid").or_else(|| text(line, "logicalParentUuid")).map(str::to_owned);
+    let parent = text(line, "parentUuid")
+        .or_else(|| text(line, "logicalParentUuid"))
+        .map(str::to_owned);
     let message = line.get("message").unwrap_or(&Value::Null);
     let ids = |kind: &str, key: &str| -> Vec<String> {
         let of_kind = blocks(message).filter(|block| text(block, "type") == Some(kind));
-        of_kind.filter_map(|block| text(block, key)).map(str::to_owned).collect()
+        of_kind
+            .filter_map(|block| text(block, key))
+            .map(str::to_owned)
+            .collect()
     };
     Node {
         line: line_number,
@@ -249,26 +292,49 @@ fn conversation(nodes: &[Node], by_id: &HashMap<String, usize>) -> HashSet<u64> 
             },
         };
     }
-    let messages: HashSet<&str> = on.iter().filter_map(|at| nodes[*at].message.as_deref()).collect();
-    let same = |node: &Node| node.message.as_deref().is_some_and(|id| messages.contains(id));
+    let messages: HashSet<&str> = on
+        .iter()
+        .filter_map(|at| nodes[*at].message.as_deref())
+        .collect();
+    let same = |node: &Node| {
+        node.message
+            .as_deref()
+            .is_some_and(|id| messages.contains(id))
+    };
     on.extend((0..nodes.len()).filter(|at| !nodes[*at].beside && same(&nodes[*at])));
-    let calls: HashSet<&str> = on.iter().flat_map(|at| nodes[*at].calls.iter().map(String::as_str)).collect();
+    let calls: HashSet<&str> = on
+        .iter()
+        .flat_map(|at| nodes[*at].calls.iter().map(String::as_str))
+        .collect();
     let brought = |node: &Node| node.brings.iter().any(|id| calls.contains(id.as_str()));
-    on.extend((0..nodes.len()).filter(|at| !nodes[*at].beside && brought(&nodes[*at])).collect::<Vec<_>>());
+    on.extend(
+        (0..nodes.len())
+            .filter(|at| !nodes[*at].beside && brought(&nodes[*at]))
+            .collect::<Vec<_>>(),
+    );
     on.into_iter().map(|at| nodes[at].line).collect()
 }
 
 fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
-    message.get("content").and_then(Value::as_array).into_iter().flatten()
+    message
+        .get("content")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
 }
 
 fn words(block: &Value) -> Part {
-    Part::Text { text: text(block, "text").unwrap_or_default().to_owned() }
+    Part::Text {
+        text: text(block, "text").unwrap_or_default().to_owned(),
+    }
 }
 
 fn image(block: &Value) -> Option<Part> {
     let source = block.get("source")?;
-    let (media_type, data) = (text(source, "media_type")?.to_owned(), text(source, "data")?.to_owned());
+    let (media_type, data) = (
+        text(source, "media_type")?.to_owned(),
+        text(source, "data")?.to_owned(),
+    );
     Some(Part::Image { media_type, data })
 }
 

@@ -11,9 +11,21 @@ use super::weave::{About, Weave};
 use super::{Foreign, ImportError, Lines, text, timestamp};
 
 /// Lines that are no part of the conversation.
-const BOOKS: &[&str] = &["session_meta", "turn_context", "event_msg", "token_usage_record", "world_state"];
+const BOOKS: &[&str] = &[
+    "session_meta",
+    "turn_context",
+    "event_msg",
+    "token_usage_record",
+    "world_state",
+];
 /// Items that stand for what a vendor did or keeps by itself.
-const STATE: &[&str] = &["ghost_snapshot", "compaction", "compaction_summary", "compaction_trigger", "web_search_call"];
+const STATE: &[&str] = &[
+    "ghost_snapshot",
+    "compaction",
+    "compaction_summary",
+    "compaction_trigger",
+    "web_search_call",
+];
 /// How words begin that the program put in the person's mouth.
 const NOT_TYPED: &[&str] = &[
     "<environment_context>",
@@ -52,8 +64,13 @@ impl Reader {
                     about.model = text(payload, "model").map(str::to_owned);
                 }
                 Some("event_msg") if text(payload, "type") == Some("thread_rolled_back") => {
-                    let turns = payload.get("num_turns").and_then(Value::as_u64).unwrap_or(0);
-                    let turns = usize::try_from(turns).unwrap_or(usize::MAX).min(prompts.len());
+                    let turns = payload
+                        .get("num_turns")
+                        .and_then(Value::as_u64)
+                        .unwrap_or(0);
+                    let turns = usize::try_from(turns)
+                        .unwrap_or(usize::MAX)
+                        .min(prompts.len());
                     if let Some(from) = prompts.split_off(prompts.len() - turns).first() {
                         rolled_back.push((*from, number));
                     }
@@ -64,28 +81,44 @@ impl Reader {
             match text(item, "type") {
                 Some("message") if is_prompt(item) => prompts.push(number),
                 Some("function_call_output" | "custom_tool_call_output") => {
-                    about.results.insert(text(item, "call_id").unwrap_or_default().to_owned(), number);
+                    about
+                        .results
+                        .insert(text(item, "call_id").unwrap_or_default().to_owned(), number);
                 }
                 _ => {}
             }
         }
-        Ok(Self { about, lines: last, rolled_back, paid: None })
+        Ok(Self {
+            about,
+            lines: last,
+            rolled_back,
+            paid: None,
+        })
     }
 
     fn item(&mut self, item: &Value, weave: &mut Weave) {
-        let id = text(item, "call_id").or_else(|| text(item, "id")).unwrap_or_default();
+        let id = text(item, "call_id")
+            .or_else(|| text(item, "id"))
+            .unwrap_or_default();
         match text(item, "type").unwrap_or("without a type") {
             "message" => message(item, weave),
             "reasoning" => {
                 let texts = |key: &str| -> Vec<&str> {
-                    let all = item.get(key).and_then(Value::as_array).into_iter().flatten();
+                    let all = item
+                        .get(key)
+                        .and_then(Value::as_array)
+                        .into_iter()
+                        .flatten();
                     all.filter_map(|piece| text(piece, "text")).collect()
                 };
                 let said = [texts("summary"), texts("content")].concat().join("\n");
                 match said.is_empty() {
                     true => weave.left_out("hidden reasoning"),
                     // Its sealed state is good for one account only; the words stay.
-                    false => weave.say(Part::Reasoning { text: said, opaque: None }),
+                    false => weave.say(Part::Reasoning {
+                        text: said,
+                        opaque: None,
+                    }),
                 }
             }
             "function_call" => {
@@ -101,8 +134,15 @@ impl Reader {
                 weave.call(id, text(item, "name").unwrap_or_default(), args, None);
             }
             "local_shell_call" => {
-                let words = item.pointer("/action/command").and_then(Value::as_array).into_iter().flatten();
-                let command = words.filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+                let words = item
+                    .pointer("/action/command")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten();
+                let command = words
+                    .filter_map(Value::as_str)
+                    .collect::<Vec<_>>()
+                    .join(" ");
                 weave.call(id, "local_shell", json!({ "command": command }), None);
             }
             "function_call_output" | "custom_tool_call_output" => {
@@ -117,7 +157,9 @@ impl Reader {
 
     /// A booking is told again and again; it counts when the total has grown.
     fn token_count(&mut self, payload: &Value, weave: &mut Weave) {
-        let Some(info) = payload.get("info").filter(|info| info.is_object()) else { return };
+        let Some(info) = payload.get("info").filter(|info| info.is_object()) else {
+            return;
+        };
         let total = info.get("total_token_usage").cloned();
         if total.is_none() || total == self.paid {
             return;
@@ -125,10 +167,15 @@ impl Reader {
         self.paid = total;
         let last = info.get("last_token_usage").unwrap_or(&Value::Null);
         let count = |key: &str| last.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let (read, written) = (count("cached_input_tokens"), count("cache_write_input_tokens"));
+        let (read, written) = (
+            count("cached_input_tokens"),
+            count("cache_write_input_tokens"),
+        );
         weave.said();
         weave.spend(Usage {
-            input: count("input_tokens").saturating_sub(read).saturating_sub(written),
+            input: count("input_tokens")
+                .saturating_sub(read)
+                .saturating_sub(written),
             cache_read: read,
             cache_write: written,
             output: count("output_tokens"),
@@ -146,7 +193,11 @@ impl Foreign for Reader {
     }
 
     fn line(&mut self, number: u64, line: &Value, weave: &mut Weave) {
-        if self.rolled_back.iter().any(|(from, to)| (*from..=*to).contains(&number)) {
+        if self
+            .rolled_back
+            .iter()
+            .any(|(from, to)| (*from..=*to).contains(&number))
+        {
             return weave.left_out("lines that were rolled back");
         }
         weave.at(timestamp(line));
@@ -168,7 +219,12 @@ impl Foreign for Reader {
             // What came before stays as it was said; the summary is there for whoever wants less.
             "compacted" => match text(payload, "message").filter(|said| !said.trim().is_empty()) {
                 Some(said) => {
-                    weave.injected(vec![Part::Text { text: said.to_owned() }], windlass_core::message::Origin::Engine);
+                    weave.injected(
+                        vec![Part::Text {
+                            text: said.to_owned(),
+                        }],
+                        windlass_core::message::Origin::Engine,
+                    );
                 }
                 None => weave.left_out("compacted"),
             },
@@ -192,17 +248,27 @@ fn is_prompt(item: &Value) -> bool {
     if text(item, "role") != Some("user") {
         return false;
     }
-    let kinds =
-        item.pointer("/internal_chat_message_metadata_passthrough/content_item_kinds").and_then(Value::as_array);
+    let kinds = item
+        .pointer("/internal_chat_message_metadata_passthrough/content_item_kinds")
+        .and_then(Value::as_array);
     if let Some(kinds) = kinds {
-        return kinds.iter().filter_map(Value::as_str).any(|kind| kind.starts_with("user."));
+        return kinds
+            .iter()
+            .filter_map(Value::as_str)
+            .any(|kind| kind.starts_with("user."));
     }
-    let first = contents(item).find_map(|piece| text(piece, "text")).unwrap_or_default().trim_start();
+    let first = contents(item)
+        .find_map(|piece| text(piece, "text"))
+        .unwrap_or_default()
+        .trim_start();
     !NOT_TYPED.iter().any(|start| first.starts_with(start))
 }
 
 fn contents(item: &Value) -> impl Iterator<Item = &Value> {
-    item.get("content").and_then(Value::as_array).into_iter().flatten()
+    item.get("content")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
 }
 
 fn message(item: &Value, weave: &mut Weave) {
@@ -210,13 +276,18 @@ fn message(item: &Value, weave: &mut Weave) {
     for piece in contents(item) {
         match text(piece, "type") {
             Some("input_text" | "output_text" | "text") => {
-                parts.push(Part::Text { text: text(piece, "text").unwrap_or_default().to_owned() });
+                parts.push(Part::Text {
+                    text: text(piece, "text").unwrap_or_default().to_owned(),
+                });
             }
             Some("input_image") => match text(piece, "image_url").and_then(image) {
                 Some(image) => parts.push(image),
                 None => weave.left_out("images by address"),
             },
-            other => weave.unknown(format!("message piece {}", other.unwrap_or("without a type"))),
+            other => weave.unknown(format!(
+                "message piece {}",
+                other.unwrap_or("without a type")
+            )),
         }
     }
     match text(item, "role") {
@@ -229,7 +300,10 @@ fn message(item: &Value, weave: &mut Weave) {
 /// A picture that stands in its address.
 fn image(address: &str) -> Option<Part> {
     let (media_type, data) = address.strip_prefix("data:")?.split_once(";base64,")?;
-    Some(Part::Image { media_type: media_type.to_owned(), data: data.to_owned() })
+    Some(Part::Image {
+        media_type: media_type.to_owned(),
+        data: data.to_owned(),
+    })
 }
 
 /// What a tool answered, and whether it says that it failed.
@@ -237,21 +311,32 @@ fn output(output: &Value) -> (String, bool) {
     let said = match output {
         Value::String(said) => said.clone(),
         Value::Array(pieces) => {
-            let piece = |piece: &Value| text(piece, "text").map_or_else(|| "[not imported]".to_owned(), str::to_owned);
+            let piece = |piece: &Value| {
+                text(piece, "text").map_or_else(|| "[not imported]".to_owned(), str::to_owned)
+            };
             pieces.iter().map(piece).collect::<Vec<_>>().join("\n")
         }
-        Value::Object(map) => map.get("content").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        Value::Object(map) => map
+            .get("content")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
         _ => String::new(),
     };
     // Older files wrap the answer in JSON of its own.
     if let Ok(Value::Object(wrapped)) = serde_json::from_str::<Value>(&said)
         && let Some(inner) = wrapped.get("output").and_then(Value::as_str)
     {
-        let code = wrapped.get("metadata").and_then(|about| about.get("exit_code")).and_then(Value::as_i64);
+        let code = wrapped
+            .get("metadata")
+            .and_then(|about| about.get("exit_code"))
+            .and_then(Value::as_i64);
         return (inner.to_owned(), code.is_some_and(|code| code != 0));
     }
     let code = said.lines().take(5).find_map(|line| {
-        let code = line.strip_prefix("Exit code: ").or_else(|| line.strip_prefix("Process exited with code "))?;
+        let code = line
+            .strip_prefix("Exit code: ")
+            .or_else(|| line.strip_prefix("Process exited with code "))?;
         code.trim().parse::<i64>().ok()
     });
     (said, code.is_some_and(|code| code != 0))

@@ -12,13 +12,23 @@ use windlass_core::open_run::Glance;
 use super::weave::Fact;
 use super::{FileKind, ImportError, Imported, Importer, Lines, OpenFile, Pen, wrong};
 
-pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> Result<Imported, ImportError> {
+pub(super) async fn import(
+    importer: &Importer<'_>,
+    open: &mut OpenFile<'_>,
+) -> Result<Imported, ImportError> {
     let mut checked = Checked::default();
     let mut lines = Lines::new(open()?);
     while let Some((number, line)) = lines.next_raw()? {
         checked.take(number, event(number, line)?)?;
     }
-    let Checked { session: Some(was), events, runs, live, glance } = checked else {
+    let Checked {
+        session: Some(was),
+        events,
+        runs,
+        live,
+        glance,
+    } = checked
+    else {
         return Err(ImportError::Nothing);
     };
     let (id, writer) = importer.create(Some(&was)).await?;
@@ -39,7 +49,11 @@ pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> 
         events: events + u64::from(!at_rest),
         runs,
         interrupted: 0,
-        left_out: counts.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n)).collect(),
+        left_out: counts
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(what, n)| (what.to_owned(), n))
+            .collect(),
         unknown: BTreeMap::new(),
     })
 }
@@ -63,13 +77,24 @@ impl Checked {
             return Ok(());
         };
         if seq != self.events + 1 {
-            return Err(wrong(number, &format!("event {} is missing, here is event {seq}", self.events + 1)));
+            return Err(wrong(
+                number,
+                &format!("event {} is missing, here is event {seq}", self.events + 1),
+            ));
         }
         match (&self.session, &event.kind) {
             (None, EventKind::SessionOpened { .. }) => self.session = Some(event.session.clone()),
-            (None, _) => return Err(wrong(number, "a session begins with its opening, and this is another event")),
+            (None, _) => {
+                return Err(wrong(
+                    number,
+                    "a session begins with its opening, and this is another event",
+                ));
+            }
             (Some(session), _) if *session != event.session => {
-                return Err(wrong(number, "it belongs to another session than the lines before it"));
+                return Err(wrong(
+                    number,
+                    "it belongs to another session than the lines before it",
+                ));
             }
             (Some(_), EventKind::RunStarted { .. }) => self.runs += 1,
             (Some(_), _) => {}
@@ -89,10 +114,17 @@ async fn copy(
 ) -> Result<(), ImportError> {
     let mut lines = Lines::new(open()?);
     while pen.seq < events {
-        let changed = || ImportError::Line { number: 0, what: "the file was changed while it was read".to_owned() };
-        let Some((number, line)) = lines.next_raw()? else { return Err(changed()) };
+        let changed = || ImportError::Line {
+            number: 0,
+            what: "the file was changed while it was read".to_owned(),
+        };
+        let Some((number, line)) = lines.next_raw()? else {
+            return Err(changed());
+        };
         let mut event = event(number, line)?;
-        let Order::Durable { seq } = event.order else { continue };
+        let Order::Durable { seq } = event.order else {
+            continue;
+        };
         if seq != pen.seq + 1 {
             return Err(changed());
         }
@@ -112,15 +144,24 @@ async fn copy(
         pen.write(event).await?;
     }
     if let Some(from) = copy_of {
-        let kind = EventKind::Forked { from: from.clone(), at_seq: events };
-        pen.write_all(vec![Fact { at: pen.importer.clock.now(), run: None, kind }]).await?;
+        let kind = EventKind::Forked {
+            from: from.clone(),
+            at_seq: events,
+        };
+        pen.write_all(vec![Fact {
+            at: pen.importer.clock.now(),
+            run: None,
+            kind,
+        }])
+        .await?;
     }
     pen.sync().await
 }
 
 /// One line as an event.
 fn event(number: u64, line: &[u8]) -> Result<Event, ImportError> {
-    let text = std::str::from_utf8(line).map_err(|err| wrong(number, &format!("it is not text: {err}")))?;
+    let text = std::str::from_utf8(line)
+        .map_err(|err| wrong(number, &format!("it is not text: {err}")))?;
     match read_line(text, |_| true) {
         Ok(Line::Event(event)) => Ok(event),
         Ok(Line::OtherVersion(found)) => Err(ImportError::OtherVersion { number, found }),

@@ -107,7 +107,10 @@ impl Weave {
         if self.model != model {
             let from = std::mem::replace(&mut self.model, model.to_owned());
             if !from.is_empty() && self.runs > 0 {
-                self.fact(EventKind::ModelSwitched { from, to: model.to_owned() });
+                self.fact(EventKind::ModelSwitched {
+                    from,
+                    to: model.to_owned(),
+                });
             }
         }
     }
@@ -134,10 +137,24 @@ impl Weave {
         self.runs += 1;
         self.in_run = true;
         self.began = self.at;
-        self.spent = Spent { iterations: 1, ..Spent::default() };
-        let prompt = Message { role: Role::User, origin: Origin::Person, parts };
-        self.fact(EventKind::RunStarted { prompt, queued: None, flags: SavedFlags::default() });
-        self.fact(EventKind::IterationStarted { iteration: 1, foreign_session: self.foreign.clone() });
+        self.spent = Spent {
+            iterations: 1,
+            ..Spent::default()
+        };
+        let prompt = Message {
+            role: Role::User,
+            origin: Origin::Person,
+            parts,
+        };
+        self.fact(EventKind::RunStarted {
+            prompt,
+            queued: None,
+            flags: SavedFlags::default(),
+        });
+        self.fact(EventKind::IterationStarted {
+            iteration: 1,
+            foreign_session: self.foreign.clone(),
+        });
     }
 
     /// Words that are not the model's and begin no run.
@@ -149,7 +166,11 @@ impl Weave {
         }
         self.settle_all();
         self.at_rest = false;
-        self.fact(EventKind::said(Message { role: Role::User, origin, parts }));
+        self.fact(EventKind::said(Message {
+            role: Role::User,
+            origin,
+            parts,
+        }));
     }
 
     /// A piece of what the model says.
@@ -159,7 +180,11 @@ impl Weave {
             return;
         }
         // A result that is still to come is waited for, so that it stays with its call.
-        let awaited = |call: &ToolCall| self.results.get(&call.id.0).is_some_and(|line| *line > self.line);
+        let awaited = |call: &ToolCall| {
+            self.results
+                .get(&call.id.0)
+                .is_some_and(|line| *line > self.line)
+        };
         if !self.open.is_empty() && !self.open.iter().any(awaited) {
             self.settle_all();
         }
@@ -175,8 +200,17 @@ impl Weave {
 
     /// A call, as a piece of what is said.
     pub(super) fn call(&mut self, id: &str, name: &str, args: Value, malformed: Option<String>) {
-        let id = if id.is_empty() { format!("import-{}-{}", self.line, self.saying.len()) } else { id.to_owned() };
-        self.say(Part::Call(ToolCall { id: CallId(id), name: tool_name(name), args, malformed }));
+        let id = if id.is_empty() {
+            format!("import-{}-{}", self.line, self.saying.len())
+        } else {
+            id.to_owned()
+        };
+        self.say(Part::Call(ToolCall {
+            id: CallId(id),
+            name: tool_name(name),
+            args,
+            malformed,
+        }));
     }
 
     /// What came of a call.
@@ -220,20 +254,36 @@ impl Weave {
         self.spent.settle(usage, None, false);
         self.spent.steps += 1;
         let (model, total) = (self.model.clone(), self.spent);
-        self.fact(EventKind::Spent { model, call: usage, cost_micros: None, estimated: false, total });
+        self.fact(EventKind::Spent {
+            model,
+            call: usage,
+            cost_micros: None,
+            estimated: false,
+            total,
+        });
     }
 
     pub(super) fn warn(&mut self, code: &str, text: String) {
-        self.fact(EventKind::Warned { code: code.to_owned(), text });
+        self.fact(EventKind::Warned {
+            code: code.to_owned(),
+            text,
+        });
     }
 
     /// Closes what is open, and says what was left out.
     pub(super) fn finish(&mut self) {
         self.end_run();
         let listed = |kinds: &BTreeMap<String, u64>| {
-            kinds.iter().map(|(kind, count)| format!("{count} of {kind}")).collect::<Vec<_>>().join(", ")
+            kinds
+                .iter()
+                .map(|(kind, count)| format!("{count} of {kind}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
-        let mut text = format!("this session was imported from a {} session file", self.kind.word());
+        let mut text = format!(
+            "this session was imported from a {} session file",
+            self.kind.word()
+        );
         if !self.left_out.is_empty() {
             text.push_str(&format!(
                 "; left out, because it is no part of the conversation: {}",
@@ -241,7 +291,10 @@ impl Weave {
             ));
         }
         if !self.unknown.is_empty() {
-            text.push_str(&format!("; lines of unknown kinds that are missing here: {}", listed(&self.unknown)));
+            text.push_str(&format!(
+                "; lines of unknown kinds that are missing here: {}",
+                listed(&self.unknown)
+            ));
         }
         self.warn("imported", text);
     }
@@ -251,11 +304,18 @@ impl Weave {
         if !self.in_run {
             return;
         }
-        let stop = if self.at_rest { StopReason::Done } else { StopReason::Interrupted };
+        let stop = if self.at_rest {
+            StopReason::Done
+        } else {
+            StopReason::Interrupted
+        };
         self.fact(EventKind::IterationFinished { iteration: 1, stop });
         let outcome = match self.at_rest {
             true => Outcome::Completed,
-            false => Outcome::failed(FailReason::Interrupted, "the imported session has no end of it"),
+            false => Outcome::failed(
+                FailReason::Interrupted,
+                "the imported session has no end of it",
+            ),
         };
         let ms = self.at.as_millis().saturating_sub(self.began.as_millis());
         self.fact(EventKind::RunFinished(RunSummary {
@@ -276,7 +336,8 @@ impl Weave {
     fn close_open(&mut self) {
         for call in std::mem::take(&mut self.open) {
             self.interrupted += 1;
-            let result = ToolResult::interrupted(&call, "the imported session has no result of this call");
+            let result =
+                ToolResult::interrupted(&call, "the imported session has no result of this call");
             self.fact(EventKind::CallFinished { result, ms: 0 });
         }
     }
@@ -287,13 +348,21 @@ impl Weave {
             return;
         }
         let parts = unique(std::mem::take(&mut self.saying));
-        let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
+        let message = Message {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts,
+        };
         self.open = message.calls().cloned().collect();
         self.at_rest = self.open.is_empty();
         self.fact(EventKind::said(message));
         for call in self.open.clone() {
             let rule = format!("imported: {} let it run", self.kind.word());
-            self.fact(EventKind::CallStarted { call, verdict: Verdict::Allow, rule });
+            self.fact(EventKind::CallStarted {
+                call,
+                verdict: Verdict::Allow,
+                rule,
+            });
         }
         for result in std::mem::take(&mut self.early) {
             self.open.retain(|call| call.id != result.id);
@@ -304,7 +373,11 @@ impl Weave {
     fn fact(&mut self, kind: EventKind) {
         self.events += 1;
         let run = self.in_run.then(|| RunId::nth(self.runs));
-        self.facts.push(Fact { at: self.at, run, kind });
+        self.facts.push(Fact {
+            at: self.at,
+            run,
+            kind,
+        });
     }
 }
 
@@ -325,7 +398,17 @@ fn tool_name(name: &str) -> String {
         "exec_command" | "shell_command" | "local_shell" => "bash",
         other => canonical_name(other),
     };
-    let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    let fits = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+            c
+        } else {
+            '_'
+        }
+    };
     let name: String = name.chars().take(LONGEST).map(fits).collect();
-    if name.is_empty() { "unknown".to_owned() } else { name }
+    if name.is_empty() {
+        "unknown".to_owned()
+    } else {
+        name
+    }
 }

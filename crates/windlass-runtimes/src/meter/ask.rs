@@ -37,9 +37,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
                 let (mut all, mut names) = (Vec::new(), BTreeSet::new());
-                while let Some((Name(name), value)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                while let Some((Name(name), value)) =
+                    map.next_entry::<Name<'de>, &'de RawValue>()?
+                {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("the field `{name}` is there twice")));
+                        return Err(A::Error::custom(format!(
+                            "the field `{name}` is there twice"
+                        )));
                     }
                     all.push((name, Cow::Borrowed(value.get())));
                 }
@@ -59,7 +63,9 @@ impl<'a> Fields<'a> {
     /// The value as it was written; `null` is nothing.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_ref()).filter(|value| *value != "null")
+        found
+            .map(|(_, value)| value.as_ref())
+            .filter(|value| *value != "null")
     }
 
     fn has(&self, name: &str) -> bool {
@@ -72,9 +78,13 @@ impl<'a> Fields<'a> {
 
     /// A count. Some vendors take one in quotes.
     fn count(&self, name: &str) -> Result<Option<u64>, String> {
-        let Some(value) = self.get(name) else { return Ok(None) };
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
         let plain = value.trim_matches('"').parse();
-        plain.map(Some).map_err(|_| format!("`{name}` is not a whole number of tokens"))
+        plain
+            .map(Some)
+            .map_err(|_| format!("`{name}` is not a whole number of tokens"))
     }
 
     pub(super) fn set(&mut self, name: &'static str, value: String) {
@@ -93,7 +103,11 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn to_json(&self) -> String {
-        let room = self.0.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+        let room = self
+            .0
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 8)
+            .sum();
         let mut out = String::with_capacity(room);
         for (nth, (name, value)) in self.0.iter().enumerate() {
             out.push(if nth == 0 { '{' } else { ',' });
@@ -134,16 +148,24 @@ const ANSWERS: [&str; 2] = ["candidateCount", "candidate_count"];
 impl<'a> Ask<'a> {
     /// Whether the model gets tools: agents give it none in what they ask beside the work.
     pub(super) fn offers_tools(&self) -> bool {
-        self.fields.get("tools").is_some_and(|tools| !tools.trim_matches(['[', ']', ' ', '\n']).is_empty())
+        self.fields
+            .get("tools")
+            .is_some_and(|tools| !tools.trim_matches(['[', ']', ' ', '\n']).is_empty())
     }
 
     /// Reads a body. The dialect that says model and form in the path gives them along.
-    pub(super) fn read(dialect: Dialect, named: Option<(&str, bool)>, body: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn read(
+        dialect: Dialect,
+        named: Option<(&str, bool)>,
+        body: &'a [u8],
+    ) -> Result<Self, String> {
         let mut fields = Fields::parse(body)?;
         check_told(&fields)?;
         let left_out = leave_out(dialect, &mut fields)?;
         let changed = !left_out.is_empty();
-        let model = named.map(|(model, _)| model.to_owned()).or_else(|| fields.text("model"));
+        let model = named
+            .map(|(model, _)| model.to_owned())
+            .or_else(|| fields.text("model"));
         let model = model.ok_or("the body does not say which `model`")?;
         if model.is_empty() || model.len() > MAX_MODEL || model.chars().any(char::is_control) {
             return Err("the name of the model cannot be used".to_owned());
@@ -152,18 +174,35 @@ impl<'a> Ask<'a> {
             Some((_, stream)) => stream,
             None => fields.get("stream") == Some("true"),
         };
-        let mut ask = Self { dialect, model, stream, max: None, many: 1, goes_on: false, left_out, changed, fields };
+        let mut ask = Self {
+            dialect,
+            model,
+            stream,
+            max: None,
+            many: 1,
+            goes_on: false,
+            left_out,
+            changed,
+            fields,
+        };
         match dialect {
             Dialect::Anthropic => ask.max = ask.fields.count("max_tokens")?,
             Dialect::Responses => {
                 if ask.fields.get("background") == Some("true") {
-                    return Err("answers in the background cannot be counted; ask without `background`".to_owned());
+                    return Err(
+                        "answers in the background cannot be counted; ask without `background`"
+                            .to_owned(),
+                    );
                 }
-                ask.goes_on = ask.fields.has("previous_response_id") || ask.fields.has("conversation");
+                ask.goes_on =
+                    ask.fields.has("previous_response_id") || ask.fields.has("conversation");
                 ask.max = ask.fields.count("max_output_tokens")?;
             }
             Dialect::Chat => {
-                ask.max = ask.fields.count("max_tokens")?.max(ask.fields.count("max_completion_tokens")?);
+                ask.max = ask
+                    .fields
+                    .count("max_tokens")?
+                    .max(ask.fields.count("max_completion_tokens")?);
                 ask.many = ask.fields.count("n")?.unwrap_or(1).max(1);
             }
             Dialect::Gemini => {
@@ -171,10 +210,14 @@ impl<'a> Ask<'a> {
                     return Err("the field `generationConfig` is there twice".to_owned());
                 }
                 let config = ask.config()?;
-                if OUTPUT.iter().all(|name| config.has(name)) || ANSWERS.iter().all(|name| config.has(name)) {
+                if OUTPUT.iter().all(|name| config.has(name))
+                    || ANSWERS.iter().all(|name| config.has(name))
+                {
                     return Err("a field of `generationConfig` is there twice".to_owned());
                 }
-                let count = |names: [&str; 2]| Ok::<_, String>(config.count(names[0])?.or(config.count(names[1])?));
+                let count = |names: [&str; 2]| {
+                    Ok::<_, String>(config.count(names[0])?.or(config.count(names[1])?))
+                };
                 let (max, many) = (count(OUTPUT)?, count(ANSWERS)?);
                 (ask.max, ask.many) = (max, many.unwrap_or(1).max(1));
                 ask.goes_on = ask.fields.has("cachedContent") || ask.fields.has("cached_content");
@@ -187,7 +230,10 @@ impl<'a> Ask<'a> {
 
     fn config(&self) -> Result<Fields<'_>, String> {
         let given = CONFIG.iter().find_map(|name| self.fields.get(name));
-        given.map_or_else(|| Ok(Fields(Vec::new())), |json| Fields::parse(json.as_bytes()))
+        given.map_or_else(
+            || Ok(Fields(Vec::new())),
+            |json| Fields::parse(json.as_bytes()),
+        )
     }
 
     /// Says how long one answer may get.
@@ -204,20 +250,32 @@ impl<'a> Ask<'a> {
                     MaxTokensField::MaxTokens => "max_tokens",
                     MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
                 };
-                let given = ["max_tokens", "max_completion_tokens"].into_iter().filter(|name| self.fields.has(name));
+                let given = ["max_tokens", "max_completion_tokens"]
+                    .into_iter()
+                    .filter(|name| self.fields.has(name));
                 let mut given: Vec<_> = given.collect();
                 if given.is_empty() {
                     given.push(usual);
                 }
-                given.into_iter().for_each(|name| self.fields.set(name, most.to_string()));
+                given
+                    .into_iter()
+                    .for_each(|name| self.fields.set(name, most.to_string()));
             }
             Dialect::Gemini => {
                 // It was readable when the request came.
-                let Ok(mut config) = self.config() else { return };
-                let name = OUTPUT.into_iter().find(|name| config.has(name)).unwrap_or(OUTPUT[0]);
+                let Ok(mut config) = self.config() else {
+                    return;
+                };
+                let name = OUTPUT
+                    .into_iter()
+                    .find(|name| config.has(name))
+                    .unwrap_or(OUTPUT[0]);
                 config.set(name, most.to_string());
                 let json = config.to_json();
-                let name = CONFIG.into_iter().find(|name| self.fields.has(name)).unwrap_or(CONFIG[0]);
+                let name = CONFIG
+                    .into_iter()
+                    .find(|name| self.fields.has(name))
+                    .unwrap_or(CONFIG[0]);
                 self.fields.set(name, json);
             }
         }
@@ -225,9 +283,15 @@ impl<'a> Ask<'a> {
 
     /// Thinking counts as output and has to leave some of it.
     fn think_within(&mut self, most: u64) {
-        let Some(thinking) = self.fields.get("thinking") else { return };
-        let Ok(mut thinking) = Fields::parse(thinking.as_bytes()) else { return };
-        let Ok(Some(budget)) = thinking.count("budget_tokens") else { return };
+        let Some(thinking) = self.fields.get("thinking") else {
+            return;
+        };
+        let Ok(mut thinking) = Fields::parse(thinking.as_bytes()) else {
+            return;
+        };
+        let Ok(Some(budget)) = thinking.count("budget_tokens") else {
+            return;
+        };
         if budget < most {
             return;
         }
@@ -246,7 +310,9 @@ impl<'a> Ask<'a> {
             return;
         }
         let given = self.fields.get("stream_options").unwrap_or("{}").to_owned();
-        let Ok(mut options) = Fields::parse(given.as_bytes()) else { return };
+        let Ok(mut options) = Fields::parse(given.as_bytes()) else {
+            return;
+        };
         if options.get("include_usage") != Some("true") {
             options.set("include_usage", "true".to_owned());
             let json = options.to_json();
@@ -257,16 +323,22 @@ impl<'a> Ask<'a> {
 
     /// Brings it into the form of who hosts the model: the name stands in the address, and the features beside it.
     pub(super) fn hosted(&mut self, protocol: Protocol, features: &[&str]) {
-        let Some(version) = protocol.hosted_version() else { return };
+        let Some(version) = protocol.hosted_version() else {
+            return;
+        };
         self.changed = true;
         self.fields.remove("model");
         if !self.fields.has("anthropic_version") {
-            self.fields.set("anthropic_version", format!("\"{version}\""));
+            self.fields
+                .set("anthropic_version", format!("\"{version}\""));
         }
         if protocol == Protocol::BedrockAnthropic {
             self.fields.remove("stream");
             if !features.is_empty() && !self.fields.has("anthropic_beta") {
-                self.fields.set("anthropic_beta", serde_json::Value::from(features.to_vec()).to_string());
+                self.fields.set(
+                    "anthropic_beta",
+                    serde_json::Value::from(features.to_vec()).to_string(),
+                );
             }
         }
     }
@@ -280,7 +352,11 @@ impl<'a> Ask<'a> {
 /// How many bytes of a body are words. Files inside it are counted as a model counts pictures, of which an eighth of
 /// their size is a generous bound.
 pub(super) fn words(body: &[u8]) -> usize {
-    let files: usize = body.split(|byte| *byte == b'"').filter(|text| is_file(text)).map(<[u8]>::len).sum();
+    let files: usize = body
+        .split(|byte| *byte == b'"')
+        .filter(|text| is_file(text))
+        .map(<[u8]>::len)
+        .sum();
     body.len() - files + files / 8
 }
 
@@ -288,8 +364,13 @@ fn is_file(text: &[u8]) -> bool {
     if text.len() < LEAST_FILE {
         return false;
     }
-    let from = text[..100].iter().position(|byte| *byte == b',').map_or(0, |at| at + 1);
-    text[from..].iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_'))
+    let from = text[..100]
+        .iter()
+        .position(|byte| *byte == b',')
+        .map_or(0, |at| at + 1);
+    text[from..].iter().all(|byte| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_')
+    })
 }
 
 #[cfg(test)]
@@ -299,13 +380,21 @@ mod tests {
 
     #[track_caller]
     fn check_words(body: &str, expect: usize) {
-        assert_eq!(words(body.as_bytes()), expect, "{}", &body[..body.len().min(60)]);
+        assert_eq!(
+            words(body.as_bytes()),
+            expect,
+            "{}",
+            &body[..body.len().min(60)]
+        );
     }
 
     #[test]
     fn pictures_are_counted_as_pictures_and_words_as_words() {
         let picture = "iVBORw0KGgo+".repeat(1_000);
-        check_words(&format!(r#"{{"data":"{picture}"}}"#), 11 + picture.len() / 8);
+        check_words(
+            &format!(r#"{{"data":"{picture}"}}"#),
+            11 + picture.len() / 8,
+        );
         let address = format!("data:image/png;base64,{picture}");
         check_words(&format!(r#"{{"url":"{address}"}}"#), 10 + address.len() / 8);
         let prose = "these are words, ".repeat(1_000);
@@ -318,9 +407,16 @@ mod tests {
     fn none_at_all_is_no_limit() {
         for (dialect, body) in [
             (Dialect::Anthropic, r#"{"model":"m","max_tokens":0}"#),
-            (Dialect::Chat, r#"{"model":"m","max_tokens":0,"max_completion_tokens":"0"}"#),
+            (
+                Dialect::Chat,
+                r#"{"model":"m","max_tokens":0,"max_completion_tokens":"0"}"#,
+            ),
         ] {
-            assert_eq!(Ask::read(dialect, None, body.as_bytes()).unwrap().max, None, "{body}");
+            assert_eq!(
+                Ask::read(dialect, None, body.as_bytes()).unwrap().max,
+                None,
+                "{body}"
+            );
         }
     }
 
@@ -332,9 +428,18 @@ mod tests {
                 Dialect::Anthropic,
                 r#"{"model":"m","max_tokens":90,"thinking":{"budget_tokens":80},"x":[1,{"a":"\u00fc"}]}"#,
             ),
-            (Dialect::Responses, r#"{"model":"m","max_output_tokens":90,"stream":true}"#),
-            (Dialect::Chat, r#"{"model":"m","max_tokens":90,"n":2,"stream":true,"stream_options":{"a":null}}"#),
-            (Dialect::Gemini, r#"{"contents":[],"generationConfig":{"maxOutputTokens":"90","candidateCount":1}}"#),
+            (
+                Dialect::Responses,
+                r#"{"model":"m","max_output_tokens":90,"stream":true}"#,
+            ),
+            (
+                Dialect::Chat,
+                r#"{"model":"m","max_tokens":90,"n":2,"stream":true,"stream_options":{"a":null}}"#,
+            ),
+            (
+                Dialect::Gemini,
+                r#"{"contents":[],"generationConfig":{"maxOutputTokens":"90","candidateCount":1}}"#,
+            ),
         ];
         let named = |dialect| (dialect == Dialect::Gemini).then_some(("m", true));
         let mut read = 0;
@@ -346,12 +451,18 @@ mod tests {
                         Some(place) => *place = byte,
                         None => damaged.push(byte),
                     }
-                    let Ok(mut ask) = Ask::read(dialect, named(dialect), &damaged) else { continue };
+                    let Ok(mut ask) = Ask::read(dialect, named(dialect), &damaged) else {
+                        continue;
+                    };
                     ask.limit(7, &Quirks::NONE);
                     ask.report_usage(&Quirks::NONE);
                     let sent = ask.body().unwrap();
                     let again = Ask::read(dialect, named(dialect), sent.as_bytes()).unwrap();
-                    assert_eq!((again.max, again.model == ask.model), (Some(7), true), "{sent}");
+                    assert_eq!(
+                        (again.max, again.model == ask.model),
+                        (Some(7), true),
+                        "{sent}"
+                    );
                     read += 1;
                 }
             }

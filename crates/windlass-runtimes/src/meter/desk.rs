@@ -97,11 +97,22 @@ impl Desk {
 
     /// An upper bound of the tokens in so many bytes for a model.
     pub(super) fn tokens(&self, model: &str, bytes: usize) -> u64 {
-        self.lock().estimators.get(model).copied().unwrap_or_default().tokens(bytes)
+        self.lock()
+            .estimators
+            .get(model)
+            .copied()
+            .unwrap_or_default()
+            .tokens(bytes)
     }
 
     /// Begins a call that holds its part of the account.
-    pub(super) fn open(self: &Arc<Self>, hold: Hold, model: &str, price: Option<Price>, input: u64) -> Call {
+    pub(super) fn open(
+        self: &Arc<Self>,
+        hold: Hold,
+        model: &str,
+        price: Option<Price>,
+        input: u64,
+    ) -> Call {
         self.lock().open += 1;
         Call {
             desk: self.clone(),
@@ -162,11 +173,19 @@ impl Desk {
     }
 
     async fn book(&self, ledger: Ledger<'_>, ended: Ended) -> Result<(), StoreError> {
-        let Ended { hold, took, failed, tools } = ended;
+        let Ended {
+            hold,
+            took,
+            failed,
+            tools,
+        } = ended;
         let booked = match &took {
             Some(took) => {
                 self.lock().usage.add(took.usage);
-                ledger.account.settle(took.usage, took.price, took.estimated, &took.model).await
+                ledger
+                    .account
+                    .settle(took.usage, took.price, took.estimated, &took.model)
+                    .await
             }
             None => Ok(()),
         };
@@ -194,24 +213,33 @@ impl Desk {
         let (retries, wait) = err.kind.retry();
         let most = match &err.kind {
             // Agents ask differently, or for less, after such an answer.
-            ProviderErrorKind::InvalidRequest | ProviderErrorKind::ContextLength | ProviderErrorKind::Refused => {
-                MAX_WRONG
-            }
+            ProviderErrorKind::InvalidRequest
+            | ProviderErrorKind::ContextLength
+            | ProviderErrorKind::Refused => MAX_WRONG,
             // A model beside the one that works.
             ProviderErrorKind::ModelNotFound if state.answered => MAX_WRONG,
             _ => retries,
         };
         if state.failures > most {
-            state.trip.get_or_insert_with(|| Trip::Provider(err.clone()));
+            state
+                .trip
+                .get_or_insert_with(|| Trip::Provider(err.clone()));
             self.stopped.notify_one();
             return true;
         }
         let attempt = state.failures.saturating_add(1);
         drop(state);
         if retries > 0 {
-            let ms = wait.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let ms = wait.map_or(0, |wait| {
+                u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+            });
             let (reason, error) = (err.to_string(), err.kind.word().to_owned());
-            self.say(EventKind::Waited { reason, error, ms, attempt });
+            self.say(EventKind::Waited {
+                reason,
+                error,
+                ms,
+                attempt,
+            });
         }
         false
     }
@@ -275,7 +303,11 @@ impl Desk {
     fn learn(&self, model: &str, bytes: usize, reported: u64) {
         let mut state = self.lock();
         if state.estimators.len() < MAX_KNOWN || state.estimators.contains_key(model) {
-            state.estimators.entry(model.to_owned()).or_default().correct(bytes, reported);
+            state
+                .estimators
+                .entry(model.to_owned())
+                .or_default()
+                .correct(bytes, reported);
         }
     }
 }
@@ -324,7 +356,11 @@ impl Call {
                 (state.failures, state.work_failed, state.last_failure) = (0, false, None);
             }
             if self.tools || !state.with_tools {
-                state.declined = if self.declined { state.declined.saturating_add(1) } else { 0 };
+                state.declined = if self.declined {
+                    state.declined.saturating_add(1)
+                } else {
+                    0
+                };
                 if state.declined >= MAX_DECLINED {
                     state.trip.get_or_insert(Trip::Declined);
                     self.desk.stopped.notify_one();
@@ -349,19 +385,39 @@ impl Call {
         }
         let took = self.billed.then(|| Took {
             model: std::mem::take(&mut self.model),
-            usage: if reported { self.usage.unwrap_or_default() } else { self.counted() },
+            usage: if reported {
+                self.usage.unwrap_or_default()
+            } else {
+                self.counted()
+            },
             price: self.price,
             estimated: !reported,
         });
-        self.desk.note(Note::Ended(Ended { hold: self.hold, took, failed, tools: self.tools }));
+        self.desk.note(Note::Ended(Ended {
+            hold: self.hold,
+            took,
+            failed,
+            tools: self.tools,
+        }));
     }
 
     /// Our own count: what the vendor said of the input, where it did, and what came back by its size.
     fn counted(&self) -> Usage {
         let reported = self.usage.unwrap_or_default();
-        let output = Estimator::default().tokens(self.said).min(self.hold.output).max(reported.output);
-        let input = if reported.total_input() == 0 { self.input } else { reported.input };
-        Usage { input, output, ..reported }
+        let output = Estimator::default()
+            .tokens(self.said)
+            .min(self.hold.output)
+            .max(reported.output);
+        let input = if reported.total_input() == 0 {
+            self.input
+        } else {
+            reported.input
+        };
+        Usage {
+            input,
+            output,
+            ..reported
+        }
     }
 }
 

@@ -86,10 +86,16 @@ impl Dialect {
                 json!({ "type": "error", "error": { "type": anthropic_word(fault), "message": message } })
             }
             Self::Responses | Self::Chat => {
-                let kind = if fault == Fault::Upstream { "server_error" } else { "invalid_request_error" };
+                let kind = if fault == Fault::Upstream {
+                    "server_error"
+                } else {
+                    "invalid_request_error"
+                };
                 json!({ "error": { "message": message, "type": kind, "param": null, "code": openai_code(fault) } })
             }
-            Self::Gemini => json!({ "error": { "code": status, "message": message, "status": gemini_word(fault) } }),
+            Self::Gemini => {
+                json!({ "error": { "code": status, "message": message, "status": gemini_word(fault) } })
+            }
         };
         (status, body.to_string().into_bytes())
     }
@@ -123,10 +129,13 @@ impl Dialect {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         match self {
             Self::Anthropic => answer["stop_reason"] == "refusal",
-            Self::Responses => list(&answer["output"]).iter().any(|item| list(&item["content"]).iter().any(refusal)),
+            Self::Responses => list(&answer["output"])
+                .iter()
+                .any(|item| list(&item["content"]).iter().any(refusal)),
             Self::Chat => {
                 let choice = &answer["choices"][0];
-                choice["finish_reason"] == "content_filter" || choice["message"]["refusal"].is_string()
+                choice["finish_reason"] == "content_filter"
+                    || choice["message"]["refusal"].is_string()
             }
             Self::Gemini => false,
         }
@@ -136,17 +145,24 @@ impl Dialect {
     pub(super) fn model_list(self, names: &[&str]) -> Vec<u8> {
         let list: Value = match self {
             Self::Anthropic => {
-                let all: Vec<_> =
-                    names.iter().map(|id| json!({ "type": "model", "id": id, "display_name": id })).collect();
+                let all: Vec<_> = names
+                    .iter()
+                    .map(|id| json!({ "type": "model", "id": id, "display_name": id }))
+                    .collect();
                 json!({ "data": all, "has_more": false, "first_id": names.first(), "last_id": names.last() })
             }
             Self::Responses | Self::Chat => {
-                let all: Vec<_> =
-                    names.iter().map(|id| json!({ "id": id, "object": "model", "owned_by": "" })).collect();
+                let all: Vec<_> = names
+                    .iter()
+                    .map(|id| json!({ "id": id, "object": "model", "owned_by": "" }))
+                    .collect();
                 json!({ "object": "list", "data": all })
             }
             Self::Gemini => {
-                let all: Vec<_> = names.iter().map(|id| json!({ "name": format!("models/{id}") })).collect();
+                let all: Vec<_> = names
+                    .iter()
+                    .map(|id| json!({ "name": format!("models/{id}") }))
+                    .collect();
                 json!({ "models": all })
             }
         };
@@ -197,13 +213,29 @@ mod tests {
 
     #[test]
     fn a_whole_answer_says_that_it_declines() {
-        check(Dialect::Anthropic, json!({ "stop_reason": "refusal" }), true);
-        check(Dialect::Anthropic, json!({ "stop_reason": "end_turn" }), false);
+        check(
+            Dialect::Anthropic,
+            json!({ "stop_reason": "refusal" }),
+            true,
+        );
+        check(
+            Dialect::Anthropic,
+            json!({ "stop_reason": "end_turn" }),
+            false,
+        );
         let output = |kind: &str| json!({ "output": [{ "type": "message", "content": [{ "type": kind }] }] });
         check(Dialect::Responses, output("refusal"), true);
         check(Dialect::Responses, output("output_text"), false);
-        check(Dialect::Chat, json!({ "choices": [{ "finish_reason": "content_filter" }] }), true);
-        check(Dialect::Chat, json!({ "choices": [{ "message": { "refusal": "I cannot." } }] }), true);
+        check(
+            Dialect::Chat,
+            json!({ "choices": [{ "finish_reason": "content_filter" }] }),
+            true,
+        );
+        check(
+            Dialect::Chat,
+            json!({ "choices": [{ "message": { "refusal": "I cannot." } }] }),
+            true,
+        );
         check(
             Dialect::Chat,
             json!({ "choices": [{ "finish_reason": "stop", "message": { "refusal": null } }] }),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap,
+    HeaderValue,
 };
 use hyper::{Method, Request, Response};
 use tokio::sync::SemaphorePermit;
@@ -107,10 +108,14 @@ impl<'a> Shop<'a> {
             }
         };
         match goes {
-            Route::Models { dialect, of } => self.models(dialect, of.as_deref(), &head.headers).await,
-            Route::Call(target) | Route::Count(target) if coded(&head.headers) => {
-                no(target.dialect, Fault::Invalid, "compressed requests are not read here; send it as it is")
+            Route::Models { dialect, of } => {
+                self.models(dialect, of.as_deref(), &head.headers).await
             }
+            Route::Call(target) | Route::Count(target) if coded(&head.headers) => no(
+                target.dialect,
+                Fault::Invalid,
+                "compressed requests are not read here; send it as it is",
+            ),
             Route::Count(target) => {
                 let _room = self.room(&head.headers).await;
                 match arrived(body, &head.headers).await {
@@ -136,13 +141,24 @@ impl<'a> Shop<'a> {
         self.meter.room.acquire_many(pieces).await.ok()
     }
 
-    async fn call(&self, target: &Target, headers: &HeaderMap, body: Bytes, last: &AtomicBool) -> Answered {
+    async fn call(
+        &self,
+        target: &Target,
+        headers: &HeaderMap,
+        body: Bytes,
+        last: &AtomicBool,
+    ) -> Answered {
         let dialect = target.dialect;
         if let Some(trip) = self.meter.desk.trip() {
             return self.over(dialect, trip, last);
         }
-        let Some((upstream, protocol)) = self.upstream(dialect) else { return nobody(dialect) };
-        let named = target.named.as_ref().map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
+        let Some((upstream, protocol)) = self.upstream(dialect) else {
+            return nobody(dialect);
+        };
+        let named = target
+            .named
+            .as_ref()
+            .map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
         let mut ask = match Ask::read(dialect, named, &body) {
             Ok(ask) => ask,
             Err(why) => return no(dialect, Fault::Invalid, &why),
@@ -159,7 +175,13 @@ impl<'a> Shop<'a> {
             Err(trip) => return self.over(dialect, trip, last),
         };
         let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
-        let mut passage = Passage { upstream, dialect, protocol, stream: ask.stream, call };
+        let mut passage = Passage {
+            upstream,
+            dialect,
+            protocol,
+            stream: ask.stream,
+            call,
+        };
         drop(ask);
         // From here on it may cost something, also when the agent does not wait for the answer.
         passage.call.billed = true;
@@ -173,7 +195,12 @@ impl<'a> Shop<'a> {
                     // It was not even sent, and would not be next time: a redirect, or another exchange on the cassette.
                     self.meter.desk.stop(Trip::Provider(err.clone()));
                 }
-                self.after_failure(no(dialect, Fault::Upstream, &err.to_string()), &err, tools, last)
+                self.after_failure(
+                    no(dialect, Fault::Upstream, &err.to_string()),
+                    &err,
+                    tools,
+                    last,
+                )
             }
         }
     }
@@ -190,7 +217,11 @@ impl<'a> Shop<'a> {
         let desk = &self.meter.desk;
         let text = words(body);
         let window = facts.context_window.unwrap_or(u64::MAX);
-        let bound = if ask.goes_on && facts.context_window.is_some() { window } else { desk.tokens(&ask.model, text) };
+        let bound = if ask.goes_on && facts.context_window.is_some() {
+            window
+        } else {
+            desk.tokens(&ask.model, text)
+        };
         let want = ask.max.unwrap_or(facts.max_output).saturating_mul(ask.many);
         let hold = loop {
             let mut booked = std::pin::pin!(desk.booked.notified());
@@ -204,8 +235,16 @@ impl<'a> Shop<'a> {
                 return Err(trip);
             }
             // An estimate may be wrong for one call at a time. Beside others, no token has less than one byte.
-            let bound = if desk.busy() { bound.max(body.len() as u64) } else { bound };
-            match self.ledger.account.hold(bound.min(window), want, facts.price) {
+            let bound = if desk.busy() {
+                bound.max(body.len() as u64)
+            } else {
+                bound
+            };
+            match self
+                .ledger
+                .account
+                .hold(bound.min(window), want, facts.price)
+            {
                 Ok(hold) => break hold,
                 Err(Limit::Tokens | Limit::Cost) if desk.busy() => booked.await,
                 Err(limit) => return Err(Trip::OverBudget(limit)),
@@ -224,9 +263,24 @@ impl<'a> Shop<'a> {
         Ok(call)
     }
 
-    async fn pass_back(&self, passage: Passage<'_>, response: HttpResponse, last: &AtomicBool) -> Answered {
-        let Passage { upstream, dialect, protocol, stream, mut call } = passage;
-        let HttpResponse { status, headers, body } = response;
+    async fn pass_back(
+        &self,
+        passage: Passage<'_>,
+        response: HttpResponse,
+        last: &AtomicBool,
+    ) -> Answered {
+        let Passage {
+            upstream,
+            dialect,
+            protocol,
+            stream,
+            mut call,
+        } = passage;
+        let HttpResponse {
+            status,
+            headers,
+            body,
+        } = response;
         let quirks = &upstream.vendor().quirks;
         if !(200..300).contains(&status) {
             call.billed = false;
@@ -237,14 +291,23 @@ impl<'a> Shop<'a> {
             let answer = answer(status, &headers, Reply::whole(upstream.without_keys(text)));
             return self.after_failure(answer, &err, tools, last);
         }
-        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind = headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         // Some servers forget the right type of a stream.
         let document = kind.contains("json") || kind.contains("html") || !stream;
         if kind.contains("event-stream") || kind.contains("eventstream") || !document {
             let binary = kind.contains("amazon");
-            let mut answer = answer(status, &headers, Reply::Stream(Box::new(Tee::new(body, protocol, quirks, call))));
+            let mut answer = answer(
+                status,
+                &headers,
+                Reply::Stream(Box::new(Tee::new(body, protocol, quirks, call))),
+            );
             if binary {
-                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+                answer
+                    .headers_mut()
+                    .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             }
             return answer;
         }
@@ -255,7 +318,13 @@ impl<'a> Shop<'a> {
     }
 
     /// Hands back a failure, and notes it. The agent may try again, but not for ever.
-    fn after_failure(&self, answer: Answered, err: &ProviderError, tools: bool, last: &AtomicBool) -> Answered {
+    fn after_failure(
+        &self,
+        answer: Answered,
+        err: &ProviderError,
+        tools: bool,
+        last: &AtomicBool,
+    ) -> Answered {
         if !self.meter.desk.failed(err, tools) && self.meter.desk.trip().is_none() {
             return answer;
         }
@@ -271,7 +340,9 @@ impl<'a> Shop<'a> {
                  call is served. Stop here"
             ),
             Trip::Provider(err) => format!("windlass: no further model call is served: {err}"),
-            Trip::Declined => "windlass: the model declined again and again; it is not asked any more".to_owned(),
+            Trip::Declined => {
+                "windlass: the model declined again and again; it is not asked any more".to_owned()
+            }
         };
         last.store(true, Ordering::Relaxed);
         closing(no(dialect, Fault::OverLimit, &words))
@@ -284,19 +355,34 @@ impl<'a> Shop<'a> {
         if !said || !self.meter.desk.turned_away_first(&path) {
             return;
         }
-        let why = if fault == Fault::BadKey { "with another key" } else { "which is no model call" };
-        let text = format!("the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on");
-        self.meter.desk.say(EventKind::Warned { code: "not_passed_on".into(), text });
+        let why = if fault == Fault::BadKey {
+            "with another key"
+        } else {
+            "which is no model call"
+        };
+        let text = format!(
+            "the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on"
+        );
+        self.meter.desk.say(EventKind::Warned {
+            code: "not_passed_on".into(),
+            text,
+        });
     }
 
     /// Says what the vendor is not told that the agent wanted it to do: each once.
     fn left_out(&self, all: &[String]) {
-        for what in all.iter().filter(|what| self.meter.desk.warn_once(&format!("left out: {what}"))) {
+        for what in all
+            .iter()
+            .filter(|what| self.meter.desk.warn_once(&format!("left out: {what}")))
+        {
             let text = format!(
                 "the agent wanted `{what}` of the vendor of its model, which is done outside of the sandbox or costs more \
                  than the price that is reserved; it was left out"
             );
-            self.meter.desk.say(EventKind::Warned { code: "not_passed_on".into(), text });
+            self.meter.desk.say(EventKind::Warned {
+                code: "not_passed_on".into(),
+                text,
+            });
         }
     }
 
@@ -318,7 +404,10 @@ impl<'a> Shop<'a> {
                 "the price of `{model}` is not known, so the cost limit does not bind; the token limit does (`prices` in \
                  the configuration sets one)"
             );
-            self.meter.desk.say(EventKind::Warned { code: "unknown_price".into(), text });
+            self.meter.desk.say(EventKind::Warned {
+                code: "unknown_price".into(),
+                text,
+            });
         }
         None
     }
@@ -337,8 +426,13 @@ impl<'a> Shop<'a> {
     /// How many tokens a request takes: free, and a guess where the vendor does not say.
     async fn count(&self, target: &Target, headers: &HeaderMap, body: Bytes) -> Answered {
         let dialect = target.dialect;
-        let Some((upstream, protocol)) = self.upstream(dialect) else { return nobody(dialect) };
-        let named = target.named.as_ref().map(|(model, _)| (model.as_str(), false));
+        let Some((upstream, protocol)) = self.upstream(dialect) else {
+            return nobody(dialect);
+        };
+        let named = target
+            .named
+            .as_ref()
+            .map(|(model, _)| (model.as_str(), false));
         let ask = match Ask::read(dialect, named, &body) {
             Ok(ask) => ask,
             Err(why) => return no(dialect, Fault::Invalid, &why),
@@ -355,7 +449,11 @@ impl<'a> Shop<'a> {
                 return json(format!(r#"{{"input_tokens":{tokens}}}"#).into_bytes());
             }
         };
-        let parcel = Parcel { url, headers: told(headers), body: Some(body.clone()) };
+        let parcel = Parcel {
+            url,
+            headers: told(headers),
+            body: Some(body.clone()),
+        };
         self.free(upstream, dialect, parcel).await
     }
 
@@ -368,20 +466,34 @@ impl<'a> Shop<'a> {
         };
         let vendor = upstream.vendor();
         let same = dialect.at(vendor).is_some();
-        if let Some(list) = vendor.list.filter(|_| same && vendor.protocol != Protocol::OllamaChat) {
+        if let Some(list) = vendor
+            .list
+            .filter(|_| same && vendor.protocol != Protocol::OllamaChat)
+        {
             let tail = of.map_or_else(|| list.to_owned(), |model| format!("{list}/{model}"));
-            let parcel = Parcel { url: upstream.endpoint().join(&tail), headers: told(headers), body: None };
+            let parcel = Parcel {
+                url: upstream.endpoint().join(&tail),
+                headers: told(headers),
+                body: None,
+            };
             return self.free(upstream, dialect, parcel).await;
         }
         let rows = model_rows().filter(|row| row.vendor == vendor.id);
-        let names: Vec<_> = rows.map(|row| row.name).filter(|name| of.is_none_or(|model| model == *name)).collect();
+        let names: Vec<_> = rows
+            .map(|row| row.name)
+            .filter(|name| of.is_none_or(|model| model == *name))
+            .collect();
         json(dialect.model_list(&names))
     }
 
     /// Passes on what costs nothing.
     async fn free(&self, upstream: &WireProvider, dialect: Dialect, parcel: Parcel) -> Answered {
         match upstream.relay(parcel).await {
-            Ok(HttpResponse { status, headers, body }) => {
+            Ok(HttpResponse {
+                status,
+                headers,
+                body,
+            }) => {
                 let text = body.read_up_to(MAX_WHOLE).await;
                 answer(status, &headers, Reply::whole(upstream.without_keys(text)))
             }
@@ -409,8 +521,16 @@ fn parcel(
     body: &Bytes,
 ) -> Parcel {
     let mut told = told(headers);
-    let features: Vec<_> = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok()).collect();
-    let features: Vec<_> = features.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+    let features: Vec<_> = headers
+        .get_all("anthropic-beta")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    let features: Vec<_> = features
+        .iter()
+        .flat_map(|list| list.split(','))
+        .map(str::trim)
+        .collect();
     ask.report_usage(&upstream.vendor().quirks);
     ask.hosted(protocol, &features);
     let model = ask.model.as_str();
@@ -422,12 +542,16 @@ fn parcel(
         (Protocol::AnthropicMessages, _) => {
             let mut url = upstream.endpoint().url(model);
             if let Some(pair) = target.query {
-                let all = url.query().map_or_else(|| pair.to_owned(), |given| format!("{given}&{pair}"));
+                let all = url
+                    .query()
+                    .map_or_else(|| pair.to_owned(), |given| format!("{given}&{pair}"));
                 url.set_query(Some(&all));
             }
             url
         }
-        _ if protocol != upstream.vendor().protocol => upstream.endpoint().join("/v1/chat/completions"),
+        _ if protocol != upstream.vendor().protocol => {
+            upstream.endpoint().join("/v1/chat/completions")
+        }
         _ => upstream.endpoint().url(model),
     };
     if protocol == Protocol::BedrockAnthropic {
@@ -436,12 +560,22 @@ fn parcel(
         told.remove("anthropic-beta");
     }
     let body = ask.body().map_or_else(|| body.clone(), Bytes::from);
-    Parcel { url, headers: told, body: Some(body) }
+    Parcel {
+        url,
+        headers: told,
+        body: Some(body),
+    }
 }
 
 /// Whether the list names it.
 fn listed(list: &[&str], name: &str) -> bool {
-    list.iter().any(|known| if known.ends_with('-') { name.starts_with(known) } else { name == *known })
+    list.iter().any(|known| {
+        if known.ends_with('-') {
+            name.starts_with(known)
+        } else {
+            name == *known
+        }
+    })
 }
 
 /// What the agent tells the vendor: no key, nothing about the connection, and no wish for a compressed answer.
@@ -458,8 +592,11 @@ fn told(headers: &HeaderMap) -> HeaderMap {
 /// The answer of the vendor, as far as the agent may see it.
 fn answer(status: u16, headers: &HeaderMap, body: Reply) -> Answered {
     let mut answer = Response::new(body);
-    *answer.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_GATEWAY);
-    let seen = headers.iter().filter(|(name, _)| listed(ANSWERED, name.as_str()));
+    *answer.status_mut() =
+        hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_GATEWAY);
+    let seen = headers
+        .iter()
+        .filter(|(name, _)| listed(ANSWERED, name.as_str()));
     seen.for_each(|(name, value)| {
         answer.headers_mut().append(name, value.clone());
     });
@@ -468,14 +605,17 @@ fn answer(status: u16, headers: &HeaderMap, body: Reply) -> Answered {
 
 fn json(body: Vec<u8>) -> Answered {
     let mut answer = Response::new(Reply::whole(body));
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
 fn no(dialect: Dialect, fault: Fault, words: &str) -> Answered {
     let (status, body) = dialect.fault(fault, words);
     let mut answer = json(body);
-    *answer.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST);
+    *answer.status_mut() =
+        hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST);
     answer
 }
 
@@ -490,22 +630,31 @@ fn nobody(dialect: Dialect) -> Answered {
 
 /// The connection ends behind this answer.
 fn closing(mut answer: Answered) -> Answered {
-    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
 
 fn coded(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
+    headers
+        .get(CONTENT_ENCODING)
+        .is_some_and(|coding| coding != "identity")
 }
 
 /// How long a request says it is.
 fn length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+    headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 /// The whole body of a request.
 async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Fault, &'static str)> {
-    const TOO_LARGE: (Fault, &str) = (Fault::TooLarge, "the request is larger than 64 MiB, which is not passed on");
+    const TOO_LARGE: (Fault, &str) = (
+        Fault::TooLarge,
+        "the request is larger than 64 MiB, which is not passed on",
+    );
     let said = length(headers);
     if said.is_some_and(|bytes| bytes > MAX_REQUEST) {
         return Err(TOO_LARGE);
@@ -514,7 +663,9 @@ async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Faul
         let mut all = BytesMut::with_capacity(said.unwrap_or(0).min(1 << 20));
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             let frame = frame.map_err(|_| (Fault::Invalid, "the request broke off"))?;
-            let Ok(piece) = frame.into_data() else { continue };
+            let Ok(piece) = frame.into_data() else {
+                continue;
+            };
             if all.len() + piece.len() > MAX_REQUEST {
                 return Err(TOO_LARGE);
             }
@@ -522,5 +673,7 @@ async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Faul
         }
         Ok(all.freeze())
     };
-    tokio::time::timeout(ARRIVAL, all).await.unwrap_or(Err((Fault::Late, "the request did not arrive in time")))
+    tokio::time::timeout(ARRIVAL, all)
+        .await
+        .unwrap_or(Err((Fault::Late, "the request did not arrive in time")))
 }

@@ -63,24 +63,52 @@ pub(super) type No = (Dialect, Fault, &'static str);
 const NOTHING: &str = "there is nothing at this address; only model calls are passed on from here";
 
 /// Where the request goes, or why it does not.
-pub(super) fn route(method: &Method, uri: &Uri, headers: &HeaderMap, key: &str) -> Result<Route, No> {
+pub(super) fn route(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    key: &str,
+) -> Result<Route, No> {
     let path = uri.path();
     let dialect = dialect_of(path, headers);
     if uri.scheme().is_some() || uri.authority().is_some() || method == Method::CONNECT {
-        return Err((dialect, Fault::Invalid, "this is a model endpoint and no proxy"));
+        return Err((
+            dialect,
+            Fault::Invalid,
+            "this is a model endpoint and no proxy",
+        ));
     }
-    if !headers.get(HOST).is_none_or(|host| is_loopback(host.as_bytes())) {
-        return Err((dialect, Fault::NotFound, "requests for other hosts are not passed on from here"));
+    if !headers
+        .get(HOST)
+        .is_none_or(|host| is_loopback(host.as_bytes()))
+    {
+        return Err((
+            dialect,
+            Fault::NotFound,
+            "requests for other hosts are not passed on from here",
+        ));
     }
     if !shows_key(uri, headers, key) {
-        return Err((dialect, Fault::BadKey, "this endpoint takes only the key that the agent of this run was given"));
+        return Err((
+            dialect,
+            Fault::BadKey,
+            "this endpoint takes only the key that the agent of this run was given",
+        ));
     }
     if headers.contains_key(UPGRADE) {
-        return Err((dialect, Fault::Upgrade, "web sockets are not passed on from here; ask over HTTP"));
+        return Err((
+            dialect,
+            Fault::Upgrade,
+            "web sockets are not passed on from here; ask over HTTP",
+        ));
     }
     let (get, post) = (method == Method::GET, method == Method::POST);
     let beta = has_pair(uri, "beta=true").then_some("beta=true");
-    let target = |dialect, query| Target { dialect, named: None, query };
+    let target = |dialect, query| Target {
+        dialect,
+        named: None,
+        query,
+    };
     match path {
         "/v1/messages" if post => Ok(Route::Call(target(Dialect::Anthropic, beta))),
         "/v1/messages/count_tokens" if post => Ok(Route::Count(target(Dialect::Anthropic, beta))),
@@ -93,11 +121,18 @@ pub(super) fn route(method: &Method, uri: &Uri, headers: &HeaderMap, key: &str) 
 
 /// The addresses with a model in them.
 fn named(path: &str, get: bool, post: bool, uri: &Uri, dialect: Dialect) -> Option<Route> {
-    let rest = path.strip_prefix("/v1beta/models/").or_else(|| path.strip_prefix("/v1/models/"))?;
+    let rest = path
+        .strip_prefix("/v1beta/models/")
+        .or_else(|| path.strip_prefix("/v1/models/"))?;
     if get {
-        return is_model(rest).then(|| Route::Models { dialect, of: Some(rest.to_owned()) });
+        return is_model(rest).then(|| Route::Models {
+            dialect,
+            of: Some(rest.to_owned()),
+        });
     }
-    let (model, word) = rest.rsplit_once(':').filter(|(model, _)| post && is_model(model))?;
+    let (model, word) = rest
+        .rsplit_once(':')
+        .filter(|(model, _)| post && is_model(model))?;
     let verb = match word {
         "streamGenerateContent" if has_pair(uri, "alt=sse") => Verb::Stream,
         "streamGenerateContent" => Verb::List,
@@ -105,34 +140,56 @@ fn named(path: &str, get: bool, post: bool, uri: &Uri, dialect: Dialect) -> Opti
         "countTokens" => Verb::Count,
         _ => return None,
     };
-    let target = Target { dialect: Dialect::Gemini, named: Some((model.to_owned(), verb)), query: None };
-    Some(if verb == Verb::Count { Route::Count(target) } else { Route::Call(target) })
+    let target = Target {
+        dialect: Dialect::Gemini,
+        named: Some((model.to_owned(), verb)),
+        query: None,
+    };
+    Some(if verb == Verb::Count {
+        Route::Count(target)
+    } else {
+        Route::Call(target)
+    })
 }
 
 /// In whose words the answer is, also when it is a no.
 fn dialect_of(path: &str, headers: &HeaderMap) -> Dialect {
-    if path.starts_with("/v1beta/") || path.contains("enerateContent") || headers.contains_key("x-goog-api-key") {
+    if path.starts_with("/v1beta/")
+        || path.contains("enerateContent")
+        || headers.contains_key("x-goog-api-key")
+    {
         return Dialect::Gemini;
     }
     if path.starts_with("/v1/responses") {
         return Dialect::Responses;
     }
     let anthropic = path.starts_with("/v1/messages") || headers.contains_key("anthropic-version");
-    if anthropic || headers.contains_key("x-api-key") { Dialect::Anthropic } else { Dialect::Chat }
+    if anthropic || headers.contains_key("x-api-key") {
+        Dialect::Anthropic
+    } else {
+        Dialect::Chat
+    }
 }
 
 /// One segment of a path that needs no escapes and does not climb.
 fn is_model(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
-    !name.is_empty() && name.len() <= 200 && name.bytes().all(plain) && !name.bytes().all(|byte| byte == b'.')
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
+    !name.is_empty()
+        && name.len() <= 200
+        && name.bytes().all(plain)
+        && !name.bytes().all(|byte| byte == b'.')
 }
 
 fn has_pair(uri: &Uri, pair: &str) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|one| one == pair))
+    uri.query()
+        .is_some_and(|query| query.split('&').any(|one| one == pair))
 }
 
 fn is_loopback(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let Ok(host) = std::str::from_utf8(host) else {
+        return false;
+    };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
@@ -144,16 +201,32 @@ fn is_loopback(host: &[u8]) -> bool {
 fn shows_key(uri: &Uri, headers: &HeaderMap, key: &str) -> bool {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().as_bytes())
+        scheme
+            .eq_ignore_ascii_case("bearer")
+            .then(|| token.trim().as_bytes())
     });
     let named = ["x-api-key", "x-goog-api-key", "api-key"];
-    let named = named.into_iter().filter_map(|name| headers.get(name)).map(|value| value.as_bytes());
-    let asked = uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.strip_prefix("key="));
-    bearer.into_iter().chain(named).chain(asked.map(str::as_bytes)).any(|shown| same(shown, key.as_bytes()))
+    let named = named
+        .into_iter()
+        .filter_map(|name| headers.get(name))
+        .map(|value| value.as_bytes());
+    let asked = uri
+        .query()
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .filter_map(|pair| pair.strip_prefix("key="));
+    bearer
+        .into_iter()
+        .chain(named)
+        .chain(asked.map(str::as_bytes))
+        .any(|shown| same(shown, key.as_bytes()))
 }
 
 /// Looks at every byte, so that the time it takes says nothing about the key.
 fn same(shown: &[u8], key: &[u8]) -> bool {
-    let different = shown.iter().zip(key).fold(0, |bits, (a, b)| std::hint::black_box(bits | (a ^ b)));
+    let different = shown
+        .iter()
+        .zip(key)
+        .fold(0, |bits, (a, b)| std::hint::black_box(bits | (a ^ b)));
     shown.len() == key.len() && different == 0
 }

@@ -33,7 +33,10 @@ impl Body for Reply {
     type Data = Bytes;
     type Error = ProviderError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ProviderError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProviderError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Stream(tee) => tee.poll(cx),
@@ -46,7 +49,9 @@ impl Body for Reply {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
             Self::Stream(_) => SizeHint::default(),
         }
     }
@@ -62,7 +67,11 @@ pub(super) struct Tee {
 impl Tee {
     /// Begins to pass on.
     pub(super) fn new(body: HttpBody, protocol: Protocol, quirks: &Quirks, call: Call) -> Self {
-        Self { body, reader: Reader::new(protocol, quirks), call }
+        Self {
+            body,
+            reader: Reader::new(protocol, quirks),
+            call,
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ProviderError>>> {
@@ -109,7 +118,11 @@ impl Reader {
     fn new(protocol: Protocol, quirks: &Quirks) -> Self {
         let events = (protocol.framing() == Framing::AwsEventStream).then(Events::default);
         // Behind the frames it is the protocol that the agent speaks.
-        let inner = if events.is_some() { Protocol::AnthropicMessages } else { protocol };
+        let inner = if events.is_some() {
+            Protocol::AnthropicMessages
+        } else {
+            protocol
+        };
         Self {
             framer: Framer::new(protocol.framing()),
             decoder: inner.decoder(quirks),
@@ -124,7 +137,13 @@ impl Reader {
         if self.done && self.events.is_none() {
             return piece;
         }
-        let Self { framer, decoder, batch, events, .. } = self;
+        let Self {
+            framer,
+            decoder,
+            batch,
+            events,
+            ..
+        } = self;
         let result = framer.push(&piece, |event| match events {
             Some(events) => events.take(&event, decoder, batch),
             None => decoder.event(&event, batch),
@@ -156,7 +175,13 @@ impl Reader {
         if self.done {
             return;
         }
-        let Self { framer, decoder, batch, events, .. } = self;
+        let Self {
+            framer,
+            decoder,
+            batch,
+            events,
+            ..
+        } = self;
         // Half an event at the end is a cut, and nothing else.
         let _ = framer.finish(|event| match events {
             Some(events) => events.take(&event, decoder, batch),
@@ -164,7 +189,11 @@ impl Reader {
         });
         let whole = self.decoder.finish(&mut self.batch);
         self.note(call);
-        if whole { call.complete() } else { call.broken(None) }
+        if whole {
+            call.complete()
+        } else {
+            call.broken(None)
+        }
     }
 
     fn note(&mut self, call: &mut Call) {
@@ -183,7 +212,12 @@ impl Reader {
 
 impl Events {
     /// Takes the event out of its message, reads it and writes it as the agent expects it.
-    fn take(&mut self, event: &Event<'_>, decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
+    fn take(
+        &mut self,
+        event: &Event<'_>,
+        decoder: &mut Decoder,
+        batch: &mut Batch,
+    ) -> Result<(), ProviderError> {
         #[derive(serde::Deserialize)]
         struct Kind<'a> {
             #[serde(borrow, rename = "type")]
@@ -193,8 +227,12 @@ impl Events {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&self.event);
-        let kind = serde_json::from_str::<Kind<'_>>(&text).map_or("message".into(), |kind| kind.kind);
-        let inner = Event { name: "message".into(), data: text.as_ref().into() };
+        let kind =
+            serde_json::from_str::<Kind<'_>>(&text).map_or("message".into(), |kind| kind.kind);
+        let inner = Event {
+            name: "message".into(),
+            data: text.as_ref().into(),
+        };
         let read = decoder.event(&inner, batch);
         write(&mut self.out, &kind, &text);
         read
@@ -222,7 +260,9 @@ fn write(out: &mut Vec<u8>, name: &str, data: &str) {
 /// What a whole answer says it took, and how many bytes it has.
 pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], call: &mut Call) {
     call.said = body.len();
-    let Ok(text) = std::str::from_utf8(body) else { return };
+    let Ok(text) = std::str::from_utf8(body) else {
+        return;
+    };
     let protocol = match dialect {
         Dialect::Anthropic => Protocol::AnthropicMessages,
         Dialect::Responses => Protocol::OpenAiResponses,
@@ -231,7 +271,10 @@ pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], call: &
     };
     let (mut decoder, mut batch) = (protocol.decoder(quirks), Batch::default());
     let mut read = |text: &str| {
-        let event = Event { name: "message".into(), data: dialect.as_event(text).into() };
+        let event = Event {
+            name: "message".into(),
+            data: dialect.as_event(text).into(),
+        };
         // What cannot be read reports nothing, and is counted by its size.
         let _ = decoder.event(&event, &mut batch);
         while let Some(chunk) = batch.pop() {

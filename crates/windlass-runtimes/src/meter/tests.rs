@@ -24,25 +24,43 @@ const RESPONSES: &str = "/v1/responses";
 const CHAT: &str = "/v1/chat/completions";
 const GEMINI: &str = "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse";
 
-const ASK_MESSAGES: &str = r#"{"model":"claude-sonnet-4-5","max_tokens":9000,"stream":true,"messages":[]}"#;
-const ASK_RESPONSES: &str = r#"{"model":"gpt-5","stream":true,"max_output_tokens":9000,"input":[]}"#;
-const ASK_CHAT: &str = r#"{"model":"gpt-5","stream":true,"max_completion_tokens":9000,"messages":[]}"#;
+const ASK_MESSAGES: &str =
+    r#"{"model":"claude-sonnet-4-5","max_tokens":9000,"stream":true,"messages":[]}"#;
+const ASK_RESPONSES: &str =
+    r#"{"model":"gpt-5","stream":true,"max_output_tokens":9000,"input":[]}"#;
+const ASK_CHAT: &str =
+    r#"{"model":"gpt-5","stream":true,"max_completion_tokens":9000,"messages":[]}"#;
 const ASK_GEMINI: &str = r#"{"contents":[],"generationConfig":{"maxOutputTokens":9000}}"#;
 
 fn recording(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-providers/tests/recordings");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-providers/tests/recordings");
     std::fs::read(folder.join(name)).unwrap()
 }
 
 fn tokens(max: u64) -> Budget {
-    Budget { tokens: Some(max), tokens_uncached: Some(max), ..Budget::UNLIMITED }
+    Budget {
+        tokens: Some(max),
+        tokens_uncached: Some(max),
+        ..Budget::UNLIMITED
+    }
 }
 
 /// Vendor, path and body of each dialect.
 fn dialect(name: &str) -> (Protocol, &'static str, &'static str, &'static str) {
     match name {
-        "anthropic" => (Protocol::AnthropicMessages, "anthropic", MESSAGES, ASK_MESSAGES),
-        "responses" => (Protocol::OpenAiResponses, "openai", RESPONSES, ASK_RESPONSES),
+        "anthropic" => (
+            Protocol::AnthropicMessages,
+            "anthropic",
+            MESSAGES,
+            ASK_MESSAGES,
+        ),
+        "responses" => (
+            Protocol::OpenAiResponses,
+            "openai",
+            RESPONSES,
+            ASK_RESPONSES,
+        ),
         "chat" => (Protocol::OpenAiChat, "openai-chat", CHAT, ASK_CHAT),
         "gemini" => (Protocol::Gemini, "gemini", GEMINI, ASK_GEMINI),
         other => panic!("{other}"),
@@ -51,7 +69,10 @@ fn dialect(name: &str) -> (Protocol, &'static str, &'static str, &'static str) {
 
 /// What the decoder alone makes of a stream: the last report, and whether the answer is whole.
 fn decoded(protocol: Protocol, body: &[u8]) -> (Option<Usage>, bool) {
-    let (mut framer, mut decoder) = (Framer::new(protocol.framing()), protocol.decoder(&Quirks::NONE));
+    let (mut framer, mut decoder) = (
+        Framer::new(protocol.framing()),
+        protocol.decoder(&Quirks::NONE),
+    );
     let mut batch = Batch::default();
     let read = framer.push(body, |event| decoder.event(&event, &mut batch));
     let whole = read.is_ok() && {
@@ -69,9 +90,12 @@ fn decoded(protocol: Protocol, body: &[u8]) -> (Option<Usage>, bool) {
 
 #[tokio::test]
 async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-providers/tests/recordings");
-    let mut names: Vec<_> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-providers/tests/recordings");
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     assert!(names.len() > 30);
     for name in names.iter().filter(|name| name.ends_with(".sse")) {
@@ -86,7 +110,11 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
         let booked = lab.booked();
         assert_eq!(booked.len(), 1, "{name}");
         match (usage, whole) {
-            (Some(usage), true) => assert_eq!((booked[0].usage, booked[0].estimated), (usage, false), "{name}"),
+            (Some(usage), true) => assert_eq!(
+                (booked[0].usage, booked[0].estimated),
+                (usage, false),
+                "{name}"
+            ),
             _ => assert!(booked[0].estimated, "{name}"),
         }
         assert_eq!(lab.meter.take_usage(), booked[0].usage, "{name}");
@@ -97,10 +125,16 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
 /// One door: what reaches the vendor.
 #[track_caller]
 fn check_heard(request: &str, path: &str, says: &[&str], never: &[&str]) {
-    assert!(request.starts_with(&format!("POST {path} HTTP/1.1\r\n")), "{request}");
+    assert!(
+        request.starts_with(&format!("POST {path} HTTP/1.1\r\n")),
+        "{request}"
+    );
     let lower = request.to_lowercase();
-    says.iter().for_each(|words| assert!(lower.contains(&words.to_lowercase()), "{words}\n{request}"));
-    never.iter().for_each(|words| assert!(!lower.contains(&words.to_lowercase()), "{words}\n{request}"));
+    says.iter()
+        .for_each(|words| assert!(lower.contains(&words.to_lowercase()), "{words}\n{request}"));
+    never
+        .iter()
+        .for_each(|words| assert!(!lower.contains(&words.to_lowercase()), "{words}\n{request}"));
 }
 
 #[tokio::test]
@@ -112,7 +146,9 @@ async fn the_real_key_goes_out_and_the_placeholder_stays() {
         "\r\nauthorization: Bearer {key}\r\ncookie: a=b\r\nx-amz-security-token: t\r\nanthropic-beta: one,two\r\n\
          user-agent: agent/1\r\naccept-encoding: br\r\nproxy-authorization: p\r\nconnection: close"
     );
-    let request = lab.post(MESSAGES, ASK_MESSAGES).replace("\r\nconnection: close", &more);
+    let request = lab
+        .post(MESSAGES, ASK_MESSAGES)
+        .replace("\r\nconnection: close", &more);
     let (answer, _) = lab.during(lab.ask(&request)).await;
     assert_eq!(answer.status, 200);
     let heard = vendor.requests();
@@ -144,7 +180,9 @@ async fn check_lowered(name: &str, ask: &str, expect: &str) {
     let (answer, _) = lab.call(path, ask).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let left = 5_000 - Estimator::default().tokens(ask.len());
-    let expect = &expect.replace("LEFT", &left.to_string()).replace("HALF", &(left / 2).to_string());
+    let expect = &expect
+        .replace("LEFT", &left.to_string())
+        .replace("HALF", &(left / 2).to_string());
     let heard = vendor.requests();
     let body = heard[0].split_once("\r\n\r\n").unwrap().1;
     assert!(body.contains(expect), "{expect}: {body}");
@@ -155,26 +193,74 @@ async fn check_lowered(name: &str, ask: &str, expect: &str) {
 async fn the_output_is_lowered_to_what_is_left() {
     check_lowered("anthropic", ASK_MESSAGES, r#""max_tokens":LEFT,"#).await;
     check_lowered("responses", ASK_RESPONSES, r#""max_output_tokens":LEFT,"#).await;
-    check_lowered("responses", r#"{"model":"gpt-5","input":[]}"#, r#""max_output_tokens":LEFT}"#).await;
+    check_lowered(
+        "responses",
+        r#"{"model":"gpt-5","input":[]}"#,
+        r#""max_output_tokens":LEFT}"#,
+    )
+    .await;
     check_lowered("chat", ASK_CHAT, r#""max_completion_tokens":LEFT,"#).await;
-    check_lowered("chat", r#"{"model":"gpt-5","n":2,"messages":[]}"#, r#""max_completion_tokens":HALF"#).await;
-    check_lowered("chat", r#"{"model":"gpt-5","max_tokens":9000}"#, r#""max_tokens":LEFT"#).await;
-    check_lowered("gemini", ASK_GEMINI, r#""generationConfig":{"maxOutputTokens":LEFT}"#).await;
-    check_lowered("gemini", r#"{"contents":[]}"#, r#""generationConfig":{"maxOutputTokens":LEFT}"#).await;
-    let thinking =
-        r#"{"model":"claude-sonnet-4-5","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":8000}}"#;
-    check_lowered("anthropic", thinking, r#""thinking":{"type":"enabled","budget_tokens":HALF}"#).await;
+    check_lowered(
+        "chat",
+        r#"{"model":"gpt-5","n":2,"messages":[]}"#,
+        r#""max_completion_tokens":HALF"#,
+    )
+    .await;
+    check_lowered(
+        "chat",
+        r#"{"model":"gpt-5","max_tokens":9000}"#,
+        r#""max_tokens":LEFT"#,
+    )
+    .await;
+    check_lowered(
+        "gemini",
+        ASK_GEMINI,
+        r#""generationConfig":{"maxOutputTokens":LEFT}"#,
+    )
+    .await;
+    check_lowered(
+        "gemini",
+        r#"{"contents":[]}"#,
+        r#""generationConfig":{"maxOutputTokens":LEFT}"#,
+    )
+    .await;
+    let thinking = r#"{"model":"claude-sonnet-4-5","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":8000}}"#;
+    check_lowered(
+        "anthropic",
+        thinking,
+        r#""thinking":{"type":"enabled","budget_tokens":HALF}"#,
+    )
+    .await;
     // A model nobody knows is told where to end, and one that fits is passed on as it is.
-    check_lowered("chat", r#"{"model":"nobody-1"}"#, r#""max_completion_tokens":LEFT"#).await;
-    check_lowered("anthropic", r#"{"model":"claude-sonnet-4-5" , "max_tokens":20}"#, r#""claude-sonnet-4-5" , "max"#)
-        .await;
+    check_lowered(
+        "chat",
+        r#"{"model":"nobody-1"}"#,
+        r#""max_completion_tokens":LEFT"#,
+    )
+    .await;
+    check_lowered(
+        "anthropic",
+        r#"{"model":"claude-sonnet-4-5" , "max_tokens":20}"#,
+        r#""claude-sonnet-4-5" , "max"#,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_chat_stream_is_made_to_report_its_usage() {
-    check_lowered("chat", r#"{"model":"gpt-5","stream":true}"#, r#""stream_options":{"include_usage":true}"#).await;
+    check_lowered(
+        "chat",
+        r#"{"model":"gpt-5","stream":true}"#,
+        r#""stream_options":{"include_usage":true}"#,
+    )
+    .await;
     let ask = r#"{"model":"gpt-5","stream":true,"stream_options":{"a":1}}"#;
-    check_lowered("chat", ask, r#""stream_options":{"a":1,"include_usage":true}"#).await;
+    check_lowered(
+        "chat",
+        ask,
+        r#""stream_options":{"a":1,"include_usage":true}"#,
+    )
+    .await;
 }
 
 /// One door: a call that would cross the limit is not sent, and said in the dialect.
@@ -183,11 +269,29 @@ async fn check_refused(name: &str, status: u16, place: &str, word: &str) {
     let vendor = Vendor::saying(Vec::new()).await;
     let lab = Lab::new(vec![upstream(id, &vendor.url)], tokens(1_000));
     let (answer, trip) = lab.call(path, ask).await;
-    assert_eq!((answer.status, trip), (status, Some(Trip::OverBudget(Limit::Tokens))), "{name}");
+    assert_eq!(
+        (answer.status, trip),
+        (status, Some(Trip::OverBudget(Limit::Tokens))),
+        "{name}"
+    );
     let body: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(body.pointer(place).and_then(Value::as_str), Some(word), "{body}");
-    assert!(body["error"]["message"].as_str().unwrap().contains("(tokens)"), "{body}");
-    assert_eq!((vendor.requests().len(), lab.booked().len()), (0, 0), "nothing was sent or booked");
+    assert_eq!(
+        body.pointer(place).and_then(Value::as_str),
+        Some(word),
+        "{body}"
+    );
+    assert!(
+        body["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("(tokens)"),
+        "{body}"
+    );
+    assert_eq!(
+        (vendor.requests().len(), lab.booked().len()),
+        (0, 0),
+        "nothing was sent or booked"
+    );
 }
 
 #[tokio::test]
@@ -198,17 +302,35 @@ async fn the_crossing_call_is_refused_in_the_words_of_the_agent() {
     check_refused("gemini", 400, "/error/status", "FAILED_PRECONDITION").await;
 }
 
-const PRICE: Price = Price { input: 3_000_000, cache_read: 300_000, cache_write: 3_750_000, output: 15_000_000 };
+const PRICE: Price = Price {
+    input: 3_000_000,
+    cache_read: 300_000,
+    cache_write: 3_750_000,
+    output: 15_000_000,
+};
 
 #[tokio::test]
 async fn money_counts_by_the_price_that_was_set() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
     let vendor = Vendor::saying(events(&body)).await;
-    let lab = Lab::priced(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED, Some(PRICE), true);
+    let lab = Lab::priced(
+        vec![upstream("anthropic", &vendor.url)],
+        Budget::UNLIMITED,
+        Some(PRICE),
+        true,
+    );
     lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(lab.booked()[0].price, Some(PRICE));
-    let cost = Budget { cost_micros: Some(1_000), ..Budget::UNLIMITED };
-    let lab = Lab::priced(vec![upstream("anthropic", &vendor.url)], cost, Some(PRICE), true);
+    let cost = Budget {
+        cost_micros: Some(1_000),
+        ..Budget::UNLIMITED
+    };
+    let lab = Lab::priced(
+        vec![upstream("anthropic", &vendor.url)],
+        cost,
+        Some(PRICE),
+        true,
+    );
     let (_, trip) = lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(trip, Some(Trip::OverBudget(Limit::Cost)));
 }
@@ -225,11 +347,31 @@ async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_
     })
     .await;
     let warned = |kind: &EventKind| matches!(kind, EventKind::Warned { code, .. } if code == "unknown_price");
-    assert_eq!(lab.books.events.lock().unwrap().iter().filter(|kind| warned(kind)).count(), 1);
-    let lab = Lab::priced(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED, None, true);
+    assert_eq!(
+        lab.books
+            .events
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|kind| warned(kind))
+            .count(),
+        1
+    );
+    let lab = Lab::priced(
+        vec![upstream("anthropic", &vendor.url)],
+        Budget::UNLIMITED,
+        None,
+        true,
+    );
     let (answer, trip) = lab.call(MESSAGES, ask).await;
-    assert!(answer.status == 402 && answer.text().contains("`prices`"), "{}", answer.text());
-    let Some(Trip::Provider(err)) = trip else { panic!("{trip:?}") };
+    assert!(
+        answer.status == 402 && answer.text().contains("`prices`"),
+        "{}",
+        answer.text()
+    );
+    let Some(Trip::Provider(err)) = trip else {
+        panic!("{trip:?}")
+    };
     assert_eq!(err.kind, ProviderErrorKind::InvalidRequest);
     assert_eq!(vendor.requests().len(), 2);
 }
@@ -258,12 +400,21 @@ fn open_stream() -> Vec<u8> {
 
 #[tokio::test]
 async fn the_first_bytes_do_not_wait_for_the_rest() {
-    let script = |_: usize, _: &str| vec![Act::Say(open_stream()), Act::Wait, Act::Say(END.into()), Act::Hang];
+    let script = |_: usize, _: &str| {
+        vec![
+            Act::Say(open_stream()),
+            Act::Wait,
+            Act::Say(END.into()),
+            Act::Hang,
+        ]
+    };
     let vendor = Vendor::new(script).await;
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
-        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
+            .await
+            .unwrap();
         read_until(&mut wire, "twenty bytes").await;
         assert!(lab.booked().is_empty());
         vendor.go_on.notify_one();
@@ -271,7 +422,14 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
     })
     .await;
     let booked = lab.booked();
-    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (7, 5, false));
+    assert_eq!(
+        (
+            booked[0].usage.input,
+            booked[0].usage.output,
+            booked[0].estimated
+        ),
+        (7, 5, false)
+    );
 }
 
 #[tokio::test]
@@ -280,7 +438,9 @@ async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
-        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
+            .await
+            .unwrap();
         read_until(&mut wire, "twenty bytes").await;
         let booked = lab.books.changed.notified();
         drop(wire);
@@ -288,7 +448,14 @@ async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
     })
     .await;
     let booked = lab.booked();
-    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (7, 8, true));
+    assert_eq!(
+        (
+            booked[0].usage.input,
+            booked[0].usage.output,
+            booked[0].estimated
+        ),
+        (7, 8, true)
+    );
 }
 
 #[tokio::test]
@@ -297,7 +464,9 @@ async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
-        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
+            .await
+            .unwrap();
         while vendor.requests().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -306,8 +475,18 @@ async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
         booked.await;
     })
     .await;
-    let (booked, input) = (lab.booked(), Estimator::default().tokens(ASK_MESSAGES.len()));
-    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (input, 0, true));
+    let (booked, input) = (
+        lab.booked(),
+        Estimator::default().tokens(ASK_MESSAGES.len()),
+    );
+    assert_eq!(
+        (
+            booked[0].usage.input,
+            booked[0].usage.output,
+            booked[0].estimated
+        ),
+        (input, 0, true)
+    );
 }
 
 #[tokio::test]
@@ -316,7 +495,9 @@ async fn what_is_under_way_when_serving_ends_is_counted() {
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let mut wire = lab.place.connect();
     lab.during(async {
-        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
+            .await
+            .unwrap();
         read_until(&mut wire, "twenty bytes").await;
     })
     .await;
@@ -334,12 +515,23 @@ async fn calls_beside_each_other_hold_their_part() {
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
     let ask = ASK_MESSAGES.replace("9000", "6000");
     lab.during(async {
-        let (mut one, mut two, mut three) = (lab.place.connect(), lab.place.connect(), lab.place.connect());
-        one.write_all(lab.post(MESSAGES, &ask).as_bytes()).await.unwrap();
+        let (mut one, mut two, mut three) = (
+            lab.place.connect(),
+            lab.place.connect(),
+            lab.place.connect(),
+        );
+        one.write_all(lab.post(MESSAGES, &ask).as_bytes())
+            .await
+            .unwrap();
         read_until(&mut one, "twenty bytes").await;
-        two.write_all(lab.post(MESSAGES, &ask).as_bytes()).await.unwrap();
+        two.write_all(lab.post(MESSAGES, &ask).as_bytes())
+            .await
+            .unwrap();
         read_until(&mut two, "twenty bytes").await;
-        three.write_all(lab.post(MESSAGES, &ask).as_bytes()).await.unwrap();
+        three
+            .write_all(lab.post(MESSAGES, &ask).as_bytes())
+            .await
+            .unwrap();
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
@@ -348,7 +540,11 @@ async fn calls_beside_each_other_hold_their_part() {
         read_until(&mut three, "message_stop").await;
     })
     .await;
-    let asked: Vec<_> = vendor.requests().iter().map(|heard| max_tokens(heard)).collect();
+    let asked: Vec<_> = vendor
+        .requests()
+        .iter()
+        .map(|heard| max_tokens(heard))
+        .collect();
     assert_eq!(asked[0], 6_000);
     assert!((1_024..4_000).contains(&asked[1]), "{asked:?}");
     assert!(asked[2] > asked[1], "{asked:?}");
@@ -372,12 +568,23 @@ async fn check_failing(status: u16, body: &str, calls: usize, kind: &str) {
             }
         })
         .await;
-    let Some(Trip::Provider(err)) = trip else { panic!("{status}: {trip:?}") };
+    let Some(Trip::Provider(err)) = trip else {
+        panic!("{status}: {trip:?}")
+    };
     assert_eq!((err.kind.word(), vendor.requests().len()), (kind, calls));
     assert!(!err.message.contains(REAL_KEY), "{err}");
     assert!(lab.booked().is_empty(), "a call that failed costs nothing");
     let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { .. });
-    assert_eq!(lab.books.events.lock().unwrap().iter().filter(|kind| waited(kind)).count(), calls - 1);
+    assert_eq!(
+        lab.books
+            .events
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|kind| waited(kind))
+            .count(),
+        calls - 1
+    );
 }
 
 #[tokio::test]
@@ -387,7 +594,13 @@ async fn a_vendor_that_fails_in_a_row_ends_it() {
     check_failing(429, &says, 6, "rate_limited").await;
     check_failing(401, &says, 1, "authentication").await;
     check_failing(403, &says, 1, "authentication").await;
-    check_failing(404, r#"{"error":{"message":"no such model"}}"#, 1, "model_not_found").await;
+    check_failing(
+        404,
+        r#"{"error":{"message":"no such model"}}"#,
+        1,
+        "model_not_found",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -408,7 +621,10 @@ async fn a_success_between_failures_and_a_wrong_request_do_not_end_it() {
             all
         })
         .await;
-    assert_eq!((statuses, trip), (vec![529, 529, 400, 200, 529, 529, 400, 200], None));
+    assert_eq!(
+        (statuses, trip),
+        (vec![529, 529, 400, 200, 529, 529, 400, 200], None)
+    );
 }
 
 #[tokio::test]
@@ -419,7 +635,11 @@ async fn a_call_beside_the_work_does_not_hide_that_the_work_fails() {
     };
     let vendor = Vendor::new(script).await;
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
-    let work = ASK_MESSAGES.replacen('{', r#"{"tools":[{"name":"write","input_schema":{"type":"object"}}],"#, 1);
+    let work = ASK_MESSAGES.replacen(
+        '{',
+        r#"{"tools":[{"name":"write","input_schema":{"type":"object"}}],"#,
+        1,
+    );
     let (statuses, trip) = lab
         .during(async {
             let mut all = Vec::new();
@@ -430,7 +650,10 @@ async fn a_call_beside_the_work_does_not_hide_that_the_work_fails() {
         })
         .await;
     assert_eq!(statuses, [500, 200, 500, 500, 200, 500]);
-    assert!(matches!(&trip, Some(Trip::Provider(err)) if err.kind.word() == "unavailable"), "{trip:?}");
+    assert!(
+        matches!(&trip, Some(Trip::Provider(err)) if err.kind.word() == "unavailable"),
+        "{trip:?}"
+    );
 }
 
 #[tokio::test]
@@ -448,7 +671,11 @@ async fn nobody_there_is_said_and_ends_it_after_a_while() {
             last.unwrap()
         })
         .await;
-    assert!(answer.status == 502 && answer.text().contains("refused the connection"), "{}", answer.text());
+    assert!(
+        answer.status == 502 && answer.text().contains("refused the connection"),
+        "{}",
+        answer.text()
+    );
     assert!(matches!(trip, Some(Trip::Provider(_))));
 }
 
@@ -458,20 +685,43 @@ async fn counting_tokens_and_listing_models_are_free() {
     let count = "/v1/messages/count_tokens?beta=true";
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(1));
     let (answer, trip) = lab.call(count, ASK_MESSAGES).await;
-    assert_eq!((answer.status, answer.text().as_str(), trip), (200, r#"{"input_tokens":12}"#, None));
+    assert_eq!(
+        (answer.status, answer.text().as_str(), trip),
+        (200, r#"{"input_tokens":12}"#, None)
+    );
     let list = |path: &str| lab.post(path, "").replace("POST", "GET");
     lab.during(async {
         assert_eq!(lab.ask(&list("/v1/models")).await.status, 200);
         assert_eq!(lab.ask(&list("/v1/models/claude-x")).await.status, 200);
     })
     .await;
-    let paths: Vec<_> = vendor.requests().iter().map(|heard| heard.split(" HTTP").next().unwrap().to_owned()).collect();
-    assert_eq!(paths, [&format!("POST {count}"), "GET /v1/models", "GET /v1/models/claude-x"]);
+    let paths: Vec<_> = vendor
+        .requests()
+        .iter()
+        .map(|heard| heard.split(" HTTP").next().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            &format!("POST {count}"),
+            "GET /v1/models",
+            "GET /v1/models/claude-x"
+        ]
+    );
     let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], tokens(1));
     let (answer, _) = lab.call(count, ASK_MESSAGES).await;
-    assert_eq!((answer.status, answer.text().as_str()), (200, r#"{"input_tokens":30}"#));
-    let (answer, _) = lab.during(lab.ask(&lab.post("/v1/models", "").replace("POST", "GET"))).await;
-    assert!(answer.status == 200 && answer.text().contains(r#""data":["#), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (200, r#"{"input_tokens":30}"#)
+    );
+    let (answer, _) = lab
+        .during(lab.ask(&lab.post("/v1/models", "").replace("POST", "GET")))
+        .await;
+    assert!(
+        answer.status == 200 && answer.text().contains(r#""data":["#),
+        "{}",
+        answer.text()
+    );
     assert!(lab.booked().is_empty());
     assert_eq!(vendor.requests().len(), 3);
 }
@@ -486,7 +736,16 @@ async fn check_whole(id: &str, path: &str, ask: &str, answer: &str, expect: Opti
     let usage = booked[0].usage;
     assert_eq!(booked[0].estimated, expect.is_none());
     if let Some(expect) = expect {
-        assert_eq!([usage.input, usage.cache_read, usage.cache_write, usage.output], expect, "{answer}");
+        assert_eq!(
+            [
+                usage.input,
+                usage.cache_read,
+                usage.cache_write,
+                usage.output
+            ],
+            expect,
+            "{answer}"
+        );
     }
 }
 
@@ -498,14 +757,21 @@ async fn whole_answers_are_read_for_their_usage() {
     let chat = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":6}}}"#;
     check_whole("openai-chat", CHAT, ask, chat, Some([4, 6, 0, 4])).await;
     check_whole("openai", CHAT, ask, chat, Some([4, 6, 0, 4])).await;
-    let responses =
-        r#"{"id":"r","usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":6},"output_tokens":4}}"#;
+    let responses = r#"{"id":"r","usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":6},"output_tokens":4}}"#;
     check_whole("openai", RESPONSES, ask, responses, Some([4, 6, 0, 4])).await;
-    let gemini = r#"{"candidates":[],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":4}}"#;
+    let gemini =
+        r#"{"candidates":[],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":4}}"#;
     let path = "/v1beta/models/gemini-2.5-pro:generateContent";
     check_whole("gemini", path, "{}", gemini, Some([10, 0, 0, 4])).await;
     let path = "/v1beta/models/gemini-2.5-pro:streamGenerateContent";
-    check_whole("gemini", path, "{}", &format!("[{gemini},\n{gemini}]"), Some([10, 0, 0, 4])).await;
+    check_whole(
+        "gemini",
+        path,
+        "{}",
+        &format!("[{gemini},\n{gemini}]"),
+        Some([10, 0, 0, 4]),
+    )
+    .await;
     check_whole("anthropic", MESSAGES, ask, "{}", None).await;
     check_whole("openai-chat", CHAT, ask, "not json", None).await;
 }

@@ -131,15 +131,25 @@ impl AiderOptions {
         check_args(&self.args, OURS)?;
         check_env(&self.env, OUR_ENV)?;
         let Some(model) = &self.model else {
-            return Err("Aider has to be told its model; name one with -m, or set `model`".to_owned());
+            return Err(
+                "Aider has to be told its model; name one with -m, or set `model`".to_owned(),
+            );
         };
         let starts = |name: &String| name.starts_with('-');
-        if let Some(odd) = self.files.iter().chain(&self.read_files).find(|name| starts(name)) {
+        if let Some(odd) = self
+            .files
+            .iter()
+            .chain(&self.read_files)
+            .find(|name| starts(name))
+        {
             return Err(format!("`{odd}` is not the name of a file"));
         }
         // Its start is in its home, and where that is is known when it is started.
         let start = format!("{{home}}/{START_AT}");
-        let (args, env) = (self.words(&named(model, dialect), dialect), self.env.clone());
+        let (args, env) = (
+            self.words(&named(model, dialect), dialect),
+            self.env.clone(),
+        );
         Ok(Program {
             name: "aider".to_owned(),
             // Without packages of its home: an earlier try may have left some that change what is held here.
@@ -157,7 +167,8 @@ impl AiderOptions {
 
     fn words(&self, model: &str, dialect: Dialect) -> Vec<String> {
         let mut words: Vec<String> = WORDS.iter().map(|word| (*word).to_owned()).collect();
-        let mut say = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+        let mut say =
+            |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
         say("--message-file", "{prompt_file}");
         say("--chat-history-file", &format!("{{home}}/{CHAT}"));
         say("--input-history-file", "/dev/null");
@@ -166,7 +177,10 @@ impl AiderOptions {
         // It would ask others of the vendor's for titles and for edits.
         say("--weak-model", model);
         say("--editor-model", model);
-        let numbers = [("--map-tokens", self.map_tokens), ("--thinking-tokens", self.thinking_tokens)];
+        let numbers = [
+            ("--map-tokens", self.map_tokens),
+            ("--thinking-tokens", self.thinking_tokens),
+        ];
         for (option, number) in numbers {
             if let Some(number) = number {
                 say(option, &number.to_string());
@@ -240,7 +254,9 @@ const POINTED: &[(&str, &str)] = &[
 ];
 
 fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
-    pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+    pairs
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
 }
 
 /// The model by the name that says how it is asked.
@@ -277,7 +293,9 @@ pub(super) fn notes(visit: &Visit<'_>) -> Notes {
 fn read_notes(chat: &str, log: &str) -> Notes {
     let mut sum: Option<Reported> = None;
     for line in log.lines() {
-        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+        let Ok(event) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
         if event["event"] != "message_send" {
             continue;
         }
@@ -285,14 +303,31 @@ fn read_notes(chat: &str, log: &str) -> Notes {
         let number = |key: &str| told[key].as_u64().unwrap_or_default();
         let sum = sum.get_or_insert_with(Reported::default);
         let (input, output) = (number("prompt_tokens"), number("completion_tokens"));
-        sum.usage.add(Usage { input, output, ..Usage::default() });
-        if let Some(cost) = told["cost"].as_f64().and_then(micros).filter(|cost| *cost > 0) {
+        sum.usage.add(Usage {
+            input,
+            output,
+            ..Usage::default()
+        });
+        if let Some(cost) = told["cost"]
+            .as_f64()
+            .and_then(micros)
+            .filter(|cost| *cost > 0)
+        {
             sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(cost));
         }
     }
     let failed = sum.is_none().then(|| {
-        let said: Vec<&str> = chat.lines().rev().map_while(|line| line.strip_prefix("> ")).collect();
-        let said = said.into_iter().rev().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        let said: Vec<&str> = chat
+            .lines()
+            .rev()
+            .map_while(|line| line.strip_prefix("> "))
+            .collect();
+        let said = said
+            .into_iter()
+            .rev()
+            .map(str::trim_end)
+            .collect::<Vec<_>>()
+            .join("\n");
         let said = &said[said.ceil_char_boundary(said.len().saturating_sub(SHOWN))..];
         if said.is_empty() {
             "it ended without an answer of its model".to_owned()
@@ -300,15 +335,29 @@ fn read_notes(chat: &str, log: &str) -> Notes {
             format!("it ended without an answer of its model, and says: {said}")
         }
     });
-    Notes { answer: answer(chat), spent: sum, failed }
+    Notes {
+        answer: answer(chat),
+        spent: sum,
+        failed,
+    }
 }
 
 /// What the model said, without the prompt and what Aider says itself.
 fn answer(chat: &str) -> String {
     let lines: Vec<&str> = chat.lines().collect();
-    let said = lines.iter().rposition(|line| line.starts_with("#### ")).map_or(0, |at| at + 1);
+    let said = lines
+        .iter()
+        .rposition(|line| line.starts_with("#### "))
+        .map_or(0, |at| at + 1);
     let own = |line: &&&str| **line == ">" || line.starts_with("> ");
-    lines[said..].iter().filter(|line| !own(line)).copied().collect::<Vec<_>>().join("\n").trim().to_owned()
+    lines[said..]
+        .iter()
+        .filter(|line| !own(line))
+        .copied()
+        .collect::<Vec<_>>()
+        .join("\n")
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -326,28 +375,43 @@ mod tests {
         let notes = read_notes(chat, LOG);
         assert_eq!(notes.answer, "Here is the change.\n\na.py\n```\n  x=2\n```");
         let spent = notes.spent.unwrap();
-        assert_eq!((spent.usage.input, spent.usage.output, spent.cost_micros), (1_200, 30, Some(2_050)));
+        assert_eq!(
+            (spent.usage.input, spent.usage.output, spent.cost_micros),
+            (1_200, 30, Some(2_050))
+        );
         assert_eq!(notes.failed, None);
     }
 
     #[test]
     fn a_prompt_without_an_answer_is_a_failure_although_it_exits_with_0() {
-        let log: String = LOG.lines().filter(|line| !line.contains("message_send\"")).collect::<Vec<_>>().join("\n");
+        let log: String = LOG
+            .lines()
+            .filter(|line| !line.contains("message_send\""))
+            .collect::<Vec<_>>()
+            .join("\n");
         let chat = "#### Change a.py  \n> litellm.InternalServerError: no  \n> Retrying in 0.2 seconds...  \n";
         let failed = read_notes(chat, &log).failed.unwrap();
-        assert!(failed.ends_with("says: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."), "{failed}");
+        assert!(
+            failed.ends_with("says: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."),
+            "{failed}"
+        );
         assert!(read_notes("", "no json\n").failed.is_some());
     }
 
     #[track_caller]
     fn check(options: &str, dialect: Dialect, expect: Result<&[&str], &str>) {
-        let made = serde_json::from_str::<AiderOptions>(options).unwrap().program(dialect);
+        let made = serde_json::from_str::<AiderOptions>(options)
+            .unwrap()
+            .program(dialect);
         match (made, expect) {
             (Ok(program), Ok(words)) => {
                 let line = program.args.join(" ");
                 assert!(words.iter().all(|word| line.contains(word)), "{line}");
                 assert_eq!(program.command, ["/p/python", "-s"]);
-                assert!(line.starts_with("{home}/.windlass/start_aider.py --yes-always"), "{line}");
+                assert!(
+                    line.starts_with("{home}/.windlass/start_aider.py --yes-always"),
+                    "{line}"
+                );
             }
             (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
             (made, expect) => panic!("{made:?}, and not {expect:?}"),
@@ -358,18 +422,62 @@ mod tests {
     fn options_become_words_and_what_holds_it_stays() {
         let base = |more: &str| format!(r#"{{"python":"/p/python","model":"m"{more}}}"#);
         let chat = Dialect::OpenAiChat;
-        check(&base(""), chat, Ok(&["--model openai/m", "--weak-model openai/m", "--no-auto-test"]));
+        check(
+            &base(""),
+            chat,
+            Ok(&[
+                "--model openai/m",
+                "--weak-model openai/m",
+                "--no-auto-test",
+            ]),
+        );
         check(&base(""), Dialect::Anthropic, Ok(&["--model anthropic/m"]));
-        check(&base(""), Dialect::OpenAiResponses, Ok(&["--model openai/responses/m"]));
-        check(&base(""), Dialect::Gemini, Ok(&["--model gemini/m", "--edit-format diff-fenced"]));
-        check(&base(r#","edit_format":"whole","map_tokens":0"#), chat, Ok(&["--edit-format whole", "--map-tokens 0"]));
+        check(
+            &base(""),
+            Dialect::OpenAiResponses,
+            Ok(&["--model openai/responses/m"]),
+        );
+        check(
+            &base(""),
+            Dialect::Gemini,
+            Ok(&["--model gemini/m", "--edit-format diff-fenced"]),
+        );
+        check(
+            &base(r#","edit_format":"whole","map_tokens":0"#),
+            chat,
+            Ok(&["--edit-format whole", "--map-tokens 0"]),
+        );
         check(&base(""), chat, Ok(&["--edit-format diff "]));
-        check(&base(r#","files":["a.py"],"read_files":["b.md"]"#), chat, Ok(&["--read b.md --file a.py"]));
-        check(&base(r#","test_command":"make test""#), chat, Ok(&["--test-cmd make test --auto-test"]));
-        check(&base(r#","args":["--architect"]"#), chat, Ok(&["--architect"]));
-        check(&base(r#","args":["--load=x"]"#), chat, Err("may not have `--load`"));
-        check(&base(r#","env":{"OPENAI_API_BASE":"x"}"#), chat, Err("Windlass sets it itself"));
-        check(&base(r#","files":["--load"]"#), chat, Err("not the name of a file"));
+        check(
+            &base(r#","files":["a.py"],"read_files":["b.md"]"#),
+            chat,
+            Ok(&["--read b.md --file a.py"]),
+        );
+        check(
+            &base(r#","test_command":"make test""#),
+            chat,
+            Ok(&["--test-cmd make test --auto-test"]),
+        );
+        check(
+            &base(r#","args":["--architect"]"#),
+            chat,
+            Ok(&["--architect"]),
+        );
+        check(
+            &base(r#","args":["--load=x"]"#),
+            chat,
+            Err("may not have `--load`"),
+        );
+        check(
+            &base(r#","env":{"OPENAI_API_BASE":"x"}"#),
+            chat,
+            Err("Windlass sets it itself"),
+        );
+        check(
+            &base(r#","files":["--load"]"#),
+            chat,
+            Err("not the name of a file"),
+        );
         check(r#"{"python":"/p/python"}"#, chat, Err("told its model"));
     }
 }

@@ -88,7 +88,13 @@ impl Fields {
     /// Whether tokens are among them.
     #[must_use]
     pub fn has_tokens(&self) -> bool {
-        [&self.input_tokens, &self.total_input_tokens, &self.output_tokens].iter().any(|place| place.is_some())
+        [
+            &self.input_tokens,
+            &self.total_input_tokens,
+            &self.output_tokens,
+        ]
+        .iter()
+        .any(|place| place.is_some())
     }
 
     /// What a line says.
@@ -96,7 +102,11 @@ impl Fields {
     pub fn read(&self, line: &Value) -> Facts {
         let texts = |place: &Option<Place>| {
             let found = found(place, line).into_iter();
-            found.filter_map(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+            found
+                .filter_map(Value::as_str)
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+                .collect()
         };
         Facts {
             session: names(&self.session, line).into_iter().next(),
@@ -105,7 +115,9 @@ impl Fields {
             calls: self.calls(line),
             results: self.results(line),
             spent: self.spent(line),
-            error: found(&self.error, line).first().map(|error| in_words(error)),
+            error: found(&self.error, line)
+                .first()
+                .map(|error| in_words(error)),
         }
     }
 
@@ -117,7 +129,10 @@ impl Fields {
         let (ids_fit, inputs_fit) = (fit(ids.len()), fit(inputs.len()));
         let call = |(at, tool): (usize, String)| {
             let id = ids.get(at).filter(|_| ids_fit).cloned();
-            let input = inputs.get(at).filter(|_| inputs_fit).map(|input| (*input).clone());
+            let input = inputs
+                .get(at)
+                .filter(|_| inputs_fit)
+                .map(|input| (*input).clone());
             (tool, id, input.unwrap_or(Value::Null))
         };
         tools.into_iter().enumerate().map(call).collect()
@@ -125,30 +140,59 @@ impl Fields {
 
     fn results(&self, line: &Value) -> Vec<(String, String)> {
         let results = found(&self.result, line);
-        let ids = names(self.result_id.as_ref().map_or(&self.tool_id, |_| &self.result_id), line);
+        let ids = names(
+            self.result_id
+                .as_ref()
+                .map_or(&self.tool_id, |_| &self.result_id),
+            line,
+        );
         if ids.len() != results.len() {
             return Vec::new();
         }
-        ids.into_iter().zip(results).map(|(id, result)| (id, in_words(result))).collect()
+        ids.into_iter()
+            .zip(results)
+            .map(|(id, result)| (id, in_words(result)))
+            .collect()
     }
 
     fn spent(&self, line: &Value) -> Option<Reported> {
         let sum = |place: &Option<Place>| {
             let numbers: Vec<u64> = found(place, line).into_iter().filter_map(whole).collect();
-            (!numbers.is_empty()).then(|| numbers.iter().fold(0_u64, |sum, one| sum.saturating_add(*one)))
+            (!numbers.is_empty()).then(|| {
+                numbers
+                    .iter()
+                    .fold(0_u64, |sum, one| sum.saturating_add(*one))
+            })
         };
-        let (input, total, cached) = (sum(&self.input_tokens), sum(&self.total_input_tokens), sum(&self.cached_tokens));
+        let (input, total, cached) = (
+            sum(&self.input_tokens),
+            sum(&self.total_input_tokens),
+            sum(&self.cached_tokens),
+        );
         let output = sum(&self.output_tokens);
-        let dollars: Option<f64> =
-            found(&self.cost_usd, line).into_iter().filter_map(Value::as_f64).reduce(|a, b| a + b);
+        let dollars: Option<f64> = found(&self.cost_usd, line)
+            .into_iter()
+            .filter_map(Value::as_f64)
+            .reduce(|a, b| a + b);
         let cost_micros = dollars.and_then(micros);
         if input.or(total).or(cached).or(output).is_none() && cost_micros.is_none() {
             return None;
         }
         let cache_read = cached.unwrap_or_default();
-        let input = input.or_else(|| total.map(|total| total.saturating_sub(cache_read))).unwrap_or_default();
-        let usage = Usage { input, cache_read, cache_write: 0, output: output.unwrap_or_default() };
-        Some(Reported { usage, cost_micros, model: None })
+        let input = input
+            .or_else(|| total.map(|total| total.saturating_sub(cache_read)))
+            .unwrap_or_default();
+        let usage = Usage {
+            input,
+            cache_read,
+            cache_write: 0,
+            output: output.unwrap_or_default(),
+        };
+        Some(Reported {
+            usage,
+            cost_micros,
+            model: None,
+        })
     }
 }
 
@@ -157,7 +201,11 @@ impl Place {
     fn find<'a>(&self, line: &'a Value) -> Vec<&'a Value> {
         for choice in &self.choices {
             let mut all = Vec::new();
-            if choice.only.iter().all(|(path, wanted)| holds(line, path, wanted)) {
+            if choice
+                .only
+                .iter()
+                .all(|(path, wanted)| holds(line, path, wanted))
+            {
                 walk(line, &choice.path, &mut all);
             }
             if !all.is_empty() {
@@ -172,7 +220,10 @@ impl TryFrom<String> for Place {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let choices = text.split('|').map(|one| choice(one.trim())).collect::<Result<Vec<_>, _>>();
+        let choices = text
+            .split('|')
+            .map(|one| choice(one.trim()))
+            .collect::<Result<Vec<_>, _>>();
         match choices {
             Ok(choices) if choices.len() <= MAX_PARTS => Ok(Self { text, choices }),
             _ => Err(format!(
@@ -201,22 +252,36 @@ fn choice(text: &str) -> Result<Choice, ()> {
         only => only.split(',').map(condition).collect::<Result<_, ()>>()?,
     };
     let path = path(at)?;
-    if only.len() > MAX_PARTS { Err(()) } else { Ok(Choice { only, path }) }
+    if only.len() > MAX_PARTS {
+        Err(())
+    } else {
+        Ok(Choice { only, path })
+    }
 }
 
 fn path(text: &str) -> Result<Vec<String>, ()> {
     let names: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
-    let plain = |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '=');
-    if names.len() <= MAX_PARTS && names.iter().all(plain) { Ok(names) } else { Err(()) }
+    let plain =
+        |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '=');
+    if names.len() <= MAX_PARTS && names.iter().all(plain) {
+        Ok(names)
+    } else {
+        Err(())
+    }
 }
 
 fn found<'a>(place: &Option<Place>, line: &'a Value) -> Vec<&'a Value> {
-    place.as_ref().map(|place| place.find(line)).unwrap_or_default()
+    place
+        .as_ref()
+        .map(|place| place.find(line))
+        .unwrap_or_default()
 }
 
 fn names(place: &Option<Place>, line: &Value) -> Vec<String> {
     let texts = found(place, line).into_iter().map(in_words);
-    texts.map(|text| text[..text.floor_char_boundary(MAX_NAME)].to_owned()).collect()
+    texts
+        .map(|text| text[..text.floor_char_boundary(MAX_NAME)].to_owned())
+        .collect()
 }
 
 /// Goes on from a value; through lists into every entry of them.
@@ -244,11 +309,18 @@ fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
 }
 
 fn in_words(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn whole(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_f64().filter(|number| *number >= 0.0 && number.is_finite()).map(|n| n as u64))
+    value.as_u64().or_else(|| {
+        value
+            .as_f64()
+            .filter(|number| *number >= 0.0 && number.is_finite())
+            .map(|n| n as u64)
+    })
 }
 
 #[cfg(test)]
@@ -266,10 +338,15 @@ mod tests {
 
     #[test]
     fn a_place_is_a_path_with_conditions() {
-        let line = json!({"type": "text", "n": 3, "yes": true, "part": {"text": "hi", "none": null}});
+        let line =
+            json!({"type": "text", "n": 3, "yes": true, "part": {"text": "hi", "none": null}});
         check("part.text", line.clone(), &[json!("hi")]);
         check("type=text:part.text", line.clone(), &[json!("hi")]);
-        check("type=text,n=3,yes=true:part.text", line.clone(), &[json!("hi")]);
+        check(
+            "type=text,n=3,yes=true:part.text",
+            line.clone(),
+            &[json!("hi")],
+        );
         check("type=tool:part.text", line.clone(), &[]);
         check("type=text,n=4:part.text", line.clone(), &[]);
         check("part.none", line.clone(), &[]);
@@ -286,11 +363,31 @@ mod tests {
 
     #[test]
     fn what_is_no_place_is_an_error() {
-        for text in ["", " ", ".", "a..b", "type:part", ":part", "a=b:", "a b", "a=b", "a | ", &"a.".repeat(40)] {
-            assert!(serde_json::from_value::<Place>(json!(text)).is_err(), "{text:?}");
+        for text in [
+            "",
+            " ",
+            ".",
+            "a..b",
+            "type:part",
+            ":part",
+            "a=b:",
+            "a b",
+            "a=b",
+            "a | ",
+            &"a.".repeat(40),
+        ] {
+            assert!(
+                serde_json::from_value::<Place>(json!(text)).is_err(),
+                "{text:?}"
+            );
         }
-        let err = serde_json::from_value::<Fields>(json!({"txet": "a"})).unwrap_err().to_string();
-        assert!(err.contains("unknown field `txet`") && err.contains("`text`"), "{err}");
+        let err = serde_json::from_value::<Fields>(json!({"txet": "a"}))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            err.contains("unknown field `txet`") && err.contains("`text`"),
+            "{err}"
+        );
     }
 
     #[test]
@@ -299,12 +396,29 @@ mod tests {
         let all = fields(
             json!({"total_input_tokens": "in", "cached_tokens": "c", "output_tokens": "out", "cost_usd": "usd"}),
         );
-        let spent = all.read(&json!({"in": 120, "c": 100, "out": 7.0, "usd": 0.25})).spent.unwrap();
-        assert_eq!((spent.usage.input, spent.usage.cache_read, spent.usage.output), (20, 100, 7));
+        let spent = all
+            .read(&json!({"in": 120, "c": 100, "out": 7.0, "usd": 0.25}))
+            .spent
+            .unwrap();
+        assert_eq!(
+            (
+                spent.usage.input,
+                spent.usage.cache_read,
+                spent.usage.output
+            ),
+            (20, 100, 7)
+        );
         assert_eq!(spent.cost_micros, Some(250_000));
-        assert_eq!(all.read(&json!({"in": "many", "out": -3, "usd": -1.0})).spent, None);
+        assert_eq!(
+            all.read(&json!({"in": "many", "out": -3, "usd": -1.0}))
+                .spent,
+            None
+        );
         let plain = fields(json!({"input_tokens": "m.in", "cached_tokens": "m.c"}));
-        let spent = plain.read(&json!({"m": [{"in": 1, "c": 4}, {"in": 2}]})).spent.unwrap();
+        let spent = plain
+            .read(&json!({"m": [{"in": 1, "c": 4}, {"in": 2}]}))
+            .spent
+            .unwrap();
         assert_eq!((spent.usage.input, spent.usage.cache_read), (3, 4));
     }
 }

@@ -21,10 +21,24 @@ pub(super) fn launch(
         ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
         ModelAccess::Own => (None, None),
     };
-    let (home, workspace) = (visit.place.home().to_string_lossy(), visit.job.files.root().to_string_lossy());
-    let file = visit.place.home().join(PROMPT_FILE).to_string_lossy().into_owned();
-    let values =
-        |words| Values { url, key, model: program.model.as_deref(), home: &home, workspace: &workspace, words };
+    let (home, workspace) = (
+        visit.place.home().to_string_lossy(),
+        visit.job.files.root().to_string_lossy(),
+    );
+    let file = visit
+        .place
+        .home()
+        .join(PROMPT_FILE)
+        .to_string_lossy()
+        .into_owned();
+    let values = |words| Values {
+        url,
+        key,
+        model: program.model.as_deref(),
+        home: &home,
+        workspace: &workspace,
+        words,
+    };
     let by = program.prompt_by();
     if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
         return Err(format!(
@@ -33,13 +47,19 @@ pub(super) fn launch(
             say.len()
         ));
     }
-    let words = [(PROMPT, say), (PROMPT_AT, &file), (SESSION, session.unwrap_or_default())];
+    let words = [
+        (PROMPT, say),
+        (PROMPT_AT, &file),
+        (SESSION, session.unwrap_or_default()),
+    ];
     let resume = session.map(|_| &program.resume_args).into_iter().flatten();
     let mut argv = program.command.clone();
     for word in program.args.iter().chain(resume) {
         match values(&words).fill(word) {
             Some(word) => argv.push(word),
-            None => return Err("its words name the model endpoint, and this run has none".to_owned()),
+            None => {
+                return Err("its words name the model endpoint, and this run has none".to_owned());
+            }
         }
     }
     let mut env: Vec<(String, String)> = Vec::new();
@@ -52,10 +72,16 @@ pub(super) fn launch(
         }
     }
     for path in &program.clear {
-        visit.place.clear(path).map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
+        visit
+            .place
+            .clear(path)
+            .map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
     }
     let put = |path: &str, text: &str| {
-        visit.place.put(path, text.as_bytes()).map_err(|err| format!("{path} could not be put into its home: {err}"))
+        visit
+            .place
+            .put(path, text.as_bytes())
+            .map_err(|err| format!("{path} could not be put into its home: {err}"))
     };
     for (path, text) in &program.home_files {
         if let Some(text) = values(&[]).fill(text) {
@@ -66,5 +92,12 @@ pub(super) fn launch(
         put(PROMPT_FILE, say)?;
     }
     let input = if by == PromptBy::Stdin { say } else { "" };
-    Ok((Launch { argv, env, workdir: String::new() }, input.to_owned()))
+    Ok((
+        Launch {
+            argv,
+            env,
+            workdir: String::new(),
+        },
+        input.to_owned(),
+    ))
 }

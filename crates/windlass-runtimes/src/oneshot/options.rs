@@ -54,12 +54,26 @@ impl CliOptions {
             }
             Format::Text => Output::Text,
             Format::Jsonl if self.fields.text.is_none() && self.fields.delta.is_none() => {
-                return Err("lines of JSON need `fields.text` or `fields.delta`: where its words stand".to_owned());
+                return Err(
+                    "lines of JSON need `fields.text` or `fields.delta`: where its words stand"
+                        .to_owned(),
+                );
             }
             Format::Jsonl => Output::Lines(Box::new(self.fields)),
         };
-        let clients = || EVERY_CLIENT.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        let own = || self.command.last().and_then(|word| word.rsplit('/').next()).unwrap_or_default().to_owned();
+        let clients = || {
+            EVERY_CLIENT
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+                .collect()
+        };
+        let own = || {
+            self.command
+                .last()
+                .and_then(|word| word.rsplit('/').next())
+                .unwrap_or_default()
+                .to_owned()
+        };
         Ok(Program {
             name: self.name.unwrap_or_else(own),
             command: self.command,
@@ -99,23 +113,52 @@ mod tests {
     #[test]
     fn the_words_say_where_the_prompt_goes() {
         check(r#"{"command":["a"]}"#, Ok(PromptBy::Stdin));
-        check(r#"{"command":["a"],"args":["-p","{prompt}"]}"#, Ok(PromptBy::Argument));
-        check(r#"{"command":["a"],"args":["--file={prompt_file}"]}"#, Ok(PromptBy::File));
-        check(r#"{"command":["a"],"args":["{prompt}","{prompt_file}"]}"#, Err("not both"));
+        check(
+            r#"{"command":["a"],"args":["-p","{prompt}"]}"#,
+            Ok(PromptBy::Argument),
+        );
+        check(
+            r#"{"command":["a"],"args":["--file={prompt_file}"]}"#,
+            Ok(PromptBy::File),
+        );
+        check(
+            r#"{"command":["a"],"args":["{prompt}","{prompt_file}"]}"#,
+            Err("not both"),
+        );
     }
 
     #[test]
     fn what_cannot_work_is_said_before_anything_starts() {
         check("{}", Err("set `command`"));
-        check(r#"{"command":["a"],"args":["-m","{model}"]}"#, Err("no model was named"));
-        check(r#"{"command":["a"],"args":["-m","{model}"],"model":"m"}"#, Ok(PromptBy::Stdin));
-        check(r#"{"command":["a"],"fields":{"text":"a"}}"#, Err("output = \"jsonl\""));
-        check(r#"{"command":["a"],"output":"jsonl"}"#, Err("where its words stand"));
-        check(r#"{"command":["a"],"args":["{session}"]}"#, Err("a first prompt has no conversation"));
-        check(r#"{"command":["a"],"resume_args":["-c"]}"#, Err("it needs `{session}`"));
-        check(r#"{"command":["a"],"resume_args":["-r","{session}"]}"#, Err("`fields.session`"));
-        let whole =
-            r#"{"command":["a"],"output":"jsonl","fields":{"text":"t","session":"s"},"resume_args":["{session}"]}"#;
+        check(
+            r#"{"command":["a"],"args":["-m","{model}"]}"#,
+            Err("no model was named"),
+        );
+        check(
+            r#"{"command":["a"],"args":["-m","{model}"],"model":"m"}"#,
+            Ok(PromptBy::Stdin),
+        );
+        check(
+            r#"{"command":["a"],"fields":{"text":"a"}}"#,
+            Err("output = \"jsonl\""),
+        );
+        check(
+            r#"{"command":["a"],"output":"jsonl"}"#,
+            Err("where its words stand"),
+        );
+        check(
+            r#"{"command":["a"],"args":["{session}"]}"#,
+            Err("a first prompt has no conversation"),
+        );
+        check(
+            r#"{"command":["a"],"resume_args":["-c"]}"#,
+            Err("it needs `{session}`"),
+        );
+        check(
+            r#"{"command":["a"],"resume_args":["-r","{session}"]}"#,
+            Err("`fields.session`"),
+        );
+        let whole = r#"{"command":["a"],"output":"jsonl","fields":{"text":"t","session":"s"},"resume_args":["{session}"]}"#;
         check(whole, Ok(PromptBy::Stdin));
     }
 }

@@ -28,7 +28,9 @@ impl Printed {
     }
 
     fn cut(&mut self) {
-        let over = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(MOST));
+        let over = self
+            .kept
+            .ceil_char_boundary(self.kept.len().saturating_sub(MOST));
         self.dropped = self.dropped.saturating_add(over);
         self.kept.drain(..over);
     }
@@ -48,7 +50,9 @@ pub(super) fn plain(line: &[u8]) -> String {
                 // Up to and with the letter that ends it.
                 while chars.next().is_some_and(|c| !matches!(c, '@'..='~')) {}
             }
-            ('\u{1b}', Some(']')) => while chars.next().is_some_and(|c| !matches!(c, '\u{7}' | '\\')) {},
+            ('\u{1b}', Some(']')) => {
+                while chars.next().is_some_and(|c| !matches!(c, '\u{7}' | '\\')) {}
+            }
             ('\u{1b}', Some(_)) => drop(chars.next()),
             (c, _) if c.is_control() && c != '\t' => {}
             (c, _) => plain.push(c),
@@ -81,7 +85,11 @@ mod tests {
         for n in 0..200_000 {
             printed.push(&format!("line {n} ä"));
         }
-        assert!(printed.text().ends_with("line 199999 ä") && printed.text().len() <= MOST && printed.dropped > MOST);
+        assert!(
+            printed.text().ends_with("line 199999 ä")
+                && printed.text().len() <= MOST
+                && printed.dropped > MOST
+        );
         assert!(printed.kept.capacity() <= MOST * 4);
         let mut short = Printed::default();
         short.push("  hi");

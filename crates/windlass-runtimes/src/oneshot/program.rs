@@ -73,8 +73,16 @@ impl Program {
 
     /// Whether it is told its model by what it is started with.
     pub(super) fn names_model(&self) -> bool {
-        let words = self.command.iter().chain(&self.args).chain(&self.resume_args);
-        let values = self.env.values().chain(self.point_at.values()).chain(self.home_files.values());
+        let words = self
+            .command
+            .iter()
+            .chain(&self.args)
+            .chain(&self.resume_args);
+        let values = self
+            .env
+            .values()
+            .chain(self.point_at.values())
+            .chain(self.home_files.values());
         words.chain(values).any(|text| text.contains("{model}"))
     }
 
@@ -84,7 +92,10 @@ impl Program {
             return Err("a program needs the command that starts it; set `command`".to_owned());
         }
         if self.names_model() && self.model.is_none() {
-            return Err("it is told `{model}`, and no model was named; name one with -m, or set `model`".to_owned());
+            return Err(
+                "it is told `{model}`, and no model was named; name one with -m, or set `model`"
+                    .to_owned(),
+            );
         }
         let names = |args: &[String], word: &str| args.iter().any(|arg| arg.contains(word));
         if names(&self.args, PROMPT) && names(&self.args, PROMPT_AT) {
@@ -92,7 +103,10 @@ impl Program {
         }
         if !self.resume_args.is_empty() {
             if !names(&self.resume_args, SESSION) {
-                return Err("`resume_args` says nowhere which conversation; it needs `{session}`".to_owned());
+                return Err(
+                    "`resume_args` says nowhere which conversation; it needs `{session}`"
+                        .to_owned(),
+                );
             }
             if !matches!(&self.output, Output::Lines(fields) if fields.session.is_some()) {
                 return Err(
@@ -102,7 +116,10 @@ impl Program {
             }
         }
         if names(&self.args, SESSION) {
-            return Err("`{session}` is for `resume_args`: a first prompt has no conversation yet".to_owned());
+            return Err(
+                "`{session}` is for `resume_args`: a first prompt has no conversation yet"
+                    .to_owned(),
+            );
         }
         Ok(())
     }

@@ -119,15 +119,26 @@ impl<'v> Turn<'v> {
     }
 
     fn ended(&self, end: End, text: String) -> Ended {
-        let failed_at_once = matches!(end, End::Broken(_)) && self.said.messages == 0 && text.trim().is_empty();
-        Ended { answer: Answer { text, output: None, end }, failed_at_once }
+        let failed_at_once =
+            matches!(end, End::Broken(_)) && self.said.messages == 0 && text.trim().is_empty();
+        Ended {
+            answer: Answer {
+                text,
+                output: None,
+                end,
+            },
+            failed_at_once,
+        }
     }
 
     /// One line; why it has to end, when it has.
     async fn heard(&mut self, line: &[u8]) -> Result<Option<String>, RuntimeError> {
         self.bytes = self.bytes.saturating_add(line.len() + 1);
         if self.bytes > MAX_PRINTED {
-            return Ok(Some(format!("it printed more than {} MiB, and was ended", MAX_PRINTED >> 20)));
+            return Ok(Some(format!(
+                "it printed more than {} MiB, and was ended",
+                MAX_PRINTED >> 20
+            )));
         }
         match self.output {
             Output::Text | Output::Aider => {
@@ -173,7 +184,12 @@ impl<'v> Turn<'v> {
             // Results name a call as the program does.
             let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
             let id = self.visit.call_id(&theirs);
-            let call = ToolCall { id, name, args, malformed: None };
+            let call = ToolCall {
+                id,
+                name,
+                args,
+                malformed: None,
+            };
             parts.push(Part::Call(call.clone()));
             calls.push((theirs, call));
         }
@@ -185,16 +201,31 @@ impl<'v> Turn<'v> {
             // Nobody was asked, and what the tool does is not known.
             self.visit.observed(call.clone(), Effect::Execute).await?;
             if fields.result.is_none() {
-                let result =
-                    ToolResult { text: UNTOLD.into(), id: call.id, name: call.name, error: None, artifact: None };
+                let result = ToolResult {
+                    text: UNTOLD.into(),
+                    id: call.id,
+                    name: call.name,
+                    error: None,
+                    artifact: None,
+                };
                 self.visit.reported_result(result).await?;
             } else if self.open.len() < MAX_OPEN {
                 self.open.insert(theirs, (call.id, call.name));
             }
         }
         for (theirs, text) in facts.results {
-            let Some((id, name)) = self.open.remove(&theirs) else { continue };
-            self.visit.reported_result(ToolResult { id, name, text, error: None, artifact: None }).await?;
+            let Some((id, name)) = self.open.remove(&theirs) else {
+                continue;
+            };
+            self.visit
+                .reported_result(ToolResult {
+                    id,
+                    name,
+                    text,
+                    error: None,
+                    artifact: None,
+                })
+                .await?;
         }
         if let Some(more) = &facts.spent {
             self.visit.spent(more);
@@ -217,11 +248,20 @@ impl<'v> Turn<'v> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        self.visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     /// What a program that ended by itself said, and how it ended.
-    async fn closing(&mut self, exit: Result<ProcessEnd, ProcessError>) -> Result<(String, End), RuntimeError> {
+    async fn closing(
+        &mut self,
+        exit: Result<ProcessEnd, ProcessError>,
+    ) -> Result<(String, End), RuntimeError> {
         let noted = matches!(self.output, Output::Aider).then(|| aider::notes(self.visit));
         if let Some(more) = noted.as_ref().and_then(|noted| noted.spent.as_ref()) {
             self.visit.spent(more);
@@ -233,12 +273,18 @@ impl<'v> Turn<'v> {
         };
         let end = match exit {
             Err(err) => End::Broken(err.0),
-            Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), noted.and_then(|noted| noted.failed)) {
-                (Some(error), _) => End::Broken(format!("it says: {}", end_of(&error))),
-                (None, Some(why)) => End::Broken(why),
-                (None, None) => End::Done,
-            },
-            Ok(end) => End::Broken(format!("it ended with {}{}", end.in_words(), self.last_words())),
+            Ok(ProcessEnd::Exited { code: 0 }) => {
+                match (self.error.take(), noted.and_then(|noted| noted.failed)) {
+                    (Some(error), _) => End::Broken(format!("it says: {}", end_of(&error))),
+                    (None, Some(why)) => End::Broken(why),
+                    (None, None) => End::Done,
+                }
+            }
+            Ok(end) => End::Broken(format!(
+                "it ended with {}{}",
+                end.in_words(),
+                self.last_words()
+            )),
         };
         if end == End::Done && !matches!(self.output, Output::Lines(_)) && !text.is_empty() {
             self.say(vec![Part::Text { text: text.clone() }]).await?;
@@ -256,17 +302,26 @@ impl<'v> Turn<'v> {
             return format!("; the last on its standard error: {complaint}");
         }
         let printed = self.printed.text();
-        if printed.is_empty() { String::new() } else { format!("; the last that it printed: {}", end_of(printed)) }
+        if printed.is_empty() {
+            String::new()
+        } else {
+            format!("; the last that it printed: {}", end_of(printed))
+        }
     }
 
     async fn warn(&mut self) -> Result<(), RuntimeError> {
         let unread = self.not_json.saturating_add(self.peer.unread());
         if unread > 0 {
-            let text = format!("{unread} lines of the program were no JSON or too long, and were passed over");
+            let text = format!(
+                "{unread} lines of the program were no JSON or too long, and were passed over"
+            );
             self.visit.warn("unread_lines", text).await?;
         }
         if self.printed.dropped > 0 && !matches!(self.output, Output::Lines(_)) {
-            let text = format!("the program printed {} bytes more than are kept; the end is", self.printed.dropped);
+            let text = format!(
+                "the program printed {} bytes more than are kept; the end is",
+                self.printed.dropped
+            );
             self.visit.warn("too_much_said", text).await?;
         }
         Ok(())

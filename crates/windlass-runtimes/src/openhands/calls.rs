@@ -11,19 +11,34 @@ const MAX_RESULT: usize = 50_000;
 /// The call that an action event is. What is done is the action; of one that could not be read only the model's words
 /// are there.
 pub(super) fn call(event: &Value) -> Option<ToolCall> {
-    let text = |key: &str| event.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = |key: &str| {
+        event
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
     let mut args = match event.get("action").filter(|action| action.is_object()) {
-        Some(action) if kind(action) == "MCPToolAction" => action.get("data").cloned().unwrap_or_default(),
+        Some(action) if kind(action) == "MCPToolAction" => {
+            action.get("data").cloned().unwrap_or_default()
+        }
         Some(action) => action.clone(),
         None => {
-            let said = event.get("tool_call").and_then(|call| call.get("arguments")?.as_str()).unwrap_or_default();
+            let said = event
+                .get("tool_call")
+                .and_then(|call| call.get("arguments")?.as_str())
+                .unwrap_or_default();
             serde_json::from_str(said).unwrap_or_else(|_| json!({ "arguments": said }))
         }
     };
     if let Some(args) = args.as_object_mut() {
         args.remove("kind");
     }
-    Some(ToolCall { id: text("tool_call_id")?.into(), name: text("tool_name")?.to_owned(), args, malformed: None })
+    Some(ToolCall {
+        id: text("tool_call_id")?.into(),
+        name: text("tool_name")?.to_owned(),
+        args,
+        malformed: None,
+    })
 }
 
 /// The class that an event, an action or an observation is of.
@@ -39,7 +54,12 @@ pub(super) fn foreign(call: ToolCall, cwd: Option<&str>) -> ForeignCall {
 
 fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) {
     let text = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or_default();
-    let one = |tool: &str, args: Value| vec![Like { tool: tool.to_owned(), args }];
+    let one = |tool: &str, args: Value| {
+        vec![Like {
+            tool: tool.to_owned(),
+            args,
+        }]
+    };
     match name {
         "terminal" if only_waits(args) => (Vec::new(), Effect::Read),
         "terminal" => {
@@ -54,23 +74,46 @@ fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) 
             match text("command") {
                 "view" => (one("read_file", json!({ "path": path })), Effect::Read),
                 "str_replace" => {
-                    let edit = json!({ "path": path, "old": text("old_str"), "new": text("new_str") });
+                    let edit =
+                        json!({ "path": path, "old": text("old_str"), "new": text("new_str") });
                     (one("edit_file", edit), Effect::Write)
                 }
-                "create" => (one("write_file", json!({ "path": path, "content": text("file_text") })), Effect::Write),
+                "create" => (
+                    one(
+                        "write_file",
+                        json!({ "path": path, "content": text("file_text") }),
+                    ),
+                    Effect::Write,
+                ),
                 // What the file will be is not said; what is judged is the path.
-                _ => (one("write_file", json!({ "path": path, "content": text("new_str") })), Effect::Write),
+                _ => (
+                    one(
+                        "write_file",
+                        json!({ "path": path, "content": text("new_str") }),
+                    ),
+                    Effect::Write,
+                ),
             }
         }
-        "write_file" => {
-            (one("write_file", json!({ "path": text("file_path"), "content": text("content") })), Effect::Write)
-        }
+        "write_file" => (
+            one(
+                "write_file",
+                json!({ "path": text("file_path"), "content": text("content") }),
+            ),
+            Effect::Write,
+        ),
         "edit" => {
             let edit = json!({ "path": text("file_path"), "old": text("old_string"), "new": text("new_string") });
             (one("edit_file", edit), Effect::Write)
         }
-        "read_file" => (one("read_file", json!({ "path": text("file_path") })), Effect::Read),
-        "list_directory" => (one("list_directory", json!({ "path": text("dir_path") })), Effect::Read),
+        "read_file" => (
+            one("read_file", json!({ "path": text("file_path") })),
+            Effect::Read,
+        ),
+        "list_directory" => (
+            one("list_directory", json!({ "path": text("dir_path") })),
+            Effect::Read,
+        ),
         "glob" => (one("find_files", searched(args)), Effect::Read),
         "grep" => (one("grep", searched(args)), Effect::Read),
         // It writes a list of tasks down beside the conversation, and thinks.
@@ -81,7 +124,11 @@ fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) 
 
 /// It looks at what a command printed meanwhile, or sends a key such as Ctrl-C to it.
 fn only_waits(args: &Value) -> bool {
-    let line = args.get("command").and_then(Value::as_str).unwrap_or_default().trim();
+    let line = args
+        .get("command")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .trim();
     let typed = args.get("is_input") == Some(&Value::Bool(true));
     let key = line.strip_prefix("C-").is_some_and(|key| key.len() == 1);
     line.is_empty() || (typed && key)
@@ -99,13 +146,19 @@ fn searched(args: &Value) -> Value {
 pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
     match kind(event) {
         "AgentErrorEvent" => {
-            let error = event.get("error").and_then(Value::as_str).unwrap_or("it does not say why");
+            let error = event
+                .get("error")
+                .and_then(Value::as_str)
+                .unwrap_or("it does not say why");
             ToolResult::failed(call, ErrorCategory::Exception, &clipped(error.to_owned()))
         }
         _ => {
             let seen = event.get("observation").unwrap_or(&Value::Null);
             let said = clipped(texts(seen.get("content")));
-            let code = seen.get("exit_code").and_then(Value::as_i64).filter(|code| *code != 0);
+            let code = seen
+                .get("exit_code")
+                .and_then(Value::as_i64)
+                .filter(|code| *code != 0);
             if seen.get("is_error") == Some(&Value::Bool(true)) {
                 return ToolResult::failed(call, ErrorCategory::Exception, &said);
             }
@@ -114,20 +167,34 @@ pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
                 Some(-1) | None => said,
                 Some(code) => format!("exit code {code}\n{said}"),
             };
-            ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }
+            ToolResult {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                text,
+                error: None,
+                artifact: None,
+            }
         }
     }
 }
 
 /// Where the terminal was after a command.
 pub(super) fn cwd(event: &Value) -> Option<&str> {
-    event.get("observation")?.get("metadata")?.get("working_dir")?.as_str().filter(|path| path.starts_with('/'))
+    event
+        .get("observation")?
+        .get("metadata")?
+        .get("working_dir")?
+        .as_str()
+        .filter(|path| path.starts_with('/'))
 }
 
 /// The texts of a list of contents.
 pub(super) fn texts(content: Option<&Value>) -> String {
     let content = content.and_then(Value::as_array).into_iter().flatten();
-    content.filter_map(|block| block.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+    content
+        .filter_map(|block| block.get("text")?.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn clipped(text: String) -> String {
@@ -144,18 +211,45 @@ mod tests {
     #[track_caller]
     fn check(name: &str, args: Value, expect: &str) {
         let (like, effect) = likeness(name, &args, None);
-        let like: Vec<String> = like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        let like: Vec<String> = like
+            .iter()
+            .map(|like| format!("{} {}", like.tool, like.args))
+            .collect();
         assert_eq!(format!("{effect:?}: {}", like.join("; ")), expect);
     }
 
     #[test]
     fn its_calls_are_judged_as_ours() {
-        check("terminal", json!({"command": "ls", "is_input": false}), r#"Execute: bash {"command":"ls"}"#);
-        check("terminal", json!({"command": "rm x", "is_input": true}), r#"Execute: bash {"command":"rm x"}"#);
-        check("terminal", json!({"command": "C-c", "is_input": true}), "Read: ");
-        check("terminal", json!({"command": "C-c"}), r#"Execute: bash {"command":"C-c"}"#);
-        check("terminal", json!({"command": "", "is_input": false}), "Read: ");
-        check("file_editor", json!({"command": "view", "path": "/w/a"}), r#"Read: read_file {"path":"/w/a"}"#);
+        check(
+            "terminal",
+            json!({"command": "ls", "is_input": false}),
+            r#"Execute: bash {"command":"ls"}"#,
+        );
+        check(
+            "terminal",
+            json!({"command": "rm x", "is_input": true}),
+            r#"Execute: bash {"command":"rm x"}"#,
+        );
+        check(
+            "terminal",
+            json!({"command": "C-c", "is_input": true}),
+            "Read: ",
+        );
+        check(
+            "terminal",
+            json!({"command": "C-c"}),
+            r#"Execute: bash {"command":"C-c"}"#,
+        );
+        check(
+            "terminal",
+            json!({"command": "", "is_input": false}),
+            "Read: ",
+        );
+        check(
+            "file_editor",
+            json!({"command": "view", "path": "/w/a"}),
+            r#"Read: read_file {"path":"/w/a"}"#,
+        );
         check(
             "file_editor",
             json!({"command": "create", "path": "/w/a", "file_text": "x"}),
@@ -176,8 +270,16 @@ mod tests {
             json!({"command": "brandnew", "path": "/w/a"}),
             r#"Write: write_file {"path":"/w/a","content":""}"#,
         );
-        check("write_file", json!({"file_path": 7}), r#"Write: write_file {"path":"","content":""}"#);
-        check("glob", json!({"pattern": "*.rs"}), r#"Read: find_files {"pattern":"*.rs"}"#);
+        check(
+            "write_file",
+            json!({"file_path": 7}),
+            r#"Write: write_file {"path":"","content":""}"#,
+        );
+        check(
+            "glob",
+            json!({"pattern": "*.rs"}),
+            r#"Read: find_files {"pattern":"*.rs"}"#,
+        );
         check("task_tracker", json!({"command": "plan"}), "Read: ");
         check("docs_search", json!({}), "Execute: ");
     }

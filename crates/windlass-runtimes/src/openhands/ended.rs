@@ -17,18 +17,33 @@ pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Optio
         "error" => failed(error),
         "stuck" => End::OwnLimit("it noticed that it does the same again and again".to_owned()),
         "paused" | "idle" => End::Broken("it stopped half way by itself".to_owned()),
-        other => End::Broken(format!("it ended with `{}`, which is not known here", other.escape_debug())),
+        other => End::Broken(format!(
+            "it ended with `{}`, which is not known here",
+            other.escape_debug()
+        )),
     })
 }
 
 fn failed(error: Option<&Value>) -> End {
-    let Some(error) = error else { return End::Broken("it failed, and does not say why".to_owned()) };
-    let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let Some(error) = error else {
+        return End::Broken("it failed, and does not say why".to_owned());
+    };
+    let text = |of: &Value, key: &str| {
+        of.get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let (code, detail) = (text(error, "code"), text(error, "detail"));
     let message = format!("OpenHands reports: {}", clip(&detail));
-    let family = error.get("classification").map(|of| text(of, "kind")).unwrap_or_default();
+    let family = error
+        .get("classification")
+        .map(|of| text(of, "kind"))
+        .unwrap_or_default();
     let kind = match (code.as_str(), family.as_str()) {
-        ("MaxIterationsReached" | "MaxBudgetReached", _) => return End::OwnLimit(clip(&detail).to_owned()),
+        ("MaxIterationsReached" | "MaxBudgetReached", _) => {
+            return End::OwnLimit(clip(&detail).to_owned());
+        }
         ("LLMContextWindowExceedError", _) => ProviderErrorKind::ContextLength,
         ("LLMBadRequestError", _) => ProviderErrorKind::InvalidRequest,
         ("LLMTimeoutError", _) => ProviderErrorKind::Network { transient: true },
@@ -40,7 +55,11 @@ fn failed(error: Option<&Value>) -> End {
         (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
         _ => return End::Broken(format!("it failed with {code}: {}", clip(&detail))),
     };
-    End::Provider(ProviderError { kind, message, status: None })
+    End::Provider(ProviderError {
+        kind,
+        message,
+        status: None,
+    })
 }
 
 fn clip(text: &str) -> &str {
@@ -60,8 +79,15 @@ impl Meter {
         let all = stats.get("usage_to_metrics").and_then(Value::as_object)?;
         let (mut usage, mut cost_micros, mut model) = (Usage::default(), 0_u64, None);
         for metrics in all.values() {
-            usage.add(tokens(metrics.get("accumulated_token_usage").unwrap_or(&Value::Null)));
-            let cost = metrics.get("accumulated_cost").and_then(Value::as_f64).unwrap_or_default();
+            usage.add(tokens(
+                metrics
+                    .get("accumulated_token_usage")
+                    .unwrap_or(&Value::Null),
+            ));
+            let cost = metrics
+                .get("accumulated_cost")
+                .and_then(Value::as_f64)
+                .unwrap_or_default();
             cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
             model = model.or_else(|| metrics.get("model_name").and_then(Value::as_str).map(bare));
         }
@@ -72,7 +98,9 @@ impl Meter {
                 cache_write: usage.cache_write.saturating_sub(self.usage.cache_write),
                 output: usage.output.saturating_sub(self.usage.output),
             },
-            cost_micros: cost_micros.checked_sub(self.cost_micros).filter(|more| *more > 0),
+            cost_micros: cost_micros
+                .checked_sub(self.cost_micros)
+                .filter(|more| *more > 0),
             model,
         };
         (self.usage, self.cost_micros) = (usage, cost_micros);
@@ -82,15 +110,24 @@ impl Meter {
 
 /// A model's name without its vendor.
 fn bare(name: &str) -> String {
-    name.split_once('/').map_or(name, |(_, bare)| bare).to_owned()
+    name.split_once('/')
+        .map_or(name, |(_, bare)| bare)
+        .to_owned()
 }
 
 fn tokens(from: &Value) -> Usage {
     let number = |key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
     let (cache_read, cache_write) = (number("cache_read_tokens"), number("cache_write_tokens"));
     // Its input is all of it.
-    let input = number("prompt_tokens").saturating_sub(cache_read).saturating_sub(cache_write);
-    Usage { input, cache_read, cache_write, output: number("completion_tokens") }
+    let input = number("prompt_tokens")
+        .saturating_sub(cache_read)
+        .saturating_sub(cache_write);
+    Usage {
+        input,
+        cache_read,
+        cache_write,
+        output: number("completion_tokens"),
+    }
 }
 
 #[cfg(test)]
@@ -120,12 +157,36 @@ mod tests {
         check("paused", Value::Null, "Broken");
         check("deleting", Value::Null, "`deleting`, which is not known");
         check("error", Value::Null, "does not say why");
-        check("error", json!({"code": "MaxIterationsReached", "detail": "20"}), "OwnLimit(\"20\")");
-        check("error", json!({"code": "KeyError", "detail": "x"}), "it failed with KeyError: x");
-        check("error", json!({"code": "LLMServiceUnavailableError", "detail": "x"}), "Unavailable");
-        check("error", json!({"code": "LLMContextWindowExceedError", "detail": "x"}), "ContextLength");
-        check("error", json!({"code": "OpenAIError", "classification": {"kind": "auth"}}), "Authentication");
-        check("error", json!({"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}), "RateLimited");
+        check(
+            "error",
+            json!({"code": "MaxIterationsReached", "detail": "20"}),
+            "OwnLimit(\"20\")",
+        );
+        check(
+            "error",
+            json!({"code": "KeyError", "detail": "x"}),
+            "it failed with KeyError: x",
+        );
+        check(
+            "error",
+            json!({"code": "LLMServiceUnavailableError", "detail": "x"}),
+            "Unavailable",
+        );
+        check(
+            "error",
+            json!({"code": "LLMContextWindowExceedError", "detail": "x"}),
+            "ContextLength",
+        );
+        check(
+            "error",
+            json!({"code": "OpenAIError", "classification": {"kind": "auth"}}),
+            "Authentication",
+        );
+        check(
+            "error",
+            json!({"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}),
+            "RateLimited",
+        );
         assert_eq!(end("error", None, true), Some(End::Cancelled));
     }
 
@@ -140,8 +201,19 @@ mod tests {
         };
         let mut meter = Meter::default();
         let first = meter.more(&stats(1_200, 0.004_05)).unwrap_or_default();
-        assert_eq!(first.usage, Usage { input: 200, cache_read: 1_000, cache_write: 0, output: 30 });
-        assert_eq!((first.cost_micros, first.model.as_deref()), (Some(4_050), Some("m")));
+        assert_eq!(
+            first.usage,
+            Usage {
+                input: 200,
+                cache_read: 1_000,
+                cache_write: 0,
+                output: 30
+            }
+        );
+        assert_eq!(
+            (first.cost_micros, first.model.as_deref()),
+            (Some(4_050), Some("m"))
+        );
         assert_eq!(meter.more(&stats(1_200, 0.004_05)), None);
         let next = meter.more(&stats(1_300, 0.005)).unwrap_or_default();
         assert_eq!((next.usage.input, next.cost_micros), (100, Some(950)));

@@ -39,19 +39,35 @@ const USAGE: &str = "agent";
 /// Puts what it needs into its home and says how to start it.
 pub(super) fn launch(options: &OpenHandsOptions, visit: &Visit<'_>) -> Result<Launch, String> {
     for left in LEFT {
-        visit.place.clear(&format!("{PLACE}/{left}")).map_err(|err| err.to_string())?;
+        visit
+            .place
+            .clear(&format!("{PLACE}/{left}"))
+            .map_err(|err| err.to_string())?;
     }
-    let put = |path: &str, text: &str| visit.place.put(path, text.as_bytes()).map_err(|err| err.to_string());
+    let put = |path: &str, text: &str| {
+        visit
+            .place
+            .put(path, text.as_bytes())
+            .map_err(|err| err.to_string())
+    };
     put(BRIDGE_FILE, BRIDGE)?;
     // Its terminal would say in every answer how text is pasted.
     put(".inputrc", "set enable-bracketed-paste off\n")?;
     let home = visit.place.home();
     // Not what lies in the workspace: Python would take a folder there for a package of its own.
-    let mut argv = vec![options.python.clone(), "-I".to_owned(), at(home, BRIDGE_FILE)];
+    let mut argv = vec![
+        options.python.clone(),
+        "-I".to_owned(),
+        at(home, BRIDGE_FILE),
+    ];
     argv.extend(options.args.iter().cloned());
     let mut env: Vec<(String, String)> = options.env.clone().into_iter().collect();
     env.extend(variables(home).map(|(name, value)| (name.to_owned(), value)));
-    Ok(Launch { argv, env, workdir: String::new() })
+    Ok(Launch {
+        argv,
+        env,
+        workdir: String::new(),
+    })
 }
 
 fn at(home: &Path, path: &str) -> String {
@@ -61,7 +77,8 @@ fn at(home: &Path, path: &str) -> String {
 /// What the server is told: nothing but conversations, all of them in its home, and nobody else to talk to.
 fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
     let below = |path: &str| at(&home.join(PLACE), path);
-    let off = ["OH_ENABLE_VSCODE", "OH_ENABLE_BROWSER", "OH_PRELOAD_TOOLS"].map(|name| (name, "0".to_owned()));
+    let off = ["OH_ENABLE_VSCODE", "OH_ENABLE_BROWSER", "OH_PRELOAD_TOOLS"]
+        .map(|name| (name, "0".to_owned()));
     // There is one server of a home at a time, and its last one may have had no time to say that it ended.
     let lease = ("OH_LEASE_TTL_SECONDS", "0".to_owned());
     // Its terminals need no tmux. The server makes a directory for tmux all the same, in `/tmp` where the path of a
@@ -86,12 +103,21 @@ fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
         ("LOG_LEVEL", "WARNING"),
         ("TERM", "dumb"),
     ];
-    off.into_iter().chain([lease, no_tmux]).chain(places).chain(quiet.map(|(name, value)| (name, value.to_owned())))
+    off.into_iter()
+        .chain([lease, no_tmux])
+        .chain(places)
+        .chain(quiet.map(|(name, value)| (name, value.to_owned())))
 }
 
 /// The model, in the words of the library that asks it. `None` where it is not asked through us.
-pub(super) fn llm(options: &OpenHandsOptions, dialect: Dialect, access: &ModelAccess) -> Option<Value> {
-    let ModelAccess::Metered { url, key } = access else { return None };
+pub(super) fn llm(
+    options: &OpenHandsOptions,
+    dialect: Dialect,
+    access: &ModelAccess,
+) -> Option<Value> {
+    let ModelAccess::Metered { url, key } = access else {
+        return None;
+    };
     let (vendor, base, mode) = match dialect {
         Dialect::Anthropic => ("anthropic", url.clone(), "chat"),
         Dialect::OpenAiChat => ("openai", format!("{url}/v1"), "chat"),
@@ -124,7 +150,10 @@ pub(super) fn conversation(options: &OpenHandsOptions, visit: &Visit<'_>, llm: &
         "terminal" => json!({ "name": tool, "params": { "terminal_type": "subprocess" } }),
         _ => json!({ "name": tool }),
     });
-    let servers = options.mcp_servers.iter().map(|(name, server)| (name.clone(), mcp_server(server)));
+    let servers = options
+        .mcp_servers
+        .iter()
+        .map(|(name, server)| (name.clone(), mcp_server(server)));
     json!({
         "agent": {
             "kind": "Agent",
@@ -147,9 +176,9 @@ pub(super) fn conversation(options: &OpenHandsOptions, visit: &Visit<'_>, llm: &
 pub(super) fn terms(options: &OpenHandsOptions, root: &Path) -> String {
     let bound = json!([options.mcp_servers, root.to_string_lossy()]).to_string();
     // A tag holds few letters.
-    let sum = bound
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let sum = bound.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{} {sum:016x}", options.tools.join(" "))
 }
 
@@ -178,8 +207,14 @@ mod tests {
 
     #[track_caller]
     fn check(dialect: Dialect, expect: (&str, &str, &str)) {
-        let options = OpenHandsOptions { model: Some("m".to_owned()), ..OpenHandsOptions::default() };
-        let access = ModelAccess::Metered { url: "http://127.0.0.1:9".to_owned(), key: "k".to_owned() };
+        let options = OpenHandsOptions {
+            model: Some("m".to_owned()),
+            ..OpenHandsOptions::default()
+        };
+        let access = ModelAccess::Metered {
+            url: "http://127.0.0.1:9".to_owned(),
+            key: "k".to_owned(),
+        };
         let llm = llm(&options, dialect, &access).unwrap_or_default();
         let of = |key: &str| llm[key].as_str().unwrap_or_default().to_owned();
         let said = (of("model"), of("base_url"), of("api_mode"));
@@ -189,10 +224,29 @@ mod tests {
 
     #[test]
     fn each_wire_is_pointed_at_the_meter() {
-        check(Dialect::Anthropic, ("anthropic/m", "http://127.0.0.1:9", "chat"));
-        check(Dialect::OpenAiChat, ("openai/m", "http://127.0.0.1:9/v1", "chat"));
-        check(Dialect::OpenAiResponses, ("openai/m", "http://127.0.0.1:9/v1", "responses"));
-        check(Dialect::Gemini, ("gemini/m", "http://127.0.0.1:9/v1beta", "chat"));
-        assert_eq!(llm(&OpenHandsOptions::default(), Dialect::Gemini, &ModelAccess::Own), None);
+        check(
+            Dialect::Anthropic,
+            ("anthropic/m", "http://127.0.0.1:9", "chat"),
+        );
+        check(
+            Dialect::OpenAiChat,
+            ("openai/m", "http://127.0.0.1:9/v1", "chat"),
+        );
+        check(
+            Dialect::OpenAiResponses,
+            ("openai/m", "http://127.0.0.1:9/v1", "responses"),
+        );
+        check(
+            Dialect::Gemini,
+            ("gemini/m", "http://127.0.0.1:9/v1beta", "chat"),
+        );
+        assert_eq!(
+            llm(
+                &OpenHandsOptions::default(),
+                Dialect::Gemini,
+                &ModelAccess::Own
+            ),
+            None
+        );
     }
 }

@@ -45,7 +45,11 @@ impl Reply {
             Value::String(text) => text.clone(),
             body => body.get("detail").unwrap_or(body).to_string(),
         };
-        format!("{} ({})", &text[..text.floor_char_boundary(500)], self.status)
+        format!(
+            "{} ({})",
+            &text[..text.floor_char_boundary(500)],
+            self.status
+        )
     }
 }
 
@@ -67,13 +71,22 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) fn new(peer: Peer) -> Self {
-        Self { peer, asked: 0, id: String::new(), forgot: false, meter: Meter::default(), cwd: None, odd: 0 }
+        Self {
+            peer,
+            asked: 0,
+            id: String::new(),
+            forgot: false,
+            meter: Meter::default(),
+            cwd: None,
+            odd: 0,
+        }
     }
 
     /// Asks the server for something; the number of the request.
     pub(super) fn ask(&mut self, method: &str, path: &str, body: &Value) -> u64 {
         self.asked += 1;
-        self.peer.send(&json!({ "id": self.asked, "method": method, "path": path, "body": body }));
+        self.peer
+            .send(&json!({ "id": self.asked, "method": method, "path": path, "body": body }));
         self.asked
     }
 
@@ -86,13 +99,16 @@ impl Live {
     /// Asks for the events of the conversation from now on.
     pub(super) fn follow(&mut self) -> u64 {
         self.asked += 1;
-        self.peer.send(&json!({ "id": self.asked, "follow": self.id }));
+        self.peer
+            .send(&json!({ "id": self.asked, "follow": self.id }));
         self.asked
     }
 
     /// What comes next. May be dropped while it waits: nothing is lost.
     pub(super) async fn hear(&mut self) -> Heard {
-        let Ok(Some(mut line)) = self.peer.next().await else { return Heard::End };
+        let Ok(Some(mut line)) = self.peer.next().await else {
+            return Heard::End;
+        };
         if line.get("ready").is_some() {
             return Heard::Ready;
         }
@@ -102,7 +118,10 @@ impl Live {
         if let Some(event) = line.get_mut("event") {
             return Heard::Event(event.take());
         }
-        match (line.get("id").and_then(Value::as_u64), line.get("status").and_then(Value::as_u64)) {
+        match (
+            line.get("id").and_then(Value::as_u64),
+            line.get("status").and_then(Value::as_u64),
+        ) {
             (Some(id), Some(status)) => {
                 let part = if status == 0 { "error" } else { "body" };
                 let body = line.get_mut(part).map(Value::take).unwrap_or_default();

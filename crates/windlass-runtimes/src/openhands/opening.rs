@@ -20,20 +20,35 @@ const BEGIN: Duration = Duration::from_secs(60);
 const MAX_ID: usize = 64;
 
 /// A server that runs, with its conversation; or why there is none.
-pub(super) async fn open(agent: &OpenHands, visit: &Visit<'_>) -> Result<Result<Live, End>, RuntimeError> {
+pub(super) async fn open(
+    agent: &OpenHands,
+    visit: &Visit<'_>,
+) -> Result<Result<Live, End>, RuntimeError> {
     let Some(llm) = launch::llm(&agent.options, agent.dialect, &visit.model) else {
         let why = "OpenHands has no sign-in of its own; leave `--auth login` out".to_owned();
         return Ok(Err(End::Broken(why)));
     };
     let started = match launch::launch(&agent.options, visit) {
-        Ok(launch) => visit.place.start(launch).await.map_err(|err| err.to_string()),
+        Ok(launch) => visit
+            .place
+            .start(launch)
+            .await
+            .map_err(|err| err.to_string()),
         Err(err) => Err(err),
     };
     let mut live = match started {
         Ok(inmate) => Live::new(Peer::new(inmate)),
-        Err(err) => return Ok(Err(End::Broken(format!("`{}` could not be started: {err}", agent.options.python)))),
+        Err(err) => {
+            return Ok(Err(End::Broken(format!(
+                "`{}` could not be started: {err}",
+                agent.options.python
+            ))));
+        }
     };
-    visit.delta(DeltaOf::Reasoning, "OpenHands starts its server, which may take a minute.\n");
+    visit.delta(
+        DeltaOf::Reasoning,
+        "OpenHands starts its server, which may take a minute.\n",
+    );
     let begun = tokio::select! {
         biased;
         () = visit.cancel.cancelled() => return Ok(Err(End::Cancelled)),
@@ -44,10 +59,17 @@ pub(super) async fn open(agent: &OpenHands, visit: &Visit<'_>) -> Result<Result<
         return Ok(Ok(live));
     };
     let how = live.obituary(visit.clock, CANCEL_GRACE * 4).await;
-    Ok(Err(End::Broken(format!("its server could not be used: {why}; it ended {how}"))))
+    Ok(Err(End::Broken(format!(
+        "its server could not be used: {why}; it ended {how}"
+    ))))
 }
 
-async fn begin(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, llm: &Value) -> Result<(), String> {
+async fn begin(
+    agent: &OpenHands,
+    visit: &Visit<'_>,
+    live: &mut Live,
+    llm: &Value,
+) -> Result<(), String> {
     tokio::select! {
         biased;
         () = visit.clock.sleep(START) => return Err(format!("it did not start within {} seconds", START.as_secs())),
@@ -71,7 +93,12 @@ async fn ready(live: &mut Live) -> Result<(), String> {
     }
 }
 
-async fn converse(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, llm: &Value) -> Result<(), String> {
+async fn converse(
+    agent: &OpenHands,
+    visit: &Visit<'_>,
+    live: &mut Live,
+    llm: &Value,
+) -> Result<(), String> {
     let resumed = match visit.session() {
         Some(id) => {
             let known = go_on(agent, visit, live, &id, llm).await?;
@@ -84,24 +111,48 @@ async fn converse(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, llm: &V
         let body = launch::conversation(&agent.options, visit, llm);
         let asked = live.ask("POST", "/api/conversations", &body);
         let reply = live.answer(asked).await?;
-        let id = reply.body.get("id").and_then(Value::as_str).filter(|id| reply.is_good() && is_id(id));
-        let Some(id) = id else { return Err(format!("it began no conversation: {}", reply.complaint())) };
+        let id = reply
+            .body
+            .get("id")
+            .and_then(Value::as_str)
+            .filter(|id| reply.is_good() && is_id(id));
+        let Some(id) = id else {
+            return Err(format!("it began no conversation: {}", reply.complaint()));
+        };
         id.clone_into(&mut live.id);
     }
     let asked = live.follow();
     let reply = live.answer(asked).await?;
-    if reply.is_good() { Ok(()) } else { Err(format!("its events cannot be followed: {}", reply.complaint())) }
+    if reply.is_good() {
+        Ok(())
+    } else {
+        Err(format!(
+            "its events cannot be followed: {}",
+            reply.complaint()
+        ))
+    }
 }
 
 /// Takes a conversation of earlier up again; whether it is there, and was begun on the same terms.
-async fn go_on(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, id: &str, llm: &Value) -> Result<bool, String> {
+async fn go_on(
+    agent: &OpenHands,
+    visit: &Visit<'_>,
+    live: &mut Live,
+    id: &str,
+    llm: &Value,
+) -> Result<bool, String> {
     if !is_id(id) {
         return Ok(false);
     }
     let asked = live.ask("GET", &format!("/api/conversations/{id}"), &Value::Null);
     let reply = live.answer(asked).await?;
-    let terms = reply.body.get("tags").and_then(|tags| tags.get("windlass")?.as_str());
-    if !reply.is_good() || terms != Some(launch::terms(&agent.options, visit.job.files.root()).as_str()) {
+    let terms = reply
+        .body
+        .get("tags")
+        .and_then(|tags| tags.get("windlass")?.as_str());
+    if !reply.is_good()
+        || terms != Some(launch::terms(&agent.options, visit.job.files.root()).as_str())
+    {
         return Ok(false);
     }
     id.clone_into(&mut live.id);
@@ -120,7 +171,10 @@ async fn go_on(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, id: &str, 
         let asked = live.post(what, &body);
         let reply = live.answer(asked).await?;
         if !reply.is_good() {
-            return Err(format!("it does not go on with its conversation: {}", reply.complaint()));
+            return Err(format!(
+                "it does not go on with its conversation: {}",
+                reply.complaint()
+            ));
         }
     }
     Ok(true)
@@ -128,5 +182,7 @@ async fn go_on(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, id: &str, 
 
 /// Whether it can be a part of a path.
 fn is_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    !id.is_empty()
+        && id.len() <= MAX_ID
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }

@@ -49,7 +49,11 @@ impl Default for OpenHandsOptions {
             python: "python3".to_owned(),
             model: None,
             effort: None,
-            tools: TOOLS.iter().take(3).map(|tool| (*tool).to_owned()).collect(),
+            tools: TOOLS
+                .iter()
+                .take(3)
+                .map(|tool| (*tool).to_owned())
+                .collect(),
             max_iterations: None,
             mcp_servers: McpServers::new(),
             args: Vec::new(),
@@ -76,14 +80,23 @@ impl OpenHandsOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.python.trim().is_empty() {
-            return Err("`python` is empty; name the one of the environment with the server in it".to_owned());
+            return Err(
+                "`python` is empty; name the one of the environment with the server in it"
+                    .to_owned(),
+            );
         }
         if let Some(effort) = &self.effort
             && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))
         {
-            return Err(format!("`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"));
+            return Err(format!(
+                "`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"
+            ));
         }
-        if let Some(tool) = self.tools.iter().find(|tool| !TOOLS.contains(&tool.as_str())) {
+        if let Some(tool) = self
+            .tools
+            .iter()
+            .find(|tool| !TOOLS.contains(&tool.as_str()))
+        {
             return Err(format!(
                 "`tools` has `{}`, whose calls would not be asked about; there are: {}",
                 tool.escape_debug(),
@@ -91,15 +104,23 @@ impl OpenHandsOptions {
             ));
         }
         if self.tools.is_empty() {
-            return Err("`tools` is empty, so that nothing could be done; leave it away or name some".to_owned());
+            return Err(
+                "`tools` is empty, so that nothing could be done; leave it away or name some"
+                    .to_owned(),
+            );
         }
         if self.max_iterations == Some(0) {
-            return Err("`max_iterations` is 0, so that nothing could be done; leave it away or give more".to_owned());
+            return Err(
+                "`max_iterations` is 0, so that nothing could be done; leave it away or give more"
+                    .to_owned(),
+            );
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
         if let Some(name) = self.env.keys().find(|name| name.starts_with("OH_")) {
-            return Err(format!("`env` may not set `{name}`: Windlass tells the server itself what it is to do"));
+            return Err(format!(
+                "`env` may not set `{name}`: Windlass tells the server itself what it is to do"
+            ));
         }
         mcp_server::check(&self.mcp_servers, "")
     }
@@ -117,21 +138,42 @@ mod tests {
             Ok(options) => options.check().err().unwrap_or_default(),
             Err(err) => err.to_string(),
         };
-        assert!(text.contains(expect) && text.is_empty() == expect.is_empty(), "{text}");
+        assert!(
+            text.contains(expect) && text.is_empty() == expect.is_empty(),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_cannot_be_honoured_is_refused() {
         check(json!({}), "");
-        check(json!({"tools": ["terminal", "grep"], "max_iterations": 30, "args": ["--import-modules", "x"]}), "");
-        check(json!({"confirmation": "never"}), "unknown field `confirmation`");
+        check(
+            json!({"tools": ["terminal", "grep"], "max_iterations": 30, "args": ["--import-modules", "x"]}),
+            "",
+        );
+        check(
+            json!({"confirmation": "never"}),
+            "unknown field `confirmation`",
+        );
         check(json!({"effort": "very much"}), "such as `low`");
-        check(json!({"tools": ["browser_tool_set"]}), "would not be asked about");
+        check(
+            json!({"tools": ["browser_tool_set"]}),
+            "would not be asked about",
+        );
         check(json!({"tools": []}), "nothing could be done");
         check(json!({"max_iterations": 0}), "nothing could be done");
         check(json!({"args": ["--host=0.0.0.0"]}), "may not have `--host`");
-        check(json!({"env": {"OH_SESSION_API_KEYS_0": "x"}}), "what it is to do");
-        check(json!({"env": {"PYTHONPATH": "/x"}}), "may not set `PYTHONPATH`");
-        check(json!({"mcp_servers": {"a": {"command": "x", "url": "y"}}}), "either a `command` or a `url`");
+        check(
+            json!({"env": {"OH_SESSION_API_KEYS_0": "x"}}),
+            "what it is to do",
+        );
+        check(
+            json!({"env": {"PYTHONPATH": "/x"}}),
+            "may not set `PYTHONPATH`",
+        );
+        check(
+            json!({"mcp_servers": {"a": {"command": "x", "url": "y"}}}),
+            "either a `command` or a `url`",
+        );
     }
 }

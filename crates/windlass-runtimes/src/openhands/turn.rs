@@ -75,7 +75,11 @@ pub(super) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    pub(super) fn new(options: &'a OpenHandsOptions, visit: &'a Visit<'a>, live: &'a mut Live) -> Self {
+    pub(super) fn new(
+        options: &'a OpenHandsOptions,
+        visit: &'a Visit<'a>,
+        live: &'a mut Live,
+    ) -> Self {
         Self {
             options,
             visit,
@@ -100,7 +104,10 @@ impl<'a> Turn<'a> {
     pub(super) async fn follow(mut self, say: &str) -> Result<Answer, RuntimeError> {
         let visit = self.visit;
         let content = json!([{ "type": "text", "text": say }]);
-        self.post("events", &json!({ "role": "user", "content": content, "run": true }));
+        self.post(
+            "events",
+            &json!({ "role": "user", "content": content, "run": true }),
+        );
         self.runs = true;
         let mut grace: BoxFuture<'_, ()> = Box::pin(std::future::pending());
         let ended = loop {
@@ -132,7 +139,11 @@ impl<'a> Turn<'a> {
             }
         };
         self.warn_of_unread().await?;
-        Ok(Answer { text: self.text, output: None, end })
+        Ok(Answer {
+            text: self.text,
+            output: None,
+            end,
+        })
     }
 
     fn post(&mut self, what: &'static str, body: &Value) {
@@ -155,7 +166,9 @@ impl<'a> Turn<'a> {
             Heard::Ready | Heard::Odd | Heard::End => self.unknown += 1,
         }
         if self.asked.len() > MAX_ASKED {
-            return Ok(Some(End::Broken("it goes on and answers nothing that it is asked".to_owned())));
+            return Ok(Some(End::Broken(
+                "it goes on and answers nothing that it is asked".to_owned(),
+            )));
         }
         Ok(self.said.too_much().map(End::Broken))
     }
@@ -170,9 +183,15 @@ impl<'a> Turn<'a> {
                 None
             }
             Some(_) if reply.is_good() => None,
-            Some(what) => Some(End::Broken(format!("it refused `{what}`: {}", reply.complaint()))),
+            Some(what) => Some(End::Broken(format!(
+                "it refused `{what}`: {}",
+                reply.complaint()
+            ))),
             // The way of its events is one request that ends when it is lost.
-            None if reply.status == 0 => Some(End::Broken(format!("its events were lost: {}", reply.complaint()))),
+            None if reply.status == 0 => Some(End::Broken(format!(
+                "its events were lost: {}",
+                reply.complaint()
+            ))),
             None => {
                 self.unknown += 1;
                 None
@@ -191,15 +210,23 @@ impl<'a> Turn<'a> {
         match kind(event) {
             "StreamingDeltaEvent" => {
                 self.visit.delta(DeltaOf::Text, text("content"));
-                self.visit.delta(DeltaOf::Reasoning, text("reasoning_content"));
+                self.visit
+                    .delta(DeltaOf::Reasoning, text("reasoning_content"));
             }
             "ActionEvent" => self.acts(event).await?,
             "MessageEvent" if text("source") == "agent" => self.speaks(event).await?,
             "MessageEvent" => {}
-            "ObservationEvent" | "UserRejectObservation" | "AgentErrorEvent" => self.came_of(event).await?,
+            "ObservationEvent" | "UserRejectObservation" | "AgentErrorEvent" => {
+                self.came_of(event).await?
+            }
             "ConversationErrorEvent" => self.error = Some(event.clone()),
             "ConversationStateUpdateEvent" => return self.stands(event).await,
-            "ServerErrorEvent" => return Ok(Some(End::Broken(format!("its server failed: {}", text("detail"))))),
+            "ServerErrorEvent" => {
+                return Ok(Some(End::Broken(format!(
+                    "its server failed: {}",
+                    text("detail")
+                ))));
+            }
             known if PASSED.contains(&known) => {}
             _ => self.unknown += 1,
         }
@@ -214,21 +241,35 @@ impl<'a> Turn<'a> {
             text("llm_response_id").clone_into(&mut self.gathered_of);
         }
         if !text("reasoning_content").is_empty() {
-            self.gathered.push(Part::Reasoning { text: text("reasoning_content").to_owned(), opaque: None });
+            self.gathered.push(Part::Reasoning {
+                text: text("reasoning_content").to_owned(),
+                opaque: None,
+            });
         }
         let thought = texts(event.get("thought"));
         if !thought.trim().is_empty() {
             self.gathered.push(Part::Text { text: thought });
         }
         let action = event.get("action").unwrap_or(&Value::Null);
-        let of_action = |key: &str| action.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let of_action = |key: &str| {
+            action
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         match kind(action) {
             // Words, in the form of a call.
             "FinishAction" => {
                 self.text = of_action("message");
-                self.gathered.push(Part::Text { text: of_action("message") });
+                self.gathered.push(Part::Text {
+                    text: of_action("message"),
+                });
             }
-            "ThinkAction" => self.gathered.push(Part::Reasoning { text: of_action("thought"), opaque: None }),
+            "ThinkAction" => self.gathered.push(Part::Reasoning {
+                text: of_action("thought"),
+                opaque: None,
+            }),
             _ => {
                 let Some(call) = call(event) else {
                     self.unknown += 1;
@@ -241,7 +282,11 @@ impl<'a> Turn<'a> {
                 if action.is_object() {
                     self.pending.push(call.id.0.clone());
                 }
-                let known = Known { call: call.clone(), judged: false, answered: false };
+                let known = Known {
+                    call: call.clone(),
+                    judged: false,
+                    answered: false,
+                };
                 self.calls.insert(call.id.0.clone(), known);
                 self.gathered.push(Part::Call(call));
             }
@@ -252,12 +297,21 @@ impl<'a> Turn<'a> {
     async fn speaks(&mut self, event: &Value) -> Result<(), RuntimeError> {
         self.flush().await?;
         let message = event.get("llm_message").unwrap_or(&Value::Null);
-        if let Some(text) = message.get("reasoning_content").and_then(Value::as_str).filter(|text| !text.is_empty()) {
-            self.gathered.push(Part::Reasoning { text: text.to_owned(), opaque: None });
+        if let Some(text) = message
+            .get("reasoning_content")
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+        {
+            self.gathered.push(Part::Reasoning {
+                text: text.to_owned(),
+                opaque: None,
+            });
         }
         self.text = texts(message.get("content"));
         if !self.text.is_empty() {
-            self.gathered.push(Part::Text { text: self.text.clone() });
+            self.gathered.push(Part::Text {
+                text: self.text.clone(),
+            });
         }
         self.flush().await
     }
@@ -265,11 +319,17 @@ impl<'a> Turn<'a> {
     /// What came of a call.
     async fn came_of(&mut self, event: &Value) -> Result<(), RuntimeError> {
         self.flush().await?;
-        let id = event.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
+        let id = event
+            .get("tool_call_id")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if let Some(path) = cwd(event) {
-            self.live.cwd = Some(path.to_owned()).filter(|path| self.visit.job.files.root() != path);
+            self.live.cwd =
+                Some(path.to_owned()).filter(|path| self.visit.job.files.root() != path);
         }
-        let Some(known) = self.calls.get_mut(id) else { return Ok(()) };
+        let Some(known) = self.calls.get_mut(id) else {
+            return Ok(());
+        };
         self.pending.retain(|pending| pending != id);
         if std::mem::replace(&mut known.answered, true) {
             return Ok(());
@@ -278,7 +338,10 @@ impl<'a> Turn<'a> {
         if kind(event) == "UserRejectObservation" {
             // The one that was refused has its result.
             let why = "another call of the same step was refused, and OpenHands takes one answer for a whole step";
-            return self.visit.reported_result(ToolResult::not_run(&call, why)).await;
+            return self
+                .visit
+                .reported_result(ToolResult::not_run(&call, why))
+                .await;
         }
         if !std::mem::replace(&mut known.judged, true) && kind(event) == "ObservationEvent" {
             // It ran, and nobody was asked. It was held by its place alone.
@@ -299,8 +362,14 @@ impl<'a> Turn<'a> {
         if let Some(more) = stats.and_then(|stats| self.live.meter.more(stats)) {
             self.visit.spent(&more);
         }
-        let status = value.get("execution_status").and_then(Value::as_str).unwrap_or_default();
-        if event.get("key").and_then(Value::as_str) != Some("full_state") || !self.runs || status == "running" {
+        let status = value
+            .get("execution_status")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if event.get("key").and_then(Value::as_str) != Some("full_state")
+            || !self.runs
+            || status == "running"
+        {
             return Ok(None);
         }
         self.runs = false;
@@ -312,9 +381,15 @@ impl<'a> Turn<'a> {
             return Ok(Some(End::Cancelled));
         }
         self.steps += 1;
-        if self.options.max_iterations.is_some_and(|most| self.steps > most) {
+        if self
+            .options
+            .max_iterations
+            .is_some_and(|most| self.steps > most)
+        {
             let most = self.options.max_iterations.unwrap_or_default();
-            return Ok(Some(End::OwnLimit(format!("it took the {most} steps of `max_iterations`"))));
+            return Ok(Some(End::OwnLimit(format!(
+                "it took the {most} steps of `max_iterations`"
+            ))));
         }
         self.judge();
         Ok(None)
@@ -347,7 +422,10 @@ impl<'a> Turn<'a> {
                  that you still need, without it."
             ),
         };
-        self.post("events/respond_to_confirmation", &json!({ "accept": false, "reason": reason }));
+        self.post(
+            "events/respond_to_confirmation",
+            &json!({ "accept": false, "reason": reason }),
+        );
     }
 
     /// Says what was gathered.
@@ -357,7 +435,13 @@ impl<'a> Turn<'a> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        self.visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     async fn warn_of_unread(&mut self) -> Result<(), RuntimeError> {
@@ -366,7 +450,9 @@ impl<'a> Turn<'a> {
         if all == 0 {
             return Ok(());
         }
-        let text = format!("{all} lines of OpenHands could not be read or are not known here; they were passed over");
+        let text = format!(
+            "{all} lines of OpenHands could not be read or are not known here; they were passed over"
+        );
         self.visit.warn("unread_lines", text).await
     }
 }

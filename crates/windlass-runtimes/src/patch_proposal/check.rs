@@ -27,14 +27,19 @@ pub(super) fn check(files: &dyn Files, proposal: &Proposal) -> Result<Checked, V
                 paths.push(path);
                 sections.extend(found);
             }
-            Ok((path, _)) => problems.push(format!("{path} is in the proposal twice; give it once, with one patch")),
+            Ok((path, _)) => problems.push(format!(
+                "{path} is in the proposal twice; give it once, with one patch"
+            )),
             Err(problem) => problems.push(problem),
         }
     }
     if !problems.is_empty() {
         return Err(problems);
     }
-    let patch = Patch { files: sections, notes: Vec::new() };
+    let patch = Patch {
+        files: sections,
+        notes: Vec::new(),
+    };
     let look = |path: &str| match files.read(path, MAX_FILE) {
         Ok(bytes) => Found::File(bytes),
         Err(err) if err.kind == FileErrorKind::NotFound => Found::Absent,
@@ -45,7 +50,10 @@ pub(super) fn check(files: &dyn Files, proposal: &Proposal) -> Result<Checked, V
     // What is written down is what was found to be meant, or it is not used.
     let again = Patch::parse(&text).and_then(|patch| patch.plan(look));
     if again.is_ok_and(|again| again.changes == plan.changes) {
-        return Ok(Checked { patch: text, files: patch.paths().into_iter().map(str::to_owned).collect() });
+        return Ok(Checked {
+            patch: text,
+            files: patch.paths().into_iter().map(str::to_owned).collect(),
+        });
     }
     Err(vec!["the patch cannot be written down as a diff (a lone carriage return ends its lines?); change the file by other means".to_owned()])
 }
@@ -53,21 +61,40 @@ pub(super) fn check(files: &dyn Files, proposal: &Proposal) -> Result<Checked, V
 /// One file of a proposal: its plain path and what its patch says, found to agree.
 fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
     let path = allowed(&file.path)?;
-    let to = match (file.operation, file.to.as_deref().filter(|to| !to.is_empty())) {
+    let to = match (
+        file.operation,
+        file.to.as_deref().filter(|to| !to.is_empty()),
+    ) {
         (Operation::Move, Some(to)) => Some(allowed(to)?),
-        (Operation::Move, None) => return Err(format!("{path} is to be moved, and `to` does not say where")),
-        (_, Some(to)) if to != file.path => return Err(format!("{path} has `to`, but its operation is not `move`")),
+        (Operation::Move, None) => {
+            return Err(format!(
+                "{path} is to be moved, and `to` does not say where"
+            ));
+        }
+        (_, Some(to)) if to != file.path => {
+            return Err(format!("{path} has `to`, but its operation is not `move`"));
+        }
         _ => None,
     };
     if file.patch.trim().is_empty() {
         let op = match file.operation {
             Operation::Delete => Op::Delete { path: path.clone() },
-            Operation::Move => Op::Update { path: path.clone(), move_to: to },
+            Operation::Move => Op::Update {
+                path: path.clone(),
+                move_to: to,
+            },
             Operation::Create | Operation::Update => return Err(format!("{path} has no patch")),
         };
-        return Ok((path, vec![FilePatch { op, body: Body::Hunks(Vec::new()) }]));
+        return Ok((
+            path,
+            vec![FilePatch {
+                op,
+                body: Body::Hunks(Vec::new()),
+            }],
+        ));
     }
-    let patch = Patch::parse_about(&file.patch, &[&path]).map_err(|err| format!("{path}: {err}"))?;
+    let patch =
+        Patch::parse_about(&file.patch, &[&path]).map_err(|err| format!("{path}: {err}"))?;
     for named in patch.paths() {
         allowed(named)?;
         if named != path && Some(named) != to.as_deref() {
@@ -88,29 +115,50 @@ fn agree(path: &str, declared: Operation, to: Option<&str>, op: &mut Op) -> Resu
     let does = match op {
         Op::Create { .. } | Op::Write { .. } => "creates it",
         Op::Delete { .. } => "deletes it",
-        Op::Update { move_to: Some(_), .. } => "moves it",
+        Op::Update {
+            move_to: Some(_), ..
+        } => "moves it",
         Op::Update { .. } => "updates it",
     };
     let agrees = match (declared, &mut *op) {
         (Operation::Create, Op::Create { .. }) | (Operation::Delete, Op::Delete { .. }) => true,
         (Operation::Update, Op::Update { move_to, .. }) => move_to.is_none(),
-        (Operation::Move, Op::Update { path: from, move_to }) => {
+        (
+            Operation::Move,
+            Op::Update {
+                path: from,
+                move_to,
+            },
+        ) => {
             let named = move_to.get_or_insert_with(|| to.unwrap_or_default().to_owned());
             from == path && Some(named.as_str()) == to
         }
         _ => false,
     };
-    if agrees { Ok(()) } else { Err(format!("{path} was declared as {declared:?}, but its patch {does}")) }
+    if agrees {
+        Ok(())
+    } else {
+        Err(format!(
+            "{path} was declared as {declared:?}, but its patch {does}"
+        ))
+    }
 }
 
 /// The plain form of a path that a proposal may touch.
 fn allowed(path: &str) -> Result<String, String> {
     let path = plain_path(path).map_err(|err| err.to_string())?;
-    if path.split('/').any(|part| part.eq_ignore_ascii_case(".git")) {
-        return Err(format!("{path} is inside git's own folder, which a proposal may not touch"));
+    if path
+        .split('/')
+        .any(|part| part.eq_ignore_ascii_case(".git"))
+    {
+        return Err(format!(
+            "{path} is inside git's own folder, which a proposal may not touch"
+        ));
     }
     if is_credential(&path) {
-        return Err(format!("{path} names credentials, which a proposal may not touch"));
+        return Err(format!(
+            "{path} names credentials, which a proposal may not touch"
+        ));
     }
     Ok(path)
 }

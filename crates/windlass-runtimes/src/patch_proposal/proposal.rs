@@ -59,15 +59,17 @@ pub enum Operation {
 impl Proposal {
     /// Reads an answer.
     pub fn read(output: &Value) -> Result<Self, String> {
-        let proposal: Self =
-            serde_json::from_value(output.clone()).map_err(|err| format!("the proposal cannot be read: {err}"))?;
+        let proposal: Self = serde_json::from_value(output.clone())
+            .map_err(|err| format!("the proposal cannot be read: {err}"))?;
         let bounds = [
             ("files", proposal.files.len(), MAX_FILES),
             ("tests", proposal.tests.len(), MAX_TESTS),
             ("read", proposal.read.len(), MAX_READ),
         ];
         match bounds.iter().find(|(_, count, most)| count > most) {
-            Some((what, count, most)) => Err(format!("`{what}` has {count} entries; there may be {most}")),
+            Some((what, count, most)) => {
+                Err(format!("`{what}` has {count} entries; there may be {most}"))
+            }
             None => Ok(proposal),
         }
     }

@@ -12,43 +12,92 @@ use crate::status::kind;
 const SHOWN: usize = 2_000;
 
 /// The answer in a `done` line. `last` are the last words that were said, for a turn that ends without its own.
-pub(super) fn answer(done: &Value, last: String, options: &SidecarOptions, cancelled: bool) -> Answer {
+pub(super) fn answer(
+    done: &Value,
+    last: String,
+    options: &SidecarOptions,
+    cancelled: bool,
+) -> Answer {
     let end = end(done, options, cancelled);
     match done.get("output") {
-        Some(Value::String(text)) => Answer { text: text.clone(), output: None, end },
-        Some(Value::Null) | None => Answer { text: last, output: None, end },
-        Some(value) => Answer { text: last, output: Some(value.clone()), end },
+        Some(Value::String(text)) => Answer {
+            text: text.clone(),
+            output: None,
+            end,
+        },
+        Some(Value::Null) | None => Answer {
+            text: last,
+            output: None,
+            end,
+        },
+        Some(value) => Answer {
+            text: last,
+            output: Some(value.clone()),
+            end,
+        },
     }
 }
 
 fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
-    let status = done.get("status").and_then(Value::as_str).unwrap_or_default();
+    let status = done
+        .get("status")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     match status {
         _ if cancelled => End::Cancelled,
         "completed" => End::Done,
         "max_turns" => {
-            let most = options.max_turns.map_or_else(|| "the most".to_owned(), |turns| turns.to_string());
-            End::OwnLimit(format!("it made {most} model calls, which is its `max_turns`; raise it, or leave it out"))
+            let most = options
+                .max_turns
+                .map_or_else(|| "the most".to_owned(), |turns| turns.to_string());
+            End::OwnLimit(format!(
+                "it made {most} model calls, which is its `max_turns`; raise it, or leave it out"
+            ))
         }
         "refused" => {
-            let words = done.get("output").and_then(Value::as_str).filter(|words| !words.is_empty());
-            End::Refused(words.unwrap_or("its model declined, and does not say why").to_owned())
+            let words = done
+                .get("output")
+                .and_then(Value::as_str)
+                .filter(|words| !words.is_empty());
+            End::Refused(
+                words
+                    .unwrap_or("its model declined, and does not say why")
+                    .to_owned(),
+            )
         }
         "error" => failed(done.get("error").unwrap_or(&Value::Null)),
         "cancelled" => End::Broken("it stopped half way by itself".to_owned()),
-        other => End::Broken(format!("its turn ended with `{}`, which is not known here", other.escape_debug())),
+        other => End::Broken(format!(
+            "its turn ended with `{}`, which is not known here",
+            other.escape_debug()
+        )),
     }
 }
 
 fn failed(error: &Value) -> End {
-    let text = |key: &str| error.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = |key: &str| {
+        error
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
     let message = text("message").unwrap_or("it does not say why");
     let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
     if error.get("model") == Some(&Value::Bool(true)) {
-        let status = error.get("status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
-        return End::Provider(ProviderError { kind: kind(status), message, status });
+        let status = error
+            .get("status")
+            .and_then(Value::as_u64)
+            .and_then(|status| u16::try_from(status).ok());
+        return End::Provider(ProviderError {
+            kind: kind(status),
+            message,
+            status,
+        });
     }
-    End::Broken(format!("its turn failed with {}: {message}", text("kind").unwrap_or("an error")))
+    End::Broken(format!(
+        "its turn failed with {}: {message}",
+        text("kind").unwrap_or("an error")
+    ))
 }
 
 /// What a `usage` line says. Its input is all of it.
@@ -56,7 +105,12 @@ pub(super) fn usage(line: &Value) -> Usage {
     let number = |key: &str| line.get(key).and_then(Value::as_u64).unwrap_or_default();
     let cache_read = number("cached_input_tokens");
     let input = number("input_tokens").saturating_sub(cache_read);
-    Usage { input, cache_read, cache_write: 0, output: number("output_tokens") }
+    Usage {
+        input,
+        cache_read,
+        cache_write: 0,
+        output: number("output_tokens"),
+    }
 }
 
 #[cfg(test)]
@@ -67,10 +121,20 @@ mod tests {
 
     #[track_caller]
     fn check(done: Value, expect: &str) {
-        let options = SidecarOptions { max_turns: Some(4), ..SidecarOptions::default() };
+        let options = SidecarOptions {
+            max_turns: Some(4),
+            ..SidecarOptions::default()
+        };
         let text = match answer(&done, "last".to_owned(), &options, false) {
-            Answer { end: End::Provider(err), .. } => format!("{} {:?}", err.kind.word(), err.status),
-            Answer { end: End::Done, text, output } => format!("done {text} {output:?}"),
+            Answer {
+                end: End::Provider(err),
+                ..
+            } => format!("{} {:?}", err.kind.word(), err.status),
+            Answer {
+                end: End::Done,
+                text,
+                output,
+            } => format!("done {text} {output:?}"),
             Answer { end, .. } => format!("{end:?}"),
         };
         assert!(text.contains(expect), "{text}");
@@ -78,22 +142,43 @@ mod tests {
 
     #[test]
     fn ends_are_told_apart() {
-        check(json!({"status": "completed", "output": "Hello."}), "done Hello. None");
-        check(json!({"status": "completed", "output": null}), "done last None");
+        check(
+            json!({"status": "completed", "output": "Hello."}),
+            "done Hello. None",
+        );
+        check(
+            json!({"status": "completed", "output": null}),
+            "done last None",
+        );
         check(
             json!({"status": "completed", "output": {"answer": 42}}),
             r#"done last Some(Object {"answer": Number(42)})"#,
         );
-        check(json!({"status": "max_turns"}), "OwnLimit(\"it made 4 model calls");
-        check(json!({"status": "refused", "output": "I will not."}), "Refused(\"I will not.\")");
+        check(
+            json!({"status": "max_turns"}),
+            "OwnLimit(\"it made 4 model calls",
+        );
+        check(
+            json!({"status": "refused", "output": "I will not."}),
+            "Refused(\"I will not.\")",
+        );
         check(json!({"status": "refused"}), "does not say why");
         check(
             json!({"status": "error", "error": {"message": "no", "model": true, "status": 429}}),
             "rate_limited Some(429)",
         );
-        check(json!({"status": "error", "error": {"message": "no", "model": true, "status": null}}), "network None");
-        check(json!({"status": "error", "error": {"kind": "UserError", "message": "no"}}), "failed with UserError: no");
-        check(json!({"status": "error"}), "failed with an error: it does not say why");
+        check(
+            json!({"status": "error", "error": {"message": "no", "model": true, "status": null}}),
+            "network None",
+        );
+        check(
+            json!({"status": "error", "error": {"kind": "UserError", "message": "no"}}),
+            "failed with UserError: no",
+        );
+        check(
+            json!({"status": "error"}),
+            "failed with an error: it does not say why",
+        );
         check(json!({"status": "cancelled"}), "half way");
         check(json!({"status": "brand_new"}), "not known here");
         check(json!({}), "not known here");
@@ -102,7 +187,18 @@ mod tests {
     #[test]
     fn what_came_from_a_cache_is_counted_once() {
         let line = json!({"input_tokens": 1200, "cached_input_tokens": 1000, "output_tokens": 30});
-        assert_eq!(usage(&line), Usage { input: 200, cache_read: 1000, cache_write: 0, output: 30 });
-        assert_eq!(usage(&json!({"input_tokens": 1, "cached_input_tokens": 9})).input, 0);
+        assert_eq!(
+            usage(&line),
+            Usage {
+                input: 200,
+                cache_read: 1000,
+                cache_write: 0,
+                output: 30
+            }
+        );
+        assert_eq!(
+            usage(&json!({"input_tokens": 1, "cached_input_tokens": 9})).input,
+            0
+        );
     }
 }

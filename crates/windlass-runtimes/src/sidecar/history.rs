@@ -32,19 +32,28 @@ fn of(said: &[Entry], most: usize) -> Vec<Value> {
     let told = said.iter().rev().take_while(fits).count();
     let (left_out, told) = said.split_at(said.len() - told);
     // A result without its call would be no conversation.
-    let told = &told[told.iter().take_while(|entry| !left_out.is_empty() && entry.role == Role::Tool).count()..];
+    let told = &told[told
+        .iter()
+        .take_while(|entry| !left_out.is_empty() && entry.role == Role::Tool)
+        .count()..];
     let note = (!left_out.is_empty()).then(|| json!({ "type": "user", "text": LEFT_OUT }));
-    note.into_iter().chain(told.iter().flat_map(|entry| message(entry))).collect()
+    note.into_iter()
+        .chain(told.iter().flat_map(|entry| message(entry)))
+        .collect()
 }
 
 fn message(message: &Message) -> Vec<Value> {
-    let who = if message.role == Role::User { "user" } else { "assistant" };
+    let who = if message.role == Role::User {
+        "user"
+    } else {
+        "assistant"
+    };
     let item = |part: &Part| match part {
         Part::Text { text } if text.trim().is_empty() => None,
         Part::Text { text } => Some(json!({ "type": who, "text": text })),
-        Part::Call(call) => {
-            Some(json!({ "type": "tool_call", "call_id": call.id, "name": call.name, "arguments": call.args }))
-        }
+        Part::Call(call) => Some(
+            json!({ "type": "tool_call", "call_id": call.id, "name": call.name, "arguments": call.args }),
+        ),
         Part::Result(result) => Some(json!({
             "type": "tool_result",
             "call_id": result.id,
@@ -65,16 +74,51 @@ mod tests {
     use super::*;
 
     fn call(id: &str) -> ToolCall {
-        ToolCall { id: id.into(), name: "bash".to_owned(), args: json!({"command": "ls"}), malformed: None }
+        ToolCall {
+            id: id.into(),
+            name: "bash".to_owned(),
+            args: json!({"command": "ls"}),
+            malformed: None,
+        }
     }
 
     fn conversation() -> Vec<Entry> {
-        let thought = Part::Reasoning { text: "hm".to_owned(), opaque: None };
-        let parts = vec![thought, Part::Text { text: "I look.".to_owned() }, Part::Call(call("c1"))];
-        let asked = Message { role: Role::Assistant, origin: Origin::Model, parts };
-        let result = ToolResult { id: "c1".into(), name: "bash".into(), text: "a".into(), error: None, artifact: None };
-        let came = Message { role: Role::Tool, origin: Origin::Engine, parts: vec![Part::Result(result)] };
-        [Message::user("Do it."), asked, came, Message::assistant("Done.")].map(Entry::new).to_vec()
+        let thought = Part::Reasoning {
+            text: "hm".to_owned(),
+            opaque: None,
+        };
+        let parts = vec![
+            thought,
+            Part::Text {
+                text: "I look.".to_owned(),
+            },
+            Part::Call(call("c1")),
+        ];
+        let asked = Message {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts,
+        };
+        let result = ToolResult {
+            id: "c1".into(),
+            name: "bash".into(),
+            text: "a".into(),
+            error: None,
+            artifact: None,
+        };
+        let came = Message {
+            role: Role::Tool,
+            origin: Origin::Engine,
+            parts: vec![Part::Result(result)],
+        };
+        [
+            Message::user("Do it."),
+            asked,
+            came,
+            Message::assistant("Done."),
+        ]
+        .map(Entry::new)
+        .to_vec()
     }
 
     #[track_caller]
@@ -82,7 +126,13 @@ mod tests {
         let items = of(&conversation(), most);
         let kinds: Vec<String> = items
             .iter()
-            .map(|item| item.get("text").or(item.get("call_id")).and_then(Value::as_str).unwrap_or_default().to_owned())
+            .map(|item| {
+                item.get("text")
+                    .or(item.get("call_id"))
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            })
             .collect();
         assert_eq!(kinds, expect, "{items:?}");
     }

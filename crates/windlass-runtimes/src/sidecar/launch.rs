@@ -31,18 +31,44 @@ const QUIET: &[(&str, &str)] = &[
 const RETRIES: u32 = 1;
 
 /// Puts the program into the home and says how to start it.
-pub(super) fn launch(sdk: Sdk, options: &SidecarOptions, visit: &Visit<'_>) -> Result<Launch, String> {
+pub(super) fn launch(
+    sdk: Sdk,
+    options: &SidecarOptions,
+    visit: &Visit<'_>,
+) -> Result<Launch, String> {
     visit.place.clear(FOLDER).map_err(|err| err.to_string())?;
     for (name, text) in PROGRAM {
-        visit.place.put(&format!("{FOLDER}/{name}"), text.as_bytes()).map_err(|err| err.to_string())?;
+        visit
+            .place
+            .put(&format!("{FOLDER}/{name}"), text.as_bytes())
+            .map_err(|err| err.to_string())?;
     }
-    let folder = visit.place.home().join(FOLDER).to_string_lossy().into_owned();
+    let folder = visit
+        .place
+        .home()
+        .join(FOLDER)
+        .to_string_lossy()
+        .into_owned();
     let mut argv = vec![options.program.clone()];
     // Isolated: neither the repository nor a variable says what is imported.
-    argv.extend(["-I".to_owned(), "-B".to_owned(), folder, sdk.name().to_owned()]);
-    let given = options.env.iter().map(|(name, value)| (name.clone(), value.clone()));
-    let quiet = QUIET.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Ok(Launch { argv, env: given.chain(quiet).collect(), workdir: String::new() })
+    argv.extend([
+        "-I".to_owned(),
+        "-B".to_owned(),
+        folder,
+        sdk.name().to_owned(),
+    ]);
+    let given = options
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    let quiet = QUIET
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Ok(Launch {
+        argv,
+        env: given.chain(quiet).collect(),
+        workdir: String::new(),
+    })
 }
 
 /// The message that begins a turn. A new program is told the conversation so far; one that was kept has it.
@@ -55,7 +81,10 @@ pub(super) fn start(
     new: bool,
 ) -> Result<Value, String> {
     let ModelAccess::Metered { url, key } = &visit.model else {
-        return Err(format!("{} has no sign-in of its own; its model is asked with a key", sdk.name()));
+        return Err(format!(
+            "{} has no sign-in of its own; its model is asked with a key",
+            sdk.name()
+        ));
     };
     let tools: Vec<&ToolSpec> = offered(visit.job.toolbox).collect();
     let mut start = json!({
@@ -78,8 +107,12 @@ pub(super) fn start(
         start["history"] = Value::Array(history::items(visit.job));
     }
     // Others are asked in words, which the prompt has; the engine looks at the answer either way.
-    if let Some(wanted) = visit.output.filter(|_| sdk == Sdk::OpenAiAgents && wire == Dialect::OpenAiResponses) {
-        start["output_schema"] = json!({ "schema": wanted.schema, "strict": is_strict(&wanted.schema) });
+    if let Some(wanted) = visit
+        .output
+        .filter(|_| sdk == Sdk::OpenAiAgents && wire == Dialect::OpenAiResponses)
+    {
+        start["output_schema"] =
+            json!({ "schema": wanted.schema, "strict": is_strict(&wanted.schema) });
     }
     Ok(start)
 }
@@ -96,17 +129,29 @@ fn tool(spec: &ToolSpec) -> Value {
 
 fn settings(options: &SidecarOptions) -> Value {
     let mut settings = Map::new();
-    let mut say = |name: &str, value: Option<Value>| value.and_then(|value| settings.insert(name.to_owned(), value));
+    let mut say = |name: &str, value: Option<Value>| {
+        value.and_then(|value| settings.insert(name.to_owned(), value))
+    };
     say("temperature", options.temperature.map(Value::from));
     say("max_output", options.max_output.map(Value::from));
     say("effort", options.effort.as_deref().map(Value::from));
-    say("parallel_tool_calls", options.parallel_tool_calls.map(Value::from));
+    say(
+        "parallel_tool_calls",
+        options.parallel_tool_calls.map(Value::from),
+    );
     Value::Object(settings)
 }
 
 /// The first agent and those it can hand over to, each with what it is told.
-fn agents(options: &SidecarOptions, visit: &Visit<'_>, tools: &[&ToolSpec]) -> Result<Value, String> {
-    let model = options.model.as_deref().ok_or("it has to be told its model, and none was named")?;
+fn agents(
+    options: &SidecarOptions,
+    visit: &Visit<'_>,
+    tools: &[&ToolSpec],
+) -> Result<Value, String> {
+    let model = options
+        .model
+        .as_deref()
+        .ok_or("it has to be told its model, and none was named")?;
     let words = visit.standing_words();
     let mut agents = vec![json!({
         "name": FIRST,
@@ -119,7 +164,10 @@ fn agents(options: &SidecarOptions, visit: &Visit<'_>, tools: &[&ToolSpec]) -> R
     for helper in &options.agents {
         let known = |name: &&String| tools.iter().any(|spec| spec.name == **name);
         if let Some(missing) = helper.tools.iter().flatten().find(|name| !known(name)) {
-            return Err(format!("`agents` gives `{}` the tool `{missing}`, and this run has none", helper.name));
+            return Err(format!(
+                "`agents` gives `{}` the tool `{missing}`, and this run has none",
+                helper.name
+            ));
         }
         let model = helper.model.as_deref().unwrap_or(model);
         agents.push(json!({

@@ -120,25 +120,42 @@ impl SidecarOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self, sdk: Sdk, wire: Dialect) -> Result<(), String> {
         if self.program.trim().is_empty() {
-            return Err("`program` is empty; name the interpreter of an environment that has the SDK".to_owned());
+            return Err(
+                "`program` is empty; name the interpreter of an environment that has the SDK"
+                    .to_owned(),
+            );
         }
         if !sdk.speaks(wire) {
-            return Err(format!("{} does not ask models as `{}` does", sdk.name(), api(wire).0));
+            return Err(format!(
+                "{} does not ask models as `{}` does",
+                sdk.name(),
+                api(wire).0
+            ));
         }
         if sdk != Sdk::OpenAiAgents {
-            let given =
-                [("effort", self.effort.is_some()), ("parallel_tool_calls", self.parallel_tool_calls.is_some())];
+            let given = [
+                ("effort", self.effort.is_some()),
+                ("parallel_tool_calls", self.parallel_tool_calls.is_some()),
+            ];
             if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
-                return Err(format!("it has no option `{field}`: {} cannot be told that", sdk.name()));
+                return Err(format!(
+                    "it has no option `{field}`: {} cannot be told that",
+                    sdk.name()
+                ));
             }
         }
         if self.max_turns == Some(0) {
-            return Err("`max_turns` is 0, with which nothing could be done; leave it out for no limit".to_owned());
+            return Err(
+                "`max_turns` is 0, with which nothing could be done; leave it out for no limit"
+                    .to_owned(),
+            );
         }
         if let Some(effort) = &self.effort
             && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))
         {
-            return Err(format!("`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"));
+            return Err(format!(
+                "`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"
+            ));
         }
         check_env(&self.env, OWN_ENV)?;
         self.check_agents()
@@ -157,13 +174,17 @@ impl SidecarOptions {
                 ));
             }
             if [FIRST, "user"].contains(&name.as_str()) {
-                return Err(format!("`agents` has one with the name `{name}`, which has a meaning already"));
+                return Err(format!(
+                    "`agents` has one with the name `{name}`, which has a meaning already"
+                ));
             }
             if self.agents[..at].iter().any(|other| other.name == *name) {
                 return Err(format!("`agents` has two with the name `{name}`"));
             }
             if helper.description.trim().is_empty() {
-                return Err(format!("`agents`: `{name}` has no description, by which others know when to hand over"));
+                return Err(format!(
+                    "`agents`: `{name}` has no description, by which others know when to hand over"
+                ));
             }
         }
         Ok(())
@@ -173,7 +194,9 @@ impl SidecarOptions {
 /// A name that is one in Python, too.
 fn is_word(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-    name.len() <= 40 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(plain)
+    name.len() <= 40
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(plain)
 }
 
 #[cfg(test)]
@@ -188,30 +211,114 @@ mod tests {
             Ok(options) => options.check(sdk, wire).err().unwrap_or_default(),
             Err(err) => err.to_string(),
         };
-        assert!(text.contains(expect) && text.is_empty() == expect.is_empty(), "{text}");
+        assert!(
+            text.contains(expect) && text.is_empty() == expect.is_empty(),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_cannot_be_honoured_is_refused() {
         let (openai, adk) = (Sdk::OpenAiAgents, Sdk::GoogleAdk);
-        let helper = |name: &str| json!({"name": name, "description": "reviews", "instructions": "Review."});
+        let helper =
+            |name: &str| json!({"name": name, "description": "reviews", "instructions": "Review."});
         check(openai, Dialect::OpenAiResponses, json!({}), "");
-        check(openai, Dialect::OpenAiChat, json!({"effort": "low", "parallel_tool_calls": false, "max_turns": 3}), "");
-        check(openai, Dialect::Gemini, json!({}), "does not ask models as `gemini`");
-        check(adk, Dialect::Gemini, json!({"agents": [helper("reviewer")], "temperature": 0.2}), "");
-        check(adk, Dialect::OpenAiChat, json!({"effort": "low"}), "no option `effort`");
-        check(adk, Dialect::OpenAiChat, json!({"parallel_tool_calls": true}), "no option `parallel_tool_calls`");
-        check(adk, Dialect::OpenAiChat, json!({"max_turn": 3}), "unknown field `max_turn`");
-        check(adk, Dialect::OpenAiChat, json!({"max_turns": 0}), "nothing could be done");
-        check(adk, Dialect::OpenAiChat, json!({"program": " "}), "`program` is empty");
-        check(adk, Dialect::OpenAiChat, json!({"env": {"OPENAI_BASE_URL": "http://elsewhere"}}), "may not set");
-        check(openai, Dialect::OpenAiChat, json!({"effort": "Very much"}), "such as `low`");
-        check(openai, Dialect::OpenAiChat, json!({"agents": [helper("the reviewer")]}), "use small letters");
-        check(openai, Dialect::OpenAiChat, json!({"agents": [helper("coder")]}), "has a meaning already");
-        check(openai, Dialect::OpenAiChat, json!({"agents": [helper("a"), helper("a")]}), "two with the name `a`");
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"effort": "low", "parallel_tool_calls": false, "max_turns": 3}),
+            "",
+        );
+        check(
+            openai,
+            Dialect::Gemini,
+            json!({}),
+            "does not ask models as `gemini`",
+        );
+        check(
+            adk,
+            Dialect::Gemini,
+            json!({"agents": [helper("reviewer")], "temperature": 0.2}),
+            "",
+        );
+        check(
+            adk,
+            Dialect::OpenAiChat,
+            json!({"effort": "low"}),
+            "no option `effort`",
+        );
+        check(
+            adk,
+            Dialect::OpenAiChat,
+            json!({"parallel_tool_calls": true}),
+            "no option `parallel_tool_calls`",
+        );
+        check(
+            adk,
+            Dialect::OpenAiChat,
+            json!({"max_turn": 3}),
+            "unknown field `max_turn`",
+        );
+        check(
+            adk,
+            Dialect::OpenAiChat,
+            json!({"max_turns": 0}),
+            "nothing could be done",
+        );
+        check(
+            adk,
+            Dialect::OpenAiChat,
+            json!({"program": " "}),
+            "`program` is empty",
+        );
+        check(
+            adk,
+            Dialect::OpenAiChat,
+            json!({"env": {"OPENAI_BASE_URL": "http://elsewhere"}}),
+            "may not set",
+        );
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"effort": "Very much"}),
+            "such as `low`",
+        );
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"agents": [helper("the reviewer")]}),
+            "use small letters",
+        );
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"agents": [helper("coder")]}),
+            "has a meaning already",
+        );
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"agents": [helper("a"), helper("a")]}),
+            "two with the name `a`",
+        );
         let silent = json!({"name": "a", "description": " ", "instructions": ""});
-        check(openai, Dialect::OpenAiChat, json!({"agents": [silent]}), "has no description");
-        check(openai, Dialect::OpenAiChat, json!({"agents": [{"name": "a"}]}), "missing field");
-        check(openai, Dialect::OpenAiChat, json!({"agents": vec![helper("a"); 17]}), "more than 16");
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"agents": [silent]}),
+            "has no description",
+        );
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"agents": [{"name": "a"}]}),
+            "missing field",
+        );
+        check(
+            openai,
+            Dialect::OpenAiChat,
+            json!({"agents": vec![helper("a"); 17]}),
+            "more than 16",
+        );
     }
 }

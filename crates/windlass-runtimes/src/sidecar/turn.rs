@@ -43,7 +43,11 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(inmate: Inmate) -> Self {
-        Self { peer: Peer::new(inmate), ready: false, turns: 0 }
+        Self {
+            peer: Peer::new(inmate),
+            ready: false,
+            turns: 0,
+        }
     }
 }
 
@@ -76,7 +80,11 @@ pub(super) struct Turn<'v> {
 }
 
 impl<'v> Turn<'v> {
-    pub(super) fn new(visit: &'v Visit<'v>, mut running: Running, options: &'v SidecarOptions) -> Self {
+    pub(super) fn new(
+        visit: &'v Visit<'v>,
+        mut running: Running,
+        options: &'v SidecarOptions,
+    ) -> Self {
         running.turns += 1;
         let id = format!("turn{}", running.turns);
         Self {
@@ -104,8 +112,11 @@ impl<'v> Turn<'v> {
         if self.running.ready {
             self.running.peer.send(&start);
         }
-        let ready: BoxFuture<'_, ()> =
-            if self.running.ready { Box::pin(std::future::pending()) } else { visit.clock.sleep(READY) };
+        let ready: BoxFuture<'_, ()> = if self.running.ready {
+            Box::pin(std::future::pending())
+        } else {
+            visit.clock.sleep(READY)
+        };
         // The one thing that is waited for: that it is there, and later that it is gone.
         let mut wait = ready;
         let ended = loop {
@@ -161,7 +172,11 @@ impl<'v> Turn<'v> {
         }
         match line.get("protocol").and_then(Value::as_u64) {
             Some(PROTOCOL) => {}
-            other => return Err(format!("it speaks version {other:?} of the contract, and this is {PROTOCOL}")),
+            other => {
+                return Err(format!(
+                    "it speaks version {other:?} of the contract, and this is {PROTOCOL}"
+                ));
+            }
         }
         self.running.ready = true;
         self.running.peer.send(start);
@@ -174,15 +189,26 @@ impl<'v> Turn<'v> {
             return self.answer(End::Cancelled);
         }
         let said = self.running.peer.complaint();
-        let said = if said.is_empty() { said } else { format!("; the last on its standard error: {said}") };
-        self.answer(End::Broken(format!("it was not ready after {} seconds{said}", READY.as_secs())))
+        let said = if said.is_empty() {
+            said
+        } else {
+            format!("; the last on its standard error: {said}")
+        };
+        self.answer(End::Broken(format!(
+            "it was not ready after {} seconds{said}",
+            READY.as_secs()
+        )))
     }
 
     async fn gone(&mut self) -> Answer {
         if self.cancelled {
             return self.answer(End::Cancelled);
         }
-        let how = self.running.peer.ended_in_words(self.visit.clock, CANCEL_GRACE * 4).await;
+        let how = self
+            .running
+            .peer
+            .ended_in_words(self.visit.clock, CANCEL_GRACE * 4)
+            .await;
         self.answer(End::Broken(format!("it ended without an answer, {how}")))
     }
 
@@ -193,29 +219,48 @@ impl<'v> Turn<'v> {
             "text_delta" => self.visit.delta(DeltaOf::Text, text("text")),
             "reasoning_delta" => self.visit.delta(DeltaOf::Reasoning, text("text")),
             "reasoning" => {
-                self.thought.push(Part::Reasoning { text: text("text").to_owned(), opaque: None });
+                self.thought.push(Part::Reasoning {
+                    text: text("text").to_owned(),
+                    opaque: None,
+                });
                 if waits_no_more(&self.thought) {
                     self.flush(Vec::new()).await?;
                 }
             }
             "message" => {
                 text("text").clone_into(&mut self.text);
-                self.flush(vec![Part::Text { text: text("text").to_owned() }]).await?;
+                self.flush(vec![Part::Text {
+                    text: text("text").to_owned(),
+                }])
+                .await?;
             }
             "tool_call" => self.tool_call(line).await?,
             "handoff" => {
-                let words = format!("The agent `{}` hands over to `{}`.", plain(text("from")), plain(text("to")));
+                let words = format!(
+                    "The agent `{}` hands over to `{}`.",
+                    plain(text("from")),
+                    plain(text("to"))
+                );
                 let message = Message::internal(words);
                 self.said.add(&message.parts);
                 self.visit.job.outlet.emit(EventKind::said(message)).await?;
             }
             "usage" => {
                 let usage = ended::usage(line);
-                self.visit.spent(&Reported { usage, cost_micros: None, model: self.options.model.clone() });
+                self.visit.spent(&Reported {
+                    usage,
+                    cost_micros: None,
+                    model: self.options.model.clone(),
+                });
             }
             "done" if text("id") == self.id => {
                 let last = std::mem::take(&mut self.text);
-                return Ok(Some(ended::answer(line, last, self.options, self.cancelled)));
+                return Ok(Some(ended::answer(
+                    line,
+                    last,
+                    self.options,
+                    self.cancelled,
+                )));
             }
             _ => self.unknown += 1,
         }
@@ -234,14 +279,23 @@ impl<'v> Turn<'v> {
         }
         self.calls += 1;
         if self.cancelled || self.open.len() >= MAX_OPEN || self.calls > MAX_CALLS {
-            let why = if self.cancelled { "the run was cancelled" } else { "there are too many calls" };
+            let why = if self.cancelled {
+                "the run was cancelled"
+            } else {
+                "there are too many calls"
+            };
             self.settle(&theirs, why, true);
             return Ok(());
         }
         let args = line.get("arguments").cloned().unwrap_or_else(|| json!({}));
         let malformed = text("malformed").map(str::to_owned);
         let name = text("name").unwrap_or_default().to_owned();
-        let call = ToolCall { id: self.visit.call_id(&theirs), name, args, malformed };
+        let call = ToolCall {
+            id: self.visit.call_id(&theirs),
+            name,
+            args,
+            malformed,
+        };
         self.flush(vec![Part::Call(call.clone())]).await?;
         self.open.insert(theirs.clone());
         self.queue.push_back((theirs, call));
@@ -252,29 +306,46 @@ impl<'v> Turn<'v> {
     fn run_next(&mut self) {
         while let Some((_, call)) = self.queue.front() {
             let beside = self.is_read(call);
-            let free = self.busy.is_empty() || (beside && !self.alone && self.busy.len() < MAX_BESIDE);
+            let free =
+                self.busy.is_empty() || (beside && !self.alone && self.busy.len() < MAX_BESIDE);
             if !free {
                 return;
             }
             self.alone = !beside;
-            let Some((theirs, call)) = self.queue.pop_front() else { return };
+            let Some((theirs, call)) = self.queue.pop_front() else {
+                return;
+            };
             let visit = self.visit;
             self.busy.push(Box::pin(async move {
                 let result = visit.call(call.clone()).await?;
-                Ok(Ran { theirs, call, result })
+                Ok(Ran {
+                    theirs,
+                    call,
+                    result,
+                })
             }));
         }
     }
 
     /// Whether a call may run beside others: it says so, and only looks.
     fn is_read(&self, call: &ToolCall) -> bool {
-        let tool = self.visit.job.toolbox.tools().get(&call.name).map(|tool| tool.spec());
+        let tool = self
+            .visit
+            .job
+            .toolbox
+            .tools()
+            .get(&call.name)
+            .map(|tool| tool.spec());
         tool.is_some_and(|spec| spec.parallel && spec.effect == Effect::Read)
     }
 
     /// What came of a call goes back; the one by which the task is declined ends the turn.
     fn ran(&mut self, ran: Ran) -> Option<Answer> {
-        let Ran { theirs, call, result } = ran;
+        let Ran {
+            theirs,
+            call,
+            result,
+        } = ran;
         self.settle(&theirs, &result.text, result.error.is_some());
         let (category, detail) = declined(&call).filter(|_| result.error.is_none())?;
         Some(self.answer(End::Declined(category, detail)))
@@ -294,11 +365,21 @@ impl<'v> Turn<'v> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+        self.visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
     }
 
     fn answer(&mut self, end: End) -> Answer {
-        Answer { text: std::mem::take(&mut self.text), output: None, end }
+        Answer {
+            text: std::mem::take(&mut self.text),
+            output: None,
+            end,
+        }
     }
 
     async fn warn_of_unread(&mut self) -> Result<(), RuntimeError> {
@@ -325,5 +406,8 @@ fn declined(call: &ToolCall) -> Option<(RefusalCategory, String)> {
 
 /// A name for a person to read, whatever was sent.
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| !c.is_control() && *c != '`').take(60).collect()
+    name.chars()
+        .filter(|c| !c.is_control() && *c != '`')
+        .take(60)
+        .collect()
 }

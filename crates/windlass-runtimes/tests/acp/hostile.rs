@@ -49,7 +49,11 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
     let asked: Vec<String> = asked
         .iter()
         .map(|call| {
-            let likes: Vec<String> = call.like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+            let likes: Vec<String> = call
+                .like
+                .iter()
+                .map(|like| format!("{} {}", like.tool, like.args))
+                .collect();
             format!("{:?}: {}", call.effect, likes.join(" + "))
         })
         .collect();
@@ -72,7 +76,14 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
 async fn files_are_served_inside_the_workspace_as_the_gate_says() {
     let stage = Stage {
         files: vec![("a.txt", "one\ntwo\nthree\n"), ("key.pem", "secret")],
-        judge: Arc::new(|call| Some(!call.like.iter().any(|like| like.args.to_string().contains("key.pem")))),
+        judge: Arc::new(|call| {
+            Some(
+                !call
+                    .like
+                    .iter()
+                    .any(|like| like.args.to_string().contains("key.pem")),
+            )
+        }),
         ..Stage::default()
     };
     let folder = Arc::clone(&stage.folder);
@@ -84,40 +95,105 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
             let mut n = 0;
             let mut read = async |agent: &mut Agent, params: Value| {
                 n += 1;
-                let answer = agent.ask(&format!("r{n}"), "fs/read_text_file", params).await;
+                let answer = agent
+                    .ask(&format!("r{n}"), "fs/read_text_file", params)
+                    .await;
                 match answer["result"]["content"].as_str() {
                     Some(content) => content.to_owned(),
                     None => format!("{} {}", answer["error"]["code"], answer["error"]["message"]),
                 }
             };
-            assert_eq!(read(&mut agent, json!({ "path": "a.txt" })).await, "one\ntwo\nthree\n");
-            assert_eq!(read(&mut agent, json!({ "path": "a.txt", "line": 2, "limit": 1 })).await, "two\n");
-            assert!(read(&mut agent, json!({ "path": "no.txt" })).await.starts_with("-32002"));
-            assert!(read(&mut agent, json!({ "path": "key.pem" })).await.contains("refused [denied]"));
-            assert!(read(&mut agent, json!({ "path": "/etc/hostname" })).await.contains("leads out of the workspace"));
-            assert!(read(&mut agent, json!({ "path": "link" })).await.contains("leads out of the workspace"));
-            assert!(read(&mut agent, json!({ "path": "../x" })).await.starts_with("-32603"));
-            assert!(read(&mut agent, json!({ "path": "binary" })).await.contains("not UTF-8"));
-            assert!(read(&mut agent, json!({ "path": 7 })).await.starts_with("-32602"));
+            assert_eq!(
+                read(&mut agent, json!({ "path": "a.txt" })).await,
+                "one\ntwo\nthree\n"
+            );
+            assert_eq!(
+                read(
+                    &mut agent,
+                    json!({ "path": "a.txt", "line": 2, "limit": 1 })
+                )
+                .await,
+                "two\n"
+            );
+            assert!(
+                read(&mut agent, json!({ "path": "no.txt" }))
+                    .await
+                    .starts_with("-32002")
+            );
+            assert!(
+                read(&mut agent, json!({ "path": "key.pem" }))
+                    .await
+                    .contains("refused [denied]")
+            );
+            assert!(
+                read(&mut agent, json!({ "path": "/etc/hostname" }))
+                    .await
+                    .contains("leads out of the workspace")
+            );
+            assert!(
+                read(&mut agent, json!({ "path": "link" }))
+                    .await
+                    .contains("leads out of the workspace")
+            );
+            assert!(
+                read(&mut agent, json!({ "path": "../x" }))
+                    .await
+                    .starts_with("-32603")
+            );
+            assert!(
+                read(&mut agent, json!({ "path": "binary" }))
+                    .await
+                    .contains("not UTF-8")
+            );
+            assert!(
+                read(&mut agent, json!({ "path": 7 }))
+                    .await
+                    .starts_with("-32602")
+            );
 
             let write = json!({ "path": "sub/new.txt", "content": "new" });
-            assert_eq!(agent.ask("w1", "fs/write_text_file", write).await["result"], json!({}));
+            assert_eq!(
+                agent.ask("w1", "fs/write_text_file", write).await["result"],
+                json!({})
+            );
             let outside = json!({ "path": "/tmp/windlass-not-here", "content": "x" });
             let answer = agent.ask("w2", "fs/write_text_file", outside).await;
-            assert!(answer["error"]["message"].as_str().unwrap().contains("leads out"), "{answer}");
+            assert!(
+                answer["error"]["message"]
+                    .as_str()
+                    .unwrap()
+                    .contains("leads out"),
+                "{answer}"
+            );
             let denied = json!({ "path": "key.pem", "content": "x" });
-            assert_eq!(agent.ask("w3", "fs/write_text_file", denied).await["error"]["code"], -32603);
+            assert_eq!(
+                agent.ask("w3", "fs/write_text_file", denied).await["error"]["code"],
+                -32603
+            );
             agent.says("That is not mine to write.").await;
             agent.done(&prompt).await;
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert_eq!(std::fs::read_to_string(folder.path().join("sub/new.txt")).unwrap(), "new");
-    assert_eq!(std::fs::read_to_string(folder.path().join("key.pem")).unwrap(), "secret");
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("sub/new.txt")).unwrap(),
+        "new"
+    );
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("key.pem")).unwrap(),
+        "secret"
+    );
     // Each that was judged is a call, and has one result.
     let asked = notes.asked.lock().unwrap().len();
     assert_eq!(asked, 7);
-    assert_eq!(notes.said().iter().filter(|said| said.starts_with("call:")).count(), asked);
+    assert_eq!(
+        notes
+            .said()
+            .iter()
+            .filter(|said| said.starts_with("call:"))
+            .count(),
+        asked
+    );
     let denied = 2;
     assert_eq!(notes.results.lock().unwrap().len(), asked - denied);
 }
@@ -151,7 +227,14 @@ async fn leave_is_for_what_was_shown_and_once() {
 #[tokio::test(start_paused = true)]
 async fn commands_are_run_through_us_and_end_with_the_turn() {
     let stage = Stage {
-        judge: Arc::new(|call| Some(!call.like[0].args["command"].as_str().unwrap().contains("forbidden"))),
+        judge: Arc::new(|call| {
+            Some(
+                !call.like[0].args["command"]
+                    .as_str()
+                    .unwrap()
+                    .contains("forbidden"),
+            )
+        }),
         ..Stage::default()
     };
     let (_, notes) = stage
@@ -208,12 +291,19 @@ async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
             let new = agent.expect("session/new").await;
             agent.reply(&new, json!({ "sessionId": "s1" })).await;
             let prompt = agent.expect("session/prompt").await;
-            for method in ["craft/drainMidTurnQueue", "fs/read_text_file", "terminal/create", "elicitation/create", ""]
-            {
+            for method in [
+                "craft/drainMidTurnQueue",
+                "fs/read_text_file",
+                "terminal/create",
+                "elicitation/create",
+                "",
+            ] {
                 let answer = agent.ask("x", method, json!({ "path": "a" })).await;
                 assert_eq!(answer["error"]["code"], -32601, "{method}");
             }
-            let broken = agent.ask("y", "session/request_permission", json!({ "options": 3 })).await;
+            let broken = agent
+                .ask("y", "session/request_permission", json!({ "options": 3 }))
+                .await;
             assert_eq!(broken["error"]["code"], -32602);
             agent.done(&prompt).await;
         })
@@ -248,7 +338,10 @@ async fn what_is_no_protocol_is_passed_over_and_counted() {
         .await;
     assert_eq!(stop, Stop::Done);
     assert_eq!(notes.said(), ["text:still here"]);
-    assert_eq!(notes.warnings(), ["not_understood: 10 messages of toy were not understood and passed over"]);
+    assert_eq!(
+        notes.warnings(),
+        ["not_understood: 10 messages of toy were not understood and passed over"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +349,9 @@ async fn a_line_that_is_too_long_is_passed_over() {
     let (stop, notes) = Stage::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
-            agent.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":\"").await;
+            agent
+                .write(b"{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":\"")
+                .await;
             let piece = vec![b'x'; 1 << 20];
             for _ in 0..20 {
                 agent.write(&piece).await;
@@ -274,8 +369,14 @@ async fn a_line_that_is_too_long_is_passed_over() {
 /// The most memory this process ever had, in KiB.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or_default()
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,7 +401,14 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
     assert_eq!(stop, Stop::Done);
     let said: usize = notes.said().iter().map(String::len).sum();
     assert!(said < 32 << 20, "{said}");
-    assert!(notes.warnings().iter().any(|warning| warning.starts_with("too_much_said")), "{:?}", notes.warnings());
+    assert!(
+        notes
+            .warnings()
+            .iter()
+            .any(|warning| warning.starts_with("too_much_said")),
+        "{:?}",
+        notes.warnings()
+    );
     let more = most_memory().saturating_sub(before);
     assert!(more < 120 << 10, "{more} KiB");
 }
@@ -335,12 +443,18 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
         .play(|agent| async move {
             let mut agent = agent;
             let prompt = agent.open().await;
-            let Agent { mut from, mut to, stderr } = agent;
+            let Agent {
+                mut from,
+                mut to,
+                stderr,
+            } = agent;
             let most = 80_000;
             let mut writing = Box::pin(async {
                 use tokio::io::AsyncWriteExt;
                 for n in 0..most {
-                    let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"x/y\",\"params\":{{}}}}\n");
+                    let line = format!(
+                        "{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"x/y\",\"params\":{{}}}}\n"
+                    );
                     to.write_all(line.as_bytes()).await.unwrap();
                 }
             });
@@ -368,7 +482,10 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
-    let stage = Stage { judge: Arc::new(|_| None), ..Stage::default() };
+    let stage = Stage {
+        judge: Arc::new(|_| None),
+        ..Stage::default()
+    };
     let cancel = stage.cancel.clone();
     let (stop, notes) = stage
         .play(move |mut agent| {
@@ -423,7 +540,11 @@ async fn an_agent_that_does_not_stop_is_killed() {
         .await;
     assert_eq!(stop, Stop::Cancelled);
     assert_eq!(*notes.killed.lock().unwrap(), 1);
-    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 fn permission(call: &str, command: &str) -> Value {

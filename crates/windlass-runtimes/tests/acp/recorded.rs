@@ -31,7 +31,9 @@ async fn replay(mut agent: Agent, recording: String, set_up: bool) {
         let heard = agent.next().await.unwrap_or_default();
         if message.get("method").is_some() {
             assert_eq!(heard["method"], message["method"], "{heard}");
-            if set_up && !["initialize", "session/prompt"].contains(&heard["method"].as_str().unwrap()) {
+            if set_up
+                && !["initialize", "session/prompt"].contains(&heard["method"].as_str().unwrap())
+            {
                 assert_eq!(heard["params"], message["params"]);
             }
             ids.insert(message["id"].to_string(), heard["id"].clone());
@@ -58,26 +60,47 @@ struct Expected<'a> {
 
 async fn check(recording: &'static str, auth_method: Option<&str>, expected: Expected<'_>) {
     let auth_method = auth_method.map(str::to_owned);
-    let options =
-        AcpOptions { name: Some("toy".into()), command: Some("toy".into()), auth_method, ..AcpOptions::default() };
+    let options = AcpOptions {
+        name: Some("toy".into()),
+        command: Some("toy".into()),
+        auth_method,
+        ..AcpOptions::default()
+    };
     let stage = Stage {
         options,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
         ..Stage::default()
     };
-    let folder = stage.folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
+    let folder = stage
+        .folder
+        .path()
+        .canonicalize()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage.play(move |agent| replay(agent, here.clone(), false)).await;
+    let (stop, notes) = stage
+        .play(move |agent| replay(agent, here.clone(), false))
+        .await;
     assert_eq!(stop, Stop::Done, "{:?}", notes.said());
     let plain = |text: String| text.replace(&folder, "/w");
     let asked = notes.asked.lock().unwrap();
-    let likes: Vec<String> =
-        asked.iter().flat_map(|call| &call.like).map(|like| plain(format!("{} {}", like.tool, like.args))).collect();
+    let likes: Vec<String> = asked
+        .iter()
+        .flat_map(|call| &call.like)
+        .map(|like| plain(format!("{} {}", like.tool, like.args)))
+        .collect();
     assert_eq!(likes, expected.likes);
-    let said = notes.said().into_iter().filter(|said| !said.starts_with("text:That call was refused"));
+    let said = notes
+        .said()
+        .into_iter()
+        .filter(|said| !said.starts_with("text:That call was refused"));
     assert_eq!(said.map(plain).collect::<Vec<_>>(), expected.said);
     let results = notes.results.lock().unwrap();
-    let results: Vec<String> = results.iter().map(|result| plain(result.text.clone())).collect();
+    let results: Vec<String> = results
+        .iter()
+        .map(|result| plain(result.text.clone()))
+        .collect();
     for (result, expected) in results.iter().zip(expected.results) {
         assert!(result.contains(expected), "{result} has no {expected}");
     }
@@ -106,7 +129,12 @@ async fn opencode_writes_through_us_what_it_was_just_allowed() {
         ],
         results: &["hi\n", "Wrote file successfully."],
     };
-    check(include_str!("../fixtures/acp/opencode.jsonl"), None, expected).await;
+    check(
+        include_str!("../fixtures/acp/opencode.jsonl"),
+        None,
+        expected,
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +154,11 @@ async fn goose_runs_through_us_what_it_was_just_allowed() {
 #[tokio::test(start_paused = true)]
 async fn qwen_offers_two_ways_to_say_yes_once_and_asks_what_nobody_knows() {
     let expected = Expected {
-        likes: &[HI, r#"write_file {"path":"new.txt","content":"hello acp"}"#, FORBIDDEN],
+        likes: &[
+            HI,
+            r#"write_file {"path":"new.txt","content":"hello acp"}"#,
+            FORBIDDEN,
+        ],
         said: &[
             r#"call:run_shell_command {"command":"echo hi > out.txt && cat out.txt","description":"run it","is_background":false}"#,
             r#"call:fs/write_text_file {"path":"new.txt","content":"hello acp"}"#,
@@ -150,7 +182,12 @@ async fn gemini_has_its_command_in_the_title_alone() {
         ],
         results: &["", ""],
     };
-    check(include_str!("../fixtures/acp/gemini.jsonl"), Some("gemini-api-key"), expected).await;
+    check(
+        include_str!("../fixtures/acp/gemini.jsonl"),
+        Some("gemini-api-key"),
+        expected,
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +202,12 @@ async fn claude_agent_acp_writes_files_itself() {
         ],
         results: &["hi", "File created successfully at: /w/new.txt"],
     };
-    check(include_str!("../fixtures/acp/claude-agent-acp.jsonl"), None, expected).await;
+    check(
+        include_str!("../fixtures/acp/claude-agent-acp.jsonl"),
+        None,
+        expected,
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +221,12 @@ async fn codex_acp_runs_without_asking() {
         ],
         results: &["hi\n"],
     };
-    check(include_str!("../fixtures/acp/codex-acp.jsonl"), None, expected).await;
+    check(
+        include_str!("../fixtures/acp/codex-acp.jsonl"),
+        None,
+        expected,
+    )
+    .await;
 }
 
 /// What each was made to do as its profile sets it up: an edit, a new file, a command, and one that may not be run.
@@ -188,7 +235,10 @@ const TOUCH: &str = r#"bash {"command":"touch forbidden.txt"}"#;
 
 /// An agent as it was recorded with its profile: signed in, in its mode, and everything asked about.
 async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, likes: &[&str]) {
-    let options = AcpOptions { model: Some("m-1".into()), ..AcpOptions::default() };
+    let options = AcpOptions {
+        model: Some("m-1".into()),
+        ..AcpOptions::default()
+    };
     let stage = Stage {
         options,
         profile: Profile::named(name),
@@ -196,19 +246,40 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
         ..Stage::default()
     };
-    let folder = stage.folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
+    let folder = stage
+        .folder
+        .path()
+        .canonicalize()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage.play(move |agent| replay(agent, here.clone(), true)).await;
+    let (stop, notes) = stage
+        .play(move |agent| replay(agent, here.clone(), true))
+        .await;
     assert_eq!(stop, Stop::Done, "{:?}", notes.said());
     let asked = notes.asked.lock().unwrap();
     let plain = |text: String| text.replace(&folder, "/w");
-    let found: Vec<String> =
-        asked.iter().flat_map(|call| &call.like).map(|like| plain(format!("{} {}", like.tool, like.args))).collect();
+    let found: Vec<String> = asked
+        .iter()
+        .flat_map(|call| &call.like)
+        .map(|like| plain(format!("{} {}", like.tool, like.args)))
+        .collect();
     assert_eq!(found, likes, "{name}");
-    assert_eq!(notes.said().last().map(String::as_str), Some("text:All done."));
-    assert_eq!(notes.observed.lock().unwrap().len(), 0, "{name} did something that it did not ask about");
+    assert_eq!(
+        notes.said().last().map(String::as_str),
+        Some("text:All done.")
+    );
+    assert_eq!(
+        notes.observed.lock().unwrap().len(),
+        0,
+        "{name} did something that it did not ask about"
+    );
     // Nothing went through the meter here, and that is said.
-    let warned = notes.warnings().into_iter().filter(|warned| !warned.starts_with("usage_differs"));
+    let warned = notes
+        .warnings()
+        .into_iter()
+        .filter(|warned| !warned.starts_with("usage_differs"));
     assert_eq!(warned.collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -219,16 +290,45 @@ async fn each_agent_asks_about_everything_as_it_is_set_up() {
     const PIECE: &str = r#"edit_file {"path":"/w/a.txt","old":"two","new":"TWO"}"#;
     const MADE: &str = r#"write_file {"path":"/w/new.txt","content":"hello\n"}"#;
     let gemini = include_str!("../fixtures/acp/set-up/gemini-cli.jsonl");
-    check_set_up("gemini-cli", Dialect::Gemini, gemini, &[READ, CHANGED, MADE, COUNTED, TOUCH]).await;
+    check_set_up(
+        "gemini-cli",
+        Dialect::Gemini,
+        gemini,
+        &[READ, CHANGED, MADE, COUNTED, TOUCH],
+    )
+    .await;
     let codex = include_str!("../fixtures/acp/set-up/codex-acp.jsonl");
-    check_set_up("codex-acp", Dialect::OpenAiResponses, codex, &[CHANGED, MADE, COUNTED, TOUCH]).await;
+    check_set_up(
+        "codex-acp",
+        Dialect::OpenAiResponses,
+        codex,
+        &[CHANGED, MADE, COUNTED, TOUCH],
+    )
+    .await;
     let qwen = include_str!("../fixtures/acp/set-up/qwen-code.jsonl");
-    check_set_up("qwen-code", Dialect::OpenAiChat, qwen, &[READ, CHANGED, MADE, COUNTED, TOUCH]).await;
+    check_set_up(
+        "qwen-code",
+        Dialect::OpenAiChat,
+        qwen,
+        &[READ, CHANGED, MADE, COUNTED, TOUCH],
+    )
+    .await;
     let claude = include_str!("../fixtures/acp/set-up/claude-agent-acp.jsonl");
-    check_set_up("claude-agent-acp", Dialect::Anthropic, claude, &[READ, PIECE, MADE, COUNTED, TOUCH]).await;
+    check_set_up(
+        "claude-agent-acp",
+        Dialect::Anthropic,
+        claude,
+        &[READ, PIECE, MADE, COUNTED, TOUCH],
+    )
+    .await;
     let goose = include_str!("../fixtures/acp/set-up/goose.jsonl");
     let relative = |like: &str| like.replace("/w/", "");
-    let likes = [relative(PIECE), relative(MADE), COUNTED.to_owned(), TOUCH.to_owned()];
+    let likes = [
+        relative(PIECE),
+        relative(MADE),
+        COUNTED.to_owned(),
+        TOUCH.to_owned(),
+    ];
     let likes: Vec<&str> = likes.iter().map(String::as_str).collect();
     check_set_up("goose", Dialect::Anthropic, goose, &likes).await;
 }

@@ -71,7 +71,9 @@ impl Notes {
         use windlass_core::message::Part;
         let mut all = Vec::new();
         for event in self.events.lock().unwrap().iter() {
-            let EventKind::Said { message, .. } = event else { continue };
+            let EventKind::Said { message, .. } = event else {
+                continue;
+            };
             for part in &message.parts {
                 all.push(match part {
                     Part::Text { text } => format!("text:{text}"),
@@ -146,8 +148,13 @@ impl Toolbox for Desk {
         self.notes.asked.lock().unwrap().push(call);
         Box::pin(async move {
             match verdict {
-                Some(true) => Ok(Admitted::Yes { rule: "test".into() }),
-                Some(false) => Ok(Admitted::No { category: ErrorCategory::Denied, text: "the test says no".into() }),
+                Some(true) => Ok(Admitted::Yes {
+                    rule: "test".into(),
+                }),
+                Some(false) => Ok(Admitted::No {
+                    category: ErrorCategory::Denied,
+                    text: "the test says no".into(),
+                }),
                 None => std::future::pending().await,
             }
         })
@@ -176,7 +183,10 @@ impl Account for Desk {
         Ok(want)
     }
     fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
-        Ok(Hold { id: 0, output: want })
+        Ok(Hold {
+            id: 0,
+            output: want,
+        })
     }
     fn release(&self, _: Hold) {}
     fn settle<'a>(
@@ -229,7 +239,11 @@ impl Enclosure for Place {
         &self.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        self.notes.put.lock().unwrap().insert(path.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
+        self.notes
+            .put
+            .lock()
+            .unwrap()
+            .insert(path.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
         Ok(())
     }
     fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
@@ -262,7 +276,11 @@ struct Commands {
 }
 
 impl Processes for Commands {
-    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+    fn run<'a>(
+        &'a self,
+        _: Command,
+        _: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async { Err(ProcessError("not here".into())) })
     }
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
@@ -278,8 +296,15 @@ impl Processes for Commands {
         *times += 1;
         let endless = line.contains("sleep");
         let end = (*times > 2 && !endless).then_some(ProcessEnd::Exited { code: 0 });
-        let rest = text.get(usize::try_from(offset).unwrap()..).unwrap_or_default().to_owned();
-        Ok(JobOutput { text: rest, next_offset: text.len() as u64, end })
+        let rest = text
+            .get(usize::try_from(offset).unwrap()..)
+            .unwrap_or_default()
+            .to_owned();
+        Ok(JobOutput {
+            text: rest,
+            next_offset: text.len() as u64,
+            end,
+        })
     }
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
         self.notes.stopped.lock().unwrap().push(job.0.clone());
@@ -358,16 +383,19 @@ impl Agent {
     }
 
     pub(crate) async fn reply(&mut self, to: &Value, result: Value) {
-        self.send(json!({ "jsonrpc": "2.0", "id": to["id"], "result": result })).await;
+        self.send(json!({ "jsonrpc": "2.0", "id": to["id"], "result": result }))
+            .await;
     }
 
     pub(crate) async fn fail(&mut self, to: &Value, error: Value) {
-        self.send(json!({ "jsonrpc": "2.0", "id": to["id"], "error": error })).await;
+        self.send(json!({ "jsonrpc": "2.0", "id": to["id"], "error": error }))
+            .await;
     }
 
     pub(crate) async fn update(&mut self, update: Value) {
         let params = json!({ "sessionId": "s1", "update": update });
-        self.send(json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })).await;
+        self.send(json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
+            .await;
     }
 
     pub(crate) async fn says(&mut self, text: &str) {
@@ -378,7 +406,8 @@ impl Agent {
     /// Asks something and reads the answer.
     pub(crate) async fn ask(&mut self, id: &str, method: &str, mut params: Value) -> Value {
         params["sessionId"] = json!("s1");
-        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .await;
         let answer = self.next().await.unwrap_or_default();
         assert_eq!(answer["id"], id, "{answer}");
         answer
@@ -391,14 +420,19 @@ impl Agent {
 
     pub(crate) async fn open_with(&mut self, session: Value) -> Value {
         let hello = self.expect("initialize").await;
-        self.reply(&hello, json!({ "protocolVersion": 1, "agentCapabilities": {}, "authMethods": [] })).await;
+        self.reply(
+            &hello,
+            json!({ "protocolVersion": 1, "agentCapabilities": {}, "authMethods": [] }),
+        )
+        .await;
         let new = self.expect("session/new").await;
         self.reply(&new, session).await;
         self.expect("session/prompt").await
     }
 
     pub(crate) async fn done(&mut self, prompt: &Value) {
-        self.reply(prompt, json!({ "stopReason": "end_turn" })).await;
+        self.reply(prompt, json!({ "stopReason": "end_turn" }))
+            .await;
     }
 }
 
@@ -423,7 +457,11 @@ pub(crate) struct Stage {
 impl Default for Stage {
     fn default() -> Self {
         Self {
-            options: AcpOptions { name: Some("toy".into()), command: Some("toy".into()), ..AcpOptions::default() },
+            options: AcpOptions {
+                name: Some("toy".into()),
+                command: Some("toy".into()),
+                ..AcpOptions::default()
+            },
             profile: None,
             dialect: Dialect::OpenAiChat,
             resume: None,
@@ -443,7 +481,10 @@ impl Default for Stage {
 
 impl Stage {
     /// Plays a script as the agent, to the end of the try.
-    pub(crate) async fn play<F>(self, script: impl Fn(Agent) -> F + Send + Sync + 'static) -> (Stop, Arc<Notes>)
+    pub(crate) async fn play<F>(
+        self,
+        script: impl Fn(Agent) -> F + Send + Sync + 'static,
+    ) -> (Stop, Arc<Notes>)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -453,10 +494,23 @@ impl Stage {
             let (stdin, from) = tokio::io::duplex(64 << 10);
             let (to, stdout) = tokio::io::duplex(64 << 10);
             let (theirs, stderr) = tokio::io::duplex(64 << 10);
-            let agent = Agent { from: BufReader::new(from), to, stderr: theirs };
+            let agent = Agent {
+                from: BufReader::new(from),
+                to,
+                stderr: theirs,
+            };
             let script = tokio::spawn(script(agent));
-            let life = Box::new(ScriptLife { end, script, notes: Arc::clone(&of) });
-            Ok(Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life })
+            let life = Box::new(ScriptLife {
+                end,
+                script,
+                notes: Arc::clone(&of),
+            });
+            Ok(Inmate {
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+                stderr: Box::new(stderr),
+                life,
+            })
         });
         self.run(notes, starter).await
     }
@@ -467,9 +521,17 @@ impl Stage {
         }
         let files: Arc<dyn Files> = Arc::new(Root::open(self.folder.path()).unwrap());
         let home = self.folder.path().join(".home");
-        let place = Arc::new(Place { home, port: self.port, notes: Arc::clone(&notes), starter });
-        let processes: Arc<dyn Processes> =
-            Arc::new(Commands { place, notes: Arc::clone(&notes), looked: Mutex::default() });
+        let place = Arc::new(Place {
+            home,
+            port: self.port,
+            notes: Arc::clone(&notes),
+            starter,
+        });
+        let processes: Arc<dyn Processes> = Arc::new(Commands {
+            place,
+            notes: Arc::clone(&notes),
+            looked: Mutex::default(),
+        });
         let prompt = Message::user(self.prompt.clone());
         let desk = Desk {
             notes: Arc::clone(&notes),
@@ -478,9 +540,18 @@ impl Stage {
             tools: ToolSet::default(),
             steers: Mutex::new(std::iter::repeat_n((), self.steers).collect()),
         };
-        let acp = Acp::new(self.profile, self.options, self.dialect, Arc::clone(&self.clock)).unwrap();
-        let metering =
-            if self.metering_none { Metering::Reported { price: None } } else { Metering::Wire(Arc::new(NoTraffic)) };
+        let acp = Acp::new(
+            self.profile,
+            self.options,
+            self.dialect,
+            Arc::clone(&self.clock),
+        )
+        .unwrap();
+        let metering = if self.metering_none {
+            Metering::Reported { price: None }
+        } else {
+            Metering::Wire(Arc::new(NoTraffic))
+        };
         let runtime = ForeignRuntime::new(Box::new(acp), metering, self.clock);
         let job = Job {
             prompt: &prompt,

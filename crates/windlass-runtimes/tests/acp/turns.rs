@@ -16,8 +16,14 @@ use crate::stage::{Agent, Stage};
 
 fn words(stop: &Stop) -> String {
     match stop {
-        Stop::Failed { reason: FailReason::Runtime, detail } => format!("broken: {detail}"),
-        Stop::Refused { category: RefusalCategory::Safety, detail } => format!("refused: {detail}"),
+        Stop::Failed {
+            reason: FailReason::Runtime,
+            detail,
+        } => format!("broken: {detail}"),
+        Stop::Refused {
+            category: RefusalCategory::Safety,
+            detail,
+        } => format!("refused: {detail}"),
         Stop::Provider(err) => format!("provider {}: {}", err.kind.word(), err.message),
         other => format!("{other:?}"),
     }
@@ -68,11 +74,17 @@ async fn pieces_become_messages_and_calls_have_results() {
     ];
     assert_eq!(notes.said(), said);
     let results = notes.results.lock().unwrap();
-    let results: Vec<String> = results.iter().map(|result| format!("{}: {}", result.id, result.text)).collect();
+    let results: Vec<String> = results
+        .iter()
+        .map(|result| format!("{}: {}", result.id, result.text))
+        .collect();
     let ended = "c2#1: Error [interrupted]: the agent said no more of it";
     assert_eq!(results, ["c1: aaa", "c1#1: aaa", ended]);
     assert_eq!(notes.observed.lock().unwrap().len(), 3);
-    assert_eq!(notes.warnings(), ["not_understood: 1 messages of toy were not understood and passed over"]);
+    assert_eq!(
+        notes.warnings(),
+        ["not_understood: 1 messages of toy were not understood and passed over"]
+    );
     assert_eq!(*notes.killed.lock().unwrap(), 1);
 }
 
@@ -98,32 +110,62 @@ async fn check_end(result: Value, end: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_turn_ends_as_the_agent_says() {
     check_end(json!({ "stopReason": "end_turn" }), "Done").await;
-    check_end(json!({ "stopReason": "max_tokens" }), "broken: toy stopped at a limit of its own").await;
-    check_end(json!({ "stopReason": "max_turn_requests" }), "broken: toy stopped at a limit of its own").await;
-    check_end(json!({ "stopReason": "refusal" }), "refused: I would rather not.").await;
+    check_end(
+        json!({ "stopReason": "max_tokens" }),
+        "broken: toy stopped at a limit of its own",
+    )
+    .await;
+    check_end(
+        json!({ "stopReason": "max_turn_requests" }),
+        "broken: toy stopped at a limit of its own",
+    )
+    .await;
+    check_end(
+        json!({ "stopReason": "refusal" }),
+        "refused: I would rather not.",
+    )
+    .await;
     check_end(json!({ "stopReason": "cancelled" }), "Cancelled").await;
     check_end(json!({ "stopReason": "boredom" }), "not known: \"boredom\"").await;
     check_end(json!(null), "not known").await;
-    check_end(json!({ "code": -32603, "message": "Internal error" }), "broken: toy reports: Internal error (-32603)")
-        .await;
-    check_end(json!({ "code": -1, "message": "x", "data": "429 Too Many Requests" }), "provider rate_limited").await;
-    check_end(json!({ "code": -1, "message": "invalid x-api-key" }), "provider authentication").await;
-    check_end(json!({ "code": -1, "message": "x", "data": { "details": "Overloaded" } }), "provider unavailable").await;
+    check_end(
+        json!({ "code": -32603, "message": "Internal error" }),
+        "broken: toy reports: Internal error (-32603)",
+    )
+    .await;
+    check_end(
+        json!({ "code": -1, "message": "x", "data": "429 Too Many Requests" }),
+        "provider rate_limited",
+    )
+    .await;
+    check_end(
+        json!({ "code": -1, "message": "invalid x-api-key" }),
+        "provider authentication",
+    )
+    .await;
+    check_end(
+        json!({ "code": -1, "message": "x", "data": { "details": "Overloaded" } }),
+        "provider unavailable",
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_program_stays_for_the_next_turn() {
-    let (stop, notes) = Stage { steers: 1, ..Stage::default() }
-        .play(|mut agent| async move {
-            let prompt = agent.open().await;
-            agent.says("one").await;
-            agent.done(&prompt).await;
-            let again = agent.expect("session/prompt").await;
-            assert_eq!(again["params"]["sessionId"], "s1");
-            agent.says("two").await;
-            agent.done(&again).await;
-        })
-        .await;
+    let (stop, notes) = Stage {
+        steers: 1,
+        ..Stage::default()
+    }
+    .play(|mut agent| async move {
+        let prompt = agent.open().await;
+        agent.says("one").await;
+        agent.done(&prompt).await;
+        let again = agent.expect("session/prompt").await;
+        assert_eq!(again["params"]["sessionId"], "s1");
+        agent.says("two").await;
+        agent.done(&again).await;
+    })
+    .await;
     assert_eq!(stop, Stop::Done);
     assert_eq!(notes.said(), ["text:one", "text:two"]);
     assert_eq!(notes.launched.lock().unwrap().len(), 1);
@@ -131,7 +173,11 @@ async fn the_program_stays_for_the_next_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_spent_is_read_where_each_agent_puts_it() {
-    let stage = Stage { metering_none: true, port: None, ..Stage::default() };
+    let stage = Stage {
+        metering_none: true,
+        port: None,
+        ..Stage::default()
+    };
     let (_, notes) = stage
         .play(|mut agent| async move {
             let prompt = agent.open().await;
@@ -140,29 +186,51 @@ async fn what_was_spent_is_read_where_each_agent_puts_it() {
         })
         .await;
     let settled = notes.settled.lock().unwrap();
-    assert_eq!((settled[0].input, settled[0].cache_read, settled[0].output), (7, 3, 5));
+    assert_eq!(
+        (settled[0].input, settled[0].cache_read, settled[0].output),
+        (7, 3, 5)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code() {
-    for (end, code) in
-        [(ProcessEnd::Exited { code: 0 }, "exit code 0"), (ProcessEnd::Signalled { signal: 11 }, "signal 11")]
-    {
-        let (stop, notes) = Stage { end, ..Stage::default() }
-            .play(|mut agent| async move {
-                use tokio::io::AsyncWriteExt;
-                agent.open().await;
-                agent.says("so").await;
-                agent.stderr.write_all(b"\x1b[31mout of luck\n").await.unwrap();
-            })
-            .await;
+    for (end, code) in [
+        (ProcessEnd::Exited { code: 0 }, "exit code 0"),
+        (ProcessEnd::Signalled { signal: 11 }, "signal 11"),
+    ] {
+        let (stop, notes) = Stage {
+            end,
+            ..Stage::default()
+        }
+        .play(|mut agent| async move {
+            use tokio::io::AsyncWriteExt;
+            agent.open().await;
+            agent.says("so").await;
+            agent
+                .stderr
+                .write_all(b"\x1b[31mout of luck\n")
+                .await
+                .unwrap();
+        })
+        .await;
         let words = words(&stop);
-        assert!(words.contains(code) && words.contains("on its standard error: [31mout of luck"), "{words}");
+        assert!(
+            words.contains(code) && words.contains("on its standard error: [31mout of luck"),
+            "{words}"
+        );
         assert_eq!(notes.said(), ["text:so"]);
     }
-    let (stop, notes) = Stage::default().play(|agent| async move { drop(agent) }).await;
-    assert!(words(&stop).contains("ended before it answered `initialize`, with exit code 0"), "{stop:?}");
-    let began = matches!(notes.events.lock().unwrap()[0], EventKind::IterationStarted { .. });
+    let (stop, notes) = Stage::default()
+        .play(|agent| async move { drop(agent) })
+        .await;
+    assert!(
+        words(&stop).contains("ended before it answered `initialize`, with exit code 0"),
+        "{stop:?}"
+    );
+    let began = matches!(
+        notes.events.lock().unwrap()[0],
+        EventKind::IterationStarted { .. }
+    );
     assert!(began, "{:?}", notes.events);
 }
 
@@ -174,28 +242,46 @@ async fn an_agent_that_never_answers_is_given_up() {
             drop(agent);
         })
         .await;
-    assert!(words(&stop).contains("did not answer `initialize` in time"), "{stop:?}");
+    assert!(
+        words(&stop).contains("did not answer `initialize` in time"),
+        "{stop:?}"
+    );
 }
 
 /// Plays an agent that can do this, has this session, and writes down what it is asked before the prompt.
 async fn begin(stage: Stage, can: Value, session: Value) -> (String, Vec<String>, Vec<String>) {
     let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = Arc::clone(&asked);
-    let (stop, notes) = stage.play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&heard))).await;
+    let (stop, notes) = stage
+        .play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&heard)))
+        .await;
     let asked = asked.lock().unwrap().clone();
     (words(&stop), asked, notes.warnings())
 }
 
-async fn follow(mut agent: Agent, can: Value, session: Value, heard: Arc<std::sync::Mutex<Vec<String>>>) {
+async fn follow(
+    mut agent: Agent,
+    can: Value,
+    session: Value,
+    heard: Arc<std::sync::Mutex<Vec<String>>>,
+) {
     while let Some(message) = agent.next().await {
         let method = message["method"].as_str().unwrap_or_default().to_owned();
         let params = &message["params"];
         let result = match method.as_str() {
             "initialize" => can.clone(),
             "session/new" | "session/load" | "session/resume" => {
-                heard.lock().unwrap().push(format!("{method} {} {}", params["sessionId"], params["mcpServers"]));
+                heard.lock().unwrap().push(format!(
+                    "{method} {} {}",
+                    params["sessionId"], params["mcpServers"]
+                ));
                 if params["sessionId"] == "gone" {
-                    agent.fail(&message, json!({ "code": -32002, "message": "no such session" })).await;
+                    agent
+                        .fail(
+                            &message,
+                            json!({ "code": -32002, "message": "no such session" }),
+                        )
+                        .await;
                     continue;
                 }
                 // What is told of the past.
@@ -208,7 +294,10 @@ async fn follow(mut agent: Agent, can: Value, session: Value, heard: Arc<std::sy
                 json!({ "sessions": [{ "sessionId": "here", "cwd": params["cwd"] }, { "sessionId": "there", "cwd": "/gone" }] })
             }
             "session/prompt" => {
-                heard.lock().unwrap().push(format!("prompt {}", params["sessionId"]));
+                heard
+                    .lock()
+                    .unwrap()
+                    .push(format!("prompt {}", params["sessionId"]));
                 json!({ "stopReason": "end_turn" })
             }
             _ => {
@@ -221,8 +310,15 @@ async fn follow(mut agent: Agent, can: Value, session: Value, heard: Arc<std::sy
 }
 
 fn with(options: AcpOptions) -> Stage {
-    let options = AcpOptions { name: Some("toy".into()), command: Some("toy".into()), ..options };
-    Stage { options, ..Stage::default() }
+    let options = AcpOptions {
+        name: Some("toy".into()),
+        command: Some("toy".into()),
+        ..options
+    };
+    Stage {
+        options,
+        ..Stage::default()
+    }
 }
 
 fn hello() -> Value {
@@ -271,44 +367,145 @@ async fn modes_models_and_settings_are_set_before_the_first_turn() {
 async fn check_refused(options: AcpOptions, can: Value, session: Value, why: &str) {
     let (stop, asked, _) = begin(with(options), can, session).await;
     assert!(stop.contains(why), "{stop}");
-    assert!(!asked.iter().any(|asked| asked.starts_with("prompt")), "{asked:?}");
+    assert!(
+        !asked.iter().any(|asked| asked.starts_with("prompt")),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_without_a_choice_of_models_works_and_that_is_said() {
-    let model = AcpOptions { model: Some("c".into()), ..AcpOptions::default() };
+    let model = AcpOptions {
+        model: Some("c".into()),
+        ..AcpOptions::default()
+    };
     let (stop, asked, warned) = begin(with(model), hello(), json!({ "sessionId": "s1" })).await;
-    assert_eq!((stop.as_str(), asked.last().map(String::as_str)), ("Done", Some(r#"prompt "s1""#)));
-    let says = "model_not_chosen: toy does not let its model be chosen, and may use another than `c`";
+    assert_eq!(
+        (stop.as_str(), asked.last().map(String::as_str)),
+        ("Done", Some(r#"prompt "s1""#))
+    );
+    let says =
+        "model_not_chosen: toy does not let its model be chosen, and may use another than `c`";
     assert!(warned.iter().any(|said| said == says), "{warned:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() {
     let own = AcpOptions::default;
-    let setting = |id: &str, value| AcpOptions { config_options: BTreeMap::from([(id.to_owned(), value)]), ..own() };
-    let mode = AcpOptions { mode: Some("yolo".into()), ..own() };
-    check_refused(mode.clone(), hello(), session(), "toy has no mode `yolo`; there is `auto`, `ask`").await;
-    check_refused(mode, hello(), json!({ "sessionId": "s1" }), "toy has no modes, so it cannot work in `yolo`").await;
-    let model = AcpOptions { model: Some("c".into()), ..own() };
-    check_refused(model, hello(), session(), "toy has no model `c`; there is `a`, `b`").await;
+    let setting = |id: &str, value| AcpOptions {
+        config_options: BTreeMap::from([(id.to_owned(), value)]),
+        ..own()
+    };
+    let mode = AcpOptions {
+        mode: Some("yolo".into()),
+        ..own()
+    };
+    check_refused(
+        mode.clone(),
+        hello(),
+        session(),
+        "toy has no mode `yolo`; there is `auto`, `ask`",
+    )
+    .await;
+    check_refused(
+        mode,
+        hello(),
+        json!({ "sessionId": "s1" }),
+        "toy has no modes, so it cannot work in `yolo`",
+    )
+    .await;
+    let model = AcpOptions {
+        model: Some("c".into()),
+        ..own()
+    };
+    check_refused(
+        model,
+        hello(),
+        session(),
+        "toy has no model `c`; there is `a`, `b`",
+    )
+    .await;
     let choice = |text: &str| Setting::Choice(text.into());
-    check_refused(setting("thought", choice("max")), hello(), session(), "no thought `max`; there is `low`, `high`")
-        .await;
-    check_refused(setting("thought", Setting::Switch(true)), hello(), session(), "is one of several").await;
-    check_refused(setting("fast", choice("yes")), hello(), session(), "is true or false").await;
-    check_refused(setting("none", choice("x")), hello(), session(), "no setting `none`; there is `thought`, `fast`")
-        .await;
-    let auth = AcpOptions { auth_method: Some("sso".into()), ..own() };
-    check_refused(auth, hello(), session(), "no way `sso` to sign in; there is `key`").await;
-    let remote = McpServer { url: Some("http://127.0.0.1:1".into()), ..McpServer::default() };
+    check_refused(
+        setting("thought", choice("max")),
+        hello(),
+        session(),
+        "no thought `max`; there is `low`, `high`",
+    )
+    .await;
+    check_refused(
+        setting("thought", Setting::Switch(true)),
+        hello(),
+        session(),
+        "is one of several",
+    )
+    .await;
+    check_refused(
+        setting("fast", choice("yes")),
+        hello(),
+        session(),
+        "is true or false",
+    )
+    .await;
+    check_refused(
+        setting("none", choice("x")),
+        hello(),
+        session(),
+        "no setting `none`; there is `thought`, `fast`",
+    )
+    .await;
+    let auth = AcpOptions {
+        auth_method: Some("sso".into()),
+        ..own()
+    };
+    check_refused(
+        auth,
+        hello(),
+        session(),
+        "no way `sso` to sign in; there is `key`",
+    )
+    .await;
+    let remote = McpServer {
+        url: Some("http://127.0.0.1:1".into()),
+        ..McpServer::default()
+    };
     let servers = BTreeMap::from([("docs".into(), remote)]);
-    check_refused(AcpOptions { mcp_servers: servers, ..own() }, hello(), session(), "`docs` cannot be used").await;
+    check_refused(
+        AcpOptions {
+            mcp_servers: servers,
+            ..own()
+        },
+        hello(),
+        session(),
+        "`docs` cannot be used",
+    )
+    .await;
     let newer = json!({ "protocolVersion": 2 });
-    check_refused(own(), newer, session(), "speaks version 2 of the protocol; 1 is spoken here").await;
-    check_refused(own(), json!("what?"), session(), "answered `initialize` with what is not the protocol's").await;
-    check_refused(own(), hello(), json!({}), "answered `session/new` without an id").await;
-    let needs = AcpOptions { args: Some(vec!["--model={model}".into()]), ..own() };
+    check_refused(
+        own(),
+        newer,
+        session(),
+        "speaks version 2 of the protocol; 1 is spoken here",
+    )
+    .await;
+    check_refused(
+        own(),
+        json!("what?"),
+        session(),
+        "answered `initialize` with what is not the protocol's",
+    )
+    .await;
+    check_refused(
+        own(),
+        hello(),
+        json!({}),
+        "answered `session/new` without an id",
+    )
+    .await;
+    let needs = AcpOptions {
+        args: Some(vec!["--model={model}".into()]),
+        ..own()
+    };
     check_refused(needs, hello(), session(), "needs the name of a model").await;
 }
 
@@ -320,17 +517,28 @@ async fn mcp_servers_are_passed_on() {
         env: BTreeMap::from([("A".into(), "1".into())]),
         ..McpServer::default()
     };
-    let options = AcpOptions { mcp_servers: BTreeMap::from([("docs".into(), server)]), ..AcpOptions::default() };
+    let options = AcpOptions {
+        mcp_servers: BTreeMap::from([("docs".into(), server)]),
+        ..AcpOptions::default()
+    };
     let (stop, asked, _) = begin(with(options), hello(), session()).await;
     assert_eq!(stop, "Done");
-    let passed = r#"[{"name":"docs","command":"/bin/docs","args":["-v"],"env":[{"name":"A","value":"1"}]}]"#;
+    let passed =
+        r#"[{"name":"docs","command":"/bin/docs","args":["-v"],"env":[{"name":"A","value":"1"}]}]"#;
     assert_eq!(asked[0], format!("session/new null {passed}"));
 }
 
 async fn check_resume(id: &str, can: Value, asked: &[&str], warned: &str) {
-    let stage = Stage { resume: Some(format!("toy:{id}")), ..Stage::default() };
-    let (stop, heard, warnings) =
-        begin(stage, json!({ "protocolVersion": 1, "agentCapabilities": can }), session()).await;
+    let stage = Stage {
+        resume: Some(format!("toy:{id}")),
+        ..Stage::default()
+    };
+    let (stop, heard, warnings) = begin(
+        stage,
+        json!({ "protocolVersion": 1, "agentCapabilities": can }),
+        session(),
+    )
+    .await;
     assert_eq!(stop, "Done");
     assert_eq!(heard, asked);
     assert!(warnings.concat().contains(warned), "{warnings:?}");
@@ -340,24 +548,60 @@ async fn check_resume(id: &str, can: Value, asked: &[&str], warned: &str) {
 #[tokio::test(start_paused = true)]
 async fn an_earlier_conversation_goes_on_where_it_can() {
     let both = json!({ "loadSession": true, "sessionCapabilities": { "resume": {} } });
-    check_resume("old", both, &[r#"session/resume "old" null"#, r#"prompt "old""#], "").await;
+    check_resume(
+        "old",
+        both,
+        &[r#"session/resume "old" null"#, r#"prompt "old""#],
+        "",
+    )
+    .await;
     let load = json!({ "loadSession": true });
-    check_resume("old", load.clone(), &[r#"session/load "old" []"#, r#"prompt "old""#], "").await;
-    check_resume("old", json!({}), &["session/new null []", r#"prompt "s1""#], "it cannot go on").await;
-    let gone = [r#"session/load "gone" []"#, "session/new null []", r#"prompt "s1""#];
+    check_resume(
+        "old",
+        load.clone(),
+        &[r#"session/load "old" []"#, r#"prompt "old""#],
+        "",
+    )
+    .await;
+    check_resume(
+        "old",
+        json!({}),
+        &["session/new null []", r#"prompt "s1""#],
+        "it cannot go on",
+    )
+    .await;
+    let gone = [
+        r#"session/load "gone" []"#,
+        "session/new null []",
+        r#"prompt "s1""#,
+    ];
     check_resume("gone", load, &gone, "it says: no such session").await;
-    let other = Stage { resume: Some("other:old".into()), ..Stage::default() };
+    let other = Stage {
+        resume: Some("other:old".into()),
+        ..Stage::default()
+    };
     let (_, heard, _) = begin(other, hello(), session()).await;
     assert_eq!(heard[0], "session/new null []");
 }
 
 /// An agent whose conversations stay in their directory, with one to resume.
 async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
-    static KEEPS: Profile = Profile { keeps_directory: true, ..GENERIC };
-    let stage = Stage { resume: Some(format!("toy:{id}")), profile: Some(&KEEPS), ..Stage::default() };
+    static KEEPS: Profile = Profile {
+        keeps_directory: true,
+        ..GENERIC
+    };
+    let stage = Stage {
+        resume: Some(format!("toy:{id}")),
+        profile: Some(&KEEPS),
+        ..Stage::default()
+    };
     let can = json!({ "sessionCapabilities": { "list": {}, "resume": {} } });
-    let (stop, heard, warnings) =
-        begin(stage, json!({ "protocolVersion": 1, "agentCapabilities": can }), session()).await;
+    let (stop, heard, warnings) = begin(
+        stage,
+        json!({ "protocolVersion": 1, "agentCapabilities": can }),
+        session(),
+    )
+    .await;
     assert_eq!(stop, "Done");
     assert_eq!(heard, asked);
     assert!(warnings.concat().contains(warned), "{warnings:?}");
@@ -366,7 +610,16 @@ async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
-    check_resume_in_directory("here", &["session/list", r#"session/resume "here" null"#, r#"prompt "here""#], "").await;
+    check_resume_in_directory(
+        "here",
+        &[
+            "session/list",
+            r#"session/resume "here" null"#,
+            r#"prompt "here""#,
+        ],
+        "",
+    )
+    .await;
     let anew = ["session/list", "session/new null []", r#"prompt "s1""#];
     check_resume_in_directory("there", &anew, "began in another directory").await;
     check_resume_in_directory("unknown", &anew, "began in another directory").await;
@@ -375,42 +628,91 @@ async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
 #[tokio::test(start_paused = true)]
 async fn the_agent_is_pointed_at_the_meter() {
     let options = AcpOptions {
-        env: BTreeMap::from([("HERE".into(), "{workspace}".into()), ("OPENAI_API_KEY".into(), "own".into())]),
+        env: BTreeMap::from([
+            ("HERE".into(), "{workspace}".into()),
+            ("OPENAI_API_KEY".into(), "own".into()),
+        ]),
         home_files: BTreeMap::from([(".toy/config".into(), "url={url} key={key}".into())]),
         ..AcpOptions::default()
     };
     let stage = with(options.clone());
     let root = stage.folder.path().to_string_lossy().into_owned();
-    let (_, notes) = stage.play(|mut agent| async move { drop(agent.open().await) }).await;
+    let (_, notes) = stage
+        .play(|mut agent| async move { drop(agent.open().await) })
+        .await;
     let launched = notes.launched.lock().unwrap().clone();
-    let value = |name: &str| launched[0].env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-    assert_eq!(value("ANTHROPIC_BASE_URL").as_deref(), Some("http://127.0.0.1:9"));
-    assert_eq!(value("OPENAI_BASE_URL").as_deref(), Some("http://127.0.0.1:9/v1"));
+    let value = |name: &str| {
+        launched[0]
+            .env
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.clone())
+    };
+    assert_eq!(
+        value("ANTHROPIC_BASE_URL").as_deref(),
+        Some("http://127.0.0.1:9")
+    );
+    assert_eq!(
+        value("OPENAI_BASE_URL").as_deref(),
+        Some("http://127.0.0.1:9/v1")
+    );
     assert_eq!(value("GEMINI_API_KEY").as_deref(), Some("placeholder"));
     assert_eq!(value("OPENAI_API_KEY").as_deref(), Some("own"));
     assert_eq!(value("HERE"), Some(root));
-    assert_eq!(notes.put.lock().unwrap()[".toy/config"], "url=http://127.0.0.1:9 key=placeholder");
+    assert_eq!(
+        notes.put.lock().unwrap()[".toy/config"],
+        "url=http://127.0.0.1:9 key=placeholder"
+    );
 
     // With a login of its own nothing of it is there.
-    let stage = Stage { metering_none: true, port: None, ..with(options) };
-    let (_, notes) = stage.play(|mut agent| async move { drop(agent.open().await) }).await;
+    let stage = Stage {
+        metering_none: true,
+        port: None,
+        ..with(options)
+    };
+    let (_, notes) = stage
+        .play(|mut agent| async move { drop(agent.open().await) })
+        .await;
     let launched = notes.launched.lock().unwrap();
-    let names: Vec<&str> = launched[0].env.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = launched[0]
+        .env
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
     assert_eq!(names, ["HERE", "OPENAI_API_KEY"]);
     assert!(notes.put.lock().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn opencode_has_one_provider_and_asks_about_everything() {
-    let options = AcpOptions { model: Some("m-1".into()), ..AcpOptions::default() };
-    let stage = Stage { options, profile: Profile::named("opencode"), ..Stage::default() };
-    let (_, notes) = stage.play(|mut agent| async move { drop(agent.open().await) }).await;
+    let options = AcpOptions {
+        model: Some("m-1".into()),
+        ..AcpOptions::default()
+    };
+    let stage = Stage {
+        options,
+        profile: Profile::named("opencode"),
+        ..Stage::default()
+    };
+    let (_, notes) = stage
+        .play(|mut agent| async move { drop(agent.open().await) })
+        .await;
     let launched = notes.launched.lock().unwrap();
     assert_eq!(launched[0].argv, ["opencode", "acp"]);
-    let config = launched[0].env.iter().find(|(name, _)| name == "OPENCODE_CONFIG_CONTENT").unwrap();
+    let config = launched[0]
+        .env
+        .iter()
+        .find(|(name, _)| name == "OPENCODE_CONFIG_CONTENT")
+        .unwrap();
     let config: Value = serde_json::from_str(&config.1).unwrap();
     assert_eq!(config["model"], "windlass/m-1");
     assert_eq!(config["permission"]["*"], "ask");
-    assert_eq!(config["provider"]["windlass"]["npm"], "@ai-sdk/openai-compatible");
-    assert_eq!(config["provider"]["windlass"]["options"]["baseURL"], "http://127.0.0.1:9/v1");
+    assert_eq!(
+        config["provider"]["windlass"]["npm"],
+        "@ai-sdk/openai-compatible"
+    );
+    assert_eq!(
+        config["provider"]["windlass"]["options"]["baseURL"],
+        "http://127.0.0.1:9/v1"
+    );
 }

@@ -28,13 +28,20 @@ const HELLO: &str = r#"{"dir":">","msg":{"type":"control_request","request_id":"
 const DONE: &str = r#"{"dir":"<","msg":{"type":"result","subtype":"success","is_error":false,"result":"Done.","usage":{"input_tokens":5,"output_tokens":2}}}"#;
 
 async fn run(stage: &Stage) -> Stop {
-    let adapter = ClaudeCode::new(ClaudeOptions { model: Some("m".into()), ..ClaudeOptions::default() }).unwrap();
+    let adapter = ClaudeCode::new(ClaudeOptions {
+        model: Some("m".into()),
+        ..ClaudeOptions::default()
+    })
+    .unwrap();
     let stop = stage.run(adapter, "SHELL:echo hi > out.txt").await;
     let heard = stage.heard();
     assert_eq!(heard.faults, Vec::<String>::new());
     // Exactly one answer to each request.
-    let mut answered: Vec<&str> =
-        heard.lines.iter().filter_map(|line| line["response"]["request_id"].as_str()).collect();
+    let mut answered: Vec<&str> = heard
+        .lines
+        .iter()
+        .filter_map(|line| line["response"]["request_id"].as_str())
+        .collect();
     let all = answered.len();
     answered.sort_unstable();
     answered.dedup();
@@ -47,10 +54,17 @@ async fn run(stage: &Stage) -> Stop {
 fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
     let mut stage = Stage::scripted(vec![(recording(text), exit)]);
     change(&mut stage);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(run(&stage));
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).collect();
+    let lines: Vec<String> = stage
+        .lines()
+        .into_iter()
+        .filter(|line| !line.starts_with("delta "))
+        .collect();
     assert_eq!(lines, expect.1, "{lines:#?}");
 }
 
@@ -138,7 +152,15 @@ fn errors_of_its_model_and_its_own_limits_are_told_apart() {
     let provider = "Provider(ProviderError { kind: Unavailable { retry_after: None }, message: \"API Error: 500 fake 500. \
         This is a server-side issue, usually temporary — try again in a moment. If it persists, check your inference \
         gateway (127.0.0.1:8791).\", status: Some(500) })";
-    check(API_500, 1, |_| {}, (provider, &["began claude-code:46c5e883-1a17-4d1c-a830-bf1f9db88f0e"]));
+    check(
+        API_500,
+        1,
+        |_| {},
+        (
+            provider,
+            &["began claude-code:46c5e883-1a17-4d1c-a830-bf1f9db88f0e"],
+        ),
+    );
     let limit = "Failed { reason: Runtime, detail: \"claude-code stopped at a limit of its own: Reached maximum number of \
         turns (1)\" }";
     check(
@@ -159,8 +181,17 @@ fn errors_of_its_model_and_its_own_limits_are_told_apart() {
 }
 
 fn wants_answer(stage: &mut Stage) {
-    let check = |value: &Value| if value["answer"].is_i64() { Ok(()) } else { Err("no answer in it".to_owned()) };
-    stage.output = Some(WantedOutput { schema: json!({"type": "object"}), check: Arc::new(check) });
+    let check = |value: &Value| {
+        if value["answer"].is_i64() {
+            Ok(())
+        } else {
+            Err("no answer in it".to_owned())
+        }
+    };
+    stage.output = Some(WantedOutput {
+        schema: json!({"type": "object"}),
+        check: Arc::new(check),
+    });
 }
 
 #[test]
@@ -184,7 +215,9 @@ fn an_answer_in_a_schema_is_taken_from_its_place() {
 
 #[test]
 fn silence_and_a_crash_are_no_success() {
-    let broken = |how: &str| format!("Failed {{ reason: Runtime, detail: \"it ended without an answer, {how}\" }}");
+    let broken = |how: &str| {
+        format!("Failed {{ reason: Runtime, detail: \"it ended without an answer, {how}\" }}")
+    };
     check("", 0, |_| {}, (&broken("with exit code 0"), &[]));
     let crash = format!("{HELLO}{}", r#"{"dir":"2","msg":"panic: out of luck\n"}"#);
     let how = broken("with exit code 139; the last on its standard error: panic: out of luck");
@@ -220,7 +253,8 @@ fn other_lines_are_counted_and_unknown_requests_are_answered() {
 
 /// Asks by the hook for a call.
 fn hook(request: &str, call: &str, command: &str) -> String {
-    let input = json!({"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": call});
+    let input =
+        json!({"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": call});
     let request = json!({"type": "control_request", "request_id": request, "request":
         {"subtype": "hook_callback", "callback_id": "windlass", "input": input, "tool_use_id": call}});
     format!("{}\n", json!({"dir": "<", "msg": request}))
@@ -229,7 +263,10 @@ fn hook(request: &str, call: &str, command: &str) -> String {
 fn decided(request: &str, decision: &str) -> String {
     let response = json!({"hookSpecificOutput": {"permissionDecision": decision}});
     let response = json!({"subtype": "success", "request_id": request, "response": response});
-    format!("{}\n", json!({"dir": ">", "msg": {"type": "control_response", "response": response}}))
+    format!(
+        "{}\n",
+        json!({"dir": ">", "msg": {"type": "control_response", "response": response}})
+    )
 }
 
 #[test]
@@ -276,19 +313,28 @@ fn a_cancel_answers_whatever_is_open() {
     ];
     let mut stage = Stage::scripted(vec![(recording(&text.concat()), 1)]);
     stage.cancel_at = Some("ran c2");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(run(&stage));
     assert_eq!(stop, Stop::Cancelled);
     let lines = stage.lines();
     for id in ["c1", "c2"] {
-        let results = lines.iter().filter(|line| line.starts_with(&format!("reported {id} "))).count();
+        let results = lines
+            .iter()
+            .filter(|line| line.starts_with(&format!("reported {id} ")))
+            .count();
         assert_eq!(results, 1, "{lines:#?}");
     }
 }
 
 #[test]
 fn one_that_does_not_hear_is_killed_after_its_grace() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
     let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
     stage.cancel_at = Some("began");
@@ -309,43 +355,74 @@ fn one_that_does_not_hear_is_killed_after_its_grace() {
 
 #[test]
 fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let lost = "{\"dir\":\">\",\"msg\":{}}\n{\"dir\":\"2\",\"msg\":\"No conversation found with session ID: s0\\n\"}";
     let told = HELLO.replace(
         r#"{"type":"user"}"#,
         r#"{"type":"user","message":{"content":"…working without a person…The task:…SHELL:echo…"}}"#,
     );
-    let mut stage = Stage::scripted(vec![(recording(lost), 1), (recording(&format!("{told}{DONE}")), 0)]);
+    let mut stage = Stage::scripted(vec![
+        (recording(lost), 1),
+        (recording(&format!("{told}{DONE}")), 0),
+    ]);
     stage.session = Some("claude-code:s0".into());
     assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
     let lines = stage.lines();
-    assert!(lines[0].starts_with("warned session_lost") && lines[1] == "began claude-code:s1", "{lines:#?}");
-    let resumed: Vec<Option<String>> =
-        stage.launches.lock().unwrap().iter().map(|launch| after(&launch.argv, "--resume")).collect();
+    assert!(
+        lines[0].starts_with("warned session_lost") && lines[1] == "began claude-code:s1",
+        "{lines:#?}"
+    );
+    let resumed: Vec<Option<String>> = stage
+        .launches
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|launch| after(&launch.argv, "--resume"))
+        .collect();
     assert_eq!(resumed, [Some("s0".to_owned()), None]);
 }
 
 /// The word behind an option.
 fn after(argv: &[String], option: &str) -> Option<String> {
-    argv.iter().skip_while(|word| *word != option).nth(1).cloned()
+    argv.iter()
+        .skip_while(|word| *word != option)
+        .nth(1)
+        .cloned()
 }
 
 #[test]
 fn a_repair_goes_on_in_the_same_conversation() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let bad = DONE.replace("Done.", "no json");
     let good = DONE.replace("Done.", "{\\\"answer\\\":1}");
-    let plays = vec![(recording(&format!("{HELLO}{bad}")), 0), (recording(&format!("{HELLO}{good}")), 0)];
+    let plays = vec![
+        (recording(&format!("{HELLO}{bad}")), 0),
+        (recording(&format!("{HELLO}{good}")), 0),
+    ];
     let mut stage = Stage::scripted(plays);
     wants_answer(&mut stage);
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Answered { output: json!({"answer": 1}) });
+    assert_eq!(
+        runtime.block_on(run(&stage)),
+        Stop::Answered {
+            output: json!({"answer": 1})
+        }
+    );
     let launches = stage.launches.lock().unwrap();
     assert_eq!(after(&launches[1].argv, "--resume").as_deref(), Some("s1"));
 }
 
 #[test]
 fn its_start_says_what_was_chosen_and_nothing_more() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let mut stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let options = json!({
@@ -373,7 +450,12 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
         assert_eq!(after(argv, option).as_deref(), Some(word), "{argv:?}");
     }
     assert!(after(argv, "--disallowedTools").is_some_and(|tools| tools.ends_with(",WebFetch")));
-    let set = |name: &str| env.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let set = |name: &str| {
+        env.iter()
+            .rev()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    };
     assert_eq!(set("ANTHROPIC_BASE_URL"), Some("http://127.0.0.1:8080"));
     assert_eq!(set("ANTHROPIC_API_KEY"), Some("placeholder"));
     assert_eq!(set("CLAUDE_CONFIG_DIR"), Some("/home/agent/.claude"));
@@ -425,31 +507,59 @@ fn a_flood_of_other_lines_is_passed_over() {
     let mut steps = recording(HELLO);
     steps.extend((0..20_000).map(|n| Step::Say(format!("noise {n}"))));
     steps.extend(recording(DONE));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stage = Stage::scripted(vec![(steps, 0)]);
     assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
-    assert!(stage.lines().iter().any(|line| line.contains("20000 lines of Claude Code")));
+    assert!(
+        stage
+            .lines()
+            .iter()
+            .any(|line| line.contains("20000 lines of Claude Code"))
+    );
 }
 
 #[test]
 fn one_that_does_not_read_is_heard_all_the_same() {
     // It says everything before it reads what was asked, which is more than a pipe holds.
-    let says = HELLO.lines().filter(|line| line.contains("\"<\"")).collect::<Vec<_>>().join("\n");
+    let says = HELLO
+        .lines()
+        .filter(|line| line.contains("\"<\""))
+        .collect::<Vec<_>>()
+        .join("\n");
     let stage = Stage::scripted(vec![(recording(&format!("{says}\n{DONE}")), 0)]);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let adapter = ClaudeCode::new(ClaudeOptions::default()).unwrap();
-    assert_eq!(runtime.block_on(stage.run(adapter, &"x".repeat(100_000))), Stop::Done);
+    assert_eq!(
+        runtime.block_on(stage.run(adapter, &"x".repeat(100_000))),
+        Stop::Done
+    );
     assert_eq!(stage.heard().lines.len(), 2);
 }
 
 #[test]
 fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
     let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
     let launches = stage.launches.lock().unwrap();
-    let names: Vec<&str> = launches[0].env.iter().map(|(name, _)| name.as_str()).collect();
-    assert!(!names.iter().any(|name| name.starts_with("ANTHROPIC_")), "{names:?}");
+    let names: Vec<&str> = launches[0]
+        .env
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert!(
+        !names.iter().any(|name| name.starts_with("ANTHROPIC_")),
+        "{names:?}"
+    );
 }
 
 #[test]
@@ -458,5 +568,10 @@ fn a_model_that_declines_is_no_provider_error() {
 {"dir":"<","msg":{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","stop_reason":"refusal","result":"it cannot help with this"}}
 "#;
     let refused = "Refused { category: Safety, detail: \"it cannot help with this\" }";
-    check(&format!("{HELLO}{text}"), 1, |_| {}, (refused, &["began claude-code:s1"]));
+    check(
+        &format!("{HELLO}{text}"),
+        1,
+        |_| {},
+        (refused, &["began claude-code:s1"]),
+    );
 }

@@ -28,12 +28,20 @@ const DONE: &str = r#"{"dir":"<","msg":{"method":"turn/completed","params":{"thr
 "#;
 
 async fn run(stage: &Stage) -> Stop {
-    let options = CodexOptions { model: Some("gpt-5.5".into()), ..CodexOptions::default() };
-    let stop = stage.run(Codex::new(options).unwrap(), "SHELL:echo hi").await;
+    let options = CodexOptions {
+        model: Some("gpt-5.5".into()),
+        ..CodexOptions::default()
+    };
+    let stop = stage
+        .run(Codex::new(options).unwrap(), "SHELL:echo hi")
+        .await;
     let heard = stage.heard();
     assert_eq!(heard.faults, Vec::<String>::new());
     // Exactly one answer to each request.
-    let answers = heard.lines.iter().filter(|line| line.get("method").is_none());
+    let answers = heard
+        .lines
+        .iter()
+        .filter(|line| line.get("method").is_none());
     let mut answered: Vec<String> = answers.map(|line| line["id"].to_string()).collect();
     let all = answered.len();
     answered.sort_unstable();
@@ -43,7 +51,11 @@ async fn run(stage: &Stage) -> Stop {
 }
 
 fn block_on(stage: &Stage) -> Stop {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run(stage))
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(run(stage))
 }
 
 /// Plays a recording and compares what became of it, deltas left out.
@@ -53,7 +65,11 @@ fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, 
     change(&mut stage);
     let stop = block_on(&stage);
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).collect();
+    let lines: Vec<String> = stage
+        .lines()
+        .into_iter()
+        .filter(|line| !line.starts_with("delta "))
+        .collect();
     assert_eq!(lines, expect.1, "{lines:#?}");
 }
 
@@ -103,14 +119,25 @@ fn commands_patches_and_our_tools_are_judged_and_logged() {
 #[test]
 fn a_cancel_is_told_to_the_program() {
     let expect = [BEGAN, "spent 200+1000+0 in, 30 out by gpt-5.5"];
-    check(INTERRUPT, 0, |stage| stage.cancel_at = Some("delta six"), ("Cancelled", &expect));
+    check(
+        INTERRUPT,
+        0,
+        |stage| stage.cancel_at = Some("delta six"),
+        ("Cancelled", &expect),
+    );
 }
 
 #[test]
 fn what_ran_without_asking_is_noted() {
     let command = json!({"type": "commandExecution", "id": "c1", "command": "ls", "cwd": "/workspace",
         "status": "failed", "aggregatedOutput": "no such file", "exitCode": 2});
-    let text = [HELLO, &item("started", command.clone()), &item("completed", command), DONE].concat();
+    let text = [
+        HELLO,
+        &item("started", command.clone()),
+        &item("completed", command),
+        DONE,
+    ]
+    .concat();
     check(
         &text,
         0,
@@ -130,8 +157,7 @@ fn what_ran_without_asking_is_noted() {
 #[test]
 fn tools_of_its_servers_are_judged_and_other_questions_declined() {
     let tool = json!({"type": "mcpToolCall", "id": "c1", "server": "db", "tool": "query", "arguments": {"q": 1}});
-    let other =
-        json!({"type": "mcpToolCall", "id": "c2", "server": "db", "tool": "drop", "arguments": {"q": "forbidden"}});
+    let other = json!({"type": "mcpToolCall", "id": "c2", "server": "db", "tool": "drop", "arguments": {"q": "forbidden"}});
     let asked = |q: Value| json!({"serverName": "db", "_meta": {"codex_approval_kind": "mcp_tool_call", "tool_params": {"q": q}}});
     let elicit = "mcpServer/elicitation/request";
     let action = |word: &str| json!({"result": {"action": word}});
@@ -140,27 +166,64 @@ fn tools_of_its_servers_are_judged_and_other_questions_declined() {
         &item("started", tool),
         &asks(json!(0), elicit, asked(json!(1)), action("accept")),
         &item("started", other),
-        &asks(json!(1), elicit, asked(json!("forbidden")), action("decline")),
+        &asks(
+            json!(1),
+            elicit,
+            asked(json!("forbidden")),
+            action("decline"),
+        ),
         // A tool that was not announced, and a plain question.
         &asks(json!(2), elicit, asked(json!(9)), action("decline")),
-        &asks(json!(3), elicit, json!({"serverName": "db", "message": "name?"}), action("decline")),
-        &asks(json!(4), "item/permissions/requestApproval", json!({}), json!({"result": {"permissions": {}}})),
-        &asks(json!(5), "item/tool/requestUserInput", json!({}), json!({"result": {"answers": {}}})),
-        &asks(json!(6), "execCommandApproval", json!({}), json!({"result": {"decision": "denied"}})),
-        &asks(json!("seven"), "attestation/generate", json!({}), json!({"error": {"code": -32601}})),
+        &asks(
+            json!(3),
+            elicit,
+            json!({"serverName": "db", "message": "name?"}),
+            action("decline"),
+        ),
+        &asks(
+            json!(4),
+            "item/permissions/requestApproval",
+            json!({}),
+            json!({"result": {"permissions": {}}}),
+        ),
+        &asks(
+            json!(5),
+            "item/tool/requestUserInput",
+            json!({}),
+            json!({"result": {"answers": {}}}),
+        ),
+        &asks(
+            json!(6),
+            "execCommandApproval",
+            json!({}),
+            json!({"result": {"decision": "denied"}}),
+        ),
+        &asks(
+            json!("seven"),
+            "attestation/generate",
+            json!({}),
+            json!({"error": {"code": -32601}}),
+        ),
         &asks(
             json!(8),
             "item/tool/call",
             json!({"callId": "c3", "tool": "bash", "arguments": {}}),
             json!({"result": {"success": false}}),
         ),
-        &item("completed", json!({"type": "agentMessage", "id": "m", "text": "Done."})),
+        &item(
+            "completed",
+            json!({"type": "agentMessage", "id": "m", "text": "Done."}),
+        ),
         DONE,
     ]
     .concat();
     let stage = Stage::scripted(vec![(recording(&text), 0)]);
     assert_eq!(block_on(&stage), Stop::Done);
-    let judged: Vec<String> = stage.lines().into_iter().filter(|line| line.starts_with("judged ")).collect();
+    let judged: Vec<String> = stage
+        .lines()
+        .into_iter()
+        .filter(|line| line.starts_with("judged "))
+        .collect();
     assert_eq!(judged, ["judged c1 as Execute ", "judged c2 as Execute "]);
     assert!(stage.lines().iter().all(|line| !line.starts_with("ran ")));
 }
@@ -169,7 +232,8 @@ fn tools_of_its_servers_are_judged_and_other_questions_declined() {
 fn a_verdict_is_for_one_call_only() {
     let approval = "item/commandExecution/requestApproval";
     let asked = |command: &str, more: Value| {
-        let mut params = json!({"itemId": "c1", "command": command, "cwd": "/workspace", "kind": "command"});
+        let mut params =
+            json!({"itemId": "c1", "command": command, "cwd": "/workspace", "kind": "command"});
         if let Value::Object(more) = more {
             params.as_object_mut().unwrap().extend(more);
         }
@@ -179,25 +243,63 @@ fn a_verdict_is_for_one_call_only() {
     let text = [
         HELLO,
         // Announced by the question alone.
-        &asks(json!(0), approval, asked("make", json!({})), decision("accept")),
-        &asks(json!(1), approval, asked("make", json!({})), decision("accept")),
-        &asks(json!(2), approval, asked("rm x", json!({})), decision("decline")),
+        &asks(
+            json!(0),
+            approval,
+            asked("make", json!({})),
+            decision("accept"),
+        ),
+        &asks(
+            json!(1),
+            approval,
+            asked("make", json!({})),
+            decision("accept"),
+        ),
+        &asks(
+            json!(2),
+            approval,
+            asked("rm x", json!({})),
+            decision("decline"),
+        ),
         &asks(
             json!(3),
             approval,
-            asked("make", json!({"approvalId": "a1", "networkApprovalContext": {"host": "h"}})),
+            asked(
+                "make",
+                json!({"approvalId": "a1", "networkApprovalContext": {"host": "h"}}),
+            ),
             decision("decline"),
         ),
-        &asks(json!(4), approval, asked("yes", json!({"approvalId": "a2", "kind": "writeStdin"})), decision("accept")),
+        &asks(
+            json!(4),
+            approval,
+            asked("yes", json!({"approvalId": "a2", "kind": "writeStdin"})),
+            decision("accept"),
+        ),
         // A patch whose changes nobody said.
-        &asks(json!(5), "item/fileChange/requestApproval", json!({"itemId": "c9"}), decision("decline")),
+        &asks(
+            json!(5),
+            "item/fileChange/requestApproval",
+            json!({"itemId": "c9"}),
+            decision("decline"),
+        ),
         DONE,
     ]
     .concat();
     let stage = Stage::scripted(vec![(recording(&text), 0)]);
     assert_eq!(block_on(&stage), Stop::Done);
-    let judged: Vec<String> = stage.lines().into_iter().filter(|line| line.starts_with("judged ")).collect();
-    assert_eq!(judged, [r#"judged c1 as Execute bash {"command":"make"}"#, "judged a2 as Execute "]);
+    let judged: Vec<String> = stage
+        .lines()
+        .into_iter()
+        .filter(|line| line.starts_with("judged "))
+        .collect();
+    assert_eq!(
+        judged,
+        [
+            r#"judged c1 as Execute bash {"command":"make"}"#,
+            "judged a2 as Execute "
+        ]
+    );
 }
 
 #[test]
@@ -208,7 +310,9 @@ fn a_cancel_answers_whatever_is_open() {
     let hear = |msg: Value| format!("{}\n", json!({"dir": ">", "msg": msg}));
     let text = [
         HELLO,
-        &say(json!({"id": 0, "method": "item/commandExecution/requestApproval", "params": approval})),
+        &say(
+            json!({"id": 0, "method": "item/commandExecution/requestApproval", "params": approval}),
+        ),
         &say(json!({"id": 1, "method": "item/tool/call", "params": call})),
         // In whichever order; that each came once is looked at for every test.
         &hear(json!({"result": {}})),
@@ -228,7 +332,10 @@ fn a_cancel_answers_whatever_is_open() {
     assert_eq!(block_on(&stage), Stop::Cancelled);
     let lines = stage.lines();
     for id in ["c1", "c2"] {
-        let results = lines.iter().filter(|line| line.starts_with(&format!("reported {id} "))).count();
+        let results = lines
+            .iter()
+            .filter(|line| line.starts_with(&format!("reported {id} ")))
+            .count();
         assert_eq!(results, 1, "{lines:#?}");
     }
 }
@@ -239,7 +346,10 @@ fn one_that_does_not_hear_is_killed_after_its_grace() {
     let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
     stage.cancel_at = Some("began");
     let clock = stage.clock.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(async {
         let options = CodexOptions::default();
         let mut run = std::pin::pin!(stage.run(Codex::new(options).unwrap(), "x"));
@@ -264,18 +374,37 @@ fn errors_silence_and_other_lines_are_told_apart() {
         format!("{HELLO}{}\n", json!({"dir": "<", "msg": msg}))
     };
     let began: &[&str] = &["began codex:t1"];
-    let provider =
-        "Provider(ProviderError { kind: Unavailable { retry_after: None }, message: \"high demand\", status: ";
-    check(&failed(json!("internalServerError")), 0, |_| {}, (&format!("{provider}None }})"), began));
+    let provider = "Provider(ProviderError { kind: Unavailable { retry_after: None }, message: \"high demand\", status: ";
+    check(
+        &failed(json!("internalServerError")),
+        0,
+        |_| {},
+        (&format!("{provider}None }})"), began),
+    );
     let stream = json!({"responseStreamConnectionFailed": {"httpStatusCode": 503}});
-    check(&failed(stream), 0, |_| {}, (&format!("{provider}Some(503) }})"), began));
+    check(
+        &failed(stream),
+        0,
+        |_| {},
+        (&format!("{provider}Some(503) }})"), began),
+    );
     let refused = "Refused { category: Safety, detail: \"high demand\" }";
     check(&failed(json!("cyberPolicy")), 0, |_| {}, (refused, began));
     let broken = |how: &str| format!("Failed {{ reason: Runtime, detail: \"{how}\" }}");
-    check("", 0, |_| {}, (&broken("it ended without an answer, with exit code 0"), &[]));
+    check(
+        "",
+        0,
+        |_| {},
+        (&broken("it ended without an answer, with exit code 0"), &[]),
+    );
     let no = r#"{"dir":">","msg":{"id":1}}
 {"dir":"<","msg":{"id":1,"error":{"code":-1,"message":"too old"}}}"#;
-    check(no, 0, |_| {}, (&broken("it refused `initialize`: too old (-1)"), &[]));
+    check(
+        no,
+        0,
+        |_| {},
+        (&broken("it refused `initialize`: too old (-1)"), &[]),
+    );
     let odd = [
         HELLO,
         "hello there\n",
@@ -303,26 +432,38 @@ fn errors_silence_and_other_lines_are_told_apart() {
 
 #[test]
 fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
-    let resumed =
-        HELLO.replace("\"method\":\"thread/start\"", "\"method\":\"thread/resume\",\"params\":{\"threadId\":\"t0\"}");
+    let resumed = HELLO.replace(
+        "\"method\":\"thread/start\"",
+        "\"method\":\"thread/resume\",\"params\":{\"threadId\":\"t0\"}",
+    );
     let going_on = format!("{}{DONE}", resumed.replace("t1", "t0")).replace("t1", "t0");
     let mut stage = Stage::scripted(vec![(recording(&going_on), 0)]);
     stage.session = Some("codex:t0".into());
     assert_eq!(block_on(&stage), Stop::Done);
     assert_eq!(stage.lines(), ["began codex:t0"]);
 
-    let lost: String = resumed.lines().take(4).map(|line| format!("{line}\n")).collect();
+    let lost: String = resumed
+        .lines()
+        .take(4)
+        .map(|line| format!("{line}\n"))
+        .collect();
     let lost = format!(
         "{lost}{}",
         r#"{"dir":"<","msg":{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id t0"}}}"#
     );
     let anew = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…working without a person…The task:…SHELL:echo…"}]}}"#;
     let anew = HELLO.replace(r#"{"id":3,"method":"turn/start"}"#, anew);
-    let mut stage = Stage::scripted(vec![(recording(&lost), 0), (recording(&format!("{anew}{DONE}")), 0)]);
+    let mut stage = Stage::scripted(vec![
+        (recording(&lost), 0),
+        (recording(&format!("{anew}{DONE}")), 0),
+    ]);
     stage.session = Some("codex:t0".into());
     assert_eq!(block_on(&stage), Stop::Done);
     let lines = stage.lines();
-    assert!(lines[0].starts_with("warned session_lost") && lines[1] == "began codex:t1", "{lines:#?}");
+    assert!(
+        lines[0].starts_with("warned session_lost") && lines[1] == "began codex:t1",
+        "{lines:#?}"
+    );
 }
 
 #[test]
@@ -337,28 +478,60 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
             r#""method":"turn/start""#,
             &format!(r#""method":"turn/start","params":{{"threadId":"t1","effort":"high","outputSchema":{schema}}}"#),
         );
-    let said = item("completed", json!({"type": "agentMessage", "id": "m", "text": "{\"a\": 1}"}));
+    let said = item(
+        "completed",
+        json!({"type": "agentMessage", "id": "m", "text": "{\"a\": 1}"}),
+    );
     let mut stage = Stage::scripted(vec![(recording(&format!("{text}{said}{DONE}")), 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
-    stage.output = Some(WantedOutput { schema, check: Arc::new(|_| Ok(())) });
+    stage.output = Some(WantedOutput {
+        schema,
+        check: Arc::new(|_| Ok(())),
+    });
     let options = json!({
         "program": "/opt/codex", "model": "gpt-6", "effort": "high", "developer_instructions": "Be brief.",
         "mcp_servers": {"db": {"command": "db-mcp"}}, "config": {"tools.view_image": false},
         "args": ["--enable", "x"], "env": {"FOO": "1"}
     });
     let adapter = Codex::new(serde_json::from_value(options).unwrap()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(stage.run(adapter, "x"));
     assert_eq!(stage.heard().faults, Vec::<String>::new());
-    assert_eq!(stop, Stop::Answered { output: json!({"a": 1}) });
+    assert_eq!(
+        stop,
+        Stop::Answered {
+            output: json!({"a": 1})
+        }
+    );
     let launches = stage.launches.lock().unwrap();
-    assert_eq!(launches[0].argv, ["/opt/codex", "--enable", "x", "app-server"]);
-    let env: Vec<String> = launches[0].env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    assert_eq!(env, ["FOO=1", "CODEX_HOME=/home/agent/.codex", "WINDLASS_MODEL_KEY=placeholder"]);
+    assert_eq!(
+        launches[0].argv,
+        ["/opt/codex", "--enable", "x", "app-server"]
+    );
+    let env: Vec<String> = launches[0]
+        .env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(
+        env,
+        [
+            "FOO=1",
+            "CODEX_HOME=/home/agent/.codex",
+            "WINDLASS_MODEL_KEY=placeholder"
+        ]
+    );
     let put = stage.put.lock().unwrap();
     assert_eq!(put[0].0, ".codex/config.toml");
     let config = String::from_utf8(put[0].1.clone()).unwrap();
-    assert!(config.contains("base_url = \"http://127.0.0.1:8080/v1\"") && !config.contains("placeholder"), "{config}");
+    assert!(
+        config.contains("base_url = \"http://127.0.0.1:8080/v1\"")
+            && !config.contains("placeholder"),
+        "{config}"
+    );
 }
 
 #[test]
@@ -366,26 +539,59 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
     let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     assert_eq!(block_on(&stage), Stop::Done);
     let launches = stage.launches.lock().unwrap();
-    let env: Vec<&str> = launches[0].env.iter().map(|(name, _)| name.as_str()).collect();
+    let env: Vec<&str> = launches[0]
+        .env
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
     assert_eq!(env, ["CODEX_HOME"]);
     let put = stage.put.lock().unwrap();
-    assert!(!String::from_utf8(put[0].1.clone()).unwrap().contains("provider"));
-    assert!(stage.heard().lines.iter().all(|line| line["params"].get("modelProvider").is_none()));
+    assert!(
+        !String::from_utf8(put[0].1.clone())
+            .unwrap()
+            .contains("provider")
+    );
+    assert!(
+        stage
+            .heard()
+            .lines
+            .iter()
+            .all(|line| line["params"].get("modelProvider").is_none())
+    );
 }
 
 #[test]
 fn a_model_that_declines_or_is_never_there_is_noticed() {
-    let begun = item("started", json!({"type": "agentMessage", "id": "m", "text": ""}));
+    let begun = item(
+        "started",
+        json!({"type": "agentMessage", "id": "m", "text": ""}),
+    );
     let why = "Refused { category: Safety, detail: \"its model began an answer and gave none, as one does that \
         declines\" }";
-    check(&format!("{HELLO}{begun}{DONE}"), 0, |_| {}, (why, &["began codex:t1"]));
+    check(
+        &format!("{HELLO}{begun}{DONE}"),
+        0,
+        |_| {},
+        (why, &["began codex:t1"]),
+    );
     // Codex tries again for ever; six times are enough.
     let error = json!({"message": "waiting for network",
         "codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": null}}});
-    let msg = json!({"method": "error", "params": {"threadId": "t1", "error": error, "willRetry": true}});
+    let msg =
+        json!({"method": "error", "params": {"threadId": "t1", "error": error, "willRetry": true}});
     let again = format!("{}\n", json!({"dir": "<", "msg": msg}));
     let network = "Provider(ProviderError { kind: Network { transient: true }, message: \"waiting for network\", \
         status: None })";
-    check(&format!("{HELLO}{}", again.repeat(7)), 0, |_| {}, (network, &["began codex:t1"]));
-    check(&format!("{HELLO}{}{DONE}", again.repeat(6)), 0, |_| {}, ("Done", &["began codex:t1"]));
+    check(
+        &format!("{HELLO}{}", again.repeat(7)),
+        0,
+        |_| {},
+        (network, &["began codex:t1"]),
+    );
+    check(
+        &format!("{HELLO}{}{DONE}", again.repeat(6)),
+        0,
+        |_| {},
+        ("Done", &["began codex:t1"]),
+    );
 }

@@ -57,11 +57,17 @@ fn codex() -> Value {
 
 fn play(text: &str) -> Vec<Step> {
     // What goes the other way is another protocol's.
-    recording(text).into_iter().filter(|step| !matches!(step, Step::Hear(_))).collect()
+    recording(text)
+        .into_iter()
+        .filter(|step| !matches!(step, Step::Hear(_)))
+        .collect()
 }
 
 fn run(stage: &Stage, agent: OneShot) -> Stop {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(stage.run(agent, "do it"))
 }
 
@@ -71,7 +77,11 @@ fn check(text: &str, exit: i32, options: Value, expect: (&str, &[&str])) {
     let stage = Stage::scripted(vec![(play(text), exit)]);
     let stop = run(&stage, agent(options));
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).collect();
+    let lines: Vec<String> = stage
+        .lines()
+        .into_iter()
+        .filter(|line| !line.starts_with("delta "))
+        .collect();
     assert_eq!(lines, expect.1, "{lines:#?}");
 }
 
@@ -98,7 +108,11 @@ fn opencode_run_is_read() {
     );
     let rejected = Stage::scripted(vec![(play(OPENCODE_REJECTED), 0)]);
     assert_eq!(run(&rejected, agent(lines(&opencode()))), Stop::Done);
-    let reported = rejected.lines().into_iter().find(|line| line.starts_with("reported ")).unwrap();
+    let reported = rejected
+        .lines()
+        .into_iter()
+        .find(|line| line.starts_with("reported "))
+        .unwrap();
     assert!(reported.contains("rejected"), "{reported}");
 }
 
@@ -126,13 +140,26 @@ fn codex_exec_is_read() {
             ],
         ),
     );
-    let why = "it says: We’re currently experiencing high demand, which may cause temporary errors.";
+    let why =
+        "it says: We’re currently experiencing high demand, which may cause temporary errors.";
     let began = "began own:01a1dccb-b52a-7931-8566-748dfd3910d7";
     let failed = |detail: &str| format!("Failed {{ reason: Runtime, detail: {detail:?} }}");
     check(CODEX_FAIL, 0, lines(&codex()), (&failed(why), &[began]));
-    check(CODEX_FAIL, 1, lines(&codex()), (&failed(&format!("it ended with exit code 1; {why}")), &[began]));
+    check(
+        CODEX_FAIL,
+        1,
+        lines(&codex()),
+        (
+            &failed(&format!("it ended with exit code 1; {why}")),
+            &[began],
+        ),
+    );
     // It went on after the first of them.
-    let went_on = format!("{}\n{}", CODEX_FAIL.lines().take(3).collect::<Vec<_>>().join("\n"), CODEX);
+    let went_on = format!(
+        "{}\n{}",
+        CODEX_FAIL.lines().take(3).collect::<Vec<_>>().join("\n"),
+        CODEX
+    );
     let stage = Stage::scripted(vec![(play(&went_on), 0)]);
     assert_eq!(run(&stage, agent(lines(&codex()))), Stop::Done);
 }
@@ -153,9 +180,19 @@ fn pieces_of_gemini_are_put_together() {
     let stage = Stage::scripted(vec![(play(&all.join("\n")), 0)]);
     assert_eq!(run(&stage, agent(lines(&fields))), Stop::Done);
     let lines = stage.lines();
-    assert_eq!(lines.iter().filter(|line| line.starts_with("reported ")).count(), 2, "{lines:#?}");
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|line| line.starts_with("reported "))
+            .count(),
+        2,
+        "{lines:#?}"
+    );
     let end: Vec<&str> = lines.iter().rev().take(2).map(String::as_str).collect();
-    assert_eq!(end, ["spent 600+3000+0 in, 90 out by m", "said Done. The end."]);
+    assert_eq!(
+        end,
+        ["spent 600+3000+0 in, 90 out by m", "said Done. The end."]
+    );
 }
 
 #[test]
@@ -172,7 +209,12 @@ fn lists_of_claude_are_gone_through() {
     let stage = Stage::scripted(vec![(play(CLAUDE), 0)]);
     assert_eq!(run(&stage, agent(lines(&fields))), Stop::Done);
     let lines = stage.lines();
-    let has = |what: &str| assert!(lines.iter().any(|line| line.contains(what)), "{what}: {lines:#?}");
+    let has = |what: &str| {
+        assert!(
+            lines.iter().any(|line| line.contains(what)),
+            "{what}: {lines:#?}"
+        )
+    };
     has("began own:479ec4b6-5cbf-415e-ac06-812cba84b3ad");
     has(r#"said <toolu_fake0017 Bash {"command":"touch denied.txt","description":"run it"}>"#);
     has("reported toolu_fake0017 Bash: touch in");
@@ -207,7 +249,12 @@ fn other_lines_and_calls_without_results_do_no_harm() {
 fn words_are_the_answer_and_a_failure_is_told_with_the_last_of_them() {
     let failed = |detail: &str| format!("Failed {{ reason: Runtime, detail: {detail:?} }}");
     let words = "  first\n\u{1b}[32mdone\u{1b}[0m";
-    check(words, 0, json!({}), ("Done", &["began ", "said first\ndone"]));
+    check(
+        words,
+        0,
+        json!({}),
+        ("Done", &["began ", "said first\ndone"]),
+    );
     check("", 0, json!({}), ("Done", &["began "]));
     let last = "it ended with exit code 3; the last that it printed: first\ndone";
     check(words, 3, json!({}), (&failed(last), &["began "]));
@@ -229,7 +276,9 @@ impl Life for Ends {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             let ended = (&mut self.0).await;
-            ended.map(|()| ProcessEnd::Exited { code: 0 }).map_err(|_| ProcessError("it was killed".into()))
+            ended
+                .map(|()| ProcessEnd::Exited { code: 0 })
+                .map_err(|_| ProcessError("it was killed".into()))
         })
     }
     fn terminate(&self) {}
@@ -268,7 +317,10 @@ impl Told {
 
 fn told(endless: bool) -> (Stage, Arc<Mutex<String>>) {
     let input: Arc<Mutex<String>> = Arc::default();
-    let program = Told { input: input.clone(), endless };
+    let program = Told {
+        input: input.clone(),
+        endless,
+    };
     let mut stage = Stage::new(Arc::default(), move |_: &Launch| program.start());
     stage.metering = Metering::Wire(Arc::new(Quiet));
     (stage, input)
@@ -282,9 +334,22 @@ fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>
     let launch = stage.launches.lock().unwrap().pop().unwrap();
     let put = stage.put.lock().unwrap().clone();
     let input = input.lock().unwrap().clone();
-    assert!(has(&input, &launch.argv, &put), "{input:?} {:?} {put:?}", launch.argv);
-    let variable = |name: &str| launch.env.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str());
-    assert_eq!(variable("OPENAI_BASE_URL"), Some("http://127.0.0.1:8080/v1"));
+    assert!(
+        has(&input, &launch.argv, &put),
+        "{input:?} {:?} {put:?}",
+        launch.argv
+    );
+    let variable = |name: &str| {
+        launch
+            .env
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, text)| text.as_str())
+    };
+    assert_eq!(
+        variable("OPENAI_BASE_URL"),
+        Some("http://127.0.0.1:8080/v1")
+    );
     assert_eq!(variable("ANTHROPIC_API_KEY"), Some("placeholder"));
 }
 
@@ -292,15 +357,25 @@ fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>
 fn the_prompt_is_in_one_place() {
     const TASK: &str = "The task:\ndo it";
     check_prompt(json!({}), |input, argv, put| {
-        input.ends_with(TASK) && input.starts_with("You are working") && argv == ["/bin/own"] && put.is_empty()
+        input.ends_with(TASK)
+            && input.starts_with("You are working")
+            && argv == ["/bin/own"]
+            && put.is_empty()
     });
-    check_prompt(json!({ "args": ["-m", "{model}", "--say={prompt}"] }), |input, argv, put| {
-        let said = argv[3].starts_with("--say=You are working") && argv[3].ends_with(TASK);
-        input.is_empty() && said && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
-    });
+    check_prompt(
+        json!({ "args": ["-m", "{model}", "--say={prompt}"] }),
+        |input, argv, put| {
+            let said = argv[3].starts_with("--say=You are working") && argv[3].ends_with(TASK);
+            input.is_empty() && said && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
+        },
+    );
     let file = json!({ "args": ["{prompt_file}"], "home_files": { "conf": "key = {key}" } });
     check_prompt(file, |input, argv, put| {
-        let text = |path: &str| put.iter().find(|(at, _)| at == path).map(|(_, text)| String::from_utf8_lossy(text));
+        let text = |path: &str| {
+            put.iter()
+                .find(|(at, _)| at == path)
+                .map(|(_, text)| String::from_utf8_lossy(text))
+        };
         input.is_empty()
             && argv == ["/bin/own", "/home/agent/.windlass/prompt.md"]
             && text(".windlass/prompt.md").is_some_and(|text| text.ends_with(TASK))
@@ -313,15 +388,24 @@ fn endless_words_are_ended() {
     let (stage, _) = told(true);
     let stop = run(&stage, agent(json!({})));
     let why = "it printed more than 64 MiB, and was ended";
-    assert_eq!(format!("{stop:?}"), format!("Failed {{ reason: Runtime, detail: {why:?} }}"));
+    assert_eq!(
+        format!("{stop:?}"),
+        format!("Failed {{ reason: Runtime, detail: {why:?} }}")
+    );
 }
 
 #[test]
 fn a_program_that_does_not_end_is_ended_when_it_is_told_to() {
-    for steps in [vec![Step::Say("{\"say\":\"one\"}".into()), Step::Hang], play("{\"say\":\"one\"}")] {
+    for steps in [
+        vec![Step::Say("{\"say\":\"one\"}".into()), Step::Hang],
+        play("{\"say\":\"one\"}"),
+    ] {
         let mut stage = Stage::scripted(vec![(steps, 0)]);
         stage.cancel_at = Some("said one");
-        assert_eq!(run(&stage, agent(lines(&json!({ "text": "say" })))), Stop::Cancelled);
+        assert_eq!(
+            run(&stage, agent(lines(&json!({ "text": "say" })))),
+            Stop::Cancelled
+        );
     }
 }
 
@@ -337,12 +421,28 @@ fn it_goes_on_with_its_own_conversation_and_begins_anew_where_it_cannot() {
     assert_eq!(run(&stage, agent(options())), Stop::Done);
     let argv = stage.launches.lock().unwrap().pop().unwrap().argv;
     assert_eq!(argv, ["/bin/own", "do it", "--resume", "s1"]);
-    let mut stage = Stage::scripted(vec![(vec![Step::Complain("no such session".into())], 1), (done(), 0)]);
+    let mut stage = Stage::scripted(vec![
+        (vec![Step::Complain("no such session".into())], 1),
+        (done(), 0),
+    ]);
     stage.session = Some("own:s1".into());
     assert_eq!(run(&stage, agent(options())), Stop::Done);
     let argv = stage.launches.lock().unwrap().pop().unwrap().argv;
-    assert!(argv.len() == 2 && argv[1].starts_with("You are working"), "{argv:?}");
+    assert!(
+        argv.len() == 2 && argv[1].starts_with("You are working"),
+        "{argv:?}"
+    );
     let lines = stage.lines();
-    assert!(lines[0].starts_with("warned session_lost: own could not go on"), "{lines:#?}");
-    assert_eq!(lines[1..], ["began own:s2".to_owned(), "delta done\n".to_owned(), "said done".to_owned()]);
+    assert!(
+        lines[0].starts_with("warned session_lost: own could not go on"),
+        "{lines:#?}"
+    );
+    assert_eq!(
+        lines[1..],
+        [
+            "began own:s2".to_owned(),
+            "delta done\n".to_owned(),
+            "said done".to_owned()
+        ]
+    );
 }

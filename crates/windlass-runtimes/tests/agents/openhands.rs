@@ -25,18 +25,29 @@ fn options() -> OpenHandsOptions {
 
 /// Plays a recording and compares what became of it, deltas left out.
 #[track_caller]
-fn check(text: &str, change: impl FnOnce(&mut Stage, &mut OpenHandsOptions), expect: (&str, &[&str])) -> Stage {
+fn check(
+    text: &str,
+    change: impl FnOnce(&mut Stage, &mut OpenHandsOptions),
+    expect: (&str, &[&str]),
+) -> Stage {
     let mut stage = Stage::scripted(vec![(recording(text), 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let mut options = options();
     change(&mut stage, &mut options);
     let agent = OpenHands::new(options, Dialect::OpenAiChat).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(stage.run(agent, "SHELL:echo hi"));
     assert_eq!(stage.heard().faults, Vec::<String>::new());
     let stop = format!("{stop:?}");
     assert!(stop.contains(expect.0), "{stop}");
-    let lines: Vec<String> = stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).collect();
+    let lines: Vec<String> = stage
+        .lines()
+        .into_iter()
+        .filter(|line| !line.starts_with("delta "))
+        .collect();
     assert_eq!(lines, expect.1, "{lines:#?}");
     stage
 }
@@ -53,7 +64,10 @@ fn event(kind: &str, mut fields: Value) -> String {
 
 fn state(status: &str) -> String {
     let value = json!({ "execution_status": status, "stats": {} });
-    event("ConversationStateUpdateEvent", json!({ "key": "full_state", "value": value }))
+    event(
+        "ConversationStateUpdateEvent",
+        json!({ "key": "full_state", "value": value }),
+    )
 }
 
 /// An action that waits.
@@ -63,21 +77,39 @@ fn action(id: &str, tool: &str, response: &str, action: Value) -> String {
 }
 
 fn terminal(id: &str, response: &str, command: &str) -> String {
-    action(id, "terminal", response, json!({ "kind": "TerminalAction", "command": command }))
+    action(
+        id,
+        "terminal",
+        response,
+        json!({ "kind": "TerminalAction", "command": command }),
+    )
 }
 
 /// A request to the conversation and its answer.
 fn post(id: u64, what: &str, body: Value) -> String {
     let ask = json!({ "id": id, "method": "POST", "path": format!("/api/conversations/c1/{what}"), "body": body });
-    [line(">", ask), line("<", json!({ "id": id, "status": 200, "body": { "success": true } }))].concat()
+    [
+        line(">", ask),
+        line(
+            "<",
+            json!({ "id": id, "status": 200, "body": { "success": true } }),
+        ),
+    ]
+    .concat()
 }
 
 /// What every conversation begins with.
 fn hello() -> String {
     [
         line("<", json!({ "ready": true })),
-        line(">", json!({ "id": 1, "method": "POST", "path": "/api/conversations" })),
-        line("<", json!({ "id": 1, "status": 201, "body": { "id": "c1" } })),
+        line(
+            ">",
+            json!({ "id": 1, "method": "POST", "path": "/api/conversations" }),
+        ),
+        line(
+            "<",
+            json!({ "id": 1, "status": 201, "body": { "id": "c1" } }),
+        ),
         line(">", json!({ "id": 2, "follow": "c1" })),
         state("idle"),
         line("<", json!({ "id": 2, "status": 200 })),
@@ -107,31 +139,62 @@ fn its_actions_are_judged_and_logged() {
         ),
     );
     let launch = stage.launches.lock().unwrap()[0].clone();
-    assert_eq!(launch.argv, ["/env/bin/python", "-I", "/home/agent/.openhands/agent-server.py"]);
+    assert_eq!(
+        launch.argv,
+        [
+            "/env/bin/python",
+            "-I",
+            "/home/agent/.openhands/agent-server.py"
+        ]
+    );
     let has = |name: &str| launch.env.iter().any(|(known, _)| known == name);
-    assert!(has("OH_CONVERSATIONS_PATH") && has("LITELLM_LOCAL_MODEL_COST_MAP") && has("OH_ENABLE_BROWSER"));
+    assert!(
+        has("OH_CONVERSATIONS_PATH")
+            && has("LITELLM_LOCAL_MODEL_COST_MAP")
+            && has("OH_ENABLE_BROWSER")
+    );
     // Otherwise the server wants a directory in `/tmp`, which commands without namespaces cannot write.
     assert!(has("TMUX_TMPDIR"));
-    let put: Vec<String> = stage.put.lock().unwrap().iter().map(|(path, _)| path.clone()).collect();
+    let put: Vec<String> = stage
+        .put
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(path, _)| path.clone())
+        .collect();
     assert_eq!(put, [".openhands/agent-server.py", ".inputrc"]);
 }
 
 #[test]
 fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
     let no = "…[blocked] a rule says no…`terminal`…make those again…";
-    let rejected = |id: &str| event("UserRejectObservation", json!({ "tool_name": "terminal", "tool_call_id": id }));
+    let rejected = |id: &str| {
+        event(
+            "UserRejectObservation",
+            json!({ "tool_name": "terminal", "tool_call_id": id }),
+        )
+    };
     let text = [
         &hello(),
         &terminal("a", "r1", "ls"),
         &terminal("b", "r1", "touch forbidden"),
         &terminal("c", "r1", "pwd"),
         &state("waiting_for_confirmation"),
-        &post(4, "events/respond_to_confirmation", json!({ "accept": false, "reason": no })),
+        &post(
+            4,
+            "events/respond_to_confirmation",
+            json!({ "accept": false, "reason": no }),
+        ),
         &rejected("a"),
         &rejected("b"),
         &rejected("c"),
         &post(5, "run", Value::Null),
-        &action("d", "finish", "r2", json!({ "kind": "FinishAction", "message": "I could not." })),
+        &action(
+            "d",
+            "finish",
+            "r2",
+            json!({ "kind": "FinishAction", "message": "I could not." }),
+        ),
         &state("finished"),
     ]
     .map(String::as_str)
@@ -160,7 +223,10 @@ fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
 fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
     let seen = |id: &str, code: i64, dir: &str| {
         let seen = json!({ "content": [{ "text": "out" }], "exit_code": code, "metadata": { "working_dir": dir } });
-        event("ObservationEvent", json!({ "tool_name": "terminal", "tool_call_id": id, "observation": seen }))
+        event(
+            "ObservationEvent",
+            json!({ "tool_name": "terminal", "tool_call_id": id, "observation": seen }),
+        )
     };
     let text = [
         &hello(),
@@ -169,7 +235,10 @@ fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
         &terminal("b", "r2", "ls"),
         &state("waiting_for_confirmation"),
         &post(4, "run", Value::Null),
-        &event("AgentErrorEvent", json!({ "tool_name": "terminal", "tool_call_id": "b", "error": "broken" })),
+        &event(
+            "AgentErrorEvent",
+            json!({ "tool_name": "terminal", "tool_call_id": "b", "error": "broken" }),
+        ),
         &state("finished"),
     ]
     .map(String::as_str)
@@ -199,22 +268,42 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
     let begun = |body: Value, status: u64| {
         [
             line("<", json!({ "ready": true })),
-            line(">", json!({ "id": 1, "method": "GET", "path": "/api/conversations/c1" })),
+            line(
+                ">",
+                json!({ "id": 1, "method": "GET", "path": "/api/conversations/c1" }),
+            ),
             line("<", json!({ "id": 1, "status": status, "body": body })),
         ]
         .concat()
     };
     let text = [
         begun(body.clone(), 200),
-        post(2, "events/respond_to_confirmation", json!({ "accept": false })),
-        post(3, "confirmation_policy", json!({ "policy": { "kind": "AlwaysConfirm" } })),
-        post(4, "switch_llm", json!({ "llm": { "api_key": "placeholder" } })),
+        post(
+            2,
+            "events/respond_to_confirmation",
+            json!({ "accept": false }),
+        ),
+        post(
+            3,
+            "confirmation_policy",
+            json!({ "policy": { "kind": "AlwaysConfirm" } }),
+        ),
+        post(
+            4,
+            "switch_llm",
+            json!({ "llm": { "api_key": "placeholder" } }),
+        ),
         line(">", json!({ "id": 5, "follow": "c1" })),
         line("<", json!({ "id": 5, "status": 200 })),
-        post(6, "events", json!({ "content": [{ "text": "SHELL:echo hi" }] })),
+        post(
+            6,
+            "events",
+            json!({ "content": [{ "text": "SHELL:echo hi" }] }),
+        ),
         state("finished"),
     ];
-    let going_on = |stage: &mut Stage, _: &mut OpenHandsOptions| stage.session = Some("openhands:c1".into());
+    let going_on =
+        |stage: &mut Stage, _: &mut OpenHandsOptions| stage.session = Some("openhands:c1".into());
     check(&text.concat(), going_on, ("Done", &["began openhands:c1"]));
 
     // One that is gone, or was begun with other tools or in another directory, is not.
@@ -224,16 +313,29 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
     for (body, status) in [(Value::Null, 404), (other, 200), (elsewhere, 200)] {
         let anew = [
             begun(body, status),
-            line(">", json!({ "id": 2, "method": "POST", "path": "/api/conversations" })),
-            line("<", json!({ "id": 2, "status": 201, "body": { "id": "c2" } })),
+            line(
+                ">",
+                json!({ "id": 2, "method": "POST", "path": "/api/conversations" }),
+            ),
+            line(
+                "<",
+                json!({ "id": 2, "status": 201, "body": { "id": "c2" } }),
+            ),
             line(">", json!({ "id": 3, "follow": "c2" })),
             line("<", json!({ "id": 3, "status": 200 })),
-            line(">", json!({ "id": 4, "body": { "content": [{ "text": "…The task:\nSHELL:echo hi" }] } })),
+            line(
+                ">",
+                json!({ "id": 4, "body": { "content": [{ "text": "…The task:\nSHELL:echo hi" }] } }),
+            ),
             state("finished"),
         ];
         let lost = "warned session_lost: OpenHands does not know the conversation any more that it was to go on with, or \
                     it was begun with other tools or in another directory; it begins a new one and is told what was said before, shortened";
-        check(&anew.concat(), going_on, ("Done", &["began openhands:c2", lost]));
+        check(
+            &anew.concat(),
+            going_on,
+            ("Done", &["began openhands:c2", lost]),
+        );
     }
 }
 
@@ -247,7 +349,11 @@ fn a_cancel_interrupts() {
     ]
     .map(String::as_str)
     .concat();
-    check(&text, |stage, _| stage.cancel_at = Some("delta one"), ("Cancelled", &["began openhands:c1"]));
+    check(
+        &text,
+        |stage, _| stage.cancel_at = Some("delta one"),
+        ("Cancelled", &["began openhands:c1"]),
+    );
 }
 
 #[test]
@@ -265,10 +371,23 @@ fn steps_are_counted_because_the_server_counts_anew_with_every_answer() {
     .concat();
     let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
-    let agent = OpenHands::new(OpenHandsOptions { max_iterations: Some(1), ..options() }, Dialect::Anthropic).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let agent = OpenHands::new(
+        OpenHandsOptions {
+            max_iterations: Some(1),
+            ..options()
+        },
+        Dialect::Anthropic,
+    )
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(stage.run(agent, "x"));
-    assert!(format!("{stop:?}").contains("the 1 steps of `max_iterations`"), "{stop:?}");
+    assert!(
+        format!("{stop:?}").contains("the 1 steps of `max_iterations`"),
+        "{stop:?}"
+    );
 }
 
 #[track_caller]
@@ -276,7 +395,10 @@ fn check_end(text: &[&str], expect: &str) {
     let mut stage = Stage::scripted(vec![(recording(&text.concat()), 3)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let agent = OpenHands::new(options(), Dialect::Gemini).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop: Stop = runtime.block_on(stage.run(agent, "x"));
     assert!(format!("{stop:?}").contains(expect), "{stop:?}");
 }
@@ -285,44 +407,104 @@ fn check_end(text: &[&str], expect: &str) {
 fn whatever_goes_wrong_has_an_end() {
     let hello = hello();
     let error = |code: &str| {
-        event("ConversationErrorEvent", json!({ "code": code, "detail": "why", "classification": null }))
-            + &state("error")
+        event(
+            "ConversationErrorEvent",
+            json!({ "code": code, "detail": "why", "classification": null }),
+        ) + &state("error")
     };
-    check_end(&[], "it ended before it answered; it ended with exit code 3");
-    check_end(&[&line("<", json!({ "failed": "no such module" }))], "no such module");
+    check_end(
+        &[],
+        "it ended before it answered; it ended with exit code 3",
+    );
+    check_end(
+        &[&line("<", json!({ "failed": "no such module" }))],
+        "no such module",
+    );
     let refused = [
         line("<", json!({ "ready": true })),
         line(">", json!({ "id": 1 })),
-        line("<", json!({ "id": 1, "status": 422, "body": { "detail": "wrong" } })),
+        line(
+            "<",
+            json!({ "id": 1, "status": 422, "body": { "detail": "wrong" } }),
+        ),
     ];
-    check_end(&[&refused.concat()], "began no conversation: \\\"wrong\\\" (422)");
-    check_end(&[&hello], "its server ended without an answer, with exit code 3");
     check_end(
-        &[&hello, &line("<", json!({ "id": 2, "status": 0, "error": "closed" }))],
+        &[&refused.concat()],
+        "began no conversation: \\\"wrong\\\" (422)",
+    );
+    check_end(
+        &[&hello],
+        "its server ended without an answer, with exit code 3",
+    );
+    check_end(
+        &[
+            &hello,
+            &line("<", json!({ "id": 2, "status": 0, "error": "closed" })),
+        ],
         "its events were lost: closed",
     );
-    check_end(&[&hello, &error("LLMServiceUnavailableError")], "Unavailable");
-    check_end(&[&hello, &error("KeyError")], "it failed with KeyError: why");
+    check_end(
+        &[&hello, &error("LLMServiceUnavailableError")],
+        "Unavailable",
+    );
+    check_end(
+        &[&hello, &error("KeyError")],
+        "it failed with KeyError: why",
+    );
     check_end(&[&hello, &state("stuck")], "does the same again and again");
-    check_end(&[&hello, "not json\n", &line("<", json!([1])), &state("paused")], "stopped half way by itself");
-    check_end(&[&hello, &event("ServerErrorEvent", json!({ "detail": "oh" }))], "its server failed: oh");
+    check_end(
+        &[
+            &hello,
+            "not json\n",
+            &line("<", json!([1])),
+            &state("paused"),
+        ],
+        "stopped half way by itself",
+    );
+    check_end(
+        &[
+            &hello,
+            &event("ServerErrorEvent", json!({ "detail": "oh" })),
+        ],
+        "its server failed: oh",
+    );
     let waits = state("waiting_for_confirmation").repeat(200);
     check_end(&[&hello, &waits], "answers nothing that it is asked");
 }
 
 #[test]
 fn a_message_that_never_ends_is_said_in_pieces() {
-    let think = |text: &str| action("", "think", "r1", json!({ "kind": "ThinkAction", "thought": text }));
+    let think = |text: &str| {
+        action(
+            "",
+            "think",
+            "r1",
+            json!({ "kind": "ThinkAction", "thought": text }),
+        )
+    };
     let heavy = "x".repeat(1 << 20);
-    for (thoughts, messages) in [(think("a").repeat(10), 1), (think("a").repeat(130), 3), (think(&heavy).repeat(2), 2)]
-    {
+    for (thoughts, messages) in [
+        (think("a").repeat(10), 1),
+        (think("a").repeat(130), 3),
+        (think(&heavy).repeat(2), 2),
+    ] {
         let text = [hello(), thoughts, state("finished")].concat();
         let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
         stage.metering = Metering::Wire(Arc::new(Quiet));
         let agent = OpenHands::new(options(), Dialect::OpenAiChat).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(stage.run(agent, "x"));
-        assert_eq!(stage.lines().iter().filter(|line| line.starts_with("said ")).count(), messages);
+        assert_eq!(
+            stage
+                .lines()
+                .iter()
+                .filter(|line| line.starts_with("said "))
+                .count(),
+            messages
+        );
     }
 }
 
@@ -332,7 +514,10 @@ fn a_server_that_never_starts_is_not_waited_for_for_ever() {
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let clock = stage.clock.clone();
     let agent = OpenHands::new(options(), Dialect::Anthropic).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(async {
         let advance = async {
             for _ in 0..400 {
@@ -346,5 +531,8 @@ fn a_server_that_never_starts_is_not_waited_for_for_ever() {
             stop = advance => stop,
         }
     });
-    assert!(format!("{stop:?}").contains("did not start within 180 seconds"), "{stop:?}");
+    assert!(
+        format!("{stop:?}").contains("did not start within 180 seconds"),
+        "{stop:?}"
+    );
 }

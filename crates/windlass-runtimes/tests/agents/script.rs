@@ -30,7 +30,9 @@ pub(crate) fn recording(text: &str) -> Vec<Step> {
         .map(|line| match serde_json::from_str::<Value>(line) {
             Ok(value) if value["dir"] == "<" => Step::Say(value["msg"].to_string()),
             Ok(value) if value["dir"] == ">" => Step::Hear(value["msg"].clone()),
-            Ok(value) if value["dir"] == "2" => Step::Complain(value["msg"].as_str().unwrap().to_owned()),
+            Ok(value) if value["dir"] == "2" => {
+                Step::Complain(value["msg"].as_str().unwrap().to_owned())
+            }
             Ok(value) if value["dir"] == "hang" => Step::Hang,
             _ => Step::Say(line.to_owned()),
         })
@@ -55,8 +57,16 @@ pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inm
         run(steps, BufReader::new(hears), says, complains, heard).await;
         let _ = over.send(ProcessEnd::Exited { code: exit });
     });
-    let life = Played { task, end: Some(end) };
-    Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life: Box::new(life) }
+    let life = Played {
+        task,
+        end: Some(end),
+    };
+    Inmate {
+        stdin: Box::new(stdin),
+        stdout: Box::new(stdout),
+        stderr: Box::new(stderr),
+        life: Box::new(life),
+    }
 }
 
 async fn run(
@@ -80,11 +90,15 @@ async fn run(
                 let value: Value = serde_json::from_str(&line).unwrap_or_default();
                 let mut heard = heard.lock().unwrap();
                 if n == 0 {
-                    heard.faults.push(format!("nothing more was said, and this was waited for: {wanted}"));
+                    heard.faults.push(format!(
+                        "nothing more was said, and this was waited for: {wanted}"
+                    ));
                     return;
                 }
                 if !holds(&value, &wanted) {
-                    heard.faults.push(format!("this was said: {value}\nand this was waited for: {wanted}"));
+                    heard.faults.push(format!(
+                        "this was said: {value}\nand this was waited for: {wanted}"
+                    ));
                 }
                 heard.lines.push(value);
             }
@@ -104,11 +118,15 @@ async fn run(
 /// Whether a value has everything that another has.
 fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
-        (Value::Object(value), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| value.get(key).is_some_and(|value| holds(value, wanted)))
-        }
+        (Value::Object(value), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| value.get(key).is_some_and(|value| holds(value, wanted))),
         (Value::Array(value), Value::Array(wanted)) => {
-            value.len() == wanted.len() && value.iter().zip(wanted).all(|(value, wanted)| holds(value, wanted))
+            value.len() == wanted.len()
+                && value
+                    .iter()
+                    .zip(wanted)
+                    .all(|(value, wanted)| holds(value, wanted))
         }
         (Value::String(value), Value::String(wanted)) if wanted.contains('…') => {
             wanted.split('…').all(|piece| value.contains(piece))

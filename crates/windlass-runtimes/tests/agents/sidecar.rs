@@ -17,8 +17,18 @@ use crate::stage::{Quiet, Stage};
 macro_rules! recorded {
     ($name:literal) => {
         [
-            (Sdk::OpenAiAgents, include_str!(concat!("../fixtures/sidecar/openai-agents-", $name, ".jsonl"))),
-            (Sdk::GoogleAdk, include_str!(concat!("../fixtures/sidecar/google-adk-", $name, ".jsonl"))),
+            (
+                Sdk::OpenAiAgents,
+                include_str!(concat!(
+                    "../fixtures/sidecar/openai-agents-",
+                    $name,
+                    ".jsonl"
+                )),
+            ),
+            (
+                Sdk::GoogleAdk,
+                include_str!(concat!("../fixtures/sidecar/google-adk-", $name, ".jsonl")),
+            ),
         ]
     };
 }
@@ -45,9 +55,15 @@ fn wire(text: &str) -> Dialect {
 }
 
 fn block_on(stage: &Stage, sdk: Sdk, wire: Dialect, given: Value) -> Stop {
-    let options = SidecarOptions { model: Some("m".into()), ..serde_json::from_value(given).unwrap() };
+    let options = SidecarOptions {
+        model: Some("m".into()),
+        ..serde_json::from_value(given).unwrap()
+    };
     let sidecar = Sidecar::new(sdk, wire, options).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(stage.run(sidecar, "Do it."));
     assert_eq!(stage.heard().faults, Vec::<String>::new());
     stop
@@ -59,11 +75,23 @@ fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
     for (sdk, text) in recorded {
         let stage = stage(text);
         let stop = block_on(&stage, sdk, wire(text), given.clone());
-        assert!(format!("{stop:?}").starts_with(expect.0), "{}: {stop:?}", sdk.name());
+        assert!(
+            format!("{stop:?}").starts_with(expect.0),
+            "{}: {stop:?}",
+            sdk.name()
+        );
         // Their names for calls are their own.
-        let named = |line: String| line.replace("toolu_", "call_").replace("kit_000", "").replace(sdk.name(), "SDK");
-        let lines: Vec<String> =
-            stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).map(named).collect();
+        let named = |line: String| {
+            line.replace("toolu_", "call_")
+                .replace("kit_000", "")
+                .replace(sdk.name(), "SDK")
+        };
+        let lines: Vec<String> = stage
+            .lines()
+            .into_iter()
+            .filter(|line| !line.starts_with("delta "))
+            .map(named)
+            .collect();
         assert_eq!(lines, expect.1, "{}: {lines:#?}", sdk.name());
     }
 }
@@ -87,10 +115,22 @@ fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
     let stage = stage(text);
     block_on(&stage, sdk, wire(text), json!({}));
     let heard = stage.heard();
-    let starts: Vec<&Value> = heard.lines.iter().filter(|line| line["type"] == "start").collect();
+    let starts: Vec<&Value> = heard
+        .lines
+        .iter()
+        .filter(|line| line["type"] == "start")
+        .collect();
     assert_eq!(starts.len(), 2);
-    assert_eq!((&starts[0]["history"], starts[1].get("history")), (&json!([]), None));
-    let names: Vec<&str> = starts[1]["tools"].as_array().unwrap().iter().filter_map(|t| t["name"].as_str()).collect();
+    assert_eq!(
+        (&starts[0]["history"], starts[1].get("history")),
+        (&json!([]), None)
+    );
+    let names: Vec<&str> = starts[1]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|t| t["name"].as_str())
+        .collect();
     assert_eq!(names, ["bash", "lookup"]);
     assert_eq!(starts[0]["model"]["base_url"], "http://127.0.0.1:8080/v1");
     assert_eq!(starts[0]["prompt"], "Do it.");
@@ -101,14 +141,16 @@ fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
 
 #[test]
 fn a_handoff_is_in_the_log() {
-    let agents =
-        json!([{"name": "reviewer", "description": "Reviews.", "instructions": "Review.", "tools": ["lookup"]}]);
+    let agents = json!([{"name": "reviewer", "description": "Reviews.", "instructions": "Review.", "tools": ["lookup"]}]);
     for (sdk, text) in recorded!("handoff") {
         let stage = stage(text);
         let stop = block_on(&stage, sdk, wire(text), json!({"agents": agents}));
         assert!(matches!(stop, Stop::Done), "{stop:?}");
         let lines = stage.lines();
-        assert!(lines.contains(&"said The agent `coder` hands over to `reviewer`.".to_owned()), "{lines:#?}");
+        assert!(
+            lines.contains(&"said The agent `coder` hands over to `reviewer`.".to_owned()),
+            "{lines:#?}"
+        );
         assert!(lines.contains(&"said Reviewed.".to_owned()), "{lines:#?}");
         let heard = stage.heard();
         let told = &heard.lines[0]["agents"][1];
@@ -129,17 +171,31 @@ fn a_limit_a_refusal_and_an_error_are_told_apart() {
         r#"ran call_1 bash {"command":"echo b"}"#,
         "warned usage_differs: SDK reports 2460 tokens; 0 went through the meter, and those count",
     ];
-    let limit =
-        |sdk: &str| format!("Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: it made 2");
+    let limit = |sdk: &str| {
+        format!(
+            "Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: it made 2"
+        )
+    };
     for one in recorded!("limit") {
-        check([one, one], json!({"max_turns": 2}), (&limit(one.0.name()), &two));
+        check(
+            [one, one],
+            json!({"max_turns": 2}),
+            (&limit(one.0.name()), &two),
+        );
     }
     for one in recorded!("refused") {
         let stage = stage(one.1);
         let stop = block_on(&stage, one.0, wire(one.1), json!({}));
-        assert_eq!(format!("{stop:?}"), "Refused { category: Safety, detail: \"I cannot help with that.\" }");
+        assert_eq!(
+            format!("{stop:?}"),
+            "Refused { category: Safety, detail: \"I cannot help with that.\" }"
+        );
     }
-    check(recorded!("fail"), json!({}), ("Provider(ProviderError { kind: Unavailable", &["began "]));
+    check(
+        recorded!("fail"),
+        json!({}),
+        ("Provider(ProviderError { kind: Unavailable", &["began "]),
+    );
 }
 
 #[test]
@@ -158,7 +214,12 @@ fn a_cancel_is_told_to_the_program() {
 fn plays(lines: &[Value], expect: (&str, &[&str])) {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let stage = stage(&[READY, &lines, DONE].concat());
-    let stop = block_on(&stage, Sdk::OpenAiAgents, Dialect::OpenAiResponses, json!({}));
+    let stop = block_on(
+        &stage,
+        Sdk::OpenAiAgents,
+        Dialect::OpenAiResponses,
+        json!({}),
+    );
     assert!(format!("{stop:?}").starts_with(expect.0), "{stop:?}");
     assert_eq!(stage.lines(), expect.1, "{:#?}", stage.lines());
 }
@@ -254,7 +315,11 @@ fn a_task_that_is_declined_ends_the_turn() {
         &[calls("a", "refuse", args.clone()), hears("a", "value-of-")],
         (
             "Refused { category: Policy, detail: \"The rules of this project forbid it.\" }",
-            &["began ", &format!("said {said}"), &format!("ran a refuse {args}")],
+            &[
+                "began ",
+                &format!("said {said}"),
+                &format!("ran a refuse {args}"),
+            ],
         ),
     );
 }
@@ -265,18 +330,42 @@ fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let stop = block_on(&stage, Sdk::GoogleAdk, Dialect::Gemini, json!({}));
     let text = format!("{stop:?}");
-    assert!(text.contains("reason: Runtime") && text.contains(expect), "{text}");
+    assert!(
+        text.contains("reason: Runtime") && text.contains(expect),
+        "{text}"
+    );
 }
 
 #[test]
 fn one_that_is_no_sidecar_is_not_believed() {
-    breaks(Vec::new(), 0, "it ended without an answer, with exit code 0");
+    breaks(
+        Vec::new(),
+        0,
+        "it ended without an answer, with exit code 0",
+    );
     let complaint = r#"{"dir":"2","msg":"ModuleNotFoundError: No module named 'google'"}"#;
-    breaks(recording(complaint), 1, "with exit code 1; the last on its standard error: ModuleNotFoundError");
-    breaks(recording(r#"{"dir":"<","msg":{"type":"ready","protocol":2}}"#), 0, "speaks version Some(2)");
-    breaks(recording(&"\"noise\"\n".repeat(10_001)), 0, "other things than that it is ready");
-    let other = r#"{"dir":"<","msg":{"type":"done","id":"turn9","status":"completed","output":"Done."}}"#;
-    breaks(recording(&format!("{READY}{other}")), 0, "it ended without an answer");
+    breaks(
+        recording(complaint),
+        1,
+        "with exit code 1; the last on its standard error: ModuleNotFoundError",
+    );
+    breaks(
+        recording(r#"{"dir":"<","msg":{"type":"ready","protocol":2}}"#),
+        0,
+        "speaks version Some(2)",
+    );
+    breaks(
+        recording(&"\"noise\"\n".repeat(10_001)),
+        0,
+        "other things than that it is ready",
+    );
+    let other =
+        r#"{"dir":"<","msg":{"type":"done","id":"turn9","status":"completed","output":"Done."}}"#;
+    breaks(
+        recording(&format!("{READY}{other}")),
+        0,
+        "it ended without an answer",
+    );
 }
 
 #[test]
@@ -285,8 +374,14 @@ fn one_that_never_says_hello_is_given_up() {
     let mut stage = Stage::scripted(vec![(steps, 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let clock = stage.clock.clone();
-    let options = SidecarOptions { model: Some("m".into()), ..SidecarOptions::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let options = SidecarOptions {
+        model: Some("m".into()),
+        ..SidecarOptions::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let stop = runtime.block_on(async {
         let sidecar = Sidecar::new(Sdk::GoogleAdk, Dialect::Gemini, options).unwrap();
         let mut run = std::pin::pin!(stage.run(sidecar, "Do it."));
@@ -299,7 +394,9 @@ fn one_that_never_says_hello_is_given_up() {
         }
     });
     assert!(
-        format!("{stop:?}").contains("not ready after 60 seconds; the last on its standard error: still importing")
+        format!("{stop:?}").contains(
+            "not ready after 60 seconds; the last on its standard error: still importing"
+        )
     );
     assert!(clock.monotonic() >= Duration::from_secs(60));
 }
@@ -308,19 +405,51 @@ fn one_that_never_says_hello_is_given_up() {
 fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
     let schema = json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"],
         "additionalProperties": false});
-    let check = Arc::new(|value: &Value| if value["answer"] == 42 { Ok(()) } else { Err("no".to_owned()) });
+    let check = Arc::new(|value: &Value| {
+        if value["answer"] == 42 {
+            Ok(())
+        } else {
+            Err("no".to_owned())
+        }
+    });
     for (output, wire, told) in [
-        (json!({"answer": 42}), Dialect::OpenAiResponses, json!({"schema": schema, "strict": true})),
-        (json!("```json\n{\"answer\": 42}\n```"), Dialect::OpenAiChat, Value::Null),
+        (
+            json!({"answer": 42}),
+            Dialect::OpenAiResponses,
+            json!({"schema": schema, "strict": true}),
+        ),
+        (
+            json!("```json\n{\"answer\": 42}\n```"),
+            Dialect::OpenAiChat,
+            Value::Null,
+        ),
     ] {
-        let done = says(json!({"type": "done", "id": "turn1", "status": "completed", "output": output}));
+        let done =
+            says(json!({"type": "done", "id": "turn1", "status": "completed", "output": output}));
         let mut stage = stage(&format!("{READY}{done}"));
-        stage.output = Some(WantedOutput { schema: schema.clone(), check: check.clone() });
+        stage.output = Some(WantedOutput {
+            schema: schema.clone(),
+            check: check.clone(),
+        });
         let stop = block_on(&stage, Sdk::OpenAiAgents, wire, json!({}));
-        assert!(matches!(&stop, Stop::Answered { output } if *output == json!({"answer": 42})), "{stop:?}");
+        assert!(
+            matches!(&stop, Stop::Answered { output } if *output == json!({"answer": 42})),
+            "{stop:?}"
+        );
         let heard = stage.heard();
-        assert_eq!(heard.lines[0].get("output_schema").cloned().unwrap_or_default(), told);
-        assert!(heard.lines[0]["prompt"].as_str().unwrap().contains("JSON Schema"));
+        assert_eq!(
+            heard.lines[0]
+                .get("output_schema")
+                .cloned()
+                .unwrap_or_default(),
+            told
+        );
+        assert!(
+            heard.lines[0]["prompt"]
+                .as_str()
+                .unwrap()
+                .contains("JSON Schema")
+        );
     }
 }
 
@@ -328,6 +457,14 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
 fn a_tool_that_is_not_there_is_not_given_to_anybody() {
     let agents = json!([{"name": "a", "description": "d", "instructions": "i", "tools": ["lookup", "no_such_tool"]}]);
     let stage = stage(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
-    let stop = block_on(&stage, Sdk::OpenAiAgents, Dialect::OpenAiChat, json!({"agents": agents}));
-    assert!(format!("{stop:?}").contains("gives `a` the tool `no_such_tool`"), "{stop:?}");
+    let stop = block_on(
+        &stage,
+        Sdk::OpenAiAgents,
+        Dialect::OpenAiChat,
+        json!({"agents": agents}),
+    );
+    assert!(
+        format!("{stop:?}").contains("gives `a` the tool `no_such_tool`"),
+        "{stop:?}"
+    );
 }

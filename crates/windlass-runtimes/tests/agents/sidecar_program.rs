@@ -41,9 +41,17 @@ impl Sidecar {
         std::fs::write(home.path().join("openai_agents.py"), FAKE).unwrap();
         let about = home.path().join("openai_agents-1.2.3.dist-info");
         std::fs::create_dir(&about).unwrap();
-        std::fs::write(about.join("METADATA"), "Metadata-Version: 2.1\nName: openai-agents\nVersion: 1.2.3\n").unwrap();
+        std::fs::write(
+            about.join("METADATA"),
+            "Metadata-Version: 2.1\nName: openai-agents\nVersion: 1.2.3\n",
+        )
+        .unwrap();
         let mut command = Command::new("python3");
-        command.args(["-I", "-B"]).arg(home.path()).arg("openai-agents").env("HOME", home.path());
+        command
+            .args(["-I", "-B"])
+            .arg(home.path())
+            .arg("openai-agents")
+            .env("HOME", home.path());
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -51,7 +59,11 @@ impl Sidecar {
             .spawn()
             .expect("there is a python3");
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines, _home: home }
+        Self {
+            child,
+            lines,
+            _home: home,
+        }
     }
 
     fn say(&mut self, line: &Value) {
@@ -61,7 +73,11 @@ impl Sidecar {
     #[track_caller]
     fn hear(&mut self, expect: Value) {
         let line: Value = serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap();
-        let held = expect.as_object().unwrap().iter().all(|(key, value)| line.get(key) == Some(value));
+        let held = expect
+            .as_object()
+            .unwrap()
+            .iter()
+            .all(|(key, value)| line.get(key) == Some(value));
         assert!(held, "{line}\nis not\n{expect}");
     }
 }
@@ -69,14 +85,24 @@ impl Sidecar {
 #[test]
 fn the_program_keeps_to_the_contract() {
     let mut sidecar = Sidecar::start();
-    sidecar.hear(json!({"type": "ready", "protocol": 1, "sdk": "openai-agents", "sdk_version": "1.2.3"}));
+    sidecar.hear(
+        json!({"type": "ready", "protocol": 1, "sdk": "openai-agents", "sdk_version": "1.2.3"}),
+    );
     let earlier = json!([{"type": "user", "text": "earlier"}]);
     sidecar.say(&json!({"type": "start", "id": "1", "prompt": "{} [1]", "history": earlier}));
     sidecar.hear(json!({"type": "tool_call", "call_id": "c0", "arguments": {}, "name": "{}"}));
-    sidecar.hear(json!({"type": "tool_call", "call_id": "c1", "arguments": {}, "malformed": "[1]"}));
+    sidecar
+        .hear(json!({"type": "tool_call", "call_id": "c1", "arguments": {}, "malformed": "[1]"}));
     writeln!(sidecar.child.stdin.as_mut().unwrap(), "no JSON\n[]").unwrap();
-    for (id, content) in [("c9", "of nobody"), ("c1", "one"), ("c1", "again"), ("c0", "zero")] {
-        sidecar.say(&json!({"type": "tool_result", "call_id": id, "content": content, "is_error": false}));
+    for (id, content) in [
+        ("c9", "of nobody"),
+        ("c1", "one"),
+        ("c1", "again"),
+        ("c0", "zero"),
+    ] {
+        sidecar.say(
+            &json!({"type": "tool_result", "call_id": id, "content": content, "is_error": false}),
+        );
     }
     sidecar.hear(json!({"type": "done", "id": "1", "status": "completed", "output": ["earlier", "zero", "one"]}));
     // Without a history the conversation goes on, and a cancel ends a turn that waits.

@@ -17,12 +17,16 @@ use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult}
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
-use windlass_core::tool::{Admitted, Effect, Exposure, ForeignCall, Seen, ToolOutput, ToolSet, Toolbox};
+use windlass_core::tool::{
+    Admitted, Effect, Exposure, ForeignCall, Seen, ToolOutput, ToolSet, Toolbox,
+};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_engine::testing::{FnTool, ManualClock, MemoryWorkspaces};
-use windlass_runtimes::agent::{Adapter, Endpoint, ForeignRuntime, Ledger, Metering, Trip, WantedOutput};
+use windlass_runtimes::agent::{
+    Adapter, Endpoint, ForeignRuntime, Ledger, Metering, Trip, WantedOutput,
+};
 
 use crate::script::{Heard, Step, play};
 
@@ -65,7 +69,10 @@ impl Stage {
     }
 
     /// Programs that are started like that.
-    pub(crate) fn new(heard: Arc<Mutex<Heard>>, start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        heard: Arc<Mutex<Heard>>,
+        start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static,
+    ) -> Self {
         Self {
             log: Arc::default(),
             launches: Arc::default(),
@@ -86,7 +93,8 @@ impl Stage {
 
     /// One try.
     pub(crate) async fn run(&self, adapter: impl Adapter + 'static, prompt: &str) -> Stop {
-        self.run_timed(adapter, prompt, Arc::new(self.clock.clone())).await
+        self.run_timed(adapter, prompt, Arc::new(self.clock.clone()))
+            .await
     }
 
     pub(crate) async fn run_timed(
@@ -167,7 +175,12 @@ impl Endpoint for Quiet {
 async fn memory_files() -> Arc<dyn Files> {
     let workspaces = MemoryWorkspaces::default();
     let (session, run) = ("s".parse().unwrap(), "r".parse().unwrap());
-    let opening = Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept: None };
+    let opening = Opening {
+        session: &session,
+        run: &run,
+        isolation: Isolation::Isolated,
+        kept: None,
+    };
     workspaces.open(opening).await.unwrap().files()
 }
 
@@ -211,10 +224,16 @@ impl Files for Rooted {
 }
 
 fn tools() -> ToolSet {
-    let silent =
-        |name: &str, effect| FnTool::new(name, effect, |_, _| Box::pin(std::future::ready(Ok(ToolOutput::default()))));
+    let silent = |name: &str, effect| {
+        FnTool::new(name, effect, |_, _| {
+            Box::pin(std::future::ready(Ok(ToolOutput::default())))
+        })
+    };
     let lookup = silent("lookup", Effect::Read).with(|spec| spec.exposure = Exposure::Function);
-    ToolSet::new(vec![silent("bash", Effect::Execute).boxed(), lookup.boxed()])
+    ToolSet::new(vec![
+        silent("bash", Effect::Execute).boxed(),
+        lookup.boxed(),
+    ])
 }
 
 struct Place {
@@ -230,7 +249,10 @@ impl Enclosure for Place {
         &self.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        self.put.lock().unwrap().push((path.to_owned(), bytes.to_vec()));
+        self.put
+            .lock()
+            .unwrap()
+            .push((path.to_owned(), bytes.to_vec()));
         if self.home.is_dir() {
             let path = self.home.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -241,7 +263,10 @@ impl Enclosure for Place {
     fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, FileError> {
         let put = self.put.lock().unwrap();
         let found = put.iter().rev().find(|(known, _)| known == path);
-        let missing = FileError { kind: FileErrorKind::NotFound, message: "nothing there".into() };
+        let missing = FileError {
+            kind: FileErrorKind::NotFound,
+            message: "nothing there".into(),
+        };
         found.map(|(_, bytes)| bytes.clone()).ok_or(missing)
     }
     fn clear(&self, _: &str) -> Result<(), FileError> {
@@ -266,8 +291,14 @@ impl Enclosure for Place {
 struct Yard(Arc<Place>);
 
 impl Processes for Yard {
-    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        Box::pin(std::future::ready(Err(ProcessError("nothing runs here".into()))))
+    fn run<'a>(
+        &'a self,
+        _: Command,
+        _: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(std::future::ready(Err(ProcessError(
+            "nothing runs here".into(),
+        ))))
     }
     fn start(&self, _: Command) -> Result<JobId, ProcessError> {
         Err(ProcessError("nothing runs here".into()))
@@ -305,7 +336,9 @@ impl Desk {
 
 fn in_words(kind: EventKind) -> String {
     match kind {
-        EventKind::IterationStarted { foreign_session, .. } => format!("began {}", foreign_session.unwrap_or_default()),
+        EventKind::IterationStarted {
+            foreign_session, ..
+        } => format!("began {}", foreign_session.unwrap_or_default()),
         EventKind::Said { message, .. } => {
             let parts = message.parts.iter().map(|part| match part {
                 Part::Text { text } => text.clone(),
@@ -316,7 +349,10 @@ fn in_words(kind: EventKind) -> String {
             format!("said {}", parts.collect::<Vec<_>>().join(" | "))
         }
         EventKind::Warned { code, text } => format!("warned {code}: {text}"),
-        EventKind::Delta { of: DeltaOf::Text, text } => format!("delta {text}"),
+        EventKind::Delta {
+            of: DeltaOf::Text,
+            text,
+        } => format!("delta {text}"),
         EventKind::Delta { of, text } => format!("delta {of:?} {text}"),
         EventKind::CallProgress { id, text } => format!("progress {id} {text}"),
         other => format!("{other:?}"),
@@ -357,27 +393,54 @@ impl Toolbox for Desk {
                 if call.args.to_string().contains("never") {
                     std::future::pending::<()>().await;
                 }
-                let key = call.args.get("key").and_then(Value::as_str).unwrap_or_default();
+                let key = call
+                    .args
+                    .get("key")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 let text = format!("value-of-{key}");
-                let result = ToolResult { id: call.id, name: call.name, text, error: None, artifact: None };
-                settled.push(Settled { result, effect: Some(Effect::Read) });
+                let result = ToolResult {
+                    id: call.id,
+                    name: call.name,
+                    text,
+                    error: None,
+                    artifact: None,
+                };
+                settled.push(Settled {
+                    result,
+                    effect: Some(Effect::Read),
+                });
             }
             Ok(settled)
         })
     }
     /// `forbidden` is refused, `never` is never answered, all else is allowed.
     fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
-        let like: Vec<String> = call.like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        let like: Vec<String> = call
+            .like
+            .iter()
+            .map(|like| format!("{} {}", like.tool, like.args))
+            .collect();
         let args = call.call.args.to_string() + &like.join(";");
-        self.note(format!("judged {} as {:?} {}", call.call.id, call.effect, like.join("; ")));
+        self.note(format!(
+            "judged {} as {:?} {}",
+            call.call.id,
+            call.effect,
+            like.join("; ")
+        ));
         Box::pin(async move {
             if args.contains("never") {
                 std::future::pending::<()>().await;
             }
             if args.contains("forbidden") {
-                return Ok(Admitted::No { category: ErrorCategory::Blocked, text: "a rule says no".into() });
+                return Ok(Admitted::No {
+                    category: ErrorCategory::Blocked,
+                    text: "a rule says no".into(),
+                });
             }
-            Ok(Admitted::Yes { rule: "mode auto".into() })
+            Ok(Admitted::Yes {
+                rule: "mode auto".into(),
+            })
         })
     }
     fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -385,7 +448,10 @@ impl Toolbox for Desk {
         Box::pin(std::future::ready(Ok(())))
     }
     fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.note(format!("reported {} {}: {}", result.id, result.name, result.text));
+        self.note(format!(
+            "reported {} {}: {}",
+            result.id, result.name, result.text
+        ));
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -404,7 +470,10 @@ impl Account for Desk {
         Ok(want)
     }
     fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
-        Ok(Hold { id: 1, output: want })
+        Ok(Hold {
+            id: 1,
+            output: want,
+        })
     }
     fn release(&self, _: Hold) {}
     fn settle<'a>(
@@ -414,8 +483,15 @@ impl Account for Desk {
         _: bool,
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let Usage { input, cache_read, cache_write, output } = usage;
-        self.note(format!("spent {input}+{cache_read}+{cache_write} in, {output} out by {model}"));
+        let Usage {
+            input,
+            cache_read,
+            cache_write,
+            output,
+        } = usage;
+        self.note(format!(
+            "spent {input}+{cache_read}+{cache_write} in, {output} out by {model}"
+        ));
         Box::pin(std::future::ready(Ok(())))
     }
 }

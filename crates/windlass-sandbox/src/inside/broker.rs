@@ -75,7 +75,13 @@ pub(crate) struct Broker {
 impl Broker {
     pub(crate) fn new(listener: OwnedFd, rights: Rights) -> Self {
         let (sockets, workers, diag) = (Arc::default(), Workers::default(), Diag::open().ok());
-        Self { listener: Arc::new(Listener::new(listener)), rights, sockets, workers, diag }
+        Self {
+            listener: Arc::new(Listener::new(listener)),
+            rights,
+            sockets,
+            workers,
+            diag,
+        }
     }
 
     pub(crate) fn listener(&self) -> BorrowedFd<'_> {
@@ -89,7 +95,9 @@ impl Broker {
             if until < Instant::now() {
                 return;
             }
-            let Ok(Some(call)) = self.listener.receive() else { return };
+            let Ok(Some(call)) = self.listener.receive() else {
+                return;
+            };
             match self.perform(&call) {
                 Ok(Reply::Value(value)) => self.listener.answer(call.id, Ok(value)),
                 Ok(Reply::Elsewhere) => {}
@@ -104,7 +112,9 @@ impl Broker {
             libc::SYS_connect => self.connect(call),
             libc::SYS_bind => self.bind(call),
             libc::SYS_listen => self.listen(call),
-            libc::SYS_kill | libc::SYS_tkill | libc::SYS_tgkill | libc::SYS_pidfd_send_signal => self.send_signal(call),
+            libc::SYS_kill | libc::SYS_tkill | libc::SYS_tgkill | libc::SYS_pidfd_send_signal => {
+                self.send_signal(call)
+            }
             libc::SYS_ioctl => self.open_terminal(call),
             _ => self.change_attributes(call).map(|()| Reply::Value(0)),
         }
@@ -112,15 +122,31 @@ impl Broker {
 
     /// Takes hold of what a path of the command leads to. Magic links of `/proc` lead to the broker's own files and not
     /// to the command's, so they are refused.
-    fn open_path(&self, call: &Call, base: i32, path: &[u8], follow: bool) -> Result<OwnedFd, Errno> {
-        let last = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    fn open_path(
+        &self,
+        call: &Call,
+        base: i32,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<OwnedFd, Errno> {
+        let last = if follow {
+            OFlags::empty()
+        } else {
+            OFlags::NOFOLLOW
+        };
         let flags = OFlags::PATH | OFlags::CLOEXEC | last;
         let base = match path.first() {
             Some(b'/') => rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?,
             _ if base == libc::AT_FDCWD => handle_of(call, "cwd")?,
             _ => self.open_handle(call, base)?,
         };
-        Ok(rustix::fs::openat2(base, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?)
+        Ok(rustix::fs::openat2(
+            base,
+            path,
+            flags,
+            Mode::empty(),
+            ResolveFlags::NO_MAGICLINKS,
+        )?)
     }
 
     /// Takes hold of what a handle of the command is.
@@ -131,7 +157,11 @@ impl Broker {
     /// Refuses what lies outside of the directories that the command may change.
     fn check_writable(&self, handle: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = rustix::fs::fstat(handle)?;
-        if stat.st_nlink == 0 || path_of(handle)?.as_deref().is_none_or(|path| self.is_writable(path)) {
+        if stat.st_nlink == 0
+            || path_of(handle)?
+                .as_deref()
+                .is_none_or(|path| self.is_writable(path))
+        {
             return Ok(());
         }
         Err(Errno(libc::EPERM))
@@ -140,15 +170,25 @@ impl Broker {
     fn is_writable(&self, path: &Path) -> bool {
         // A hidden path around a directory that may be changed does not hide it: copies lie in a folder of the engine's.
         let hidden_in = |place: &PathBuf| {
-            self.rights.hidden.iter().any(|hidden| hidden.starts_with(place) && path.starts_with(hidden))
+            self.rights
+                .hidden
+                .iter()
+                .any(|hidden| hidden.starts_with(place) && path.starts_with(hidden))
         };
-        self.rights.writable.iter().any(|place| path.starts_with(place) && !hidden_in(place))
+        self.rights
+            .writable
+            .iter()
+            .any(|place| path.starts_with(place) && !hidden_in(place))
     }
 }
 
 fn handle_of(call: &Call, name: &str) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/{}/{name}", call.pid);
-    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 /// The path of a handle as the kernel knows it; none for what has no place in the file system, such as a pipe.

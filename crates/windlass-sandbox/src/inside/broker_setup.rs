@@ -21,18 +21,28 @@ const LEAST_LANDLOCK: u32 = 3;
 /// A handle of the copy that commands work on without namespaces. Nothing else may stand at the workspace's path.
 pub(crate) fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
     if !spec.layers.is_empty() && spec.tree == Tree::Itself {
-        return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
+        return Err(Refusal::NoLayers(
+            "without namespaces a directory cannot have a private layer".to_owned(),
+        ));
     }
     match &spec.tree {
         Tree::Copy { from } => {
-            let missing = |err| Refusal::Invalid(format!("the copy `{}` cannot be opened: {err}", from.display()));
+            let missing = |err| {
+                Refusal::Invalid(format!(
+                    "the copy `{}` cannot be opened: {err}",
+                    from.display()
+                ))
+            };
             Ok(Some(super::layer::open_folder(from).map_err(missing)?))
         }
-        Tree::Layered { .. } => {
-            Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()))
-        }
+        Tree::Layered { .. } => Err(Refusal::NoLayers(
+            "without namespaces a directory cannot have a private layer".to_owned(),
+        )),
         Tree::Itself => {
-            let hidden = spec.hide.iter().any(|path| path.starts_with(&spec.root) && path.symlink_metadata().is_ok());
+            let hidden = spec
+                .hide
+                .iter()
+                .any(|path| path.starts_with(&spec.root) && path.symlink_metadata().is_ok());
             let changed = spec.access == Access::Write && !spec.protect.is_empty();
             match hidden || changed {
                 true => Err(Refusal::Unavailable(
@@ -69,7 +79,10 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
     sys::wait_for(child);
     heard?;
     if !said.is_empty() {
-        return Err(format!("system calls cannot be handed to a broker (seccomp user notification): {said}").into());
+        return Err(format!(
+            "system calls cannot be handed to a broker (seccomp user notification): {said}"
+        )
+        .into());
     }
     memory.map(drop).map_err(|err| {
         let why = "the memory of a child cannot be read, which the broker needs (kernel.yama.ptrace_scope above 1, or a \
@@ -81,7 +94,9 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
 /// What commands need without namespaces; none where the kernel has no Landlock.
 pub(crate) fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Refusal> {
     let Some(scratch) = &spec.scratch else {
-        return Err(Refusal::Unavailable("there is no directory for private files".to_owned()));
+        return Err(Refusal::Unavailable(
+            "there is no directory for private files".to_owned(),
+        ));
     };
     let version = crate::probe::landlock_version();
     if (1..LEAST_LANDLOCK).contains(&version) {
@@ -90,17 +105,40 @@ pub(crate) fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<Broke
              (Linux 6.2) is needed"
         )));
     }
-    let private = Private::make(scratch, spec)
-        .map_err(|err| format!("the private directories in `{}` cannot be made: {err}", scratch.display()))?;
-    if let Some((file, _)) = spec.agent.iter().flat_map(|home| &home.files).find(|(file, _)| !file.exists()) {
-        return Err(Refusal::Invalid(format!("`{}` cannot be shown to the agent: it is not there", file.display())));
+    let private = Private::make(scratch, spec).map_err(|err| {
+        format!(
+            "the private directories in `{}` cannot be made: {err}",
+            scratch.display()
+        )
+    })?;
+    if let Some((file, _)) = spec
+        .agent
+        .iter()
+        .flat_map(|home| &home.files)
+        .find(|(file, _)| !file.exists())
+    {
+        return Err(Refusal::Invalid(format!(
+            "`{}` cannot be shown to the agent: it is not there",
+            file.display()
+        )));
     }
     let tree = match &spec.tree {
         Tree::Copy { from } => from,
         Tree::Itself | Tree::Layered { .. } => &spec.root,
     };
-    let fences = BrokerFences::new(spec, tree, &private).map_err(|err| format!("the Landlock rules: {err}"))?;
-    let Some(fences) = fences else { return Ok(None) };
+    let fences = BrokerFences::new(spec, tree, &private)
+        .map_err(|err| format!("the Landlock rules: {err}"))?;
+    let Some(fences) = fences else {
+        return Ok(None);
+    };
     let own = Rc::new(Ports::new().map_err(|err| format!("the list of ports: {err}"))?);
-    Ok(Some(BrokerTerms { fences, private, network: Network { net: spec.net, engine, own } }))
+    Ok(Some(BrokerTerms {
+        fences,
+        private,
+        network: Network {
+            net: spec.net,
+            engine,
+            own,
+        },
+    }))
 }

@@ -77,7 +77,12 @@ impl Terms {
             Some(broker) => Some(match role {
                 Role::Command => broker.fences.write.as_fd(),
                 Role::Reader => broker.fences.read.as_fd(),
-                Role::Agent => broker.fences.agent.as_ref().unwrap_or(&broker.fences.read).as_fd(),
+                Role::Agent => broker
+                    .fences
+                    .agent
+                    .as_ref()
+                    .unwrap_or(&broker.fences.read)
+                    .as_fd(),
             }),
         }
     }
@@ -92,8 +97,16 @@ impl Terms {
         if role == Role::Agent {
             writable.extend(self.spec.agent.iter().map(|home| home.from.clone()));
         }
-        let fence = self.fence(role).ok_or(io::ErrorKind::NotFound)?.try_clone_to_owned()?;
-        Ok(Rights { network, writable, hidden: self.spec.hide.clone(), fence })
+        let fence = self
+            .fence(role)
+            .ok_or(io::ErrorKind::NotFound)?
+            .try_clone_to_owned()?;
+        Ok(Rights {
+            network,
+            writable,
+            hidden: self.spec.hide.clone(),
+            fence,
+        })
     }
 
     /// The directory that commands work in, by its path outside of any view.
@@ -181,14 +194,28 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
         Whom::Agent(AgentNetwork::Namespace(network)) => sys::enter_network(network.as_fd()),
         _ => Ok(()),
     };
-    let entered = entered.map_err(|err| describe("the network of the agent's place cannot be entered", err));
+    let entered =
+        entered.map_err(|err| describe("the network of the agent's place cannot be entered", err));
     let fences = [Role::Command, Role::Reader, Role::Agent].map(|role| terms.fence(role));
-    let kept = [Some(says.as_fd()), Some(taken.as_fd())].into_iter().chain(fences).flatten();
+    let kept = [Some(says.as_fd()), Some(taken.as_fd())]
+        .into_iter()
+        .chain(fences)
+        .flatten();
     sys::keep_only(&kept.collect::<Vec<_>>());
     let first = entered.and_then(|()| First::new(terms, whom));
-    let report = match first.map_err(Refusal::from).and_then(|first| first.run(&taken)) {
-        Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
-        Err(Refusal::Unavailable(why) | Refusal::Invalid(why)) => [vec![1], why.into_bytes()].concat(),
+    let report = match first
+        .map_err(Refusal::from)
+        .and_then(|first| first.run(&taken))
+    {
+        Ok((status, limits)) => [
+            vec![0],
+            status.to_le_bytes().to_vec(),
+            limits.to_le_bytes().to_vec(),
+        ]
+        .concat(),
+        Err(Refusal::Unavailable(why) | Refusal::Invalid(why)) => {
+            [vec![1], why.into_bytes()].concat()
+        }
         Err(Refusal::NoLayers(why)) => [vec![2], why.into_bytes()].concat(),
     };
     let _ = (&says).write_all(&report);
@@ -205,8 +232,17 @@ impl Ready {
         let id = launch.id;
         let handles: Vec<BorrowedFd<'_>> = standard.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.
-        let _ = send(self.orders.as_fd(), &Request::Run(launch).encode(), &handles);
-        Started { id, pid: self.pid, said: self.said, killed: None }
+        let _ = send(
+            self.orders.as_fd(),
+            &Request::Run(launch).encode(),
+            &handles,
+        );
+        Started {
+            id,
+            pid: self.pid,
+            said: self.said,
+            killed: None,
+        }
     }
 
     /// It is not needed; gives its number, to be waited for.
@@ -224,10 +260,15 @@ impl Started {
         match (read, report.split_first()) {
             (Ok(_), Some((0, rest))) if rest.len() == 8 => {
                 let number = |at: usize| [rest[at], rest[at + 1], rest[at + 2], rest[at + 3]];
-                Ending::Ended { status: i32::from_le_bytes(number(0)), limits: u32::from_le_bytes(number(4)) }
+                Ending::Ended {
+                    status: i32::from_le_bytes(number(0)),
+                    limits: u32::from_le_bytes(number(4)),
+                }
             }
             (Ok(_), Some((1, rest))) => Ending::Failed(String::from_utf8_lossy(rest).into_owned()),
-            (Ok(_), Some((2, rest))) => Ending::NotLayered(String::from_utf8_lossy(rest).into_owned()),
+            (Ok(_), Some((2, rest))) => {
+                Ending::NotLayered(String::from_utf8_lossy(rest).into_owned())
+            }
             _ => Ending::Vanished,
         }
     }
@@ -259,13 +300,21 @@ impl<'a> First<'a> {
         }
         let shared_proc = match terms.spec.tier {
             Tier::Namespaces => {
-                let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+                let flags = MountFlags::NOSUID
+                    | MountFlags::NODEV
+                    | MountFlags::NOEXEC
+                    | MountFlags::RDONLY;
                 match rustix::mount::mount("proc", "/proc", "proc", flags, None) {
                     Ok(()) => false,
                     // Parts of it are masked, as in a container. What is there shows the processes of the container;
                     // Landlock keeps commands from everything in it that is not public.
                     Err(_) if terms.fence.is_some() => true,
-                    Err(err) => return Err(describe("a view of its own processes cannot be mounted", err.into())),
+                    Err(err) => {
+                        return Err(describe(
+                            "a view of its own processes cannot be mounted",
+                            err.into(),
+                        ));
+                    }
                 }
             }
             Tier::Broker | Tier::Landlock => {
@@ -286,7 +335,15 @@ impl<'a> First<'a> {
             Tier::Broker if terms.spec.signals == Signals::Landlock => fence::hold_signals()?,
             Tier::Broker | Tier::Landlock => false,
         };
-        Ok(Self { terms, signals, hit: 0, role, network, shared_proc, signals_held })
+        Ok(Self {
+            terms,
+            signals,
+            hit: 0,
+            role,
+            network,
+            shared_proc,
+            signals_held,
+        })
     }
 
     fn run(mut self, orders: &UnixStream) -> Result<(i32, u32), Refusal> {
@@ -306,29 +363,49 @@ impl<'a> First<'a> {
         let status = status?;
         if layered {
             // Whoever hears of the end finds nobody at the layer, the kernel neither.
-            rustix::mount::unmount(&self.terms.spec.root, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+            rustix::mount::unmount(
+                &self.terms.spec.root,
+                UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+            )?;
         }
         // A program that could not be started said why; one that was started closed its end without a word.
         while matches!(inbox.fill(&ours), Ok(true)) {}
         match inbox.next()? {
-            Some(why) => Err(Refusal::Unavailable(String::from_utf8_lossy(&why).into_owned())),
+            Some(why) => Err(Refusal::Unavailable(
+                String::from_utf8_lossy(&why).into_owned(),
+            )),
             None => Ok((status, self.hit)),
         }
     }
 
     /// The broker of the command: the command hands over the handle on which its suspended calls arrive.
-    fn broker(&mut self, command: &UnixStream, inbox: &mut Inbox) -> Result<Option<Broker>, Refusal> {
-        let Some((terms, network)) = self.terms.broker.as_ref().zip(self.network.take()) else { return Ok(None) };
+    fn broker(
+        &mut self,
+        command: &UnixStream,
+        inbox: &mut Inbox,
+    ) -> Result<Option<Broker>, Refusal> {
+        let Some((terms, network)) = self.terms.broker.as_ref().zip(self.network.take()) else {
+            return Ok(None);
+        };
         let frame = loop {
             match inbox.next()? {
                 Some(frame) => break frame,
                 None if inbox.fill(command)? => {}
-                None => return Err(Refusal::Unavailable("the command ended before it was started".to_owned())),
+                None => {
+                    return Err(Refusal::Unavailable(
+                        "the command ended before it was started".to_owned(),
+                    ));
+                }
             }
         };
         match inbox.handle() {
-            Some(listener) => Ok(Some(Broker::new(listener, self.terms.rights(terms, self.role, network)?))),
-            None => Err(Refusal::Unavailable(String::from_utf8_lossy(&frame).into_owned())),
+            Some(listener) => Ok(Some(Broker::new(
+                listener,
+                self.terms.rights(terms, self.role, network)?,
+            ))),
+            None => Err(Refusal::Unavailable(
+                String::from_utf8_lossy(&frame).into_owned(),
+            )),
         }
     }
 
@@ -343,9 +420,15 @@ impl<'a> First<'a> {
             handles.extend(self.put_layer(Path::new(std::ffi::OsStr::from_bytes(&launch.layer)))?);
         }
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
-            rustix::mount::unmount(COMMAND_LAYERS, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+            rustix::mount::unmount(
+                COMMAND_LAYERS,
+                UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+            )?;
         }
-        if self.terms.spec.agent.is_some() && launch.place == 0 && self.terms.spec.tier == Tier::Namespaces {
+        if self.terms.spec.agent.is_some()
+            && launch.place == 0
+            && self.terms.spec.tier == Tier::Namespaces
+        {
             // What an agent remembers, and its login, is no other command's concern.
             rustix::mount::unmount(AGENT_HOME, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
         }
@@ -359,16 +442,25 @@ impl<'a> First<'a> {
     fn put_layer(&self, name: &Path) -> Result<Option<OwnedFd>, Refusal> {
         let spec = &self.terms.spec;
         if spec.command_layers.is_none() || spec.tier != Tier::Namespaces {
-            return Err(Refusal::NoLayers("this sandbox has no layers for single commands".to_owned()));
+            return Err(Refusal::NoLayers(
+                "this sandbox has no layers for single commands".to_owned(),
+            ));
         }
         if name.components().count() != 1 || name.file_name().is_none() {
-            return Err(Refusal::Unavailable(format!("`{}` is not the name of a layer", name.display())));
+            return Err(Refusal::Unavailable(format!(
+                "`{}` is not the name of a layer",
+                name.display()
+            )));
         }
         let layer = Path::new(COMMAND_LAYERS).join(name);
         let parts = Parts::hold(&spec.root, &layer.join("upper"), &layer.join("work"))?;
         let root = parts.mount(|| open_folder(&spec.root))?;
         let blanks = Blanks::open()?;
-        for name in spec.hide.iter().filter_map(|path| path.strip_prefix(&spec.root).ok()) {
+        for name in spec
+            .hide
+            .iter()
+            .filter_map(|path| path.strip_prefix(&spec.root).ok())
+        {
             covers::mask(&root, name, &blanks)?;
         }
         Ok(fence::rules(spec)?)
@@ -377,14 +469,25 @@ impl<'a> First<'a> {
     /// Follows the command to its end; then this process may end, and with it all that is left.
     fn watch(&mut self, child: i32, mut broker: Option<Broker>) -> io::Result<i32> {
         let began = Instant::now();
-        let between = if self.role == Role::Agent { LOOK_AT_AGENT } else { LOOK_AT_MEMORY };
+        let between = if self.role == Role::Agent {
+            LOOK_AT_AGENT
+        } else {
+            LOOK_AT_MEMORY
+        };
         let (mut look, mut count) = (began + between, began + COUNT);
         let most = self.terms.spec.limits.processes;
         loop {
             let pause = count.saturating_duration_since(Instant::now());
-            let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+            let pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::from(pause.subsec_nanos()),
+            };
             let mut waited = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            waited.extend(broker.as_ref().map(|broker| PollFd::from_borrowed_fd(broker.listener(), PollFlags::IN)));
+            waited.extend(
+                broker
+                    .as_ref()
+                    .map(|broker| PollFd::from_borrowed_fd(broker.listener(), PollFlags::IN)),
+            );
             let calls = match rustix::event::poll(&mut waited, Some(&pause)) {
                 Ok(_) => waited.get(1).map_or(PollFlags::empty(), PollFd::revents),
                 Err(rustix::io::Errno::INTR) => PollFlags::empty(),
@@ -443,7 +546,8 @@ impl<'a> First<'a> {
 
     /// Ends a command whose threads are more than the machine should bear.
     fn look_at_threads(&mut self) {
-        let threads = |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let threads =
+            |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         if self.processes().iter().map(threads).sum::<usize>() as u64 > MOST_TASKS {
             self.hit |= HIT_PROCESSES;
             self.kill_all();
@@ -515,16 +619,28 @@ fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
     sys::limit(libc::RLIMIT_CORE, 0);
     sys::limit(libc::RLIMIT_FSIZE, terms.spec.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.
-    let reserve = if role == Role::Agent { AGENT_RESERVE } else { 0 };
-    sys::limit(libc::RLIMIT_DATA, terms.spec.limits.memory.saturating_add(reserve));
+    let reserve = if role == Role::Agent {
+        AGENT_RESERVE
+    } else {
+        0
+    };
+    sys::limit(
+        libc::RLIMIT_DATA,
+        terms.spec.limits.memory.saturating_add(reserve),
+    );
     if terms.spec.tier == Tier::Namespaces {
         // In a user namespace of its own only what runs in it counts.
         sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);
     }
     sys::usual_signals();
-    sys::keep_capabilities(&terms.capabilities).map_err(|err| describe("capabilities cannot be given up", err))?;
+    sys::keep_capabilities(&terms.capabilities)
+        .map_err(|err| describe("capabilities cannot be given up", err))?;
     sys::no_new_privileges()?;
-    match terms.filters.install().map_err(|err| describe("the system call filter is refused", err))? {
+    match terms
+        .filters
+        .install()
+        .map_err(|err| describe("the system call filter is refused", err))?
+    {
         // The first process answers; this one must not keep the handle, or the program could answer itself.
         Some(listener) => send(orders.as_fd(), &[], &[listener.as_fd()]),
         None => Ok(()),
@@ -535,7 +651,9 @@ fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
 /// come as a fourth handle, because what is under a layer is another directory than what is seen.
 fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Program> {
     let (frame, mut handles) = next_order(orders)?;
-    let Request::Run(launch) = Request::decode(&frame)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let Request::Run(launch) = Request::decode(&frame)? else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
     let own_rules = handles.split_off(handles.len().min(3)).pop();
     if handles.len() < 3 {
         return Err(io::Error::other("the command came without its handles"));
@@ -547,11 +665,21 @@ fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Pr
         sys::place(handle.as_raw_fd(), at)?;
     }
     let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);
-    let argv = launch.argv.iter().map(text).collect::<io::Result<Vec<_>>>()?;
-    let mut env = launch.env.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    let argv = launch
+        .argv
+        .iter()
+        .map(text)
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut env = launch
+        .env
+        .iter()
+        .map(text)
+        .collect::<io::Result<Vec<_>>>()?;
     if let Some(folder) = &terms.temporary {
         env.retain(|one| !one.as_bytes().starts_with(b"TMPDIR="));
-        env.push(CString::new([b"TMPDIR=", folder.as_os_str().as_bytes()].concat())?);
+        env.push(CString::new(
+            [b"TMPDIR=", folder.as_os_str().as_bytes()].concat(),
+        )?);
     }
     if let Some(broker) = &terms.broker {
         for variable in &mut env {
@@ -561,7 +689,8 @@ fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Pr
         }
     }
     let dir = CString::new(launch.dir.clone())?;
-    rustix::process::chdir(dir.as_c_str()).map_err(|err| describe("the directory cannot be entered", err.into()))?;
+    rustix::process::chdir(dir.as_c_str())
+        .map_err(|err| describe("the directory cannot be entered", err.into()))?;
     Ok(Program { argv, env })
 }
 
@@ -574,19 +703,31 @@ struct Program {
 impl Program {
     /// Looks a bare name up in the command's own `PATH`, never in the current directory.
     fn start(&self) -> io::Error {
-        let Some(name) = self.argv.first() else { return io::Error::from(io::ErrorKind::InvalidInput) };
+        let Some(name) = self.argv.first() else {
+            return io::Error::from(io::ErrorKind::InvalidInput);
+        };
         sys::close_on_start(3);
-        let fail = |err: io::Error| describe(&format!("cannot start `{}`", name.to_string_lossy()), err);
+        let fail =
+            |err: io::Error| describe(&format!("cannot start `{}`", name.to_string_lossy()), err);
         if name.as_bytes().contains(&b'/') {
             return fail(sys::exec(name, &self.argv, &self.env));
         }
-        let path = self.env.iter().find_map(|one| one.as_bytes().strip_prefix(b"PATH="));
+        let path = self
+            .env
+            .iter()
+            .find_map(|one| one.as_bytes().strip_prefix(b"PATH="));
         let path = path.unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
         let mut last = io::Error::from_raw_os_error(libc::ENOENT);
-        for folder in path.split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/")) {
-            let Ok(full) = CString::new([folder, b"/", name.as_bytes()].concat()) else { continue };
+        for folder in path
+            .split(|byte| *byte == b':')
+            .filter(|folder| folder.starts_with(b"/"))
+        {
+            let Ok(full) = CString::new([folder, b"/", name.as_bytes()].concat()) else {
+                continue;
+            };
             let err = sys::exec(&full, &self.argv, &self.env);
-            if err.raw_os_error() != Some(libc::ENOENT) && err.raw_os_error() != Some(libc::ENOTDIR) {
+            if err.raw_os_error() != Some(libc::ENOENT) && err.raw_os_error() != Some(libc::ENOTDIR)
+            {
                 last = err;
             }
         }

@@ -52,25 +52,58 @@ impl Covers {
                 bases.push((path.clone(), rustix::fs::open(path, flags, Mode::empty())?));
             }
         }
-        let number = |path: &Path| bases.iter().position(|(known, _)| known == path).unwrap_or_default();
-        let plain = |base: usize, name: &Path| Entry { base, name: name.to_owned(), pinned: false, make: false };
-        let below = spec.hide.iter().filter_map(|path| path.strip_prefix(&spec.root).ok());
+        let number = |path: &Path| {
+            bases
+                .iter()
+                .position(|(known, _)| known == path)
+                .unwrap_or_default()
+        };
+        let plain = |base: usize, name: &Path| Entry {
+            base,
+            name: name.to_owned(),
+            pinned: false,
+            make: false,
+        };
+        let below = spec
+            .hide
+            .iter()
+            .filter_map(|path| path.strip_prefix(&spec.root).ok());
         let hidden = below.map(|name| plain(number(&spec.root), name)).collect();
-        let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned);
+        let banned = spec
+            .protect
+            .iter()
+            .filter(|one| one.how == Protection::Banned);
         let banned = banned.map(|one| plain(number(&one.base), &one.name));
         // One that is there already was put there by somebody else, and stays.
-        let banned = banned.filter(|one| matches!(look(&bases[one.base].1, &one.name), Ok(None))).collect();
+        let banned = banned
+            .filter(|one| matches!(look(&bases[one.base].1, &one.name), Ok(None)))
+            .collect();
         let entries = entries(&spec.protect, number);
         let root = spec.root.clone();
-        Ok(Self { bases, root, entries, hidden, banned, blanks, placed: Vec::new(), journal })
+        Ok(Self {
+            bases,
+            root,
+            entries,
+            hidden,
+            banned,
+            blanks,
+            placed: Vec::new(),
+            journal,
+        })
     }
 
     /// Puts every cover in its place that is not there; says whether there was one. For a command over a layer that is
     /// only what lies outside of the workspace: what it does inside is looked at when it is merged.
     pub(crate) fn arm(&mut self, layered: bool) -> io::Result<bool> {
         let mut changed = false;
-        let needed = |bases: &[(PathBuf, OwnedFd)], one: &Entry| !layered || bases[one.base].0 != self.root;
-        let needed: Vec<Entry> = self.entries.iter().filter(|one| needed(&self.bases, one)).cloned().collect();
+        let needed =
+            |bases: &[(PathBuf, OwnedFd)], one: &Entry| !layered || bases[one.base].0 != self.root;
+        let needed: Vec<Entry> = self
+            .entries
+            .iter()
+            .filter(|one| needed(&self.bases, one))
+            .cloned()
+            .collect();
         if layered && needed.is_empty() {
             return Ok(false);
         }
@@ -80,7 +113,10 @@ impl Covers {
         for one in needed {
             changed |= self.cover(&one).map_err(|err| {
                 let path = self.bases[one.base].0.join(&one.name);
-                io::Error::new(err.kind(), format!("`{}` cannot be protected: {err}", path.display()))
+                io::Error::new(
+                    err.kind(),
+                    format!("`{}` cannot be protected: {err}", path.display()),
+                )
             })?;
         }
         for one in self.hidden.iter().filter(|_| !layered) {
@@ -141,8 +177,14 @@ impl Covers {
     /// Makes a placeholder for an absent name. Nothing where it cannot be made: then no command can make it either.
     fn place(&mut self, one: &Entry) -> io::Result<Option<OwnedFd>> {
         let (path, base) = &self.bases[one.base];
-        let above = one.name.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (Ok(parent), Some(name)) = (open_folder(base, above), one.name.file_name()) else { return Ok(None) };
+        let above = one
+            .name
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let (Ok(parent), Some(name)) = (open_folder(base, above), one.name.file_name()) else {
+            return Ok(None);
+        };
         let full = path.join(&one.name);
         // Noted before it is made, so that it is never forgotten.
         if let Some(journal) = &mut self.journal {
@@ -166,21 +208,42 @@ pub(crate) fn mask(base: &OwnedFd, name: &Path, blanks: &Blanks) -> io::Result<b
 
 /// What is protected, with the folders on the way: one that can be moved away takes what lies in it along.
 fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
-    let names: Vec<&Protected> = names.iter().filter(|one| one.how != Protection::Banned).collect();
-    let listed = |base: &Path, name: &Path| names.iter().any(|one| one.base == base && one.name == name);
+    let names: Vec<&Protected> = names
+        .iter()
+        .filter(|one| one.how != Protection::Banned)
+        .collect();
+    let listed =
+        |base: &Path, name: &Path| names.iter().any(|one| one.base == base && one.name == name);
     let mut entries: Vec<Entry> = Vec::new();
     for one in &names {
         let (base, make) = (number(&one.base), one.how == Protection::Frozen);
-        entries.push(Entry { base, name: one.name.clone(), pinned: one.how == Protection::Pinned, make });
-        let above = one.name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+        entries.push(Entry {
+            base,
+            name: one.name.clone(),
+            pinned: one.how == Protection::Pinned,
+            make,
+        });
+        let above = one
+            .name
+            .ancestors()
+            .skip(1)
+            .filter(|above| !above.as_os_str().is_empty());
         for above in above.filter(|above| !listed(&one.base, above)) {
-            entries.push(Entry { base, name: above.to_owned(), pinned: true, make });
+            entries.push(Entry {
+                base,
+                name: above.to_owned(),
+                pinned: true,
+                make,
+            });
         }
     }
     entries.sort_by_key(|one| (one.name.components().count(), !one.make));
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     for one in entries {
-        if !kept.iter().any(|known| known.base == one.base && known.name == one.name) {
+        if !kept
+            .iter()
+            .any(|known| known.base == one.base && known.name == one.name)
+        {
             kept.push(one);
         }
     }
@@ -188,22 +251,39 @@ fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
 }
 
 fn look(base: &OwnedFd, name: &Path) -> io::Result<Option<OwnedFd>> {
-    match open_beneath(base, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC) {
+    match open_beneath(
+        base,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+    ) {
         Ok(found) => Ok(Some(found)),
         Err(
-            rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::XDEV | rustix::io::Errno::LOOP,
+            rustix::io::Errno::NOENT
+            | rustix::io::Errno::NOTDIR
+            | rustix::io::Errno::XDEV
+            | rustix::io::Errno::LOOP,
         ) => Ok(None),
         Err(err) => Err(err.into()),
     }
 }
 
 fn open_folder(base: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
-    open_beneath(base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC)
+    open_beneath(
+        base,
+        name,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+    )
 }
 
 /// No link is followed on the way: what runs inside could put one there.
 fn open_beneath(base: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat2(base, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+    rustix::fs::openat2(
+        base,
+        name,
+        flags,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+    )
 }
 
 fn is_covered(target: &OwnedFd) -> io::Result<bool> {

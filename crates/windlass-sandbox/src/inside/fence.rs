@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
 use super::private::Private;
@@ -24,13 +24,19 @@ fn nothing(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
         .handle_access(AccessFs::from_all(VERSION))
         .map_err(io::Error::other)?;
     if !network {
-        ruleset = ruleset.handle_access(AccessNet::from_all(VERSION)).map_err(io::Error::other)?;
+        ruleset = ruleset
+            .handle_access(AccessNet::from_all(VERSION))
+            .map_err(io::Error::other)?;
     }
     let scope = match signals {
         Signals::Landlock => Scope::from_all(VERSION),
         Signals::Broker => Scope::AbstractUnixSocket.into(),
     };
-    ruleset.scope(scope).map_err(io::Error::other)?.create().map_err(io::Error::other)
+    ruleset
+        .scope(scope)
+        .map_err(io::Error::other)?
+        .create()
+        .map_err(io::Error::other)
 }
 
 /// Binds this process to a domain of its own that holds nothing but signals: those it sends reach only what it starts.
@@ -44,7 +50,9 @@ pub(crate) fn hold_signals() -> io::Result<bool> {
         .and_then(Ruleset::create)
         .map_err(io::Error::other)?;
     let rules = allow(rules, Path::new("/"), AccessFs::Refer.into())?;
-    let Some(rules) = Option::<OwnedFd>::from(rules) else { return Ok(false) };
+    let Some(rules) = Option::<OwnedFd>::from(rules) else {
+        return Ok(false);
+    };
     super::sys::no_new_privileges()?;
     super::sys::landlock_restrict(std::os::fd::AsFd::as_fd(&rules))?;
     Ok(true)
@@ -64,11 +72,17 @@ impl BrokerFences {
     /// None where the kernel has no Landlock.
     pub(crate) fn new(spec: &Spec, tree: &Path, private: &Private) -> io::Result<Option<Self>> {
         let make = |access, agent| broker_rules(spec, tree, private, access, agent);
-        let agent = if spec.agent.is_some() { make(spec.access, true)? } else { None };
-        Ok(match (make(spec.access, false)?, make(Access::ReadOnly, false)?) {
-            (Some(write), Some(read)) => Some(Self { write, read, agent }),
-            _ => None,
-        })
+        let agent = if spec.agent.is_some() {
+            make(spec.access, true)?
+        } else {
+            None
+        };
+        Ok(
+            match (make(spec.access, false)?, make(Access::ReadOnly, false)?) {
+                (Some(write), Some(read)) => Some(Self { write, read, agent }),
+                _ => None,
+            },
+        )
     }
 }
 
@@ -83,8 +97,16 @@ fn broker_rules(
 ) -> io::Result<Option<OwnedFd>> {
     let (handled, look) = (AccessFs::from_all(VERSION), AccessFs::from_read(VERSION));
     let mut rules = nothing(spec.net == Net::Open, spec.signals)?;
-    let system = view::SYSTEM.iter().copied().chain([PROCESSES]).map(Path::new);
-    let shown = spec.read.iter().chain(&spec.caches).chain(spec.layers.iter().map(|one| &one.at));
+    let system = view::SYSTEM
+        .iter()
+        .copied()
+        .chain([PROCESSES])
+        .map(Path::new);
+    let shown = spec
+        .read
+        .iter()
+        .chain(&spec.caches)
+        .chain(spec.layers.iter().map(|one| &one.at));
     for place in system.chain(shown.map(PathBuf::as_path)) {
         rules = allow_but(rules, place, look, &spec.hide)?;
     }
@@ -104,7 +126,15 @@ fn broker_rules(
             rules = allow(rules, file, look)?;
         }
     }
-    rules = allow(rules, tree, if access == Access::Write { handled } else { look })?;
+    rules = allow(
+        rules,
+        tree,
+        if access == Access::Write {
+            handled
+        } else {
+            look
+        },
+    )?;
     Ok(rules.into())
 }
 
@@ -122,7 +152,12 @@ fn allow_but(
         return allow(rules, place, access);
     }
     let mut rules = allow(rules, place, access & AccessFs::ReadDir)?;
-    for entry in std::fs::read_dir(place).into_iter().flatten().flatten().take(MOST_ENTRIES) {
+    for entry in std::fs::read_dir(place)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MOST_ENTRIES)
+    {
         // A symlink is followed by the kernel, and what it leads to is judged at its own place.
         if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             rules = allow_but(rules, &entry.path(), access, hidden)?;
@@ -146,8 +181,11 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
             for place in ["/tmp", "/dev/shm"].into_iter().chain(other) {
                 rules = allow(rules, Path::new(place), handled)?;
             }
-            rules =
-                allow(rules, Path::new("/dev"), look | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
+            rules = allow(
+                rules,
+                Path::new("/dev"),
+                look | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
+            )?;
             for cache in &spec.caches {
                 rules = allow(rules, cache, handled)?;
             }
@@ -156,7 +194,11 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
             }
         }
         Tier::Landlock | Tier::Broker => {
-            for place in SYSTEM.iter().map(Path::new).chain(spec.read.iter().map(PathBuf::as_path)) {
+            for place in SYSTEM
+                .iter()
+                .map(Path::new)
+                .chain(spec.read.iter().map(PathBuf::as_path))
+            {
                 rules = allow(rules, place, look)?;
             }
             for place in ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"] {
@@ -168,7 +210,11 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
             rules = allow(rules, &spec.root, look)?;
         }
     }
-    for place in spec.write.iter().chain(spec.layers.iter().map(|one| &one.at)) {
+    for place in spec
+        .write
+        .iter()
+        .chain(spec.layers.iter().map(|one| &one.at))
+    {
         rules = allow(rules, place, handled)?;
     }
     if spec.access == Access::Write {
@@ -177,19 +223,38 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
     Ok(rules.into())
 }
 
-fn allow(rules: RulesetCreated, place: &Path, access: landlock::BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
+fn allow(
+    rules: RulesetCreated,
+    place: &Path,
+    access: landlock::BitFlags<AccessFs>,
+) -> io::Result<RulesetCreated> {
     // What is not there can be neither read nor written.
-    let Ok(handle) = PathFd::new(place) else { return Ok(rules) };
-    let access = if place.is_dir() { access } else { access & AccessFs::from_file(VERSION) };
-    rules.add_rule(PathBeneath::new(handle, access)).map_err(io::Error::other)
+    let Ok(handle) = PathFd::new(place) else {
+        return Ok(rules);
+    };
+    let access = if place.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(VERSION)
+    };
+    rules
+        .add_rule(PathBeneath::new(handle, access))
+        .map_err(io::Error::other)
 }
 
 /// Read by commands without namespaces beside the system: processes as far as the kernel shows them to a process that
 /// Landlock holds, which is their names and command lines, and not their memory, files or environment.
 const PROCESSES: &str = "/proc";
 /// A command makes a terminal of its own with the first of them, and the broker opens its second end.
-const DEVICES: &[&str] =
-    &["/dev/ptmx", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/random", "/dev/urandom"];
+const DEVICES: &[&str] = &[
+    "/dev/ptmx",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/tty",
+    "/dev/random",
+    "/dev/urandom",
+];
 
 /// What may be read everywhere: the system's programs, libraries and settings.
 const SYSTEM: &[&str] = &[

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
-    SeccompFilter, SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op,
+    SeccompCondition as Condition, SeccompFilter, SeccompRule,
 };
 
 use crate::spec::{Net, Signals, Tier};
@@ -22,7 +22,8 @@ pub(crate) struct Filters {
 
 impl Filters {
     pub(crate) fn compile(tier: Tier, net: Net, signals: Signals) -> io::Result<Self> {
-        let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED.iter().map(|call| (*call, Vec::new())).collect();
+        let mut denied: BTreeMap<i64, Vec<SeccompRule>> =
+            DENIED.iter().map(|call| (*call, Vec::new())).collect();
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
         let mut controls = vec![TIOCSTI, TIOCLINUX];
@@ -34,7 +35,9 @@ impl Filters {
                 if signals == Signals::Broker {
                     controls.extend(OWNER_CONTROLS);
                     denied.extend(QUEUED.iter().map(|call| (*call, Vec::new())));
-                    let owner = OWNER_COMMANDS.iter().map(|command| low(1, Op::Eq, *command));
+                    let owner = OWNER_COMMANDS
+                        .iter()
+                        .map(|command| low(1, Op::Eq, *command));
                     denied.insert(libc::SYS_fcntl, owner.collect::<io::Result<_>>()?);
                 }
                 if net != Net::Open {
@@ -45,33 +48,57 @@ impl Filters {
             Tier::Landlock => {
                 denied.insert(libc::SYS_socket, sockets(tier, net)?);
                 // Without a view of its own these reach files that Landlock does not watch over.
-                denied.extend(ATTRIBUTES.iter().chain(NOTES).map(|call| (*call, Vec::new())));
+                denied.extend(
+                    ATTRIBUTES
+                        .iter()
+                        .chain(NOTES)
+                        .map(|call| (*call, Vec::new())),
+                );
                 if net != Net::Open {
-                    denied.extend([libc::SYS_bind, libc::SYS_listen].map(|call| (call, Vec::new())));
+                    denied
+                        .extend([libc::SYS_bind, libc::SYS_listen].map(|call| (call, Vec::new())));
                 }
             }
         }
-        let controls = controls.into_iter().map(|code| low(1, Op::Eq, code)).collect::<io::Result<_>>()?;
+        let controls = controls
+            .into_iter()
+            .map(|code| low(1, Op::Eq, code))
+            .collect::<io::Result<_>>()?;
         denied.insert(libc::SYS_ioctl, controls);
         // Programs take the older calls when these are not there; their arguments cannot be looked at.
         let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
         let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
         let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-        let mut all = vec![foreign_numbers(), convert(compile(denied, refused)?), convert(compile(absent, missing)?)];
+        let mut all = vec![
+            foreign_numbers(),
+            convert(compile(denied, refused)?),
+            convert(compile(absent, missing)?),
+        ];
         if tier == Tier::Broker {
             // Programs that copy files pass over notes that a file system cannot keep.
             let notes = NOTES.iter().map(|call| (*call, Vec::new())).collect();
             let unsupported = SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned());
             all.push(convert(compile(notes, unsupported)?));
         }
-        let plain = all.into_iter().filter(|program| !program.is_empty()).collect();
-        Ok(Self { plain, brokered: (tier == Tier::Broker).then(|| suspended(signals)) })
+        let plain = all
+            .into_iter()
+            .filter(|program| !program.is_empty())
+            .collect();
+        Ok(Self {
+            plain,
+            brokered: (tier == Tier::Broker).then(|| suspended(signals)),
+        })
     }
 
     /// Binds this process and all it starts. With a broker, suspended calls arrive on the handle that is returned.
     pub(crate) fn install(&self) -> io::Result<Option<OwnedFd>> {
-        self.plain.iter().try_for_each(|program| super::sys::seccomp(program))?;
-        self.brokered.as_deref().map(super::sys::seccomp_listener).transpose()
+        self.plain
+            .iter()
+            .try_for_each(|program| super::sys::seccomp(program))?;
+        self.brokered
+            .as_deref()
+            .map(super::sys::seccomp_listener)
+            .transpose()
     }
 }
 
@@ -85,10 +112,21 @@ fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
         Signals::Landlock => &[],
         Signals::Broker => SIGNALS,
     };
-    let calls: Vec<i64> = SOCKETS.iter().chain(ATTRIBUTES).chain(sent).copied().collect();
-    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let calls: Vec<i64> = SOCKETS
+        .iter()
+        .chain(ATTRIBUTES)
+        .chain(sent)
+        .copied()
+        .collect();
+    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
     let load = |from: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, from);
-    let equals = |k: u32, jt: u8, jf: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
+    let equals =
+        |k: u32, jt: u8, jf: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let mut program = vec![load(NUMBER)];
     for (at, call) in calls.iter().enumerate() {
@@ -96,25 +134,44 @@ fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
         let distance = u8::try_from(calls.len() - at + 3).unwrap_or(u8::MAX);
         program.push(equals(number(*call), distance, 0));
     }
-    program.extend([equals(number(libc::SYS_ioctl), 0, 2), load(CONTROL), equals(TIOCGPTPEER, 1, 0)]);
+    program.extend([
+        equals(number(libc::SYS_ioctl), 0, 2),
+        load(CONTROL),
+        equals(TIOCGPTPEER, 1, 0),
+    ]);
     program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_ALLOW));
-    program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_USER_NOTIF));
+    program.push(statement(
+        u32::from(RETURN),
+        0,
+        0,
+        libc::SECCOMP_RET_USER_NOTIF,
+    ));
     program
 }
 
 /// Calls that reach other processes of the same user where no namespace keeps them apart.
 fn without_own_namespaces() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
-    let mut denied: Vec<(i64, Vec<SeccompRule>)> = IPC.iter().map(|call| (*call, Vec::new())).collect();
+    let mut denied: Vec<(i64, Vec<SeccompRule>)> =
+        IPC.iter().map(|call| (*call, Vec::new())).collect();
     denied.push((libc::SYS_prlimit64, vec![low(0, Op::Ne, 0)?]));
-    denied.push((libc::SYS_setpriority, vec![low(0, Op::Ne, PRIO_PROCESS)?, low(1, Op::Ne, 0)?]));
-    denied.push((libc::SYS_ioprio_set, vec![low(0, Op::Ne, IOPRIO_WHO_PROCESS)?, low(1, Op::Ne, 0)?]));
+    denied.push((
+        libc::SYS_setpriority,
+        vec![low(0, Op::Ne, PRIO_PROCESS)?, low(1, Op::Ne, 0)?],
+    ));
+    denied.push((
+        libc::SYS_ioprio_set,
+        vec![low(0, Op::Ne, IOPRIO_WHO_PROCESS)?, low(1, Op::Ne, 0)?],
+    ));
     for call in SCHEDULING {
         denied.push((*call, vec![low(0, Op::Ne, 0)?]));
     }
     // A pair of datagram sockets can send to any other one by its name; a raw one of this family is one of datagrams.
     let kind = |kind: i32| low(1, Op::MaskedEq(0xf), kind.cast_unsigned());
     let other_family = low(0, Op::Ne, libc::AF_UNIX.cast_unsigned())?;
-    denied.push((libc::SYS_socketpair, vec![other_family, kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?]));
+    denied.push((
+        libc::SYS_socketpair,
+        vec![other_family, kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?],
+    ));
     denied.push((FILE_SETATTR, Vec::new()));
     Ok(denied)
 }
@@ -123,40 +180,76 @@ fn without_own_namespaces() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
 fn detours() -> io::Result<(i64, Vec<SeccompRule>)> {
     let both = |(level, option): &(i32, i32)| -> io::Result<SeccompRule> {
         let equals = |argument: u8, value: i32| {
-            Condition::new(argument, Len::Dword, Op::Eq, u64::from(value.cast_unsigned())).map_err(io::Error::other)
+            Condition::new(
+                argument,
+                Len::Dword,
+                Op::Eq,
+                u64::from(value.cast_unsigned()),
+            )
+            .map_err(io::Error::other)
         };
         SeccompRule::new(vec![equals(1, *level)?, equals(2, *option)?]).map_err(io::Error::other)
     };
-    Ok((libc::SYS_setsockopt, DETOURS.iter().map(both).collect::<io::Result<_>>()?))
+    Ok((
+        libc::SYS_setsockopt,
+        DETOURS.iter().map(both).collect::<io::Result<_>>()?,
+    ))
 }
 
 /// Sending can connect a socket on the way, with this flag.
 fn fast_open() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
     let with_flag = |call, argument| Ok((call, with_flags(argument, &[libc::MSG_FASTOPEN])?));
-    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
-        .into_iter()
-        .map(|(call, argument)| with_flag(call, argument))
-        .collect()
+    [
+        (libc::SYS_sendto, 3),
+        (libc::SYS_sendmsg, 2),
+        (libc::SYS_sendmmsg, 3),
+    ]
+    .into_iter()
+    .map(|(call, argument)| with_flag(call, argument))
+    .collect()
 }
 
-fn compile(rules: BTreeMap<i64, Vec<SeccompRule>>, action: SeccompAction) -> io::Result<BpfProgram> {
-    let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch).map_err(io::Error::other)?;
+fn compile(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    action: SeccompAction,
+) -> io::Result<BpfProgram> {
+    let arch = std::env::consts::ARCH
+        .try_into()
+        .map_err(io::Error::other)?;
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, action, arch).map_err(io::Error::other)?;
     filter.try_into().map_err(io::Error::other)
 }
 
 fn convert(program: BpfProgram) -> Vec<libc::sock_filter> {
-    program.iter().map(|one| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k }).collect()
+    program
+        .iter()
+        .map(|one| libc::sock_filter {
+            code: one.code,
+            jt: one.jt,
+            jf: one.jf,
+            k: one.k,
+        })
+        .collect()
 }
 
 /// Any of the bits of an argument.
 fn with_flags(argument: u8, bits: &[i32]) -> io::Result<Vec<SeccompRule>> {
-    bits.iter().map(|bit| low(argument, Op::MaskedEq(u64::from(bit.cast_unsigned())), bit.cast_unsigned())).collect()
+    bits.iter()
+        .map(|bit| {
+            low(
+                argument,
+                Op::MaskedEq(u64::from(bit.cast_unsigned())),
+                bit.cast_unsigned(),
+            )
+        })
+        .collect()
 }
 
 /// A comparison of the lower half of an argument: the kernel ignores the upper one, so a filter must, too.
 fn low(argument: u8, op: Op, value: u32) -> io::Result<SeccompRule> {
-    let condition = Condition::new(argument, Len::Dword, op, value.into()).map_err(io::Error::other)?;
+    let condition =
+        Condition::new(argument, Len::Dword, op, value.into()).map_err(io::Error::other)?;
     SeccompRule::new(vec![condition]).map_err(io::Error::other)
 }
 
@@ -172,20 +265,37 @@ fn sockets(tier: Tier, net: Net) -> io::Result<Vec<SeccompRule>> {
     let conditions: io::Result<Vec<_>> = families
         .into_iter()
         .map(|family| {
-            Condition::new(0, Len::Dword, Op::Ne, u64::from(family.cast_unsigned())).map_err(io::Error::other)
+            Condition::new(0, Len::Dword, Op::Ne, u64::from(family.cast_unsigned()))
+                .map_err(io::Error::other)
         })
         .collect();
-    Ok(vec![SeccompRule::new(conditions?).map_err(io::Error::other)?])
+    Ok(vec![
+        SeccompRule::new(conditions?).map_err(io::Error::other)?,
+    ])
 }
 
 /// On this architecture a second set of numbers leads to the same calls; none of it is used by anything current.
 #[cfg(target_arch = "x86_64")]
 fn foreign_numbers() -> Vec<libc::sock_filter> {
     const SECOND_SET: u32 = 0x4000_0000;
-    let load = libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 };
-    let test =
-        libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16, jt: 0, jf: 1, k: SECOND_SET };
-    let give = |k: u32| libc::sock_filter { code: RETURN, jt: 0, jf: 0, k };
+    let load = libc::sock_filter {
+        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let test = libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 1,
+        k: SECOND_SET,
+    };
+    let give = |k: u32| libc::sock_filter {
+        code: RETURN,
+        jt: 0,
+        jf: 0,
+        k,
+    };
     let missing = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
     vec![load, test, give(missing), give(libc::SECCOMP_RET_ALLOW)]
 }
@@ -216,8 +326,12 @@ const OWNER_COMMANDS: &[u32] = &[8, 15];
 const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 /// Calls that change when other processes of the user get the processor.
-const SCHEDULING: &[i64] =
-    &[libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
+const SCHEDULING: &[i64] = &[
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+];
 /// The device of a socket, source routes and header options, by level and number.
 const DETOURS: &[(i32, i32)] = &[
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
@@ -329,10 +443,20 @@ const DENIED: &[i64] = &[
 ];
 
 /// Calls that make and name sockets.
-const SOCKETS: &[i64] = &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen];
+const SOCKETS: &[i64] = &[
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+];
 
 /// Calls that send signals.
-const SIGNALS: &[i64] = &[libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_pidfd_send_signal];
+const SIGNALS: &[i64] = &[
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_tgkill,
+    libc::SYS_pidfd_send_signal,
+];
 /// Calls that send signals with data.
 const QUEUED: &[i64] = &[libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo];
 
@@ -398,7 +522,10 @@ mod tests {
                 for signals in [Signals::Landlock, Signals::Broker] {
                     let filters = Filters::compile(tier, net, signals).expect("compiled");
                     let all = filters.plain.iter().chain(&filters.brokered);
-                    assert!(all.into_iter().all(|program| (2..4096).contains(&program.len())));
+                    assert!(
+                        all.into_iter()
+                            .all(|program| (2..4096).contains(&program.len()))
+                    );
                     assert_eq!(filters.brokered.is_some(), tier == Tier::Broker);
                 }
             }

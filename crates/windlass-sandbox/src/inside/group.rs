@@ -50,9 +50,14 @@ impl Drop for Group {
 /// Where a group may be made, by what the kernel says of this process: beside its own group, whose parent hands
 /// limits on, then below it.
 fn candidates(text: &str) -> Vec<PathBuf> {
-    let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::/")) else { return Vec::new() };
+    let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
+        return Vec::new();
+    };
     let own = Path::new(TREE).join(own.trim_end());
-    let beside = own.parent().filter(|beside| beside.starts_with(TREE)).map(Path::to_path_buf);
+    let beside = own
+        .parent()
+        .filter(|beside| beside.starts_with(TREE))
+        .map(Path::to_path_buf);
     beside.into_iter().chain([own]).collect()
 }
 
@@ -63,7 +68,10 @@ mod tests {
     #[test]
     fn a_group_is_looked_for_beside_and_below_our_own() {
         let user = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/term.scope\n";
-        let found: Vec<String> = candidates(user).iter().map(|path| path.display().to_string()).collect();
+        let found: Vec<String> = candidates(user)
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         let slice = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice";
         assert_eq!(found, [slice.to_owned(), format!("{slice}/term.scope")]);
         assert_eq!(candidates("1:name=systemd:/\n"), Vec::<PathBuf>::new());

@@ -24,8 +24,13 @@ impl Journal {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).append(true).create(true).mode(0o600);
-        let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
-        Ok(Self { file, inside: false })
+        let file = options
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)?;
+        Ok(Self {
+            file,
+            inside: false,
+        })
     }
 
     /// Joins those who work here. What nobody cleaned up is cleaned up first.
@@ -60,12 +65,21 @@ impl Journal {
 
     fn clean(&mut self) {
         let mut bytes = Vec::new();
-        let read = self.file.rewind().and_then(|()| (&self.file).take(MAX_BYTES).read_to_end(&mut bytes));
+        let read = self
+            .file
+            .rewind()
+            .and_then(|()| (&self.file).take(MAX_BYTES).read_to_end(&mut bytes));
         if read.is_err() || bytes.is_empty() {
             return;
         }
-        let names = bytes.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        remove(&names.map(|name| PathBuf::from(std::ffi::OsString::from_vec(name.to_vec()))).collect::<Vec<_>>());
+        let names = bytes
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty());
+        remove(
+            &names
+                .map(|name| PathBuf::from(std::ffi::OsString::from_vec(name.to_vec())))
+                .collect::<Vec<_>>(),
+        );
         let _ = self.file.set_len(0);
     }
 }

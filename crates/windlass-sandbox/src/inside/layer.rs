@@ -36,15 +36,26 @@ pub(crate) struct Parts {
 impl Parts {
     /// Takes hold of them by their paths. All must be there, and `lower` must be canonical.
     pub(crate) fn hold(lower: &Path, upper: &Path, work: &Path) -> Result<Self, Refusal> {
-        let open =
-            |path: &Path| open_folder(path).map_err(|err| Refusal::Unavailable(format!("`{}`: {err}", path.display())));
+        let open = |path: &Path| {
+            open_folder(path)
+                .map_err(|err| Refusal::Unavailable(format!("`{}`: {err}", path.display())))
+        };
         // The kernel lets a layer lie in what is under it; then it would be seen there, and what is written with it.
-        let within = |one: &Path| one.canonicalize().is_ok_and(|one| one.starts_with(lower) || lower.starts_with(one));
+        let within = |one: &Path| {
+            one.canonicalize()
+                .is_ok_and(|one| one.starts_with(lower) || lower.starts_with(one))
+        };
         if within(upper) || within(work) {
             let (upper, lower) = (upper.display(), lower.display());
-            return Err(Refusal::Invalid(format!("the layer `{upper}` must lie outside of `{lower}`")));
+            return Err(Refusal::Invalid(format!(
+                "the layer `{upper}` must lie outside of `{lower}`"
+            )));
         }
-        Ok(Self { lower: open(lower)?, upper: open(upper)?, work: open(work)? })
+        Ok(Self {
+            lower: open(lower)?,
+            upper: open(upper)?,
+            work: open(work)?,
+        })
     }
 
     /// Puts the layer over a directory that is opened by `open`, and gives what is seen there then. Where that cannot
@@ -54,24 +65,38 @@ impl Parts {
             Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
                 Refusal::Unavailable(format!("no layer can be put over the directory: {err}"))
             }
-            _ => Refusal::NoLayers(format!("no layer can be put over the directory here: {err}")),
+            _ => Refusal::NoLayers(format!(
+                "no layer can be put over the directory here: {err}"
+            )),
         })
     }
 
     fn attempt(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
-        let [lower, upper, work] = [&self.lower, &self.upper, &self.work].map(|handle| handle_path(handle.as_fd()));
+        let [lower, upper, work] =
+            [&self.lower, &self.upper, &self.work].map(|handle| handle_path(handle.as_fd()));
         rustix::fs::setxattr(upper.as_str(), NOTE, b"", XattrFlags::empty())?;
         rustix::fs::removexattr(upper.as_str(), NOTE)?;
         match std::fs::remove_dir_all(format!("{work}/{MARK}")) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
         }
-        let data = CString::new(format!("lowerdir={lower},upperdir={upper},workdir={work},{OPTIONS}"))?;
+        let data = CString::new(format!(
+            "lowerdir={lower},upperdir={upper},workdir={work},{OPTIONS}"
+        ))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        rustix::mount::mount("overlay", handle_path(open()?.as_fd()), "overlay", flags, data.as_c_str())?;
+        rustix::mount::mount(
+            "overlay",
+            handle_path(open()?.as_fd()),
+            "overlay",
+            flags,
+            data.as_c_str(),
+        )?;
         // One that the kernel cannot write to is mounted all the same.
         let mounted = open()?;
-        match rustix::fs::fstatvfs(&mounted)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        match rustix::fs::fstatvfs(&mounted)?
+            .f_flag
+            .contains(StatVfsMountFlags::RDONLY)
+        {
             true => Err(io::Error::from_raw_os_error(libc::EROFS)),
             false => Ok(mounted),
         }

@@ -52,9 +52,14 @@ impl Listener {
 
     /// The next suspended call; none when no call waits.
     pub(crate) fn receive(&self) -> io::Result<Option<Call>> {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
-        if rustix::event::poll(&mut waiting, Some(&now))? == 0 || !waiting[0].revents().contains(PollFlags::IN) {
+        if rustix::event::poll(&mut waiting, Some(&now))? == 0
+            || !waiting[0].revents().contains(PollFlags::IN)
+        {
             return Ok(None);
         }
         match sys::notification(self.0.as_fd()) {
@@ -76,7 +81,12 @@ impl Listener {
     }
 
     /// Puts a handle into the command's process and lets the call return its number.
-    pub(crate) fn give(&self, id: u64, handle: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
+    pub(crate) fn give(
+        &self,
+        id: u64,
+        handle: BorrowedFd<'_>,
+        close_on_exec: bool,
+    ) -> io::Result<()> {
         sys::give_handle(self.0.as_fd(), id, handle, close_on_exec)
     }
 
@@ -89,8 +99,14 @@ impl Listener {
     /// Reads `len` bytes of the command's memory, once.
     pub(crate) fn read(&self, call: &Call, address: u64, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; len];
-        memory(call)?.read_exact_at(&mut bytes, address).map_err(|_| Errno(libc::EFAULT))?;
-        if self.is_waiting(call.id) { Ok(bytes) } else { Err(Errno(libc::EINTR)) }
+        memory(call)?
+            .read_exact_at(&mut bytes, address)
+            .map_err(|_| Errno(libc::EFAULT))?;
+        if self.is_waiting(call.id) {
+            Ok(bytes)
+        } else {
+            Err(Errno(libc::EINTR))
+        }
     }
 
     /// Reads a path from the command's memory, once.
@@ -102,10 +118,16 @@ impl Listener {
             // The path may end right before a page that cannot be read.
             let len = PAGE - (at as usize & (PAGE - 1));
             let mut piece = vec![0; len.min(MAX_PATH - path.len())];
-            memory.read_exact_at(&mut piece, at).map_err(|_| Errno(libc::EFAULT))?;
+            memory
+                .read_exact_at(&mut piece, at)
+                .map_err(|_| Errno(libc::EFAULT))?;
             if let Some(end) = piece.iter().position(|byte| *byte == 0) {
                 path.extend_from_slice(&piece[..end]);
-                return if self.is_waiting(call.id) { Ok(path) } else { Err(Errno(libc::EINTR)) };
+                return if self.is_waiting(call.id) {
+                    Ok(path)
+                } else {
+                    Err(Errno(libc::EINTR))
+                };
             }
             path.extend_from_slice(&piece);
         }

@@ -14,7 +14,9 @@ pub(crate) fn end_children(kill: impl Fn()) {
     loop {
         // Also while others still end: some processes start the next one and exit.
         kill();
-        let reaped = (0..MOST_REAPED).map(|_| sys::reap()).find(|one| !matches!(one, Reaped::One(..)));
+        let reaped = (0..MOST_REAPED)
+            .map(|_| sys::reap())
+            .find(|one| !matches!(one, Reaped::One(..)));
         if matches!(reaped, Some(Reaped::Nobody)) || Instant::now() > until {
             return;
         }
@@ -40,7 +42,9 @@ pub(crate) fn kill_family() {
         }
         known = all.len();
     }
-    family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL));
+    family()
+        .into_iter()
+        .for_each(|pid| sys::kill(pid, libc::SIGKILL));
 }
 
 /// Ended processes that are reaped before anything else is looked at again.
@@ -64,7 +68,12 @@ pub(crate) fn holds_more_than(most: u64, processes: &[i32]) -> bool {
         text.split(' ').nth(1)?.parse().ok()
     };
     let processes = || processes.iter().copied();
-    if processes().filter_map(resident).sum::<u64>().saturating_mul(page) <= most {
+    if processes()
+        .filter_map(resident)
+        .sum::<u64>()
+        .saturating_mul(page)
+        <= most
+    {
         return false;
     }
     let own_part = |pid: i32| -> Option<u64> {
@@ -72,7 +81,11 @@ pub(crate) fn holds_more_than(most: u64, processes: &[i32]) -> bool {
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
         line.trim().trim_end_matches(" kB").parse::<u64>().ok()
     };
-    processes().filter_map(own_part).sum::<u64>().saturating_mul(1024) > most
+    processes()
+        .filter_map(own_part)
+        .sum::<u64>()
+        .saturating_mul(1024)
+        > most
 }
 
 /// Threads of a process whose children are looked at; the limit on tasks is below it.
@@ -87,13 +100,22 @@ pub(crate) fn family() -> Vec<i32> {
 pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
     let children = |pid: i32| -> Vec<i32> {
         // Each thread has its own children.
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let lists = threads.take(MOST_THREADS).map(|thread| std::fs::read_to_string(thread.path().join("children")));
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let lists = threads
+            .take(MOST_THREADS)
+            .map(|thread| std::fs::read_to_string(thread.path().join("children")));
         let text = lists.flatten().collect::<Vec<_>>().join(" ");
-        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+        text.split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()
     };
     // In a process namespace of its own, this process has another number than in the `/proc` that is there.
-    let own = std::fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    let own = std::fs::read_link("/proc/self")
+        .ok()
+        .and_then(|link| link.to_str()?.parse().ok());
     let mut found = own.map(children).unwrap_or_default();
     found.retain(|pid| !known.contains(pid));
     let mut at = 0;

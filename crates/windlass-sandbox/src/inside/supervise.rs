@@ -63,20 +63,28 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
             None => return Err("the engine went away".to_owned()),
         }
     };
-    let mut spec: Spec = serde_json::from_slice(&spec).map_err(|err| format!("the specification is garbled: {err}"))?;
+    let mut spec: Spec = serde_json::from_slice(&spec)
+        .map_err(|err| format!("the specification is garbled: {err}"))?;
     spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
     // By its name it would be the user's own directory that is cleaned from out here, and not the layer over it.
     let layered = spec.tree != Tree::Itself || !spec.layers.is_empty();
     spec.journal = spec.journal.filter(|_| !layered);
     // One that lies in what it would be over would be seen there.
-    spec.command_layers = spec.command_layers.filter(|place| place.is_dir() && !place.starts_with(&spec.root));
+    spec.command_layers = spec
+        .command_layers
+        .filter(|place| place.is_dir() && !place.starts_with(&spec.root));
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
     let (tier, limits) = (spec.tier, spec.limits);
     // What must not come to be goes even when everything else was killed.
-    let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned && !layered);
+    let banned = spec
+        .protect
+        .iter()
+        .filter(|one| one.how == Protection::Banned && !layered);
     let banned = banned.map(|one| one.base.join(&one.name));
-    let banned: Vec<PathBuf> = banned.filter(|path| path.symlink_metadata().is_err()).collect();
+    let banned: Vec<PathBuf> = banned
+        .filter(|path| path.symlink_metadata().is_err())
+        .collect();
     if tier != Tier::Namespaces {
         // What a killed supervisor leaves comes here, and not to the machine.
         sys::adopt_orphans().map_err(|err| format!("orphans cannot be adopted: {err}"))?;
@@ -132,9 +140,16 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
 
 /// A directory for this session alone. Those of sessions whose janitor was killed go now.
 fn own_scratch(parent: &Path) -> Result<PathBuf, String> {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(1_000) {
+    for entry in std::fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(1_000)
+    {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.parse::<u32>().ok());
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(SCRATCH)?.parse::<u32>().ok());
         if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
@@ -144,7 +159,9 @@ fn own_scratch(parent: &Path) -> Result<PathBuf, String> {
     let _ = std::fs::remove_dir_all(&own);
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(&own).map_err(|err| format!("`{}` cannot be made: {err}", own.display()))?;
+    builder
+        .create(&own)
+        .map_err(|err| format!("`{}` cannot be made: {err}", own.display()))?;
     Ok(own)
 }
 
@@ -158,7 +175,10 @@ fn map_identities(ours: &UnixStream, inside: i32) -> Result<(), String> {
     }
     let write = |file: &str, text: &str| -> io::Result<()> {
         let mut options = File::options();
-        options.write(true).open(format!("/proc/{inside}/{file}"))?.write_all(text.as_bytes())
+        options
+            .write(true)
+            .open(format!("/proc/{inside}/{file}"))?
+            .write_all(text.as_bytes())
     };
     let same = |file: &str| -> io::Result<String> {
         let text = std::fs::read_to_string(format!("/proc/self/{file}"))?;
@@ -171,8 +191,12 @@ fn map_identities(ours: &UnixStream, inside: i32) -> Result<(), String> {
     };
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let all = user.is_root()
-        && same("uid_map").and_then(|map| write("uid_map", &map)).is_ok()
-        && same("gid_map").and_then(|map| write("gid_map", &map)).is_ok();
+        && same("uid_map")
+            .and_then(|map| write("uid_map", &map))
+            .is_ok()
+        && same("gid_map")
+            .and_then(|map| write("gid_map", &map))
+            .is_ok();
     if !all {
         let one = |id: u32| format!("{id} {id} 1\n");
         write("setgroups", "deny")
@@ -200,7 +224,8 @@ struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     fn open(control: &'a UnixStream, spec: Spec, janitor: &UnixStream) -> Result<Self, Refusal> {
         let journal = spec.journal.as_deref().map(Journal::open).transpose();
-        let journal = journal.map_err(|err| format!("the list of placeholders cannot be opened: {err}"))?;
+        let journal =
+            journal.map_err(|err| format!("the list of placeholders cannot be opened: {err}"))?;
         let (mut listener, mut tree) = (None, None);
         let covers = match spec.tier {
             Tier::Namespaces => {
@@ -222,10 +247,14 @@ impl<'a> Supervisor<'a> {
                 None
             }
             Tier::Landlock if spec.tree != Tree::Itself || !spec.layers.is_empty() => {
-                return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
+                return Err(Refusal::NoLayers(
+                    "without namespaces a directory cannot have a private layer".to_owned(),
+                ));
             }
             Tier::Landlock if spec.agent.is_some() => {
-                return Err(Refusal::Unavailable("without namespaces an agent has no home of its own".to_owned()));
+                return Err(Refusal::Unavailable(
+                    "without namespaces an agent has no home of its own".to_owned(),
+                ));
             }
             Tier::Landlock => None,
         };
@@ -238,42 +267,82 @@ impl<'a> Supervisor<'a> {
         let (broker, fence) = match spec.tier {
             Tier::Broker => {
                 let engine = listener.iter().map(|(port, _)| *port).collect();
-                (Some(broker_setup::broker_terms(&spec, engine)?.ok_or_else(no_landlock)?), None)
+                (
+                    Some(broker_setup::broker_terms(&spec, engine)?.ok_or_else(no_landlock)?),
+                    None,
+                )
             }
-            Tier::Namespaces | Tier::Landlock => {
-                (None, fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?)
-            }
+            Tier::Namespaces | Tier::Landlock => (
+                None,
+                fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?,
+            ),
         };
         if fence.is_none() && spec.tier == Tier::Landlock {
             return Err(no_landlock());
         }
         let root = rustix::process::geteuid().is_root();
-        let capabilities = if root && spec.tier == Tier::Namespaces { ROOT_KEEPS.to_vec() } else { Vec::new() };
+        let capabilities = if root && spec.tier == Tier::Namespaces {
+            ROOT_KEEPS.to_vec()
+        } else {
+            Vec::new()
+        };
         // Without a view of its own a command has no /tmp either.
         let temporary = match &broker {
             Some(broker) => Some(broker.private.temporary()),
             None => spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock),
         };
         let layered = spec.layers.iter().map(|one| &one.at);
-        let writable = spec.write.iter().chain(&spec.caches).chain(layered).chain([&spec.root]).cloned().collect();
-        let terms = Terms { spec, filters, fence, capabilities, writable, temporary, broker };
+        let writable = spec
+            .write
+            .iter()
+            .chain(&spec.caches)
+            .chain(layered)
+            .chain([&spec.root])
+            .cloned()
+            .collect();
+        let terms = Terms {
+            spec,
+            filters,
+            fence,
+            capabilities,
+            writable,
+            temporary,
+            broker,
+        };
         let port = listener.as_ref().map_or(0, |(port, _)| u32::from(*port));
-        let ready = Report::Ready { port, tree: tree.is_some() };
-        let handles: Vec<_> =
-            listener.iter().map(|(_, socket)| socket.as_fd()).chain(tree.as_ref().map(AsFd::as_fd)).collect();
+        let ready = Report::Ready {
+            port,
+            tree: tree.is_some(),
+        };
+        let handles: Vec<_> = listener
+            .iter()
+            .map(|(_, socket)| socket.as_fd())
+            .chain(tree.as_ref().map(AsFd::as_fd))
+            .collect();
         send(control.as_fd(), &ready.encode(), &handles)?;
         sys::forget_children();
         if terms.spec.tier != Tier::Namespaces {
             sys::adopt_orphans()?;
         }
-        Ok(Self { control, terms, covers, running: Vec::new(), places: Vec::new(), spare: None, armed: false })
+        Ok(Self {
+            control,
+            terms,
+            covers,
+            running: Vec::new(),
+            places: Vec::new(),
+            spare: None,
+            armed: false,
+        })
     }
 
     /// Until the engine goes away.
     fn serve(&mut self, mut inbox: Inbox) -> i32 {
         loop {
             loop {
-                match inbox.next().and_then(|frame| frame.map(|frame| Request::decode(&frame)).transpose()) {
+                match inbox
+                    .next()
+                    .and_then(|frame| frame.map(|frame| Request::decode(&frame)).transpose())
+                {
                     Ok(Some(request)) => self.handle(request, &mut inbox),
                     Ok(None) => break,
                     Err(_) => return 1,
@@ -282,10 +351,17 @@ impl<'a> Supervisor<'a> {
             let idle = self.armed && self.running.is_empty();
             let killing = self.running.iter().any(|one| one.killed.is_some());
             let pause = if killing { KILL_LOOK } else { TIDY_AFTER };
-            let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+            let pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::from(pause.subsec_nanos()),
+            };
             let gone: Vec<bool> = {
                 let mut waited = vec![PollFd::new(self.control, PollFlags::IN)];
-                waited.extend(self.running.iter().map(|one| PollFd::new(&one.said, PollFlags::IN)));
+                waited.extend(
+                    self.running
+                        .iter()
+                        .map(|one| PollFd::new(&one.said, PollFlags::IN)),
+                );
                 match rustix::event::poll(&mut waited, (idle || killing).then_some(&pause)) {
                     Ok(0) if killing => {
                         self.kill_first_processes();
@@ -300,7 +376,10 @@ impl<'a> Supervisor<'a> {
                     Err(_) => return 1,
                 }
             };
-            for index in (0..self.running.len()).rev().filter(|index| gone[index + 1]) {
+            for index in (0..self.running.len())
+                .rev()
+                .filter(|index| gone[index + 1])
+            {
                 let one = self.running.swap_remove(index);
                 self.report(one);
                 if self.spare.is_none() {
@@ -325,7 +404,10 @@ impl<'a> Supervisor<'a> {
                     .and_then(|standard| self.start(launch, &standard));
                 match started {
                     Ok(started) => self.running.push(started),
-                    Err(err) => self.say(&Report::Failed { id, why: err.to_string() }),
+                    Err(err) => self.say(&Report::Failed {
+                        id,
+                        why: err.to_string(),
+                    }),
                 }
             }
             Request::Signal { id, signal } => {
@@ -338,10 +420,18 @@ impl<'a> Supervisor<'a> {
             Request::Enclose { id, listeners } => match self.enclose(id, listeners) {
                 Ok(listeners) => {
                     let ports = listeners.iter().map(|(port, _)| u32::from(*port)).collect();
-                    let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(|(_, socket)| socket.as_fd()).collect();
-                    let _ = send(self.control.as_fd(), &Report::Enclosed { id, ports }.encode(), &handles);
+                    let handles: Vec<BorrowedFd<'_>> =
+                        listeners.iter().map(|(_, socket)| socket.as_fd()).collect();
+                    let _ = send(
+                        self.control.as_fd(),
+                        &Report::Enclosed { id, ports }.encode(),
+                        &handles,
+                    );
                 }
-                Err(err) => self.say(&Report::Failed { id, why: err.to_string() }),
+                Err(err) => self.say(&Report::Failed {
+                    id,
+                    why: err.to_string(),
+                }),
             },
             Request::Leave { id } => self.places.retain(|(known, _)| *known != id),
         }
@@ -353,17 +443,23 @@ impl<'a> Supervisor<'a> {
             return Err(io::Error::other("this sandbox has no home for an agent"));
         }
         if self.places.len() >= MOST_PLACES || listeners as usize > MAX_HANDLES {
-            return Err(io::Error::other("there are too many places for agents already"));
+            return Err(io::Error::other(
+                "there are too many places for agents already",
+            ));
         }
         let (network, listeners) = match (listeners, &self.terms.broker) {
             (0, _) => (AgentNetwork::Shared, Vec::new()),
-            (count, None) => {
-                own_network(count).map(|(network, listeners)| (AgentNetwork::Namespace(network), listeners))?
-            }
+            (count, None) => own_network(count)
+                .map(|(network, listeners)| (AgentNetwork::Namespace(network), listeners))?,
             (count, Some(_)) => {
-                let listeners: Vec<Listener> = (0..count).map(|_| listen()).collect::<io::Result<_>>()?;
+                let listeners: Vec<Listener> =
+                    (0..count).map(|_| listen()).collect::<io::Result<_>>()?;
                 let engine = listeners.iter().map(|(port, _)| *port).collect();
-                let network = Network { net: Net::Proxy, engine, own: Rc::new(Ports::new()?) };
+                let network = Network {
+                    net: Net::Proxy,
+                    engine,
+                    own: Rc::new(Ports::new()?),
+                };
                 (AgentNetwork::Brokered(network), listeners)
             }
         };
@@ -373,10 +469,15 @@ impl<'a> Supervisor<'a> {
 
     fn start(&mut self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> io::Result<Started> {
         if self.running.len() >= MOST_COMMANDS {
-            return Err(io::Error::other(format!("{MOST_COMMANDS} commands run already; stop one first")));
+            return Err(io::Error::other(format!(
+                "{MOST_COMMANDS} commands run already; stop one first"
+            )));
         }
         let layered = !launch.layer.is_empty();
-        let changed = self.covers.as_mut().map_or(Ok(false), |covers| covers.arm(layered))?;
+        let changed = self
+            .covers
+            .as_mut()
+            .map_or(Ok(false), |covers| covers.arm(layered))?;
         self.armed |= changed || !layered;
         if changed {
             // It has the mounts of before.
@@ -384,7 +485,8 @@ impl<'a> Supervisor<'a> {
         }
         if launch.place != 0 {
             let place = self.places.iter().find(|(id, _)| *id == launch.place);
-            let (_, network) = place.ok_or_else(|| io::Error::other("the agent's place was left already"))?;
+            let (_, network) =
+                place.ok_or_else(|| io::Error::other("the agent's place was left already"))?;
             return Ok(command::prepare(&self.terms, Whom::Agent(network))?.start(launch, standard));
         }
         let ready = match launch.access {
@@ -406,7 +508,11 @@ impl<'a> Supervisor<'a> {
     /// Kills first processes that were told to kill their commands and did not in time. What they leave comes to this
     /// process.
     fn kill_first_processes(&mut self) {
-        for one in self.running.iter().filter(|one| one.killed.is_some_and(|at| at.elapsed() > KILL_TIME)) {
+        for one in self
+            .running
+            .iter()
+            .filter(|one| one.killed.is_some_and(|at| at.elapsed() > KILL_TIME))
+        {
             sys::kill(one.pid, libc::SIGKILL);
         }
     }
@@ -416,8 +522,12 @@ impl<'a> Supervisor<'a> {
         if self.terms.spec.tier == Tier::Namespaces {
             return;
         }
-        let known: Vec<i32> =
-            self.running.iter().map(|one| one.pid).chain(self.spare.as_ref().map(Ready::pid)).collect();
+        let known: Vec<i32> = self
+            .running
+            .iter()
+            .map(|one| one.pid)
+            .chain(self.spare.as_ref().map(Ready::pid))
+            .collect();
         let until = Instant::now() + KILL_TIME;
         loop {
             let strays = processes::family_but(&known);
@@ -440,7 +550,11 @@ impl<'a> Supervisor<'a> {
             Ending::NotLayered(why) => Report::NotLayered { id, why },
             Ending::Vanished => {
                 self.kill_strays();
-                Report::Ended { id, status: libc::SIGKILL, limits: 0 }
+                Report::Ended {
+                    id,
+                    status: libc::SIGKILL,
+                    limits: 0,
+                }
             }
         });
     }
@@ -452,7 +566,11 @@ impl<'a> Supervisor<'a> {
 
     /// Ends every command and waits for it: they hold what the janitor needs to be free.
     fn end_all(&mut self) {
-        let signal = if self.terms.spec.tier == Tier::Namespaces { libc::SIGKILL } else { KILL_ALL };
+        let signal = if self.terms.spec.tier == Tier::Namespaces {
+            libc::SIGKILL
+        } else {
+            KILL_ALL
+        };
         for one in &self.running {
             sys::kill(one.pid, signal);
         }
@@ -487,11 +605,18 @@ impl<'a> Supervisor<'a> {
 
 /// Namespaces of its own.
 fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
-    let network = if spec.net == Net::Open { 0 } else { libc::CLONE_NEWNET };
-    let spaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | network;
+    let network = if spec.net == Net::Open {
+        0
+    } else {
+        libc::CLONE_NEWNET
+    };
+    let spaces =
+        libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | network;
     sys::unshare(spaces).map_err(|err| match err.raw_os_error() {
         // The kernel's own words for this are about disks.
-        Some(libc::ENOSPC) => "user namespaces are not available: as many as the system allows are in use".to_owned(),
+        Some(libc::ENOSPC) => {
+            "user namespaces are not available: as many as the system allows are in use".to_owned()
+        }
         _ => format!("user namespaces are not available: {err}"),
     })?;
     let mut mapped = [0_u8];
@@ -510,7 +635,9 @@ fn network(spec: &Spec) -> Result<Option<Listener>, String> {
     if spec.net == Net::Loopback {
         return Ok(None);
     }
-    listen().map(Some).map_err(|err| format!("the way out: {err}"))
+    listen()
+        .map(Some)
+        .map_err(|err| format!("the way out: {err}"))
 }
 
 /// A listener, with its port.
@@ -527,7 +654,9 @@ fn own_network(listeners: u32) -> io::Result<(OwnedFd, Vec<Listener>)> {
     let commands = here()?;
     sys::unshare(libc::CLONE_NEWNET)?;
     let made = sys::loopback_up().and_then(|()| {
-        let listeners = (0..listeners).map(|_| listen()).collect::<io::Result<_>>()?;
+        let listeners = (0..listeners)
+            .map(|_| listen())
+            .collect::<io::Result<_>>()?;
         Ok((here()?, listeners))
     });
     if sys::enter_network(commands.as_fd()).is_err() {

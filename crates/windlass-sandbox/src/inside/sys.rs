@@ -6,7 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Turns a raw result into an `io::Result`.
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// A plain fork. The helper has one thread, so that the child may do whatever the parent might.
@@ -39,7 +43,12 @@ pub(crate) fn enter_network(network: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Sets attributes on a mount, or on all mounts of a tree.
 pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
-    let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attr = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is an empty C string, the struct is of the size that is named.
     let result = unsafe {
@@ -106,8 +115,15 @@ pub(crate) fn keep_capabilities(keep: &[u32]) -> io::Result<()> {
         permitted: u32,
         inheritable: u32,
     }
-    let header = Header { version: 0x2008_0522, pid: 0 };
-    let half = |bits: u64| Sets { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
+    let header = Header {
+        version: 0x2008_0522,
+        pid: 0,
+    };
+    let half = |bits: u64| Sets {
+        effective: bits as u32,
+        permitted: bits as u32,
+        inheritable: 0,
+    };
     let sets = [half(mask & 0xffff_ffff), half(mask >> 32)];
     // SAFETY: version three takes this header and two halves of each set.
     checked(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) }).map(drop)
@@ -116,17 +132,26 @@ pub(crate) fn keep_capabilities(keep: &[u32]) -> io::Result<()> {
 /// Binds this process to Landlock rules.
 pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a handle and a number.
-    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })
+        .map(drop)
 }
 
 /// Installs a system call filter.
 pub(crate) fn seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+        len: u16::try_from(program.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            &raw const program,
+        )
+    };
     checked(result).map(drop)
 }
 
@@ -134,13 +159,21 @@ pub(crate) fn seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
 pub(crate) fn close_on_start(first: u32) {
     // SAFETY: numbers only; nothing is closed now.
     unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
     }
 }
 
 /// Closes every handle but the standard ones and those named: what the parent holds is none of this process's concern.
 pub(crate) fn keep_only(keep: &[BorrowedFd<'_>]) {
-    let mut numbers: Vec<u32> = keep.iter().map(|handle| handle.as_raw_fd().cast_unsigned()).collect();
+    let mut numbers: Vec<u32> = keep
+        .iter()
+        .map(|handle| handle.as_raw_fd().cast_unsigned())
+        .collect();
     numbers.sort_unstable();
     let mut first = 3;
     for number in numbers.into_iter().chain([u32::MAX]) {
@@ -163,12 +196,18 @@ pub(crate) fn place(handle: RawFd, at: RawFd) -> io::Result<()> {
 
 /// Bounds a resource of this process and all it starts. A lower bound that is there already stays.
 pub(crate) fn limit(resource: libc::__rlimit_resource_t, most: u64) {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut now = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: both calls get a struct of the right type.
     unsafe {
         if libc::getrlimit(resource, &raw mut now) == 0 {
             let most = now.rlim_max.min(most);
-            let bound = libc::rlimit { rlim_cur: now.rlim_cur.min(most), rlim_max: most };
+            let bound = libc::rlimit {
+                rlim_cur: now.rlim_cur.min(most),
+                rlim_max: most,
+            };
             libc::setrlimit(resource, &raw const bound);
         }
     }
@@ -185,7 +224,9 @@ pub(crate) fn signal_handle(signals: &[i32]) -> io::Result<OwnedFd> {
         }
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
-        let handle = checked(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        let handle = checked(
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into(),
+        )?;
         Ok(OwnedFd::from_raw_fd(handle as RawFd))
     }
 }
@@ -287,20 +328,25 @@ pub(crate) fn exit_now(code: i32) -> ! {
 pub(crate) fn loopback_up() -> io::Result<()> {
     // SAFETY: the request holds a name that ends with a zero and flags; the socket is closed at the end.
     unsafe {
-        let socket = checked(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
+        let socket =
+            checked(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
         let socket = OwnedFd::from_raw_fd(socket as RawFd);
         let mut request: libc::ifreq = std::mem::zeroed();
         request.ifr_name[0] = b'l' as libc::c_char;
         request.ifr_name[1] = b'o' as libc::c_char;
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        checked(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+        checked(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into())
+            .map(drop)
     }
 }
 
 /// Replaces this process by a program; only returns when it cannot.
 pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
-        list.iter().map(|item| item.as_ptr()).chain([std::ptr::null()]).collect()
+        list.iter()
+            .map(|item| item.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
     };
     let (argv, env) = (pointers(argv), pointers(env));
     // SAFETY: both lists end with a null pointer and live until the call returns.
@@ -314,13 +360,21 @@ pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Err
 /// is interrupted by fatal signals only, so that no call is performed twice.
 pub(crate) fn seccomp_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+        len: u16::try_from(program.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
         filter: program.as_ptr().cast_mut(),
     };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let handle =
-        checked(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) })?;
+    let handle = checked(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const program,
+        )
+    })?;
     // SAFETY: the kernel made this handle for us.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }
@@ -330,20 +384,44 @@ pub(crate) fn notification(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp
     // SAFETY: all fields are plain numbers; the kernel demands that they are zero.
     let mut one: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the struct is the one that this request fills.
-    let got = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut one) };
+    let got = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_RECV,
+            &raw mut one,
+        )
+    };
     checked(got.into()).map(|_| one)
 }
 
 /// Answers a notification with a value or an error number.
-pub(crate) fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io::Result<()> {
+pub(crate) fn answer(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    result: Result<i64, i32>,
+) -> io::Result<()> {
     let (val, error) = match result {
         Ok(value) => (value, 0),
         Err(errno) => (0, -errno),
     };
-    let mut response = libc::seccomp_notif_resp { id, val, error, flags: 0 };
+    let mut response = libc::seccomp_notif_resp {
+        id,
+        val,
+        error,
+        flags: 0,
+    };
     // SAFETY: the struct is the one that this request reads.
-    checked(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut response) }.into())
-        .map(drop)
+    checked(
+        unsafe {
+            libc::ioctl(
+                listener.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                &raw mut response,
+            )
+        }
+        .into(),
+    )
+    .map(drop)
 }
 
 /// Puts a handle into the process that waits, and answers its call with the handle's number there.
@@ -358,23 +436,43 @@ pub(crate) fn give_handle(
         flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
         srcfd: handle.as_raw_fd().cast_unsigned(),
         newfd: 0,
-        newfd_flags: if close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
+        newfd_flags: if close_on_exec {
+            libc::O_CLOEXEC.cast_unsigned()
+        } else {
+            0
+        },
     };
     // SAFETY: the struct is the one that this request reads.
-    checked(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut request) }.into())
-        .map(drop)
+    checked(
+        unsafe {
+            libc::ioctl(
+                listener.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_ADDFD,
+                &raw mut request,
+            )
+        }
+        .into(),
+    )
+    .map(drop)
 }
 
 /// Whether the call of a notification still waits.
 pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the request reads one number.
-    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+    unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+            &raw const id,
+        ) == 0
+    }
 }
 
 /// A socket.
 pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the kernel made the handle for us.
-    let handle = checked(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) }.into())?;
+    let handle =
+        checked(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) }.into())?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }
@@ -383,14 +481,16 @@ pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
 pub(crate) fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     let len = address.len() as libc::socklen_t;
     // SAFETY: the kernel reads as many bytes as it is told, which are there.
-    checked(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into()).map(drop)
+    checked(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into())
+        .map(drop)
 }
 
 /// Binds a socket to an address in the kernel's own form.
 pub(crate) fn bind(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     let len = address.len() as libc::socklen_t;
     // SAFETY: the kernel reads as many bytes as it is told, which are there.
-    checked(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into()).map(drop)
+    checked(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into())
+        .map(drop)
 }
 
 /// The address that a socket is bound to, in the kernel's own form.
@@ -398,7 +498,16 @@ pub(crate) fn bound_to(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut address = vec![0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = address.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most as many bytes as there are, and says how many.
-    checked(unsafe { libc::getsockname(socket.as_raw_fd(), address.as_mut_ptr().cast(), &raw mut len) }.into())?;
+    checked(
+        unsafe {
+            libc::getsockname(
+                socket.as_raw_fd(),
+                address.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        }
+        .into(),
+    )?;
     address.truncate(len as usize);
     Ok(address)
 }
@@ -407,25 +516,46 @@ pub(crate) fn bound_to(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 pub(crate) fn other_end(terminal: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (locked, flags) = (0_i32, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
     // SAFETY: the request reads one number.
-    checked(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSPTLCK, &raw const locked) }.into())?;
+    checked(
+        unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSPTLCK, &raw const locked) }.into(),
+    )?;
     // SAFETY: a handle and numbers; the kernel made the new handle for us.
-    let handle = checked(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())?;
+    let handle =
+        checked(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }
 
 /// Sets the times of what a handle is, also of a symlink; none is now.
-pub(crate) fn set_times(handle: BorrowedFd<'_>, times: Option<&[libc::timespec; 2]>) -> io::Result<()> {
+pub(crate) fn set_times(
+    handle: BorrowedFd<'_>,
+    times: Option<&[libc::timespec; 2]>,
+) -> io::Result<()> {
     let times = times.map_or(std::ptr::null(), |times| times.as_ptr());
     // SAFETY: the path is an empty C string; the times are two or none.
-    checked(unsafe { libc::utimensat(handle.as_raw_fd(), c"".as_ptr(), times, libc::AT_EMPTY_PATH) }.into()).map(drop)
+    checked(
+        unsafe { libc::utimensat(handle.as_raw_fd(), c"".as_ptr(), times, libc::AT_EMPTY_PATH) }
+            .into(),
+    )
+    .map(drop)
 }
 
 /// Sets the owner and group of what a handle is, also of a symlink.
 pub(crate) fn set_owner(handle: BorrowedFd<'_>, user: u32, group: u32) -> io::Result<()> {
     // SAFETY: the path is an empty C string.
-    checked(unsafe { libc::fchownat(handle.as_raw_fd(), c"".as_ptr(), user, group, libc::AT_EMPTY_PATH) }.into())
-        .map(drop)
+    checked(
+        unsafe {
+            libc::fchownat(
+                handle.as_raw_fd(),
+                c"".as_ptr(),
+                user,
+                group,
+                libc::AT_EMPTY_PATH,
+            )
+        }
+        .into(),
+    )
+    .map(drop)
 }
 
 /// Numbers that this process and those it forks read and write together.
@@ -436,12 +566,27 @@ pub(crate) struct SharedNumbers {
 
 impl SharedNumbers {
     pub(crate) fn new(count: usize) -> io::Result<Self> {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        );
         // SAFETY: a new mapping of its own; it is zeroed and aligned to a page.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), count * size_of::<u64>(), access, flags, -1, 0) };
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                count * size_of::<u64>(),
+                access,
+                flags,
+                -1,
+                0,
+            )
+        };
         match at == libc::MAP_FAILED {
             true => Err(io::Error::last_os_error()),
-            false => Ok(Self { first: at.cast(), count }),
+            false => Ok(Self {
+                first: at.cast(),
+                count,
+            }),
         }
     }
 

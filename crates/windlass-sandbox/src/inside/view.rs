@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
-use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
 
 use super::layer::{Parts, handle_path, open_folder};
 use super::{Refusal, sys};
@@ -57,7 +59,10 @@ impl Blanks {
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |path: &str| rustix::fs::open(path, flags, Mode::empty());
-        Ok(Self { file: open(BLANK_FILE)?, folder: open(BLANK_FOLDER)? })
+        Ok(Self {
+            file: open(BLANK_FILE)?,
+            folder: open(BLANK_FOLDER)?,
+        })
     }
 }
 
@@ -75,7 +80,11 @@ enum What {
     /// A private layer over a directory, or nothing.
     Layered(Parts),
     /// A cache: a private layer over it as well as it goes.
-    Cache { lower: Option<OwnedFd>, upper: Option<OwnedFd>, work: Option<OwnedFd> },
+    Cache {
+        lower: Option<OwnedFd>,
+        upper: Option<OwnedFd>,
+        work: Option<OwnedFd>,
+    },
 }
 
 /// What was built.
@@ -89,40 +98,60 @@ pub(crate) struct Built {
 pub(crate) fn build(spec: &Spec) -> Result<Built, Refusal> {
     let step = |what: &'static str| move |err: io::Error| format!("{what}: {err}");
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    rustix::mount::mount_change("/", private).map_err(|err| format!("the mounts cannot be made private: {err}"))?;
+    rustix::mount::mount_change("/", private)
+        .map_err(|err| format!("the mounts cannot be made private: {err}"))?;
     let held = hold_all(spec)?;
     let root = empty_root().map_err(step("an empty root cannot be made"))?;
     let site = Site { root: root.as_fd() };
-    let blanks = site.furnish(spec).map_err(step("the private directories cannot be made"))?;
+    let blanks = site
+        .furnish(spec)
+        .map_err(step("the private directories cannot be made"))?;
     let mut tree = None;
     for one in held {
-        let (at, workspace) = (format!("`{}` cannot be shown", one.at.display()), one.at == spec.root);
+        let (at, workspace) = (
+            format!("`{}` cannot be shown", one.at.display()),
+            one.at == spec.root,
+        );
         site.attach(one).map_err(|why| why.about(&at))?;
         if workspace {
-            tree = site.finish_tree(spec).map_err(step("the tree cannot be handed out"))?;
+            tree = site
+                .finish_tree(spec)
+                .map_err(step("the tree cannot be handed out"))?;
         }
     }
     for path in &spec.hide {
-        site.hide(path, &blanks).map_err(|err| format!("`{}` cannot be hidden: {err}", path.display()))?;
+        site.hide(path, &blanks)
+            .map_err(|err| format!("`{}` cannot be hidden: {err}", path.display()))?;
     }
-    site.close(spec).map_err(step("the home directory cannot be closed"))?;
+    site.close(spec)
+        .map_err(step("the home directory cannot be closed"))?;
     enter(root.as_fd()).map_err(step("the view cannot be entered"))?;
     Ok(Built { blanks, tree })
 }
 
 /// Everything that will be shown, parents before what lies in them.
 fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
-    let mut held = hold_granted(spec).map_err(|err| format!("a part of the view cannot be had: {err}"))?;
+    let mut held =
+        hold_granted(spec).map_err(|err| format!("a part of the view cannot be had: {err}"))?;
     if let Some(home) = &spec.agent {
         held.extend(hold_home(home)?);
     }
     for one in &spec.layers {
         let what = What::Layered(Parts::hold(&one.at, &one.upper, &one.work)?);
-        held.push(Held { at: one.at.clone(), what });
+        held.push(Held {
+            at: one.at.clone(),
+            what,
+        });
     }
     let workspace = |from: &Path| -> Result<What, Refusal> {
-        let found = hold(from, NO_SUID | NO_DEV).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
-        let missing = |err| Refusal::Invalid(format!("the workspace cannot be had: `{}`: {err}", from.display()));
+        let found =
+            hold(from, NO_SUID | NO_DEV).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
+        let missing = |err| {
+            Refusal::Invalid(format!(
+                "the workspace cannot be had: `{}`: {err}",
+                from.display()
+            ))
+        };
         let found = found.map_err(missing)?;
         Ok(found.what)
     };
@@ -131,7 +160,10 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
         Tree::Copy { from } => workspace(from)?,
         Tree::Layered { upper, work } => What::Layered(Parts::hold(&spec.root, upper, work)?),
     };
-    held.push(Held { at: spec.root.clone(), what });
+    held.push(Held {
+        at: spec.root.clone(),
+        what,
+    });
     held.sort_by_key(|one| one.at.components().count());
     Ok(held)
 }
@@ -139,7 +171,11 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
 /// The system, and what is granted. What lies in a tree of its own is there already, and must not be shown as it is
 /// outside.
 fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
-    let own = spec.layers.iter().map(|one| &one.at).chain((spec.tree != Tree::Itself).then_some(&spec.root));
+    let own = spec
+        .layers
+        .iter()
+        .map(|one| &one.at)
+        .chain((spec.tree != Tree::Itself).then_some(&spec.root));
     let own: Vec<&PathBuf> = own.collect();
     let granted = |path: &&PathBuf| !own.iter().any(|own| path.starts_with(own));
     let mut held = Vec::new();
@@ -162,7 +198,10 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
     }
     if let Some(place) = &spec.command_layers {
         let found = hold(place, NO_SUID | NO_DEV)?;
-        held.extend(found.map(|one| Held { at: COMMAND_LAYERS.into(), ..one }));
+        held.extend(found.map(|one| Held {
+            at: COMMAND_LAYERS.into(),
+            ..one
+        }));
     }
     Ok(held)
 }
@@ -170,18 +209,33 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
 /// The home of an agent, and the files in it that are not its own.
 fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
     let show = |from: &Path, at: PathBuf, attributes: u64| -> Result<Held, Refusal> {
-        let found = hold(from, attributes).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
-        let missing = |err| Refusal::Invalid(format!("`{}` cannot be shown to the agent: {err}", from.display()));
+        let found =
+            hold(from, attributes).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
+        let missing = |err| {
+            Refusal::Invalid(format!(
+                "`{}` cannot be shown to the agent: {err}",
+                from.display()
+            ))
+        };
         let found = found.map_err(missing)?;
         Ok(Held { at, ..found })
     };
     let mut held = vec![show(&home.from, AGENT_HOME.into(), NO_SUID | NO_DEV)?];
     for (from, name) in &home.files {
-        let plain = name.components().all(|part| matches!(part, Component::Normal(_)));
+        let plain = name
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
         if !plain || name.file_name().is_none() {
-            return Err(Refusal::Invalid(format!("`{}` is no name in a home", name.display())));
+            return Err(Refusal::Invalid(format!(
+                "`{}` is no name in a home",
+                name.display()
+            )));
         }
-        held.push(show(from, Path::new(AGENT_HOME).join(name), READ_ONLY | NO_SUID | NO_DEV)?);
+        held.push(show(
+            from,
+            Path::new(AGENT_HOME).join(name),
+            READ_ONLY | NO_SUID | NO_DEV,
+        )?);
     }
     Ok(held)
 }
@@ -191,24 +245,37 @@ fn hold(path: &Path, attributes: u64) -> io::Result<Option<Held>> {
     let at = path.to_owned();
     let stat = match rustix::fs::lstat(path) {
         Ok(stat) => stat,
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS | rustix::io::Errno::NOTDIR) => {
+            return Ok(None);
+        }
         Err(err) => return Err(err.into()),
     };
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::Symlink {
-        return Ok(Some(Held { at, what: What::Link(std::fs::read_link(path)?) }));
+        return Ok(Some(Held {
+            at,
+            what: What::Link(std::fs::read_link(path)?),
+        }));
     }
     let mount = clone_tree(rustix::fs::CWD, path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?;
     if attributes != 0 {
         sys::mount_setattr(mount.as_fd(), attributes, true)?;
     }
-    Ok(Some(Held { at, what: What::Tree { mount, folder: kind == FileType::Directory } }))
+    Ok(Some(Held {
+        at,
+        what: What::Tree {
+            mount,
+            folder: kind == FileType::Directory,
+        },
+    }))
 }
 
 fn hold_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<Held> {
     let lower = open_folder(path).ok();
     let layer = |kind: &str| -> io::Result<Option<OwnedFd>> {
-        let Some(scratch) = scratch else { return Ok(None) };
+        let Some(scratch) = scratch else {
+            return Ok(None);
+        };
         let folder = scratch.join(format!("{kind}-{number}"));
         match rustix::fs::mkdir(&folder, Mode::RWXU) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -216,8 +283,15 @@ fn hold_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<
         }
         Ok(Some(open_folder(&folder)?))
     };
-    let what = What::Cache { lower, upper: layer("upper")?, work: layer("work")? };
-    Ok(Held { at: path.to_owned(), what })
+    let what = What::Cache {
+        lower,
+        upper: layer("upper")?,
+        work: layer("work")?,
+    };
+    Ok(Held {
+        at: path.to_owned(),
+        what,
+    })
 }
 
 pub(crate) fn clone_tree(at: impl AsFd, path: &Path, extra: OpenTreeFlags) -> io::Result<OwnedFd> {
@@ -231,7 +305,9 @@ pub(crate) fn clone_tree(at: impl AsFd, path: &Path, extra: OpenTreeFlags) -> io
 
 /// A copy of one mount, without what is mounted in it.
 fn clone_one(mount: &OwnedFd) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
     Ok(rustix::mount::open_tree(mount, "", flags)?)
 }
 
@@ -272,13 +348,34 @@ impl Site<'_> {
         let folder = self.folder(Path::new(BLANK_FOLDER))?;
         let (parent, name) = split(Path::new(BLANK_FILE))?;
         // A socket that nobody listens at: nobody can open it, root neither, and git passes it over.
-        rustix::fs::mknodat(self.folder(parent)?, name, FileType::Socket, Mode::empty(), 0)?;
+        rustix::fs::mknodat(
+            self.folder(parent)?,
+            name,
+            FileType::Socket,
+            Mode::empty(),
+            0,
+        )?;
         let file = self.file(Path::new(BLANK_FILE))?;
         let size = format!("mode=1777,size={}", spec.limits.temporary);
-        self.private(Path::new("/tmp"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &size)?;
-        self.private(Path::new("/dev/shm"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &size)?;
+        self.private(
+            Path::new("/tmp"),
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            &size,
+        )?;
+        self.private(
+            Path::new("/dev/shm"),
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            &size,
+        )?;
         let pts = "newinstance,ptmxmode=0666,mode=620";
-        self.private(Path::new("/dev/pts"), "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, pts)?;
+        self.private(
+            Path::new("/dev/pts"),
+            "devpts",
+            MountFlags::NOSUID | MountFlags::NOEXEC,
+            pts,
+        )?;
         let dev = self.folder(Path::new("/dev"))?;
         for (name, to) in [
             ("fd", "/proc/self/fd"),
@@ -292,31 +389,59 @@ impl Site<'_> {
         self.folder(Path::new("/run"))?;
         let var = self.folder(Path::new("/var"))?;
         if spec.shows_below(Path::new(VAR_TMP)) {
-            self.private(Path::new(VAR_TMP), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &size)?;
+            self.private(
+                Path::new(VAR_TMP),
+                "tmpfs",
+                MountFlags::NOSUID | MountFlags::NODEV,
+                &size,
+            )?;
         } else {
             rustix::fs::symlinkat("/tmp", &var, "tmp")?;
         }
         rustix::fs::symlinkat("/run", &var, "run")?;
         if let Some(home) = home_of(spec) {
-            self.private(home, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=16m")?;
+            self.private(
+                home,
+                "tmpfs",
+                MountFlags::NOSUID | MountFlags::NODEV,
+                "mode=0755,size=16m",
+            )?;
         }
         Ok(Blanks { file, folder })
     }
 
     /// What was only writable while it was furnished.
     fn close(&self, spec: &Spec) -> io::Result<()> {
-        let Some(home) = home_of(spec) else { return Ok(()) };
-        sys::mount_setattr(self.folder(home)?.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
+        let Some(home) = home_of(spec) else {
+            return Ok(());
+        };
+        sys::mount_setattr(
+            self.folder(home)?.as_fd(),
+            READ_ONLY | NO_SUID | NO_DEV,
+            false,
+        )
     }
 
     fn private(&self, at: &Path, kind: &str, flags: MountFlags, data: &str) -> io::Result<()> {
         let target = self.folder(at)?;
         let data = std::ffi::CString::new(data)?;
-        Ok(rustix::mount::mount(kind, handle_path(target.as_fd()), kind, flags, data.as_c_str())?)
+        Ok(rustix::mount::mount(
+            kind,
+            handle_path(target.as_fd()),
+            kind,
+            flags,
+            data.as_c_str(),
+        )?)
     }
 
     fn attach(&self, held: Held) -> Result<(), Refusal> {
-        let target = |folder: bool| if folder { self.folder(&held.at) } else { self.file(&held.at) };
+        let target = |folder: bool| {
+            if folder {
+                self.folder(&held.at)
+            } else {
+                self.file(&held.at)
+            }
+        };
         match held.what {
             What::Link(to) => {
                 let (parent, name) = split(&held.at)?;
@@ -327,8 +452,14 @@ impl Site<'_> {
             }
             What::Tree { mount, folder } => Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?),
             What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
-            What::Cache { lower: None, upper, .. } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
-            What::Cache { lower: Some(lower), upper, work } => {
+            What::Cache {
+                lower: None, upper, ..
+            } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
+            What::Cache {
+                lower: Some(lower),
+                upper,
+                work,
+            } => {
                 let lower = match upper.zip(work) {
                     Some((upper, work)) => {
                         let parts = Parts { lower, upper, work };
@@ -371,13 +502,21 @@ impl Site<'_> {
             }
             None => {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                Ok(rustix::mount::mount("tmpfs", handle_path(target.as_fd()), "tmpfs", flags, c"mode=0755")?)
+                Ok(rustix::mount::mount(
+                    "tmpfs",
+                    handle_path(target.as_fd()),
+                    "tmpfs",
+                    flags,
+                    c"mode=0755",
+                )?)
             }
         }
     }
 
     fn hide(&self, path: &Path, blanks: &Blanks) -> io::Result<()> {
-        let Some(target) = self.look(path)? else { return Ok(()) };
+        let Some(target) = self.look(path)? else {
+            return Ok(());
+        };
         cover_with(blanks, target.as_fd())
     }
 
@@ -385,7 +524,9 @@ impl Site<'_> {
     fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut at = self.root.try_clone_to_owned()?;
         for part in path.components() {
-            let Component::Normal(name) = part else { continue };
+            let Component::Normal(name) = part else {
+                continue;
+            };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             at = match rustix::fs::openat(&at, name, flags, Mode::empty()) {
                 Err(rustix::io::Errno::NOENT) => {
@@ -406,7 +547,12 @@ impl Site<'_> {
         match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => {
                 let make = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                drop(rustix::fs::openat(&parent, name, make, Mode::from_raw_mode(0o444))?);
+                drop(rustix::fs::openat(
+                    &parent,
+                    name,
+                    make,
+                    Mode::from_raw_mode(0o444),
+                )?);
                 Ok(rustix::fs::openat(&parent, name, flags, Mode::empty())?)
             }
             other => Ok(other?),
@@ -420,7 +566,9 @@ impl Site<'_> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(self.root, inside, flags, Mode::empty(), resolve) {
             Ok(found) => Ok(Some(found)),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => Ok(None),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
+                Ok(None)
+            }
             Err(err) => Err(err.into()),
         }
     }
@@ -441,17 +589,25 @@ fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     sys::pivot_root_here()?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")?;
-    let here = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let here = rustix::fs::open(
+        "/",
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     sys::mount_setattr(here.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
 }
 
 /// A home that is shown empty: none where the workspace itself holds it.
 fn home_of(spec: &Spec) -> Option<&Path> {
-    spec.home.as_deref().filter(|home| home.parent().is_some() && !home.starts_with(&spec.root))
+    spec.home
+        .as_deref()
+        .filter(|home| home.parent().is_some() && !home.starts_with(&spec.root))
 }
 
 fn split(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {
-    path.parent().zip(path.file_name()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    path.parent()
+        .zip(path.file_name())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
 /// Freezes what a handle is: a copy of itself over itself that cannot be written.

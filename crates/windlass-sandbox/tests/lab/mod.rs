@@ -11,22 +11,42 @@ use windlass_sandbox::{Access, Ended, Helper, SandboxError, Session, Standard};
 pub(crate) const LOOK: &str = "cat README.md; echo x > new; echo x > /tmp/t && cat /tmp/t";
 
 pub(crate) fn helper() -> Helper {
-    Helper { program: env!("CARGO_BIN_EXE_windlass-sandbox-helper").into(), args: Vec::new() }
+    Helper {
+        program: env!("CARGO_BIN_EXE_windlass-sandbox-helper").into(),
+        args: Vec::new(),
+    }
 }
 
 pub(crate) fn run(session: &Session, dir: &Path, line: &str) -> (Ended, String) {
     try_run(session, dir, &["/bin/bash", "-c", line]).unwrap()
 }
 
-pub(crate) fn try_run(session: &Session, dir: &Path, argv: &[&str]) -> Result<(Ended, String), SandboxError> {
+pub(crate) fn try_run(
+    session: &Session,
+    dir: &Path,
+    argv: &[&str],
+) -> Result<(Ended, String), SandboxError> {
     let (mut reads, writes) = std::io::pipe().unwrap();
     let input = fs::File::open("/dev/null").unwrap().into();
-    let standard = Standard { input, output: writes.try_clone().unwrap().into(), error: writes.into() };
+    let standard = Standard {
+        input,
+        output: writes.try_clone().unwrap().into(),
+        error: writes.into(),
+    };
     let argv: Vec<_> = argv.iter().map(Into::into).collect();
-    let env = [("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()), ("LC_ALL".into(), "C".into())];
+    let env = [
+        ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
+        ("LC_ALL".into(), "C".into()),
+    ];
     let (done, ended) = std::sync::mpsc::channel();
-    let access = if argv.last().is_some_and(|line| line == LOOK) { Access::ReadOnly } else { Access::Write };
-    let child = session.start(&argv, &env, dir, access, standard, move |result| drop(done.send(result)))?;
+    let access = if argv.last().is_some_and(|line| line == LOOK) {
+        Access::ReadOnly
+    } else {
+        Access::Write
+    };
+    let child = session.start(&argv, &env, dir, access, standard, move |result| {
+        drop(done.send(result))
+    })?;
     let mut output = String::new();
     reads.read_to_string(&mut output).unwrap();
     let ended = ended.recv().unwrap()?;

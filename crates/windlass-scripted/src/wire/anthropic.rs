@@ -17,10 +17,12 @@ pub(crate) fn read(body: &Value) -> Asked {
             schema,
         });
     }
-    asked.schema =
-        schema(&body["output_config"]["format"]["schema"]).or_else(|| schema(&body["output_format"]["schema"]));
+    asked.schema = schema(&body["output_config"]["format"]["schema"])
+        .or_else(|| schema(&body["output_format"]["schema"]));
     for message in list(&body["messages"]).filter(|message| message["role"] == "assistant") {
-        asked.calls += list(&message["content"]).filter(|block| block["type"] == "tool_use").count();
+        asked.calls += list(&message["content"])
+            .filter(|block| block["type"] == "tool_use")
+            .count();
         asked.said.push(content(&message["content"]));
     }
     asked
@@ -48,23 +50,43 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     match words(answer.item) {
         Some((text, pause_ms)) => {
             empty["text"] = json!("");
-            event("content_block_start", json!({ "index": 0, "content_block": empty }), 0);
+            event(
+                "content_block_start",
+                json!({ "index": 0, "content_block": empty }),
+                0,
+            );
             for piece in pieces(text, pause_ms) {
-                event("content_block_delta", delta(json!({ "type": "text_delta", "text": piece })), pause_ms);
+                event(
+                    "content_block_delta",
+                    delta(json!({ "type": "text_delta", "text": piece })),
+                    pause_ms,
+                );
             }
         }
         None => {
             let input = empty["input"].to_string();
             empty["input"] = json!({});
-            event("content_block_start", json!({ "index": 0, "content_block": empty }), 0);
+            event(
+                "content_block_start",
+                json!({ "index": 0, "content_block": empty }),
+                0,
+            );
             for piece in pieces(&input, 0) {
-                event("content_block_delta", delta(json!({ "type": "input_json_delta", "partial_json": piece })), 0);
+                event(
+                    "content_block_delta",
+                    delta(json!({ "type": "input_json_delta", "partial_json": piece })),
+                    0,
+                );
             }
         }
     }
     event("content_block_stop", json!({ "index": 0 }), 0);
     let end = json!({ "stop_reason": stop(answer.item), "stop_sequence": null });
-    event("message_delta", json!({ "delta": end, "usage": usage(answer, answer.usage.output) }), 0);
+    event(
+        "message_delta",
+        json!({ "delta": end, "usage": usage(answer, answer.usage.output) }),
+        0,
+    );
     event("message_stop", json!({}), 0);
     frames
 }

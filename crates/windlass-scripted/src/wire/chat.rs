@@ -8,7 +8,10 @@ use crate::request::{Asked, Tool, content, list, schema, text};
 
 pub(crate) fn read(body: &Value) -> Asked {
     let mut asked = Asked::new(body);
-    for tool in list(&body["tools"]).map(|tool| &tool["function"]).filter(|tool| tool["name"].is_string()) {
+    for tool in list(&body["tools"])
+        .map(|tool| &tool["function"])
+        .filter(|tool| tool["name"].is_string())
+    {
         let schema = tool["parameters"].clone();
         asked.tools.push(Tool {
             name: text(&tool["name"]),
@@ -30,11 +33,12 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     match answer.item {
         Item::Text { text, .. } => message["content"] = json!(text),
         Item::Refusal(text) => message["refusal"] = json!(text),
-        Item::Call { name, input } => message["tool_calls"] = json!([call(answer.number, name, input)]),
+        Item::Call { name, input } => {
+            message["tool_calls"] = json!([call(answer.number, name, input)])
+        }
     }
     let mut whole = base(answer, "chat.completion");
-    whole["choices"] =
-        json!([{ "index": 0, "message": message, "finish_reason": stop(answer.item), "logprobs": null }]);
+    whole["choices"] = json!([{ "index": 0, "message": message, "finish_reason": stop(answer.item), "logprobs": null }]);
     whole["usage"] = usage(answer);
     whole
 }
@@ -57,7 +61,11 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
         (None, Item::Call { name, input }) => {
             let mut call = call(answer.number, name, input);
             call["index"] = json!(0);
-            chunk(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), None, 0);
+            chunk(
+                json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
+                None,
+                0,
+            );
         }
         (None, _) => {}
     }
@@ -66,7 +74,11 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     last["choices"] = json!([]);
     last["usage"] = usage(answer);
     frames.push(Frame::new(None, &last));
-    frames.push(Frame { event: None, data: "[DONE]".to_owned(), pause_ms: 0 });
+    frames.push(Frame {
+        event: None,
+        data: "[DONE]".to_owned(),
+        pause_ms: 0,
+    });
     frames
 }
 

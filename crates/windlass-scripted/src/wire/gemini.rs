@@ -7,18 +7,37 @@ use crate::offer::{Input, Item};
 use crate::request::{Asked, Tool, content, list, schema, text};
 
 pub(crate) fn read(body: &Value, stream: bool) -> Asked {
-    let mut asked = Asked { stream, ..Asked::new(body) };
+    let mut asked = Asked {
+        stream,
+        ..Asked::new(body)
+    };
     for tool in list(&body["tools"]).flat_map(|tool| list(&tool["functionDeclarations"])) {
         // Each of these fields may be used, and types may be in capitals.
-        let fields = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
-        let schema = fields.iter().map(|field| &tool[*field]).find(|schema| schema.is_object()).unwrap_or(&Value::Null);
+        let fields = [
+            "parameters",
+            "parametersJsonSchema",
+            "parameters_json_schema",
+        ];
+        let schema = fields
+            .iter()
+            .map(|field| &tool[*field])
+            .find(|schema| schema.is_object())
+            .unwrap_or(&Value::Null);
         let (name, about) = (text(&tool["name"]), text(&tool["description"]));
-        asked.tools.push(Tool { name, freeform: false, about, schema: schema.clone() });
+        asked.tools.push(Tool {
+            name,
+            freeform: false,
+            about,
+            schema: schema.clone(),
+        });
     }
     let settings = &body["generationConfig"];
-    asked.schema = schema(&settings["responseJsonSchema"]).or_else(|| schema(&settings["responseSchema"]));
+    asked.schema =
+        schema(&settings["responseJsonSchema"]).or_else(|| schema(&settings["responseSchema"]));
     for message in list(&body["contents"]).filter(|message| message["role"] == "model") {
-        asked.calls += list(&message["parts"]).filter(|part| part["functionCall"].is_object()).count();
+        asked.calls += list(&message["parts"])
+            .filter(|part| part["functionCall"].is_object())
+            .count();
         asked.said.push(content(&message["parts"]));
     }
     asked
@@ -57,7 +76,11 @@ fn chunk(answer: &Answer<'_>, part: &Value, last: bool) -> Value {
     let input = usage.fresh + usage.cached;
     let mut candidate = json!({ "index": 0, "content": { "role": "model", "parts": [part] } });
     if last {
-        candidate["finishReason"] = json!(if refuses(answer.item) { "SAFETY" } else { "STOP" });
+        candidate["finishReason"] = json!(if refuses(answer.item) {
+            "SAFETY"
+        } else {
+            "STOP"
+        });
     }
     json!({
         "candidates": [candidate], "modelVersion": answer.model, "responseId": format!("kit-{:04}", answer.number),

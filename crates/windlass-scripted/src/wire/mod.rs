@@ -31,7 +31,11 @@ pub(crate) struct Frame {
 
 impl Frame {
     fn new(event: Option<&'static str>, data: &Value) -> Self {
-        Self { event, data: data.to_string(), pause_ms: 0 }
+        Self {
+            event,
+            data: data.to_string(),
+            pause_ms: 0,
+        }
     }
 
     fn after(mut self, pause_ms: u64) -> Self {
@@ -93,9 +97,15 @@ impl Wire {
     pub(crate) fn failure(self, status: u16) -> Value {
         let words = format!("the script fails with {status}");
         match self {
-            Self::Anthropic => json!({ "type": "error", "error": { "type": "api_error", "message": words } }),
-            Self::Responses | Self::Chat => json!({ "error": { "type": "server_error", "message": words } }),
-            Self::Gemini { .. } => json!({ "error": { "code": status, "status": "INTERNAL", "message": words } }),
+            Self::Anthropic => {
+                json!({ "type": "error", "error": { "type": "api_error", "message": words } })
+            }
+            Self::Responses | Self::Chat => {
+                json!({ "error": { "type": "server_error", "message": words } })
+            }
+            Self::Gemini { .. } => {
+                json!({ "error": { "code": status, "status": "INTERNAL", "message": words } })
+            }
         }
     }
 }
@@ -105,9 +115,15 @@ fn pieces(text: &str, pause_ms: u64) -> Vec<&str> {
     if pause_ms > 0 {
         return text.split_inclusive(' ').collect();
     }
-    let half = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let half = (0..=text.len() / 2)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
     let (first, second) = text.split_at(half);
-    [first, second].into_iter().filter(|piece| !piece.is_empty()).collect()
+    [first, second]
+        .into_iter()
+        .filter(|piece| !piece.is_empty())
+        .collect()
 }
 
 /// The text of an item that is one, and its pause.

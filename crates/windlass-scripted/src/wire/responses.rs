@@ -19,8 +19,12 @@ pub(crate) fn read(body: &Value) -> Asked {
     for item in list(&body["input"]) {
         match item["type"].as_str().unwrap_or("message") {
             "message" if item["role"] == "assistant" => asked.said.push(content(&item["content"])),
-            "function_call" | "custom_tool_call" | "local_shell_call" | "tool_search_call" => asked.calls += 1,
-            "tool_search_output" => list(&item["tools"]).for_each(|tool| take(&mut asked, tool, None)),
+            "function_call" | "custom_tool_call" | "local_shell_call" | "tool_search_call" => {
+                asked.calls += 1
+            }
+            "tool_search_output" => {
+                list(&item["tools"]).for_each(|tool| take(&mut asked, tool, None))
+            }
             _ => {}
         }
     }
@@ -33,11 +37,19 @@ fn take(asked: &mut Asked, tool: &Value, space: Option<&str>) {
             return list(&tool["tools"]).for_each(|tool| take(asked, tool, name));
         }
         (Some("tool_search"), None) => UNLISTED.to_owned(),
-        (_, Some(name)) => space.map_or_else(|| name.to_owned(), |space| format!("{space}{IN_SPACE}{name}")),
+        (_, Some(name)) => space.map_or_else(
+            || name.to_owned(),
+            |space| format!("{space}{IN_SPACE}{name}"),
+        ),
         _ => return,
     };
     let (freeform, about) = (tool["type"] == "custom", text(&tool["description"]));
-    asked.tools.push(Tool { name, freeform, about, schema: tool["parameters"].clone() });
+    asked.tools.push(Tool {
+        name,
+        freeform,
+        about,
+        schema: tool["parameters"].clone(),
+    });
 }
 
 pub(crate) fn whole(answer: &Answer<'_>) -> Value {
@@ -54,15 +66,27 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
         value["sequence_number"] = json!(frames.len());
         frames.push(Frame::new(Some(name), &value).after(pause_ms));
     };
-    event("response.created", json!({ "response": response(answer, "in_progress") }), 0);
-    event("response.in_progress", json!({ "response": response(answer, "in_progress") }), 0);
+    event(
+        "response.created",
+        json!({ "response": response(answer, "in_progress") }),
+        0,
+    );
+    event(
+        "response.in_progress",
+        json!({ "response": response(answer, "in_progress") }),
+        0,
+    );
     let done = item(answer, "completed");
     let mut begun = item(answer, "in_progress");
     match words(answer.item) {
         Some((text, pause_ms)) => {
             let part = done["content"][0].clone();
             begun["content"] = json!([]);
-            event("response.output_item.added", json!({ "output_index": 0, "item": begun }), 0);
+            event(
+                "response.output_item.added",
+                json!({ "output_index": 0, "item": begun }),
+                0,
+            );
             let at = |mut value: Value| {
                 value["output_index"] = json!(0);
                 value["content_index"] = json!(0);
@@ -72,7 +96,11 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
             let refusal = part["type"] == "refusal";
             let mut empty = part.clone();
             empty[if refusal { "refusal" } else { "text" }] = json!("");
-            event("response.content_part.added", at(json!({ "part": empty })), 0);
+            event(
+                "response.content_part.added",
+                at(json!({ "part": empty })),
+                0,
+            );
             let names = match refusal {
                 true => ("response.refusal.delta", "response.refusal.done"),
                 false => ("response.output_text.delta", "response.output_text.done"),
@@ -85,27 +113,57 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
         }
         None => {
             let (field, names) = match done["type"] == "custom_tool_call" {
-                true => ("input", ("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done")),
-                false => {
-                    ("arguments", ("response.function_call_arguments.delta", "response.function_call_arguments.done"))
-                }
+                true => (
+                    "input",
+                    (
+                        "response.custom_tool_call_input.delta",
+                        "response.custom_tool_call_input.done",
+                    ),
+                ),
+                false => (
+                    "arguments",
+                    (
+                        "response.function_call_arguments.delta",
+                        "response.function_call_arguments.done",
+                    ),
+                ),
             };
             // What a search is given is no text, so it has no pieces.
             let text = done[field].as_str();
             if text.is_some() {
                 begun[field] = json!("");
             }
-            event("response.output_item.added", json!({ "output_index": 0, "item": begun }), 0);
+            event(
+                "response.output_item.added",
+                json!({ "output_index": 0, "item": begun }),
+                0,
+            );
             if let Some(text) = text {
                 for piece in pieces(text, 0) {
-                    event(names.0, json!({ "output_index": 0, "item_id": done["id"], "delta": piece }), 0);
+                    event(
+                        names.0,
+                        json!({ "output_index": 0, "item_id": done["id"], "delta": piece }),
+                        0,
+                    );
                 }
-                event(names.1, json!({ "output_index": 0, "item_id": done["id"], field: text }), 0);
+                event(
+                    names.1,
+                    json!({ "output_index": 0, "item_id": done["id"], field: text }),
+                    0,
+                );
             }
         }
     }
-    event("response.output_item.done", json!({ "output_index": 0, "item": done }), 0);
-    event("response.completed", json!({ "response": whole(answer) }), 0);
+    event(
+        "response.output_item.done",
+        json!({ "output_index": 0, "item": done }),
+        0,
+    );
+    event(
+        "response.completed",
+        json!({ "response": whole(answer) }),
+        0,
+    );
     frames
 }
 
@@ -122,17 +180,27 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
     let number = answer.number;
     let call = format!("call_kit_{number:04}");
     match answer.item {
-        Item::Call { name, input: Input::Json(args) } if name == UNLISTED => json!({
+        Item::Call {
+            name,
+            input: Input::Json(args),
+        } if name == UNLISTED => json!({
             "type": "tool_search_call", "id": format!("tsc_kit_{number:04}"), "call_id": call, "execution": "client",
             "arguments": args, "status": status,
         }),
-        Item::Call { name, input: Input::Text(text) } => json!({
+        Item::Call {
+            name,
+            input: Input::Text(text),
+        } => json!({
             "type": "custom_tool_call", "id": format!("ctc_kit_{number:04}"), "call_id": call, "name": name,
             "input": text, "status": status,
         }),
-        Item::Call { name, input: Input::Json(args) } => {
-            let (space, name) =
-                name.split_once(IN_SPACE).map_or((None, name.as_str()), |(space, name)| (Some(space), name));
+        Item::Call {
+            name,
+            input: Input::Json(args),
+        } => {
+            let (space, name) = name
+                .split_once(IN_SPACE)
+                .map_or((None, name.as_str()), |(space, name)| (Some(space), name));
             let mut called = json!({
                 "type": "function_call", "id": format!("fc_kit_{number:04}"), "call_id": call, "name": name,
                 "arguments": args.to_string(), "status": status,
@@ -142,10 +210,16 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
             }
             called
         }
-        Item::Text { text, .. } => {
-            said(number, status, &json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }))
-        }
-        Item::Refusal(text) => said(number, status, &json!({ "type": "refusal", "refusal": text })),
+        Item::Text { text, .. } => said(
+            number,
+            status,
+            &json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }),
+        ),
+        Item::Refusal(text) => said(
+            number,
+            status,
+            &json!({ "type": "refusal", "refusal": text }),
+        ),
     }
 }
 
@@ -178,18 +252,32 @@ mod tests {
             "input": [{ "type": "tool_search_call" }, { "type": "tool_search_output", "tools": [found] }],
         }));
         let names: Vec<&str> = asked.tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!((names, asked.calls), (vec!["exec", UNLISTED, "mcp__host/look"], 1));
+        assert_eq!(
+            (names, asked.calls),
+            (vec!["exec", UNLISTED, "mcp__host/look"], 1)
+        );
     }
 
     #[track_caller]
     fn check(name: &str, expect: &[(&str, Value)]) {
-        let call = Item::Call { name: name.to_owned(), input: Input::Json(json!({ "query": "q" })) };
-        let answer = Answer { model: "m", item: &call, usage: Usage::default(), number: 1 };
+        let call = Item::Call {
+            name: name.to_owned(),
+            input: Input::Json(json!({ "query": "q" })),
+        };
+        let answer = Answer {
+            model: "m",
+            item: &call,
+            usage: Usage::default(),
+            number: 1,
+        };
         let said = whole(&answer)["output"][0].clone();
         for (field, value) in expect {
             assert_eq!(said[field], *value, "{field} of {said}");
         }
-        let kinds: Vec<&str> = stream(&answer).iter().filter_map(|frame| frame.event).collect();
+        let kinds: Vec<&str> = stream(&answer)
+            .iter()
+            .filter_map(|frame| frame.event)
+            .collect();
         let pieces = kinds.contains(&"response.function_call_arguments.done");
         assert_eq!(pieces, said["type"] == "function_call", "{kinds:?}");
     }
@@ -197,9 +285,23 @@ mod tests {
     #[test]
     fn a_call_says_its_space_and_a_search_is_no_function() {
         let args = json!(r#"{"query":"q"}"#);
-        check("look", &[("type", json!("function_call")), ("namespace", Value::Null), ("arguments", args)]);
-        check("mcp__host/look", &[("name", json!("look")), ("namespace", json!("mcp__host"))]);
-        let search = [("type", json!("tool_search_call")), ("execution", json!("client")), ("name", Value::Null)];
+        check(
+            "look",
+            &[
+                ("type", json!("function_call")),
+                ("namespace", Value::Null),
+                ("arguments", args),
+            ],
+        );
+        check(
+            "mcp__host/look",
+            &[("name", json!("look")), ("namespace", json!("mcp__host"))],
+        );
+        let search = [
+            ("type", json!("tool_search_call")),
+            ("execution", json!("client")),
+            ("name", Value::Null),
+        ];
         check(UNLISTED, &search);
         check(UNLISTED, &[("arguments", json!({ "query": "q" }))]);
     }

@@ -17,8 +17,21 @@ struct Sub {
     words: usize,
 }
 
-const fn sub(name: &'static str, short: &'static str, values: &'static str, long: &'static str) -> Sub {
-    Sub { name, short, values, long, long_values: "", words_with: &[], words: usize::MAX }
+const fn sub(
+    name: &'static str,
+    short: &'static str,
+    values: &'static str,
+    long: &'static str,
+) -> Sub {
+    Sub {
+        name,
+        short,
+        values,
+        long,
+        long_values: "",
+        words_with: &[],
+        words: usize::MAX,
+    }
 }
 
 const HISTORY: &str = "oneline graph decorate no-decorate all stat shortstat numstat name-only name-status patch \
@@ -45,7 +58,12 @@ const SUBS: &[Sub] = &[
     sub("whatchanged", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
     sub("rev-list", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
     sub("diff-tree", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
-    sub("shortlog", "snec", "", "summary numbered email all no-merges since until group"),
+    sub(
+        "shortlog",
+        "snec",
+        "",
+        "summary numbered email all no-merges since until group",
+    ),
     sub(
         "blame",
         "wMCeslpbftn",
@@ -58,7 +76,12 @@ const SUBS: &[Sub] = &[
         "x",
         "cached deleted modified others ignored stage killed unmerged exclude-standard full-name error-unmatch directory eol",
     ),
-    sub("ls-tree", "rdtlz", "", "name-only name-status full-name full-tree long abbrev"),
+    sub(
+        "ls-tree",
+        "rdtlz",
+        "",
+        "name-only name-status full-name full-tree long abbrev",
+    ),
     sub(
         "rev-parse",
         "q",
@@ -71,12 +94,27 @@ const SUBS: &[Sub] = &[
         "",
         "tags always long dirty all contains abbrev match exclude candidates exact-match first-parent",
     ),
-    sub("merge-base", "a", "", "all is-ancestor fork-point octopus independent"),
+    sub(
+        "merge-base",
+        "a",
+        "",
+        "all is-ancestor fork-point octopus independent",
+    ),
     sub("name-rev", "", "", "name-only tags all always"),
-    sub("show-ref", "qd", "", "heads tags verify hash quiet dereference head"),
+    sub(
+        "show-ref",
+        "qd",
+        "",
+        "heads tags verify hash quiet dereference head",
+    ),
     sub("cat-file", "ptse", "", ""),
     sub("count-objects", "vH", "", "verbose human-readable"),
-    sub("check-ignore", "vqzn", "", "verbose quiet non-matching no-index"),
+    sub(
+        "check-ignore",
+        "vqzn",
+        "",
+        "verbose quiet non-matching no-index",
+    ),
     sub(
         "grep",
         "niIlLwcEFPGhHvoqpWar",
@@ -85,7 +123,15 @@ const SUBS: &[Sub] = &[
     ),
     sub("version", "", "", "build-options"),
     Sub {
-        words_with: &["--list", "-l", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at"],
+        words_with: &[
+            "--list",
+            "-l",
+            "--contains",
+            "--no-contains",
+            "--merged",
+            "--no-merged",
+            "--points-at",
+        ],
         ..sub(
             "branch",
             "arvliq",
@@ -102,25 +148,41 @@ const SUBS: &[Sub] = &[
             "list contains no-contains merged no-merged points-at sort format column no-column ignore-case",
         )
     },
-    Sub { words: 0, ..sub("remote", "v", "", "verbose") },
-    Sub { words: 1, ..sub("symbolic-ref", "q", "", "short quiet") },
+    Sub {
+        words: 0,
+        ..sub("remote", "v", "", "verbose")
+    },
+    Sub {
+        words: 1,
+        ..sub("symbolic-ref", "q", "", "short quiet")
+    },
 ];
 
 pub(super) fn look(args: &[Word]) -> Option<Seen> {
-    if !args.iter().all(|word| word.known && !(word.glob && word.text.starts_with(['*', '?', '[']))) {
+    if !args
+        .iter()
+        .all(|word| word.known && !(word.glob && word.text.starts_with(['*', '?', '['])))
+    {
         return None;
     }
     // Two names that are not both in the repository are compared as files, wherever they are.
-    let leads_out = |text: &str| text.starts_with(['/', '~']) || text.split('/').any(|part| part == "..");
+    let leads_out =
+        |text: &str| text.starts_with(['/', '~']) || text.split('/').any(|part| part == "..");
     // Formats with `%G` check signatures, which runs another program.
-    if args.iter().any(|word| leads_out(&word.text) || word.text.contains("%G")) {
+    if args
+        .iter()
+        .any(|word| leads_out(&word.text) || word.text.contains("%G"))
+    {
         return None;
     }
     let mut rest: Vec<&str> = args.iter().map(|word| word.text.as_str()).collect();
     if rest == ["--version"] {
         return Some(Seen::default());
     }
-    while matches!(rest.first(), Some(&("--no-pager" | "-P" | "--no-optional-locks"))) {
+    while matches!(
+        rest.first(),
+        Some(&("--no-pager" | "-P" | "--no-optional-locks"))
+    ) {
         rest.remove(0);
     }
     let (name, rest) = rest.split_first()?;
@@ -132,14 +194,21 @@ pub(super) fn look(args: &[Word]) -> Option<Seen> {
         ("worktree", ["list"] | ["list", "--porcelain"]) => true,
         ("remote", ["get-url", remote]) => !remote.starts_with('-'),
         // All of it may hold tokens.
-        ("config", ["--get" | "--get-all", key]) => HARMLESS_KEYS.iter().any(|known| key.starts_with(known)),
+        ("config", ["--get" | "--get-all", key]) => {
+            HARMLESS_KEYS.iter().any(|known| key.starts_with(known))
+        }
         _ => options(find(name)?, rest),
     };
-    looks.then_some(Seen { reads: Vec::new(), walks: true })
+    looks.then_some(Seen {
+        reads: Vec::new(),
+        walks: true,
+    })
 }
 
 /// Settings that are nobody's secret.
-const HARMLESS_KEYS: &[&str] = &["user.", "core.", "init.", "branch.", "pull.", "push.", "merge.", "rebase."];
+const HARMLESS_KEYS: &[&str] = &[
+    "user.", "core.", "init.", "branch.", "pull.", "push.", "merge.", "rebase.",
+];
 
 fn find(name: &str) -> Option<&'static Sub> {
     SUBS.iter().find(|sub| sub.name == name)
@@ -153,13 +222,18 @@ fn options(sub: &Sub, args: &[&str]) -> bool {
             words += 1;
             continue;
         }
-        listed |= sub.words_with.iter().any(|option| text.split('=').next() == Some(option));
+        listed |= sub
+            .words_with
+            .iter()
+            .any(|option| text.split('=').next() == Some(option));
         if *text == "--" {
             ended = true;
         } else if let Some(long) = text.strip_prefix("--") {
             let name = long.split('=').next().unwrap_or_default();
-            let takes = !long.contains('=') && sub.long_values.split(' ').any(|known| known == name);
-            if name.is_empty() || !(takes || sub.long.split_whitespace().any(|known| known == name)) {
+            let takes =
+                !long.contains('=') && sub.long_values.split(' ').any(|known| known == name);
+            if name.is_empty() || !(takes || sub.long.split_whitespace().any(|known| known == name))
+            {
                 return false;
             }
             if takes && rest.next().is_none() {
@@ -184,7 +258,10 @@ fn cluster<'a>(sub: &Sub, text: &str, rest: &mut impl Iterator<Item = &'a &'a st
         if !sub.short.contains(c) {
             // `-uno`, `-M90%` and `-U3` carry their value.
             let carries = at > 1 && matches!(text.as_bytes()[at - 1], b'u' | b'M' | b'C' | b'B');
-            return carries && text[at..].bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'%');
+            return carries
+                && text[at..]
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'%');
         }
     }
     true

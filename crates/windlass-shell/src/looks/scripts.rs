@@ -20,8 +20,11 @@ pub(super) fn sed(args: &[Word]) -> Option<Seen> {
         }
         match text {
             "--" => ended = true,
-            "-e" | "--expression" => scripts.push(words.next().filter(|word| word.known)?.text.as_str()),
-            "--quiet" | "--silent" | "--regexp-extended" | "--separate" | "--null-data" | "--posix" | "--debug" => {}
+            "-e" | "--expression" => {
+                scripts.push(words.next().filter(|word| word.known)?.text.as_str())
+            }
+            "--quiet" | "--silent" | "--regexp-extended" | "--separate" | "--null-data"
+            | "--posix" | "--debug" => {}
             _ => match text.strip_prefix("--expression=") {
                 Some(script) => scripts.push(script),
                 // `-ne` is `-n -e`.
@@ -39,8 +42,16 @@ pub(super) fn sed(args: &[Word]) -> Option<Seen> {
     if scripts.is_empty() {
         scripts.push(files.next()?.0.text.as_str());
     }
-    let reads: Option<Vec<Word>> = files.map(|(word, ended)| is_file(word, ended).then(|| word.clone())).collect();
-    scripts.iter().all(|script| sed_prints(script)).then_some(Seen { reads: reads?, walks: false })
+    let reads: Option<Vec<Word>> = files
+        .map(|(word, ended)| is_file(word, ended).then(|| word.clone()))
+        .collect();
+    scripts
+        .iter()
+        .all(|script| sed_prints(script))
+        .then_some(Seen {
+            reads: reads?,
+            walks: false,
+        })
 }
 
 /// A name that cannot turn into an option when the shell puts names in its place.
@@ -56,7 +67,9 @@ fn sed_prints(script: &str) -> bool {
         if rest.is_empty() {
             return true;
         }
-        let Some(after) = sed_address(rest) else { return false };
+        let Some(after) = sed_address(rest) else {
+            return false;
+        };
         rest = match after.strip_prefix(',') {
             Some(second) => {
                 let second = second.trim_start_matches([' ', '+', '~']);
@@ -68,13 +81,21 @@ fn sed_prints(script: &str) -> bool {
             None => after,
         };
         rest = rest.trim_start_matches([' ', '!']);
-        let Some(command) = rest.chars().next() else { return false };
+        let Some(command) = rest.chars().next() else {
+            return false;
+        };
         rest = &rest[command.len_utf8()..];
         match command {
-            '{' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
-            'q' | 'Q' | 'l' => rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' '),
+            '{' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z'
+            | 'F' => {}
+            'q' | 'Q' | 'l' => {
+                rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ')
+            }
             's' | 'y' => match sed_parts(rest) {
-                Some(after) => rest = after.trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit()),
+                Some(after) => {
+                    rest = after
+                        .trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit())
+                }
                 None => return false,
             },
             _ => return false,
@@ -103,7 +124,10 @@ fn sed_address(text: &str) -> Option<&str> {
 
 /// Both parts of `s` or `y`, by whatever sign parts them.
 fn sed_parts(text: &str) -> Option<&str> {
-    let sign = text.chars().next().filter(|c| !c.is_alphanumeric() && !matches!(c, '\\' | '\n' | ' '))?;
+    let sign = text
+        .chars()
+        .next()
+        .filter(|c| !c.is_alphanumeric() && !matches!(c, '\\' | '\n' | ' '))?;
     sed_until(sed_until(&text[sign.len_utf8()..], sign)?, sign)
 }
 
@@ -141,18 +165,42 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
         }
     };
     let text = program.text.replace("||", "  ").replace(">=", "  ");
-    let bad = ["system", "getline", "ARGV", "ARGC", "@", ">", "|", "ENVIRON", "PROCINFO", "extension", "/inet"];
+    let bad = [
+        "system",
+        "getline",
+        "ARGV",
+        "ARGC",
+        "@",
+        ">",
+        "|",
+        "ENVIRON",
+        "PROCINFO",
+        "extension",
+        "/inet",
+    ];
     if bad.iter().any(|bad| text.contains(bad)) {
         return None;
     }
-    let files: Option<Vec<Word>> = words.map(|word| is_file(word, false).then(|| word.clone())).collect();
+    let files: Option<Vec<Word>> = words
+        .map(|word| is_file(word, false).then(|| word.clone()))
+        .collect();
     let files = files?;
     if files.iter().any(|word| word.text.starts_with('-')) {
         return None;
     }
-    let files =
-        files.into_iter().filter(|word| !word.text.split_once('=').is_some_and(|(name, _)| is_name(name))).collect();
-    Some(Seen { reads: files, walks: false })
+    let files = files
+        .into_iter()
+        .filter(|word| {
+            !word
+                .text
+                .split_once('=')
+                .is_some_and(|(name, _)| is_name(name))
+        })
+        .collect();
+    Some(Seen {
+        reads: files,
+        walks: false,
+    })
 }
 
 /// `find` that only prints.

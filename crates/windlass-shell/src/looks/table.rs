@@ -99,7 +99,13 @@ const PROGRAMS: &[Program] = &[
         any: true,
         ..NOTHING
     },
-    Program { name: "wc", short: "clmwL", long: "lines words chars bytes max-line-length", any: true, ..NOTHING },
+    Program {
+        name: "wc",
+        short: "clmwL",
+        long: "lines words chars bytes max-line-length",
+        any: true,
+        ..NOTHING
+    },
     Program {
         name: "grep",
         short: GREP_SHORT,
@@ -174,8 +180,18 @@ const PROGRAMS: &[Program] = &[
         any: true,
         ..NOTHING
     },
-    Program { name: "df", short: "ahHiklTP", long: "human-readable all inodes print-type total", ..NOTHING },
-    Program { name: "pwd", short: "LP", operands: Operands::None, ..NOTHING },
+    Program {
+        name: "df",
+        short: "ahHiklTP",
+        long: "human-readable all inodes print-type total",
+        ..NOTHING
+    },
+    Program {
+        name: "pwd",
+        short: "LP",
+        operands: Operands::None,
+        ..NOTHING
+    },
     Program {
         name: "sort",
         short: "bdfghiMnRrVcCmszu",
@@ -208,19 +224,85 @@ const PROGRAMS: &[Program] = &[
         operands: Operands::Text,
         ..NOTHING
     },
-    Program { name: "nl", short: "p", values: "bdfhilnsvw", ..NOTHING },
-    Program { name: "paste", short: "sz", values: "d", long: "serial", long_values: "delimiters", ..NOTHING },
-    Program { name: "comm", short: "123z", long: "check-order nocheck-order total", ..NOTHING },
-    Program { name: "join", short: "iz", values: "aevjt12o", ..NOTHING },
-    Program { name: "column", short: "tLexnJ", values: "sNoc", ..NOTHING },
-    Program { name: "fold", short: "bs", values: "w", long_values: "width", ..NOTHING },
-    Program { name: "fmt", short: "cstu", values: "wpg", ..NOTHING },
-    Program { name: "expand", short: "i", values: "t", ..NOTHING },
-    Program { name: "rev", ..NOTHING },
-    Program { name: "tac", short: "br", values: "s", ..NOTHING },
-    Program { name: "od", short: "abcdfilosxv", values: "AjNtw", ..NOTHING },
-    Program { name: "xxd", short: "abEeipu", values: "cglos", ..NOTHING },
-    Program { name: "hexdump", short: "bcCdovx", values: "ens", ..NOTHING },
+    Program {
+        name: "nl",
+        short: "p",
+        values: "bdfhilnsvw",
+        ..NOTHING
+    },
+    Program {
+        name: "paste",
+        short: "sz",
+        values: "d",
+        long: "serial",
+        long_values: "delimiters",
+        ..NOTHING
+    },
+    Program {
+        name: "comm",
+        short: "123z",
+        long: "check-order nocheck-order total",
+        ..NOTHING
+    },
+    Program {
+        name: "join",
+        short: "iz",
+        values: "aevjt12o",
+        ..NOTHING
+    },
+    Program {
+        name: "column",
+        short: "tLexnJ",
+        values: "sNoc",
+        ..NOTHING
+    },
+    Program {
+        name: "fold",
+        short: "bs",
+        values: "w",
+        long_values: "width",
+        ..NOTHING
+    },
+    Program {
+        name: "fmt",
+        short: "cstu",
+        values: "wpg",
+        ..NOTHING
+    },
+    Program {
+        name: "expand",
+        short: "i",
+        values: "t",
+        ..NOTHING
+    },
+    Program {
+        name: "rev",
+        ..NOTHING
+    },
+    Program {
+        name: "tac",
+        short: "br",
+        values: "s",
+        ..NOTHING
+    },
+    Program {
+        name: "od",
+        short: "abcdfilosxv",
+        values: "AjNtw",
+        ..NOTHING
+    },
+    Program {
+        name: "xxd",
+        short: "abEeipu",
+        values: "cglos",
+        ..NOTHING
+    },
+    Program {
+        name: "hexdump",
+        short: "bcCdovx",
+        values: "ens",
+        ..NOTHING
+    },
     Program {
         name: "diff",
         short: "abBceEiNqrstTuwyd",
@@ -231,13 +313,52 @@ const PROGRAMS: &[Program] = &[
         digits: true,
         ..NOTHING
     },
-    Program { name: "cmp", short: "bls", values: "in", long: "silent quiet verbose print-bytes", ..NOTHING },
-    Program { name: "md5sum", short: SUMS, long: "binary text tag", any: true, ..NOTHING },
-    Program { name: "sha1sum", short: SUMS, long: "binary text tag", any: true, ..NOTHING },
-    Program { name: "sha256sum", short: SUMS, long: "binary text tag", any: true, ..NOTHING },
-    Program { name: "sha512sum", short: SUMS, long: "binary text tag", any: true, ..NOTHING },
-    Program { name: "b2sum", short: SUMS, long: "binary text tag", any: true, ..NOTHING },
-    Program { name: "cksum", ..NOTHING },
+    Program {
+        name: "cmp",
+        short: "bls",
+        values: "in",
+        long: "silent quiet verbose print-bytes",
+        ..NOTHING
+    },
+    Program {
+        name: "md5sum",
+        short: SUMS,
+        long: "binary text tag",
+        any: true,
+        ..NOTHING
+    },
+    Program {
+        name: "sha1sum",
+        short: SUMS,
+        long: "binary text tag",
+        any: true,
+        ..NOTHING
+    },
+    Program {
+        name: "sha256sum",
+        short: SUMS,
+        long: "binary text tag",
+        any: true,
+        ..NOTHING
+    },
+    Program {
+        name: "sha512sum",
+        short: SUMS,
+        long: "binary text tag",
+        any: true,
+        ..NOTHING
+    },
+    Program {
+        name: "b2sum",
+        short: SUMS,
+        long: "binary text tag",
+        any: true,
+        ..NOTHING
+    },
+    Program {
+        name: "cksum",
+        ..NOTHING
+    },
     Program {
         name: "file",
         short: "bhiLkNnr0",
@@ -255,7 +376,13 @@ const PROGRAMS: &[Program] = &[
         any: true,
         ..NOTHING
     },
-    Program { name: "dirname", short: "z", operands: Operands::Text, any: true, ..NOTHING },
+    Program {
+        name: "dirname",
+        short: "z",
+        operands: Operands::Text,
+        any: true,
+        ..NOTHING
+    },
     Program {
         name: "realpath",
         short: "eLmPqsz",
@@ -263,28 +390,132 @@ const PROGRAMS: &[Program] = &[
         long_values: "relative-to relative-base",
         ..NOTHING
     },
-    Program { name: "readlink", short: "efmnqsvz", long: "canonicalize", ..NOTHING },
-    Program { name: "which", short: "a", long: "all", operands: Operands::Text, ..NOTHING },
-    Program { name: "whereis", short: "bms", operands: Operands::Text, ..NOTHING },
-    Program { name: "type", short: "afptP", operands: Operands::Text, ..NOTHING },
-    Program { name: "printenv", short: "0", operands: Operands::Text, ..NOTHING },
-    Program { name: "uname", short: "asnrvmpio", long: "all", operands: Operands::None, ..NOTHING },
-    Program { name: "whoami", operands: Operands::None, ..NOTHING },
-    Program { name: "id", short: "unGgrz", operands: Operands::Text, ..NOTHING },
-    Program { name: "groups", operands: Operands::Text, ..NOTHING },
-    Program { name: "uptime", short: "ps", operands: Operands::None, ..NOTHING },
-    Program { name: "arch", operands: Operands::None, ..NOTHING },
-    Program { name: "free", short: "hmgkbtw", operands: Operands::None, ..NOTHING },
-    Program { name: "lscpu", operands: Operands::None, ..NOTHING },
-    Program { name: "locale", short: "a", operands: Operands::None, ..NOTHING },
-    Program { name: "cal", operands: Operands::Text, ..NOTHING },
-    Program { name: "seq", short: "w", values: "sf", operands: Operands::Text, digits: true, ..NOTHING },
-    Program { name: "sleep", operands: Operands::Text, ..NOTHING },
-    Program { name: "expr", operands: Operands::Text, digits: true, ..NOTHING },
-    Program { name: "exit", operands: Operands::Text, ..NOTHING },
-    Program { name: "wait", operands: Operands::None, ..NOTHING },
-    Program { name: "break", operands: Operands::Text, ..NOTHING },
-    Program { name: "continue", operands: Operands::Text, ..NOTHING },
+    Program {
+        name: "readlink",
+        short: "efmnqsvz",
+        long: "canonicalize",
+        ..NOTHING
+    },
+    Program {
+        name: "which",
+        short: "a",
+        long: "all",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "whereis",
+        short: "bms",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "type",
+        short: "afptP",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "printenv",
+        short: "0",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "uname",
+        short: "asnrvmpio",
+        long: "all",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "whoami",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "id",
+        short: "unGgrz",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "groups",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "uptime",
+        short: "ps",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "arch",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "free",
+        short: "hmgkbtw",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "lscpu",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "locale",
+        short: "a",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "cal",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "seq",
+        short: "w",
+        values: "sf",
+        operands: Operands::Text,
+        digits: true,
+        ..NOTHING
+    },
+    Program {
+        name: "sleep",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "expr",
+        operands: Operands::Text,
+        digits: true,
+        ..NOTHING
+    },
+    Program {
+        name: "exit",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "wait",
+        operands: Operands::None,
+        ..NOTHING
+    },
+    Program {
+        name: "break",
+        operands: Operands::Text,
+        ..NOTHING
+    },
+    Program {
+        name: "continue",
+        operands: Operands::Text,
+        ..NOTHING
+    },
     Program {
         name: "tree",
         short: "adfispugDFrtUnCAh",
@@ -303,5 +534,8 @@ const PROGRAMS: &[Program] = &[
         operands: Operands::PatternFiles,
         ..NOTHING
     },
-    Program { name: "zcat", ..NOTHING },
+    Program {
+        name: "zcat",
+        ..NOTHING
+    },
 ];

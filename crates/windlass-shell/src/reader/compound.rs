@@ -30,7 +30,10 @@ impl Reader<'_, '_> {
                     }
                 }
                 self.dirs = None;
-                return self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() });
+                return self.emit(Simple {
+                    words: vec![Word::literal("function"), name],
+                    ..Simple::default()
+                });
             }
             "[[" => return self.double_bracket(),
             "coproc" => return Err("`coproc` cannot be followed"),
@@ -45,13 +48,20 @@ impl Reader<'_, '_> {
         if self.take("((") {
             self.arithmetic()?;
             self.odd = false;
-            return self.emit(Simple { words: vec![Word::literal("((")], odd: true, ..Simple::default() });
+            return self.emit(Simple {
+                words: vec![Word::literal("((")],
+                odd: true,
+                ..Simple::default()
+            });
         }
         let name = self.word()?;
         if !name.known {
             return Err("a loop has no name");
         }
-        let mut simple = Simple { words: vec![Word::literal("for"), name], ..Simple::default() };
+        let mut simple = Simple {
+            words: vec![Word::literal("for"), name],
+            ..Simple::default()
+        };
         self.blanks();
         while self.take("\n") {
             self.blanks();
@@ -63,7 +73,9 @@ impl Reader<'_, '_> {
                 match self.peek() {
                     None | Some('\n' | ';') => break,
                     Some('&' | '|' | '(' | ')') => return Err("a loop is not closed"),
-                    Some('<' | '>') if !self.rest()[1..].starts_with('(') => return Err("a loop is not closed"),
+                    Some('<' | '>') if !self.rest()[1..].starts_with('(') => {
+                        return Err("a loop is not closed");
+                    }
                     Some(_) => simple.words.push(self.word()?),
                 }
             }
@@ -76,7 +88,10 @@ impl Reader<'_, '_> {
         self.deeper()?;
         self.blanks();
         let word = self.word()?;
-        self.emit(Simple { words: vec![Word::literal("case"), word], ..Simple::default() })?;
+        self.emit(Simple {
+            words: vec![Word::literal("case"), word],
+            ..Simple::default()
+        })?;
         self.space()?;
         if self.reserved() != Some("in") {
             return Err("`case` has no `in`");
@@ -121,11 +136,16 @@ impl Reader<'_, '_> {
     /// `[[ … ]]`: no words are split in it, and signs are only signs.
     pub(super) fn double_bracket(&mut self) -> Res<()> {
         self.found.starts.push(self.at - 2);
-        let mut simple = Simple { words: vec![Word::literal("[[")], ..Simple::default() };
+        let mut simple = Simple {
+            words: vec![Word::literal("[[")],
+            ..Simple::default()
+        };
         loop {
             while self.take(" ") || self.take("\t") || self.take("\n") || self.take("\\\n") {}
             let c = self.peek().ok_or("`[[` does not close")?;
-            if matches!(c, '&' | '|' | '<' | '>' | '(' | ')' | ';') && !self.rest().starts_with("<(") {
+            if matches!(c, '&' | '|' | '<' | '>' | '(' | ')' | ';')
+                && !self.rest().starts_with("<(")
+            {
                 if c == ';' {
                     return Err("`[[` does not close");
                 }
@@ -154,6 +174,9 @@ impl Reader<'_, '_> {
         self.found.starts.pop();
         self.dirs = None;
         let name = simple.words.into_iter().next().unwrap_or_default();
-        self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() })
+        self.emit(Simple {
+            words: vec![Word::literal("function"), name],
+            ..Simple::default()
+        })
     }
 }

@@ -11,20 +11,37 @@ impl Reader<'_, '_> {
             self.blanks();
             let begin = self.at;
             simple.input = Some(self.word()?);
-            return if self.at > begin { Ok(()) } else { Err("a redirection leads nowhere") };
+            return if self.at > begin {
+                Ok(())
+            } else {
+                Err("a redirection leads nowhere")
+            };
         }
         if self.take("<<") {
             let tabs = self.take("-");
             self.blanks();
             let (mark, quoted) = self.mark()?;
-            self.bodies.push(Body { mark, quoted, tabs, command: usize::MAX });
-            return if self.bodies.len() <= MAX_BODIES { Ok(()) } else { Err("it holds too many here-documents") };
+            self.bodies.push(Body {
+                mark,
+                quoted,
+                tabs,
+                command: usize::MAX,
+            });
+            return if self.bodies.len() <= MAX_BODIES {
+                Ok(())
+            } else {
+                Err("it holds too many here-documents")
+            };
         }
         let both = self.take("<>");
         let joins = !both && (self.take("<&") || self.take(">&"));
         let reads = !both && !joins && self.take("<");
         if !both && !joins && !reads {
-            let _ = self.take("&>>") || self.take("&>") || self.take(">>") || self.take(">|") || self.take(">");
+            let _ = self.take("&>>")
+                || self.take("&>")
+                || self.take(">>")
+                || self.take(">|")
+                || self.take(">");
         }
         self.blanks();
         let word = self.word()?;
@@ -32,14 +49,22 @@ impl Reader<'_, '_> {
             return Err("a redirection leads nowhere");
         }
         // `>&2` joins two streams, `>&file` is a file.
-        let stream = word.text.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit());
+        let stream = word
+            .text
+            .trim_end_matches('-')
+            .bytes()
+            .all(|byte| byte.is_ascii_digit());
         if joins && word.known && stream {
             return Ok(());
         }
         if reads {
             simple.reads.push(word);
         } else {
-            simple.writes.push(Target { word, removes: false, at: None });
+            simple.writes.push(Target {
+                word,
+                removes: false,
+                at: None,
+            });
         }
         Ok(())
     }
@@ -63,7 +88,11 @@ impl Reader<'_, '_> {
                 let (start, line) = (self.at, &self.rest()[..line_end]);
                 let last = self.at + line_end >= self.end;
                 self.at = (self.at + line_end + 1).min(self.end);
-                let line = if body.tabs { line.trim_start_matches('\t') } else { line };
+                let line = if body.tabs {
+                    line.trim_start_matches('\t')
+                } else {
+                    line
+                };
                 if line == body.mark {
                     break start;
                 }
@@ -86,10 +115,14 @@ impl Reader<'_, '_> {
                 text
             };
             self.at = after;
-            let runs = self.found.commands.get_mut(body.command).is_some_and(|command| {
-                command.input = Some(text.clone());
-                wrap::reads_script(command)
-            });
+            let runs = self
+                .found
+                .commands
+                .get_mut(body.command)
+                .is_some_and(|command| {
+                    command.input = Some(text.clone());
+                    wrap::reads_script(command)
+                });
             if runs {
                 self.text(&text.text)?;
             }

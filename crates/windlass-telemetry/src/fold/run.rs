@@ -56,7 +56,11 @@ impl Time {
         let at = at.as_millis();
         // What the clock was set back by is added from here on, so that what follows still has its own length; until
         // the clock is where it was again.
-        self.offset = if at >= self.last { 0 } else { self.offset.max(self.last.saturating_sub(at)) };
+        self.offset = if at >= self.last {
+            0
+        } else {
+            self.offset.max(self.last.saturating_sub(at))
+        };
         self.last = at.saturating_add(self.offset).max(self.last);
         self.last
     }
@@ -66,13 +70,25 @@ impl OpenRun {
     pub(super) fn begin(event: &Event, id: RunId, told: &Told<'_>) -> Self {
         let session = event.session.clone();
         let start = event.at.as_millis();
-        let mut attributes: Vec<Attribute> =
-            vec![("gen_ai.operation.name", "invoke_agent".into()), ("gen_ai.agent.name", "windlass".into())];
-        attributes.extend(told.facts.program.as_deref().map(|it| ("gen_ai.agent.version", it.into())));
+        let mut attributes: Vec<Attribute> = vec![
+            ("gen_ai.operation.name", "invoke_agent".into()),
+            ("gen_ai.agent.name", "windlass".into()),
+        ];
+        attributes.extend(
+            told.facts
+                .program
+                .as_deref()
+                .map(|it| ("gen_ai.agent.version", it.into())),
+        );
         attributes.extend(told.served(None));
         attributes.push(("gen_ai.conversation.id", session.as_str().into()));
         attributes.push(("windlass.run.id", id.as_str().into()));
-        attributes.extend(told.facts.runtime.as_deref().map(|it| ("windlass.runtime", it.into())));
+        attributes.extend(
+            told.facts
+                .runtime
+                .as_deref()
+                .map(|it| ("windlass.runtime", it.into())),
+        );
         let span = Span {
             trace: trace_id(&event.trace),
             id: SpanId::of_run(&session, &id),
@@ -91,7 +107,10 @@ impl OpenRun {
             id,
             session,
             span,
-            time: Time { last: start, offset: 0 },
+            time: Time {
+                last: start,
+                offset: 0,
+            },
             since: start,
             said: None,
             booked: None,
@@ -109,31 +128,58 @@ impl OpenRun {
             EventKind::RunStarted { prompt, .. } => self.heard(told, || content::message(prompt)),
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.settle_said(None, told, out);
-                self.said = Some(Said { seq, start: self.since, end: at, message: message.clone() });
+                self.said = Some(Said {
+                    seq,
+                    start: self.since,
+                    end: at,
+                    message: message.clone(),
+                });
             }
             EventKind::Said { message, .. } => self.heard(told, || content::message(message)),
-            EventKind::Spent { model, call, cost_micros, estimated, .. } => {
+            EventKind::Spent {
+                model,
+                call,
+                cost_micros,
+                estimated,
+                ..
+            } => {
                 self.spent(seq, at, (model, *call, *cost_micros, *estimated), told, out);
             }
             EventKind::CallStarted { call, .. } => {
                 let span = self.call_span(seq, at, call, told);
                 self.calls.push((call.id.clone(), span));
             }
-            EventKind::CallFinished { result, .. } => self.call_finished(seq, at, result, told, out),
+            EventKind::CallFinished { result, .. } => {
+                self.call_finished(seq, at, result, told, out)
+            }
             EventKind::ValidationStarted { validator } => {
                 let span = self.check_span(seq, at, validator, told);
                 self.checks.push((validator.clone(), span));
             }
-            EventKind::Validated { validator, blocking, report } => {
+            EventKind::Validated {
+                validator,
+                blocking,
+                report,
+            } => {
                 let open = self.checks.iter().position(|(name, _)| name == validator);
                 let mut span = match open {
                     Some(open) => self.checks.swap_remove(open).1,
                     None => self.check_span(seq, at, validator, told),
                 };
-                span.attributes.push(("windlass.validator.judgement", word(&report.judgement).into()));
-                span.attributes.push(("windlass.validator.blocking", (*blocking).into()));
-                span.attributes.push(("windlass.validator.findings", (report.findings.len() as u64).into()));
-                span.close(at, (report.judgement == Judgement::Fail).then(|| "failed".to_owned()));
+                span.attributes.push((
+                    "windlass.validator.judgement",
+                    word(&report.judgement).into(),
+                ));
+                span.attributes
+                    .push(("windlass.validator.blocking", (*blocking).into()));
+                span.attributes.push((
+                    "windlass.validator.findings",
+                    (report.findings.len() as u64).into(),
+                ));
+                span.close(
+                    at,
+                    (report.judgement == Judgement::Fail).then(|| "failed".to_owned()),
+                );
                 out.spans.push(span);
             }
             kind => self.happened(at, kind, told),
@@ -141,13 +187,22 @@ impl OpenRun {
         match &event.kind {
             // Said in the middle of an answer.
             EventKind::Warned { .. } | EventKind::BudgetWarned { .. } => {}
-            EventKind::Waited { ms, .. } => self.since = at.saturating_add(i64::try_from(*ms).unwrap_or(i64::MAX)),
+            EventKind::Waited { ms, .. } => {
+                self.since = at.saturating_add(i64::try_from(*ms).unwrap_or(i64::MAX))
+            }
             _ => self.since = at,
         }
     }
 
     /// The run has its outcome.
-    pub(super) fn finish(mut self, outcome: &Outcome, totals: &Spent, ms: u64, told: &Told<'_>, out: &mut Finished) {
+    pub(super) fn finish(
+        mut self,
+        outcome: &Outcome,
+        totals: &Spent,
+        ms: u64,
+        told: &Told<'_>,
+        out: &mut Finished,
+    ) {
         let error = match outcome {
             Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. } => None,
             Outcome::Failed { reason, .. } => Some(word(reason)),
@@ -183,8 +238,12 @@ impl OpenRun {
             booked.close(end, open());
             out.spans.push(booked);
         }
-        let calls = std::mem::take(&mut self.calls).into_iter().map(|(_, span)| span);
-        let checks = std::mem::take(&mut self.checks).into_iter().map(|(_, span)| span);
+        let calls = std::mem::take(&mut self.calls)
+            .into_iter()
+            .map(|(_, span)| span);
+        let checks = std::mem::take(&mut self.checks)
+            .into_iter()
+            .map(|(_, span)| span);
         for mut span in calls.chain(checks) {
             span.close(end, open());
             out.spans.push(span);
@@ -197,7 +256,14 @@ impl OpenRun {
     }
 
     /// What becomes of a model call that was paid for and gave no answer.
-    fn settle_booked(&mut self, seq: u64, kind: &EventKind, at: i64, told: &Told<'_>, out: &mut Finished) {
+    fn settle_booked(
+        &mut self,
+        seq: u64,
+        kind: &EventKind,
+        at: i64,
+        told: &Told<'_>,
+        out: &mut Finished,
+    ) {
         match kind {
             EventKind::Waited { error, .. } => {
                 let mut failed = match self.booked.take() {
@@ -210,21 +276,30 @@ impl OpenRun {
             EventKind::IterationFinished { stop, .. } => {
                 let failed = match self.booked.take() {
                     Some(booked) => Some(booked),
-                    None => (*stop == StopReason::Provider).then(|| self.chat(seq, self.since, None, told)),
+                    None => (*stop == StopReason::Provider)
+                        .then(|| self.chat(seq, self.since, None, told)),
                 };
                 if let Some(mut failed) = failed {
-                    failed.close(at, (*stop != StopReason::Done).then(|| stop.word().to_owned()));
+                    failed.close(
+                        at,
+                        (*stop != StopReason::Done).then(|| stop.word().to_owned()),
+                    );
                     self.answered(failed, told, out);
                 }
             }
             EventKind::Compacted { compaction } => {
-                let start = self.booked.as_ref().map_or(self.since, |booked| booked.start);
+                let start = self
+                    .booked
+                    .as_ref()
+                    .map_or(self.since, |booked| booked.start);
                 let mut span = self.below(seq, start, "compact".into(), Kind::Internal);
                 if let Some(by) = &compaction.by {
-                    span.attributes.push(("windlass.compaction.cause", word(by).into()));
+                    span.attributes
+                        .push(("windlass.compaction.cause", word(by).into()));
                 }
                 let left_out = compaction.left_out.iter().map(|one| one.count).sum::<u64>();
-                span.attributes.push(("windlass.compaction.left_out", left_out.into()));
+                span.attributes
+                    .push(("windlass.compaction.left_out", left_out.into()));
                 span.close(at, None);
                 if let Some(mut booked) = self.booked.take() {
                     // The model wrote the summary.
@@ -259,9 +334,18 @@ impl OpenRun {
             all
         };
         let mut point = |measure, value: u64, attributes| {
-            out.points.push(Point { measure, at, value: value as f64, attributes });
+            out.points.push(Point {
+                measure,
+                at,
+                value: value as f64,
+                attributes,
+            });
         };
-        point(Measure::Tokens, call.total_input(), attributes(Some("input")));
+        point(
+            Measure::Tokens,
+            call.total_input(),
+            attributes(Some("input")),
+        );
         point(Measure::Tokens, call.output, attributes(Some("output")));
         if let Some(cost) = cost {
             point(Measure::Cost, cost, attributes(None));
@@ -281,21 +365,33 @@ impl OpenRun {
     }
 
     /// An answer is known as well as it will be.
-    fn settle_said(&mut self, booked: Option<(&str, Vec<Attribute>)>, told: &Told<'_>, out: &mut Finished) {
+    fn settle_said(
+        &mut self,
+        booked: Option<(&str, Vec<Attribute>)>,
+        told: &Told<'_>,
+        out: &mut Finished,
+    ) {
         let Some(said) = self.said.take() else { return };
         let (model, more) = booked.unzip();
         let mut span = self.chat(said.seq, said.start, model, told);
         span.attributes.extend(more.unwrap_or_default());
         let calls = said.message.calls().next().is_some();
         if calls {
-            span.attributes.push(("gen_ai.response.finish_reasons", Value::Texts(vec!["tool_call".into()])));
+            span.attributes.push((
+                "gen_ai.response.finish_reasons",
+                Value::Texts(vec!["tool_call".into()]),
+            ));
         }
         if told.options.content {
             let inputs = std::mem::take(&mut self.inputs);
-            span.attributes.push(("gen_ai.input.messages", content::messages(&inputs).into()));
+            span.attributes
+                .push(("gen_ai.input.messages", content::messages(&inputs).into()));
             let mut output = content::message(&said.message);
             output["finish_reason"] = if calls { "tool_call" } else { "stop" }.into();
-            span.attributes.push(("gen_ai.output.messages", content::messages(&[output]).into()));
+            span.attributes.push((
+                "gen_ai.output.messages",
+                content::messages(&[output]).into(),
+            ));
         }
         span.close(said.end, None);
         self.answered(span, told, out);
@@ -303,38 +399,79 @@ impl OpenRun {
 
     /// A model call has ended.
     fn answered(&self, span: Span, told: &Told<'_>, out: &mut Finished) {
-        let model = span.attributes.iter().find_map(|(name, value)| match value {
-            Value::Text(model) if *name == "gen_ai.request.model" => Some(model.as_str()),
-            _ => None,
-        });
+        let model = span
+            .attributes
+            .iter()
+            .find_map(|(name, value)| match value {
+                Value::Text(model) if *name == "gen_ai.request.model" => Some(model.as_str()),
+                _ => None,
+            });
         let mut attributes = vec![("gen_ai.operation.name", "chat".into())];
         attributes.extend(told.served(model));
         self.seconds(&span, attributes, out);
         out.spans.push(span);
     }
 
-    fn call_finished(&mut self, seq: u64, at: i64, result: &ToolResult, told: &Told<'_>, out: &mut Finished) {
+    fn call_finished(
+        &mut self,
+        seq: u64,
+        at: i64,
+        result: &ToolResult,
+        told: &Told<'_>,
+        out: &mut Finished,
+    ) {
         let open = self.calls.iter().position(|(id, _)| *id == result.id);
         let mut span = match open {
             Some(open) => self.calls.swap_remove(open).1,
             // It was not run; nobody but the model knows a tool that is not there.
             None => {
-                let unknown = result.error == Some(ErrorCategory::UnknownTool) && !told.options.content;
-                let name = if unknown { "unknown".to_owned() } else { result.name.clone() };
-                let call = ToolCall { id: result.id.clone(), name, args: Json::Null, malformed: None };
-                self.call_span(seq, at, &call, &Told { options: &super::Options::default(), ..*told })
+                let unknown =
+                    result.error == Some(ErrorCategory::UnknownTool) && !told.options.content;
+                let name = if unknown {
+                    "unknown".to_owned()
+                } else {
+                    result.name.clone()
+                };
+                let call = ToolCall {
+                    id: result.id.clone(),
+                    name,
+                    args: Json::Null,
+                    malformed: None,
+                };
+                self.call_span(
+                    seq,
+                    at,
+                    &call,
+                    &Told {
+                        options: &super::Options::default(),
+                        ..*told
+                    },
+                )
             }
         };
-        span.attributes.extend(told.words("gen_ai.tool.call.result", &result.text));
+        span.attributes
+            .extend(told.words("gen_ai.tool.call.result", &result.text));
         self.heard(told, || content::result(result));
         let error = result.error.map(|error| error.word().to_owned());
         span.close(at, error.clone());
-        let tool = span.name.strip_prefix("execute_tool ").unwrap_or_default().to_owned();
+        let tool = span
+            .name
+            .strip_prefix("execute_tool ")
+            .unwrap_or_default()
+            .to_owned();
         let mut attributes: Vec<Attribute> = vec![("gen_ai.tool.name", tool.into())];
         attributes.extend(error.map(|error| ("error.type", error.into())));
-        let point = |measure| Point { measure, at: span.end, value: 1.0, attributes: attributes.clone() };
+        let point = |measure| Point {
+            measure,
+            at: span.end,
+            value: 1.0,
+            attributes: attributes.clone(),
+        };
         out.points.push(point(Measure::Calls));
-        if matches!(result.error, Some(ErrorCategory::Denied | ErrorCategory::Blocked)) {
+        if matches!(
+            result.error,
+            Some(ErrorCategory::Denied | ErrorCategory::Blocked)
+        ) {
             out.points.push(point(Measure::Denials));
         }
         if open.is_some() {
@@ -348,7 +485,12 @@ impl OpenRun {
     /// What has no span of its own is told in that of the run.
     fn happened(&mut self, at: i64, kind: &EventKind, told: &Told<'_>) {
         let (name, attributes): (_, Vec<Option<Attribute>>) = match kind {
-            EventKind::Waited { reason, error, ms, attempt } => (
+            EventKind::Waited {
+                reason,
+                error,
+                ms,
+                attempt,
+            } => (
                 "windlass.retry",
                 vec![
                     Some(("error.type", error.as_str().into())),
@@ -362,7 +504,9 @@ impl OpenRun {
                 vec![
                     Some(("windlass.ask.id", ask.id.as_str().into())),
                     Some(("windlass.ask.about", word(&ask.about).into())),
-                    ask.call.as_ref().map(|call| ("gen_ai.tool.call.id", call.0.as_str().into())),
+                    ask.call
+                        .as_ref()
+                        .map(|call| ("gen_ai.tool.call.id", call.0.as_str().into())),
                 ],
             ),
             EventKind::Answered { ask, answer, by } => (
@@ -381,27 +525,38 @@ impl OpenRun {
                     told.words("windlass.reason", reason),
                 ],
             ),
-            EventKind::Landed { landed, .. } => {
-                ("windlass.landed", vec![Some(("windlass.files", (landed.files.len() as u64).into()))])
-            }
+            EventKind::Landed { landed, .. } => (
+                "windlass.landed",
+                vec![Some(("windlass.files", (landed.files.len() as u64).into()))],
+            ),
             EventKind::Kept { .. } => ("windlass.kept", Vec::new()),
             EventKind::Discarded { .. } => ("windlass.discarded", Vec::new()),
             EventKind::Warned { code, text } => (
                 "windlass.warned",
-                vec![Some(("windlass.code", code.as_str().into())), told.words("windlass.text", text)],
+                vec![
+                    Some(("windlass.code", code.as_str().into())),
+                    told.words("windlass.text", text),
+                ],
             ),
-            EventKind::BudgetWarned { limit } => {
-                ("windlass.budget_warned", vec![Some(("windlass.limit", word(limit).into()))])
-            }
-            EventKind::ConnectionRefused { host, .. } => {
-                ("windlass.connection_refused", vec![told.words("windlass.host", host)])
-            }
-            EventKind::IterationStarted { iteration, .. } => {
-                ("windlass.iteration", vec![Some(("windlass.iteration", u64::from(*iteration).into()))])
-            }
+            EventKind::BudgetWarned { limit } => (
+                "windlass.budget_warned",
+                vec![Some(("windlass.limit", word(limit).into()))],
+            ),
+            EventKind::ConnectionRefused { host, .. } => (
+                "windlass.connection_refused",
+                vec![told.words("windlass.host", host)],
+            ),
+            EventKind::IterationStarted { iteration, .. } => (
+                "windlass.iteration",
+                vec![Some(("windlass.iteration", u64::from(*iteration).into()))],
+            ),
             _ => return,
         };
-        self.span.tell(SpanEvent { name, at, attributes: attributes.into_iter().flatten().collect() });
+        self.span.tell(SpanEvent {
+            name,
+            at,
+            attributes: attributes.into_iter().flatten().collect(),
+        });
     }
 
     /// The model is told this with the next request.
@@ -416,14 +571,21 @@ impl OpenRun {
         let name = model.map_or_else(|| "chat".to_owned(), |model| format!("chat {model}"));
         // A wait that was cut short ends before the time it was to take.
         let mut span = self.below(seq, start.min(self.time.last), name, Kind::Client);
-        span.attributes.push(("gen_ai.operation.name", "chat".into()));
+        span.attributes
+            .push(("gen_ai.operation.name", "chat".into()));
         span.attributes.extend(told.served(model));
-        span.attributes.push(("gen_ai.conversation.id", self.session.as_str().into()));
+        span.attributes
+            .push(("gen_ai.conversation.id", self.session.as_str().into()));
         span
     }
 
     fn call_span(&self, seq: u64, start: i64, call: &ToolCall, told: &Told<'_>) -> Span {
-        let mut span = self.below(seq, start, format!("execute_tool {}", call.name), Kind::Internal);
+        let mut span = self.below(
+            seq,
+            start,
+            format!("execute_tool {}", call.name),
+            Kind::Internal,
+        );
         span.attributes.extend([
             ("gen_ai.operation.name", "execute_tool".into()),
             ("gen_ai.tool.name", call.name.as_str().into()),
@@ -432,7 +594,10 @@ impl OpenRun {
             ("gen_ai.conversation.id", self.session.as_str().into()),
         ]);
         if told.options.content {
-            span.attributes.push(("gen_ai.tool.call.arguments", content::arguments_text(&call.args).into()));
+            span.attributes.push((
+                "gen_ai.tool.call.arguments",
+                content::arguments_text(&call.args).into(),
+            ));
         }
         span
     }
@@ -444,7 +609,8 @@ impl OpenRun {
             true => validator,
             false => validator.split_whitespace().next().unwrap_or_default(),
         };
-        span.attributes.push(("windlass.validator.name", name.into()));
+        span.attributes
+            .push(("windlass.validator.name", name.into()));
         span
     }
 
@@ -466,9 +632,18 @@ impl OpenRun {
     }
 
     fn seconds(&self, span: &Span, mut attributes: Vec<Attribute>, out: &mut Finished) {
-        attributes.extend(span.error.as_deref().map(|error| ("error.type", error.into())));
+        attributes.extend(
+            span.error
+                .as_deref()
+                .map(|error| ("error.type", error.into())),
+        );
         let value = (span.end - span.start) as f64 / 1_000.0;
-        out.points.push(Point { measure: Measure::Seconds, at: span.end, value, attributes });
+        out.points.push(Point {
+            measure: Measure::Seconds,
+            at: span.end,
+            value,
+            attributes,
+        });
     }
 }
 
@@ -477,7 +652,13 @@ fn usage(usage: &Usage) -> Vec<Attribute> {
     vec![
         ("gen_ai.usage.input_tokens", usage.total_input().into()),
         ("gen_ai.usage.output_tokens", usage.output.into()),
-        ("gen_ai.usage.cache_read.input_tokens", usage.cache_read.into()),
-        ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write.into()),
+        (
+            "gen_ai.usage.cache_read.input_tokens",
+            usage.cache_read.into(),
+        ),
+        (
+            "gen_ai.usage.cache_creation.input_tokens",
+            usage.cache_write.into(),
+        ),
     ]
 }

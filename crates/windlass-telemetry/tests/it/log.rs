@@ -8,7 +8,11 @@ use windlass_telemetry::{Finished, Options, Point, Span, Spans, Value as Attr};
 
 /// Lines with the seconds at which they were written, all of run `r1`.
 pub(crate) fn log(lines: &[(f64, Value)]) -> Vec<Event> {
-    lines.iter().enumerate().map(|(at, (seconds, kind))| event(at as u64 + 1, "r1", *seconds, kind)).collect()
+    lines
+        .iter()
+        .enumerate()
+        .map(|(at, (seconds, kind))| event(at as u64 + 1, "r1", *seconds, kind))
+        .collect()
 }
 
 pub(crate) fn event(seq: u64, run: &str, seconds: f64, kind: &Value) -> Event {
@@ -24,7 +28,10 @@ pub(crate) fn event(seq: u64, run: &str, seconds: f64, kind: &Value) -> Event {
 
 /// All of a log, to its end.
 pub(crate) fn fold(events: &[Event], content: bool) -> Finished {
-    let mut spans = Spans::new(Options { content, provider: Some("bedrock".into()) });
+    let mut spans = Spans::new(Options {
+        content,
+        provider: Some("bedrock".into()),
+    });
     let mut all = Finished::default();
     let mut take = |one: Finished| {
         all.spans.extend(one.spans);
@@ -37,20 +44,46 @@ pub(crate) fn fold(events: &[Event], content: bool) -> Finished {
 
 /// One line for each span, its events and its attributes below it.
 pub(crate) fn shown(finished: &Finished) -> String {
-    let name = |id| finished.spans.iter().find(|span| span.id == id).map_or("?", |span| span.name.as_str());
+    let name = |id| {
+        finished
+            .spans
+            .iter()
+            .find(|span| span.id == id)
+            .map_or("?", |span| span.name.as_str())
+    };
     let mut text = String::new();
     for span in &finished.spans {
-        let Span { name: own, start, end, .. } = span;
-        let below = span.parent.map_or_else(String::new, |parent| format!(" < {}", name(parent)));
-        let error = span.error.as_ref().map_or_else(String::new, |error| format!(" ! {error}"));
-        text.push_str(&format!("{own}{below} {}..{}{error}\n", start - 1_000_000, end - 1_000_000));
+        let Span {
+            name: own,
+            start,
+            end,
+            ..
+        } = span;
+        let below = span
+            .parent
+            .map_or_else(String::new, |parent| format!(" < {}", name(parent)));
+        let error = span
+            .error
+            .as_ref()
+            .map_or_else(String::new, |error| format!(" ! {error}"));
+        text.push_str(&format!(
+            "{own}{below} {}..{}{error}\n",
+            start - 1_000_000,
+            end - 1_000_000
+        ));
         text.push_str(&attributes(&span.attributes, "    "));
         for event in &span.events {
             text.push_str(&format!("    @{} {}\n", event.at - 1_000_000, event.name));
             text.push_str(&attributes(&event.attributes, "        "));
         }
     }
-    for Point { measure, value, attributes: told, .. } in &finished.points {
+    for Point {
+        measure,
+        value,
+        attributes: told,
+        ..
+    } in &finished.points
+    {
         let told = attributes(told, "").trim_end().replace('\n', ", ");
         text.push_str(&format!("{} {value} {told}\n", measure.name()));
     }
@@ -114,12 +147,16 @@ pub(crate) fn ended(outcome: Value) -> Value {
 /// A run in which nearly everything happens.
 pub(crate) fn eventful() -> Vec<Event> {
     let ask = json!({ "id": "a1-00000001", "about": { "is": "question", "text": "WHICH" }, "call": "c1" });
-    let report = |judgement: &str| json!({ "judgement": judgement, "findings": [{ "message": "FINDING" }] });
+    let report =
+        |judgement: &str| json!({ "judgement": judgement, "findings": [{ "message": "FINDING" }] });
     log(&[
         (0.0, opened()),
         (0.0, started()),
         (0.0, json!({ "kind": "iteration_started", "iteration": 1 })),
-        (1.0, json!({ "kind": "waited", "reason": "WHY", "error": "rate_limited", "ms": 2_000, "attempt": 2 })),
+        (
+            1.0,
+            json!({ "kind": "waited", "reason": "WHY", "error": "rate_limited", "ms": 2_000, "attempt": 2 }),
+        ),
         (4.5, said(&["c1", "c2", "c3"])),
         (4.5, spent(Some(7))),
         (4.5, json!({ "kind": "budget_warned", "limit": "tokens" })),
@@ -129,7 +166,10 @@ pub(crate) fn eventful() -> Vec<Event> {
             json!({ "kind": "answered", "ask": "a1-00000001", "answer": { "is": "text", "text": "THIS" }, "by": "person" }),
         ),
         (6.0, call("c1")),
-        (6.0, json!({ "kind": "denied", "call": "c2", "rule": "RULE", "reason": "WHY" })),
+        (
+            6.0,
+            json!({ "kind": "denied", "call": "c2", "rule": "RULE", "reason": "WHY" }),
+        ),
         (6.0, result("c2", "bash", Some("denied"))),
         (6.1, result("c3", "MADE_UP", Some("unknown_tool"))),
         (7.5, result("c1", "bash", None)),
@@ -139,13 +179,31 @@ pub(crate) fn eventful() -> Vec<Event> {
             json!({ "kind": "compacted", "kept_from": 5, "summary": "SUMMARY", "by": "window",
                       "left_out": [{ "what": "WHAT", "count": 3, "bytes": 9 }] }),
         ),
-        (9.5, json!({ "kind": "warned", "code": "unknown_stream_event", "text": "TEXT" })),
+        (
+            9.5,
+            json!({ "kind": "warned", "code": "unknown_stream_event", "text": "TEXT" }),
+        ),
         (11.0, said(&[])),
         (11.0, spent(Some(9))),
-        (11.0, json!({ "kind": "iteration_finished", "iteration": 1, "stop": "done" })),
-        (11.0, json!({ "kind": "validation_started", "validator": "cargo SECRET" })),
-        (13.0, json!({ "kind": "validated", "validator": "cargo SECRET", "blocking": true, "report": report("fail") })),
-        (13.0, json!({ "kind": "landed", "files": ["PATH"], "tree_hash": "ab" })),
-        (14.0, ended(json!({ "is": "failed", "reason": "validation", "detail": "DETAIL" }))),
+        (
+            11.0,
+            json!({ "kind": "iteration_finished", "iteration": 1, "stop": "done" }),
+        ),
+        (
+            11.0,
+            json!({ "kind": "validation_started", "validator": "cargo SECRET" }),
+        ),
+        (
+            13.0,
+            json!({ "kind": "validated", "validator": "cargo SECRET", "blocking": true, "report": report("fail") }),
+        ),
+        (
+            13.0,
+            json!({ "kind": "landed", "files": ["PATH"], "tree_hash": "ab" }),
+        ),
+        (
+            14.0,
+            ended(json!({ "is": "failed", "reason": "validation", "detail": "DETAIL" })),
+        ),
     ])
 }

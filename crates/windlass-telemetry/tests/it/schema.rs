@@ -7,7 +7,11 @@ use windlass_telemetry::{Finished, Meter, Resource, otlp};
 use crate::log::{eventful, fold};
 
 pub(crate) fn resource() -> Resource {
-    Resource { service: "windlass".into(), version: "0.1.0".into(), instance: "s1".into() }
+    Resource {
+        service: "windlass".into(),
+        version: "0.1.0".into(),
+        instance: "s1".into(),
+    }
 }
 
 /// The part of the protocol that is used, closed against everything else.
@@ -18,8 +22,10 @@ fn schema() -> Value {
 #[track_caller]
 pub(crate) fn check(request: &Value) {
     let validator = jsonschema::validator_for(&schema()).unwrap();
-    let wrong: Vec<String> =
-        validator.iter_errors(request).map(|err| format!("{}: {err}", err.instance_path())).collect();
+    let wrong: Vec<String> = validator
+        .iter_errors(request)
+        .map(|err| format!("{}: {err}", err.instance_path()))
+        .collect();
     assert!(wrong.is_empty(), "{wrong:#?}\n{request}");
 }
 
@@ -38,9 +44,12 @@ fn requests_have_the_form_of_the_protocol() {
 fn the_schema_refuses_what_is_not_of_the_protocol() {
     let spans = fold(&eventful(), false).spans;
     let whole = otlp::traces(&resource(), &spans);
-    for (path, value) in
-        [("traceId", json!("zz")), ("kind", json!("CLIENT")), ("endTimeUnixNano", json!(5)), ("made_up", json!(1))]
-    {
+    for (path, value) in [
+        ("traceId", json!("zz")),
+        ("kind", json!("CLIENT")),
+        ("endTimeUnixNano", json!(5)),
+        ("made_up", json!(1)),
+    ] {
         let mut broken = whole.clone();
         broken["resourceSpans"][0]["scopeSpans"][0]["spans"][0][path] = value;
         assert!(!jsonschema::is_valid(&schema(), &broken), "{path}");

@@ -8,9 +8,15 @@ const MAX_DEPTH: usize = 50;
 /// The value of an expression, or what is wrong with it and where.
 pub(super) fn evaluate(text: &str) -> Result<Number, String> {
     if text.len() > MAX_LENGTH {
-        return Err(format!("the expression has more than {MAX_LENGTH} characters"));
+        return Err(format!(
+            "the expression has more than {MAX_LENGTH} characters"
+        ));
     }
-    let mut reader = Reader { text, at: 0, depth: 0 };
+    let mut reader = Reader {
+        text,
+        at: 0,
+        depth: 0,
+    };
     let value = reader.sum()?;
     match reader.peek() {
         None if value.float().is_finite() => Ok(value),
@@ -42,13 +48,18 @@ impl<'a> Reader<'a> {
     }
 
     fn unexpected(&self, found: char) -> String {
-        format!("unexpected `{found}` at position {}", self.text[..self.at].chars().count() + 1)
+        format!(
+            "unexpected `{found}` at position {}",
+            self.text[..self.at].chars().count() + 1
+        )
     }
 
     fn sum(&mut self) -> Result<Number, String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(format!("the expression is nested more than {MAX_DEPTH} deep"));
+            return Err(format!(
+                "the expression is nested more than {MAX_DEPTH} deep"
+            ));
         }
         let mut value = self.product()?;
         loop {
@@ -98,7 +109,9 @@ impl<'a> Reader<'a> {
         if self.take("**") || self.take("^") {
             self.depth += 1;
             if self.depth > MAX_DEPTH {
-                return Err(format!("the expression is nested more than {MAX_DEPTH} deep"));
+                return Err(format!(
+                    "the expression is nested more than {MAX_DEPTH} deep"
+                ));
             }
             let exponent = self.signed()?;
             self.depth -= 1;
@@ -113,7 +126,11 @@ impl<'a> Reader<'a> {
             Some('(') => {
                 self.at += 1;
                 let value = self.sum()?;
-                if self.take(")") { Ok(value) } else { Err("a `)` is missing".into()) }
+                if self.take(")") {
+                    Ok(value)
+                } else {
+                    Err("a `)` is missing".into())
+                }
             }
             Some(c) if c.is_ascii_digit() || c == '.' => self.number(),
             Some(c) if c.is_ascii_alphabetic() => self.named(),
@@ -154,7 +171,11 @@ impl<'a> Reader<'a> {
         };
         let value = match exact() {
             Some(value) => value,
-            None => finite(written.parse().map_err(|_| format!("`{written}` is not a number"))?)?,
+            None => finite(
+                written
+                    .parse()
+                    .map_err(|_| format!("`{written}` is not a number"))?,
+            )?,
         };
         self.exponent(value)
     }
@@ -162,7 +183,9 @@ impl<'a> Reader<'a> {
     /// `1.5e3`; an `e` that is not followed by digits is left for whoever reads on.
     fn exponent(&mut self, value: Number) -> Result<Number, String> {
         let rest = &self.text[self.at..];
-        let Some(after) = rest.strip_prefix(['e', 'E']) else { return Ok(value) };
+        let Some(after) = rest.strip_prefix(['e', 'E']) else {
+            return Ok(value);
+        };
         let digits = after.trim_start_matches(['+', '-']);
         if after.len() - digits.len() > 1 || !digits.starts_with(|c: char| c.is_ascii_digit()) {
             return Ok(value);
@@ -171,8 +194,15 @@ impl<'a> Reader<'a> {
         let negative = self.take("-");
         self.take("+");
         let digits = self.run(|c| c.is_ascii_digit());
-        let power: i128 = digits.parse::<u16>().map_err(|_| format!("the exponent {digits} is too large"))?.into();
-        Ok(value.mul(Number::whole(10).pow(Number::whole(if negative { -power } else { power }))?))
+        let power: i128 = digits
+            .parse::<u16>()
+            .map_err(|_| format!("the exponent {digits} is too large"))?
+            .into();
+        Ok(value.mul(Number::whole(10).pow(Number::whole(if negative {
+            -power
+        } else {
+            power
+        }))?))
     }
 
     fn named(&mut self) -> Result<Number, String> {
@@ -181,7 +211,9 @@ impl<'a> Reader<'a> {
             return match name.as_str() {
                 "pi" => Ok(Number::Float(std::f64::consts::PI)),
                 "e" => Ok(Number::Float(std::f64::consts::E)),
-                _ => Err(format!("`{name}` is not known; see the description for the functions there are")),
+                _ => Err(format!(
+                    "`{name}` is not known; see the description for the functions there are"
+                )),
             };
         }
         self.at += 1;
@@ -225,8 +257,8 @@ fn call(name: &str, values: &[Number]) -> Result<Number, String> {
         ("cos", [x]) => finite(x.float().cos()),
         ("tan", [x]) => finite(x.float().tan()),
         (
-            "sqrt" | "abs" | "floor" | "ceil" | "round" | "pow" | "ln" | "log" | "log10" | "log2" | "exp" | "sin"
-            | "cos" | "tan",
+            "sqrt" | "abs" | "floor" | "ceil" | "round" | "pow" | "ln" | "log" | "log10" | "log2"
+            | "exp" | "sin" | "cos" | "tan",
             _,
         ) => Err(format!("{name} does not take {} arguments", values.len())),
         _ => Err(format!("`{name}` is not a function here")),
@@ -300,12 +332,24 @@ mod tests {
         check("0^-1", "error: zero to a negative power");
         check("sqrt(-1)", "error: the square root of a negative number");
         check("foo(1)", "error: `foo` is not a function here");
-        check("x + 1", "error: `x` is not known; see the description for the functions there are");
+        check(
+            "x + 1",
+            "error: `x` is not known; see the description for the functions there are",
+        );
         check("2^99999", "error: the result is not a finite number");
         check("ln(0)", "error: the result is not a finite number");
-        check(&"(".repeat(200), "error: the expression is nested more than 50 deep");
-        check(&"2^".repeat(200), "error: the expression is nested more than 50 deep");
-        check(&"1".repeat(1001), "error: the expression has more than 1000 characters");
+        check(
+            &"(".repeat(200),
+            "error: the expression is nested more than 50 deep",
+        );
+        check(
+            &"2^".repeat(200),
+            "error: the expression is nested more than 50 deep",
+        );
+        check(
+            &"1".repeat(1001),
+            "error: the expression has more than 1000 characters",
+        );
         check("0xzz", "error: `0xzz` is not a number");
     }
 

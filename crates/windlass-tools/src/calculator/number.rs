@@ -19,7 +19,9 @@ impl Number {
     /// A fraction in its lowest terms, if the denominator is not zero and everything fits.
     pub(super) fn fraction(over: i128, under: i128) -> Option<Self> {
         let divisor = gcd(over.unsigned_abs(), under.unsigned_abs());
-        let divisor = i128::try_from(divisor).ok().filter(|divisor| *divisor > 0)?;
+        let divisor = i128::try_from(divisor)
+            .ok()
+            .filter(|divisor| *divisor > 0)?;
         let (over, under) = (over / divisor, under / divisor);
         match under {
             0 => None,
@@ -55,29 +57,42 @@ impl Number {
     pub(super) fn add(self, other: Self) -> Self {
         self.both(
             other,
-            |a, b, c, d| Self::fraction(a.checked_mul(d)?.checked_add(c.checked_mul(b)?)?, b.checked_mul(d)?),
+            |a, b, c, d| {
+                Self::fraction(
+                    a.checked_mul(d)?.checked_add(c.checked_mul(b)?)?,
+                    b.checked_mul(d)?,
+                )
+            },
             |a, b| a + b,
         )
     }
 
     pub(super) fn neg(self) -> Self {
         match self {
-            Self::Exact(over, under) => {
-                over.checked_neg().map_or(Self::Float(-(over as f64)), |over| Self::Exact(over, under))
-            }
+            Self::Exact(over, under) => over
+                .checked_neg()
+                .map_or(Self::Float(-(over as f64)), |over| Self::Exact(over, under)),
             Self::Float(value) => Self::Float(-value),
         }
     }
 
     pub(super) fn mul(self, other: Self) -> Self {
-        self.both(other, |a, b, c, d| Self::fraction(a.checked_mul(c)?, b.checked_mul(d)?), |a, b| a * b)
+        self.both(
+            other,
+            |a, b, c, d| Self::fraction(a.checked_mul(c)?, b.checked_mul(d)?),
+            |a, b| a * b,
+        )
     }
 
     pub(super) fn div(self, other: Self) -> Result<Self, String> {
         if other.is_zero() {
             return Err("division by zero".into());
         }
-        Ok(self.both(other, |a, b, c, d| Self::fraction(a.checked_mul(d)?, b.checked_mul(c)?), |a, b| a / b))
+        Ok(self.both(
+            other,
+            |a, b, c, d| Self::fraction(a.checked_mul(d)?, b.checked_mul(c)?),
+            |a, b| a / b,
+        ))
     }
 
     /// The remainder with the sign of the left side.
@@ -97,7 +112,11 @@ impl Number {
             && let Ok(count) = u32::try_from(times.unsigned_abs())
             && let (Some(over), Some(under)) = (over.checked_pow(count), under.checked_pow(count))
         {
-            let (over, under) = if times < 0 { (under, over) } else { (over, under) };
+            let (over, under) = if times < 0 {
+                (under, over)
+            } else {
+                (over, under)
+            };
             if under == 0 {
                 return Err("zero to a negative power".into());
             }
@@ -136,7 +155,11 @@ impl Number {
     /// To the nearest whole number, halves away from zero.
     pub(super) fn round(self) -> Self {
         let half = Self::Exact(1, 2);
-        if self.float() < 0.0 { self.neg().add(half).floor().neg() } else { self.add(half).floor() }
+        if self.float() < 0.0 {
+            self.neg().add(half).floor().neg()
+        } else {
+            self.add(half).floor()
+        }
     }
 
     pub(super) fn less(self, other: Self) -> bool {
@@ -151,7 +174,11 @@ impl Number {
 
 /// A floating result, if it is a number at all.
 pub(super) fn finite(value: f64) -> Result<Number, String> {
-    if value.is_finite() { Ok(Number::Float(value)) } else { Err("the result is not a finite number".into()) }
+    if value.is_finite() {
+        Ok(Number::Float(value))
+    } else {
+        Err("the result is not a finite number".into())
+    }
 }
 
 fn gcd(mut a: u128, mut b: u128) -> u128 {
@@ -170,7 +197,9 @@ impl fmt::Display for Number {
                 None => write!(f, "{} (exactly {over}/{under})", self.float()),
             },
             // Beyond these, plain digits would look more exact than they are.
-            Self::Float(value) if value != 0.0 && !(1e-7..1e17).contains(&value.abs()) => write!(f, "{value:e}"),
+            Self::Float(value) if value != 0.0 && !(1e-7..1e17).contains(&value.abs()) => {
+                write!(f, "{value:e}")
+            }
             Self::Float(value) => write!(f, "{value}"),
         }
     }

@@ -28,12 +28,40 @@ fn check(command: &[&str], args: Value, expect: &str) {
 
 #[test]
 fn a_program_gets_json_and_answers_with_text_or_json() {
-    check(&["cat"], json!({"a": "it's $HOME `x` \"y\""}), "{\"a\":\"it's $HOME `x` \\\"y\\\"\"}\n");
-    check(&["sh", "-c", "echo noise; printf '%s\\n' '{\"text\": \"two\\nlines\"}'"], json!({}), "two\nlines");
-    check(&["sh", "-c", "echo '{\"error\": \"no such thing\"}'"], json!({}), "Error [exception]: no such thing");
-    check(&["sh", "-c", "echo '{\"other\": 1}'"], json!({}), "{\"other\": 1}\n");
-    check(&["sh", "-c", "echo bad >&2; exit 4"], json!({}), "Error [exception]: exit code 4\nbad\n");
-    check(&["printf", "%s|", "a b", "c'd", "*"], json!({}), "a b|c'd|*|");
+    check(
+        &["cat"],
+        json!({"a": "it's $HOME `x` \"y\""}),
+        "{\"a\":\"it's $HOME `x` \\\"y\\\"\"}\n",
+    );
+    check(
+        &[
+            "sh",
+            "-c",
+            "echo noise; printf '%s\\n' '{\"text\": \"two\\nlines\"}'",
+        ],
+        json!({}),
+        "two\nlines",
+    );
+    check(
+        &["sh", "-c", "echo '{\"error\": \"no such thing\"}'"],
+        json!({}),
+        "Error [exception]: no such thing",
+    );
+    check(
+        &["sh", "-c", "echo '{\"other\": 1}'"],
+        json!({}),
+        "{\"other\": 1}\n",
+    );
+    check(
+        &["sh", "-c", "echo bad >&2; exit 4"],
+        json!({}),
+        "Error [exception]: exit code 4\nbad\n",
+    );
+    check(
+        &["printf", "%s|", "a b", "c'd", "*"],
+        json!({}),
+        "a b|c'd|*|",
+    );
     check(&["true"], json!({}), "[no output]");
 }
 
@@ -54,8 +82,12 @@ fn a_program_that_is_not_described_is_refused_in_words() {
         ("letters, digits", |tool| tool.name = "a b".into()),
         ("built-in", |tool| tool.name = "bash".into()),
         ("`command` is empty", |tool| tool.command.clear()),
-        ("`description` is empty", |tool| tool.description = " ".into()),
-        ("must describe an object", |tool| tool.schema = json!({"type": "string"})),
+        ("`description` is empty", |tool| {
+            tool.description = " ".into()
+        }),
+        ("must describe an object", |tool| {
+            tool.schema = json!({"type": "string"})
+        }),
         ("NUL", |tool| tool.command.push("a\0b".into())),
     ];
     for (says, spoil) in cases {
@@ -68,8 +100,13 @@ fn a_program_that_is_not_described_is_refused_in_words() {
 
 #[test]
 fn python_runs_isolated_and_bounded() {
-    let bench = Bench::new(&[("json.py", "raise SystemExit('shadowed')"), ("data.txt", "1\n2\n")]);
-    let there = !bench.call("bash", json!({"command": "command -v python3"})).starts_with("Error");
+    let bench = Bench::new(&[
+        ("json.py", "raise SystemExit('shadowed')"),
+        ("data.txt", "1\n2\n"),
+    ]);
+    let there = !bench
+        .call("bash", json!({"command": "command -v python3"}))
+        .starts_with("Error");
     assert!(there, "this test needs python3 on the path; install it");
     let code = "import json\nprint(json.dumps({'sum': sum(int(n) for n in open('data.txt'))}))";
     bench.check("python", json!({"code": code}), "{\"sum\": 3}\n");
@@ -83,13 +120,28 @@ fn python_runs_isolated_and_bounded() {
         json!({"code": "while True: pass", "timeout_s": 1}),
         "Error [timeout]: timed out after 1 s",
     );
-    bench.check_start("python", json!({"code": "  "}), "Error [invalid_arguments]: `code` is empty");
-    let touches = bench.touches("python", json!({"code": "print('a')"})).unwrap();
-    assert_eq!(touches, [crate::process::execute(r"python3 -I -c 'print('\''a'\'')'".into())]);
+    bench.check_start(
+        "python",
+        json!({"code": "  "}),
+        "Error [invalid_arguments]: `code` is empty",
+    );
+    let touches = bench
+        .touches("python", json!({"code": "print('a')"}))
+        .unwrap();
+    assert_eq!(
+        touches,
+        [crate::process::execute(
+            r"python3 -I -c 'print('\''a'\'')'".into()
+        )]
+    );
 }
 
 #[test]
 fn a_machine_without_python_says_so() {
     let bench = Bench::with_path("/nonexistent");
-    bench.check_start("python", json!({"code": "print(1)"}), "Error [not_found]: there is no python3 here");
+    bench.check_start(
+        "python",
+        json!({"code": "print(1)"}),
+        "Error [not_found]: there is no python3 here",
+    );
 }

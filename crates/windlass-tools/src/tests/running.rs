@@ -10,7 +10,11 @@ use super::Bench;
 #[test]
 fn a_command_gives_both_its_outputs() {
     let bench = Bench::new(&[("sub/f", "")]);
-    bench.check("bash", json!({"command": "echo out; echo err >&2"}), "out\nerr\n");
+    bench.check(
+        "bash",
+        json!({"command": "echo out; echo err >&2"}),
+        "out\nerr\n",
+    );
     bench.check("bash", json!({"command": "ls", "workdir": "sub"}), "f\n");
     bench.check("bash", json!({"command": "true"}), "[no output]");
     let output = bench.output("bash", json!({"command": "exit 3"})).unwrap();
@@ -30,33 +34,59 @@ fn a_failing_command_is_an_error_with_all_it_said() {
 #[test]
 fn a_timeout_says_so_with_the_output_so_far() {
     let bench = Bench::new(&[]);
-    let found = bench.call("bash", json!({"command": "echo begun; sleep 60", "timeout_s": 1}));
-    assert!(found.starts_with("Error [timeout]: timed out after 1 s") && found.contains("begun"), "{found}");
+    let found = bench.call(
+        "bash",
+        json!({"command": "echo begun; sleep 60", "timeout_s": 1}),
+    );
+    assert!(
+        found.starts_with("Error [timeout]: timed out after 1 s") && found.contains("begun"),
+        "{found}"
+    );
 }
 
 #[test]
 fn a_cancelled_command_says_that_it_may_have_happened() {
     let bench = Bench::new(&[]);
     bench.cancel.cancel();
-    bench.check_start("bash", json!({"command": "sleep 60"}), "Error [interrupted]: cancelled");
+    bench.check_start(
+        "bash",
+        json!({"command": "sleep 60"}),
+        "Error [interrupted]: cancelled",
+    );
 }
 
 #[test]
 fn long_output_is_cut_and_stored() {
     let bench = Bench::new(&[]);
-    let output = bench.output("bash", json!({"command": "seq 1 200000"})).unwrap();
+    let output = bench
+        .output("bash", json!({"command": "seq 1 200000"}))
+        .unwrap();
     assert!(output.text.len() < 50_000, "{}", output.text.len());
     let artifact = output.artifact.unwrap();
-    let note =
-        format!("[all 1288895 bytes are stored; read_file with path \"artifact:{}\" reads them by range]", artifact.id);
-    assert!(output.text.ends_with(&note), "{}", &output.text[output.text.len() - 200..]);
+    let note = format!(
+        "[all 1288895 bytes are stored; read_file with path \"artifact:{}\" reads them by range]",
+        artifact.id
+    );
+    assert!(
+        output.text.ends_with(&note),
+        "{}",
+        &output.text[output.text.len() - 200..]
+    );
 }
 
 #[test]
 fn bad_calls_of_bash_are_refused() {
     let bench = Bench::new(&[]);
-    bench.check("bash", json!({}), "Error [invalid_arguments]: give exactly one of `command`, `poll` and `stop`");
-    bench.check("bash", json!({"command": " "}), "Error [invalid_arguments]: `command` is empty");
+    bench.check(
+        "bash",
+        json!({}),
+        "Error [invalid_arguments]: give exactly one of `command`, `poll` and `stop`",
+    );
+    bench.check(
+        "bash",
+        json!({"command": " "}),
+        "Error [invalid_arguments]: `command` is empty",
+    );
     bench.check_start(
         "bash",
         json!({"command": "ls", "timeout_s": 601}),
@@ -80,11 +110,27 @@ fn bad_calls_of_bash_are_refused() {
 fn a_background_job_is_started_polled_and_stopped() {
     let bench = Bench::new(&[]);
     // One runtime for the whole life of the job, as in a run.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let call = |args| runtime.block_on(bench.tools.get("bash").unwrap().run(args, bench.ctx())).unwrap().text;
-    let started =
-        call(json!({"command": "echo ready; mkfifo gate; read x < gate; echo got $x; exit 4", "background": true}));
-    let job = started.strip_prefix("started job ").unwrap().split(';').next().unwrap().to_owned();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let call = |args| {
+        runtime
+            .block_on(bench.tools.get("bash").unwrap().run(args, bench.ctx()))
+            .unwrap()
+            .text
+    };
+    let started = call(
+        json!({"command": "echo ready; mkfifo gate; read x < gate; echo got $x; exit 4", "background": true}),
+    );
+    let job = started
+        .strip_prefix("started job ")
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
     let wait_for = |word: &str| {
         for _ in 0..500 {
             let text = call(json!({"poll": job}));
@@ -100,19 +146,39 @@ fn a_background_job_is_started_polled_and_stopped() {
     let ended = wait_for("ended with exit code 4");
     assert!(ended.starts_with("ready\ngot word\n"), "{ended}");
     let second = call(json!({"command": "sleep 600", "background": true}));
-    let second = second.strip_prefix("started job ").unwrap().split(';').next().unwrap().to_owned();
-    assert_eq!(call(json!({"stop": second})), format!("job {second} is stopped"));
+    let second = second
+        .strip_prefix("started job ")
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        call(json!({"stop": second})),
+        format!("job {second} is stopped")
+    );
 }
 
 #[test]
 fn what_bash_touches_is_its_command() {
     let bench = Bench::new(&[("sub/f", "")]);
     let ctx = bench.ctx();
-    let touches = |args| bench.tools.get("bash").unwrap().touches(&args, &ctx).unwrap();
+    let touches = |args| {
+        bench
+            .tools
+            .get("bash")
+            .unwrap()
+            .touches(&args, &ctx)
+            .unwrap()
+    };
     let shown = |args| {
         let one = |touch: Touch| match touch {
             Touch::Execute { command, script } => {
-                let looks = if script.is_some_and(|script| script.only_looks()) { "looks" } else { "runs" };
+                let looks = if script.is_some_and(|script| script.only_looks()) {
+                    "looks"
+                } else {
+                    "runs"
+                };
                 format!("{looks} {command}")
             }
             Touch::Read { path, inside } => format!("read {path} {inside}"),
@@ -121,22 +187,61 @@ fn what_bash_touches_is_its_command() {
         };
         touches(args).into_iter().map(one).collect::<Vec<_>>()
     };
-    let check = |line: &str, expect: &[&str]| assert_eq!(shown(json!({"command": line})), expect, "{line}");
+    let check =
+        |line: &str, expect: &[&str]| assert_eq!(shown(json!({"command": line})), expect, "{line}");
     let parent = bench.path().parent().unwrap().canonicalize().unwrap();
     check("ls", &["looks ls"]);
-    assert_eq!(shown(json!({"command": "ls x", "workdir": "sub"})), ["looks ls x", "read sub/x true"]);
-    check("cat sub/../a.txt", &["looks cat sub/../a.txt", "read a.txt true"]);
-    check("cd sub && cat ../a.txt", &["looks cd sub && cat ../a.txt", "read sub true", "read a.txt true"]);
-    check("cd sub; git log", &["looks cd sub; git log", "read sub true"]);
-    check("git show HEAD:sub/f", &["looks git show HEAD:sub/f", "read sub/f true"]);
+    assert_eq!(
+        shown(json!({"command": "ls x", "workdir": "sub"})),
+        ["looks ls x", "read sub/x true"]
+    );
+    check(
+        "cat sub/../a.txt",
+        &["looks cat sub/../a.txt", "read a.txt true"],
+    );
+    check(
+        "cd sub && cat ../a.txt",
+        &[
+            "looks cd sub && cat ../a.txt",
+            "read sub true",
+            "read a.txt true",
+        ],
+    );
+    check(
+        "cd sub; git log",
+        &["looks cd sub; git log", "read sub true"],
+    );
+    check(
+        "git show HEAD:sub/f",
+        &["looks git show HEAD:sub/f", "read sub/f true"],
+    );
     check("cat sub/*.md", &["looks cat sub/*.md"]);
     check("git status", &["looks git status"]);
-    check("ls ..", &["looks ls ..", &format!("read {} false", parent.display())]);
-    check("cat /no/where", &["looks cat /no/where", "read /no/where false"]);
+    check(
+        "ls ..",
+        &["looks ls ..", &format!("read {} false", parent.display())],
+    );
+    check(
+        "cat /no/where",
+        &["looks cat /no/where", "read /no/where false"],
+    );
     // What is not there on this machine is the sandbox's own.
-    check("cat /tmp/no-such-folder/x", &["looks cat /tmp/no-such-folder/x"]);
-    check("make > out.log", &["runs make > out.log", "write out.log true"]);
-    check("mkdir -p sub/x && touch y", &["runs mkdir -p sub/x && touch y", "write sub/x true", "write y true"]);
+    check(
+        "cat /tmp/no-such-folder/x",
+        &["looks cat /tmp/no-such-folder/x"],
+    );
+    check(
+        "make > out.log",
+        &["runs make > out.log", "write out.log true"],
+    );
+    check(
+        "mkdir -p sub/x && touch y",
+        &[
+            "runs mkdir -p sub/x && touch y",
+            "write sub/x true",
+            "write y true",
+        ],
+    );
     check("echo x 2> /dev/null", &["looks echo x 2> /dev/null"]);
     assert_eq!(touches(json!({"poll": "1"})), []);
 }
@@ -150,31 +255,58 @@ fn repository(files: &[(&str, &str)]) -> Bench {
 
 #[test]
 fn git_shows_what_changed() {
-    let bench = repository(&[("a.txt", "one\n"), ("dir with space/ü.txt", "x\n"), (".env", "K=1\n")]);
+    let bench = repository(&[
+        ("a.txt", "one\n"),
+        ("dir with space/ü.txt", "x\n"),
+        (".env", "K=1\n"),
+    ]);
     bench.check("git_status", json!({}), "## main\n[nothing changed]");
     bench.check("git_diff", json!({}), "[no difference]");
     bench.put("a.txt", b"two\n");
     bench.put("dir with space/ü.txt", b"y\n");
     bench.put(".env", b"K=secret\n");
     bench.put("new.txt", b"n\n");
-    bench.check("git_status", json!({}), "## main\n M .env\n M a.txt\n M \"dir with space/ü.txt\"\n?? new.txt");
+    bench.check(
+        "git_status",
+        json!({}),
+        "## main\n M .env\n M a.txt\n M \"dir with space/ü.txt\"\n?? new.txt",
+    );
     let found = bench.call("git_diff", json!({}));
-    assert!(found.contains("-one\n+two") && found.contains("-x\n+y") && !found.contains("secret"), "{found}");
-    assert!(found.ends_with("[changes of .env not shown: such files hold credentials]"), "{found}");
-    let found = bench.call("git_diff", json!({"paths": ["dir with space"], "base": "HEAD"}));
-    assert!(found.contains("-x\n+y") && !found.contains("+two"), "{found}");
+    assert!(
+        found.contains("-one\n+two") && found.contains("-x\n+y") && !found.contains("secret"),
+        "{found}"
+    );
+    assert!(
+        found.ends_with("[changes of .env not shown: such files hold credentials]"),
+        "{found}"
+    );
+    let found = bench.call(
+        "git_diff",
+        json!({"paths": ["dir with space"], "base": "HEAD"}),
+    );
+    assert!(
+        found.contains("-x\n+y") && !found.contains("+two"),
+        "{found}"
+    );
     bench.check("git_diff", json!({"staged": true}), "[no difference]");
     bench.check_start(
         "git_diff",
         json!({"base": "--output=x"}),
         "Error [invalid_arguments]: `--output=x` is not a commit",
     );
-    bench.check_start("git_diff", json!({"base": "nosuchbranch"}), "Error [exception]: git failed: ");
+    bench.check_start(
+        "git_diff",
+        json!({"base": "nosuchbranch"}),
+        "Error [exception]: git failed: ",
+    );
 }
 
 #[test]
 fn a_repository_cannot_make_git_run_its_programs() {
-    let bench = repository(&[("a.txt", "one\n"), (".gitattributes", "* filter=evil diff=evil\n")]);
+    let bench = repository(&[
+        ("a.txt", "one\n"),
+        (".gitattributes", "* filter=evil diff=evil\n"),
+    ]);
     let line = "git config filter.evil.clean 'touch ran-clean; cat' && git config filter.evil.required true && git config diff.external 'touch ran-diff' \
         && git config diff.evil.textconv 'touch ran-textconv; cat' && git config core.fsmonitor 'touch ran-monitor' && git config core.pager 'touch ran-pager'";
     assert_eq!(bench.call("bash", json!({"command": line})), "[no output]");
@@ -199,18 +331,42 @@ fn without_a_repository_git_says_so() {
 fn notes_are_kept_in_the_session() {
     let bench = Bench::new(&[]);
     bench.check("notes", json!({"action": "read"}), "[no notes]");
-    bench.check("notes", json!({"action": "add", "text": "first"}), "- first");
-    bench.check("notes", json!({"action": "add", "text": "second"}), "- first\n- second");
-    bench.check("notes", json!({"action": "replace", "text": "- only"}), "- only");
-    bench.check("notes", json!({"action": "add", "text": "more"}), "- only\n- more");
-    bench.check("notes", json!({"action": "add"}), "Error [invalid_arguments]: add needs `text`");
+    bench.check(
+        "notes",
+        json!({"action": "add", "text": "first"}),
+        "- first",
+    );
+    bench.check(
+        "notes",
+        json!({"action": "add", "text": "second"}),
+        "- first\n- second",
+    );
+    bench.check(
+        "notes",
+        json!({"action": "replace", "text": "- only"}),
+        "- only",
+    );
+    bench.check(
+        "notes",
+        json!({"action": "add", "text": "more"}),
+        "- only\n- more",
+    );
+    bench.check(
+        "notes",
+        json!({"action": "add"}),
+        "Error [invalid_arguments]: add needs `text`",
+    );
     bench.check_start(
         "notes",
         json!({"action": "replace", "text": "x".repeat(10_001)}),
         "Error [invalid_arguments]: the notes would have",
     );
     bench.check("notes", json!({"action": "read"}), "- only\n- more");
-    bench.check("notes", json!({"action": "replace", "text": ""}), "[no notes]");
+    bench.check(
+        "notes",
+        json!({"action": "replace", "text": ""}),
+        "[no notes]",
+    );
 }
 
 #[test]
@@ -220,7 +376,12 @@ fn the_person_is_asked() {
     for (answer, expect) in [
         (Answer::Text { text: "b".into() }, "b"),
         (Answer::Once, "yes"),
-        (Answer::No { note: Some("later".into()) }, "no: later"),
+        (
+            Answer::No {
+                note: Some("later".into()),
+            },
+            "no: later",
+        ),
         (
             Answer::Expired,
             "Error [timeout]: nobody answered in time; go on with your best judgement and say what you assumed",
@@ -234,12 +395,20 @@ fn the_person_is_asked() {
         bench.check("ask_user", ask.clone(), expect);
     }
     assert_eq!(bench.voice.asked.lock().unwrap()[0].options, ["a", "b"]);
-    bench.check("ask_user", json!({"question": " "}), "Error [invalid_arguments]: `question` is empty");
+    bench.check(
+        "ask_user",
+        json!({"question": " "}),
+        "Error [invalid_arguments]: `question` is empty",
+    );
 }
 
 #[test]
 fn the_calculator_calculates() {
     let bench = Bench::new(&[]);
     bench.check("calculator", json!({"expression": "0.1 + 0.2"}), "0.3");
-    bench.check("calculator", json!({"expression": "1 +"}), "Error [invalid_arguments]: the expression ends too early");
+    bench.check(
+        "calculator",
+        json!({"expression": "1 +"}),
+        "Error [invalid_arguments]: the expression ends too early",
+    );
 }

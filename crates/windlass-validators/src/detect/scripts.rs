@@ -17,7 +17,9 @@ pub(super) const WANTED: &[(&str, Purpose)] = &[
 /// The program that runs them: the one the package names, else by its lock file.
 pub(super) fn manager(package: &Value, exists: impl Fn(&str) -> bool) -> &'static str {
     let named = package["packageManager"].as_str().unwrap_or_default();
-    let by_name = ["pnpm", "yarn", "bun", "npm"].into_iter().find(|name| named.starts_with(&format!("{name}@")));
+    let by_name = ["pnpm", "yarn", "bun", "npm"]
+        .into_iter()
+        .find(|name| named.starts_with(&format!("{name}@")));
     let locks = [
         ("bun.lock", "bun"),
         ("bun.lockb", "bun"),
@@ -25,14 +27,26 @@ pub(super) fn manager(package: &Value, exists: impl Fn(&str) -> bool) -> &'stati
         ("yarn.lock", "yarn"),
         ("package-lock.json", "npm"),
     ];
-    by_name.or_else(|| locks.iter().find(|(lock, _)| exists(lock)).map(|(_, name)| *name)).unwrap_or("npm")
+    by_name
+        .or_else(|| {
+            locks
+                .iter()
+                .find(|(lock, _)| exists(lock))
+                .map(|(_, name)| *name)
+        })
+        .unwrap_or("npm")
 }
 
 /// The names at the beginning of lines that end with a colon: targets of make, recipes of just. Not assignments.
 pub(super) fn targets(text: &str) -> Vec<String> {
     let mut names = Vec::new();
-    for line in text.lines().filter(|line| !line.starts_with(['\t', ' ', '#', '.', '@'])) {
-        let Some((before, after)) = line.split_once(':') else { continue };
+    for line in text
+        .lines()
+        .filter(|line| !line.starts_with(['\t', ' ', '#', '.', '@']))
+    {
+        let Some((before, after)) = line.split_once(':') else {
+            continue;
+        };
         if after.starts_with('=') || after.starts_with(":=") || before.contains('=') {
             continue;
         }

@@ -11,31 +11,38 @@ pub(super) static TIMES: LazyLock<Regex> =
     LazyLock::new(|| regex(r"\s*\(?\b(?:in |took )?\d+(?:\.\d+)?\s?(?:ms|µs|s|sec|seconds)\b\)?"));
 
 /// `--> src/a.rs:1:2`, also with the corner of newer compilers.
-static ARROW: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*(?:-->|╭▸|┌─|└─)\s*(.+?):(\d+)(?::(\d+))?(?::.*)?$"));
+static ARROW: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^\s*(?:-->|╭▸|┌─|└─)\s*(.+?):(\d+)(?::(\d+))?(?::.*)?$"));
 /// `error[E0308]: message`.
 static RUST: LazyLock<Regex> = LazyLock::new(|| regex(r"^(error|warning)(?:\[[\w:]+\])?: (.+)$"));
 /// `thread 'a' (12) panicked at src/a.rs:1:2:`.
 static PANIC: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^thread '(.+?)'(?: \(\d+\))? panicked at (.+?):(\d+):(\d+):?$"));
 /// `a.ts(1,2): error TS1: message`, of TypeScript and of .NET.
-static ROUND: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^\s*(.+?)\((\d+),(\d+)\): (error|warning|info)\s?([\w]*): (.+?)(?: \[.+\])?$"));
+static ROUND: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"^\s*(.+?)\((\d+),(\d+)\): (error|warning|info)\s?([\w]*): (.+?)(?: \[.+\])?$")
+});
 /// `[ERROR] /a/B.java:[1,2] message`.
 static MAVEN: LazyLock<Regex> = LazyLock::new(|| regex(r"^\[ERROR\] (.+?):\[(\d+),(\d+)\] (.+)$"));
 /// `File "a.py", line 1, in f`.
-static PYTHON: LazyLock<Regex> = LazyLock::new(|| regex(r#"^\s*File "(.+?)", line (\d+)(?:, in (.+))?$"#));
+static PYTHON: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"^\s*File "(.+?)", line (\d+)(?:, in (.+))?$"#));
 /// `ValueError: message`, the end of a stack.
 static RAISED: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"^\s*(?:Uncaught )?((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning))(?:: (.*))?$")
+    regex(
+        r"^\s*(?:Uncaught )?((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning))(?:: (.*))?$",
+    )
 });
 /// `    at f (/a/b.js:1:2)`.
-static FRAME: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s+at (?:.*?\()?(?:file://)?([^()\s]+?):(\d+):(\d+)\)?$"));
+static FRAME: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^\s+at (?:.*?\()?(?:file://)?([^()\s]+?):(\d+):(\d+)\)?$"));
 /// `  1:2  error  message  rule`, below a line that is a path.
 static INDENTED: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^\s+(\d+):(\d+)\s+(error|warning)\s+(.+?)(?:\s{2,}(\S+))?$"));
 /// `PHP Parse error: message in a.php on line 1`.
-static PHP: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^(?:PHP )?((?:Parse|Fatal|Syntax) error:?\s+.+?) in (.+?) on line (\d+)$"));
+static PHP: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"^(?:PHP )?((?:Parse|Fatal|Syntax) error:?\s+.+?) in (.+?) on line (\d+)$")
+});
 /// `path:1:2: message`, `path:1: message`, `path:1:2 - error message`; anything before the path that is no part of it
 /// ends with a space.
 static PLAIN: LazyLock<Regex> = LazyLock::new(|| {
@@ -95,7 +102,8 @@ impl<'a> Reader<'a> {
             return;
         }
         self.more = 0;
-        let known = self.rust(line) || self.brackets(line) || self.python(line) || self.javascript(line);
+        let known =
+            self.rust(line) || self.brackets(line) || self.python(line) || self.javascript(line);
         if !known && !self.list(line) {
             self.plain(line);
         }
@@ -103,11 +111,17 @@ impl<'a> Reader<'a> {
 
     /// What was found, errors only when there are any. The same thing said twice is one finding.
     pub(super) fn finish(self) -> Vec<Finding> {
-        let all = if self.errors.is_empty() { self.warnings } else { self.errors };
+        let all = if self.errors.is_empty() {
+            self.warnings
+        } else {
+            self.errors
+        };
         let mut found: Vec<Finding> = Vec::new();
         for finding in all {
             let same = |other: &Finding| {
-                other.path == finding.path && other.line == finding.line && other.message.starts_with(&finding.message)
+                other.path == finding.path
+                    && other.line == finding.line
+                    && other.message.starts_with(&finding.message)
             };
             if !found.iter().any(same) {
                 found.push(finding);
@@ -122,7 +136,9 @@ impl<'a> Reader<'a> {
         if text.is_empty() || text.starts_with("note: ") || text.starts_with("stack backtrace") {
             return false;
         }
-        let Some(last) = self.errors.last_mut() else { return false };
+        let Some(last) = self.errors.last_mut() else {
+            return false;
+        };
         last.message = format!("{}; {text}", last.message);
         self.more -= 1;
         true
@@ -130,7 +146,13 @@ impl<'a> Reader<'a> {
 
     fn rust(&mut self, line: &str) -> bool {
         if let Some(found) = PANIC.captures(line) {
-            let added = self.add(&found[2], &found[3], Some(&found[4]), &format!("`{}` panicked", &found[1]), false);
+            let added = self.add(
+                &found[2],
+                &found[3],
+                Some(&found[4]),
+                &format!("`{}` panicked", &found[1]),
+                false,
+            );
             self.more = if added { MAX_MORE } else { 0 };
             return true;
         }
@@ -152,7 +174,13 @@ impl<'a> Reader<'a> {
     fn brackets(&mut self, line: &str) -> bool {
         if let Some(found) = ROUND.captures(line) {
             let message = format!("{} {}", &found[5], &found[6]);
-            return self.add(&found[1], &found[2], Some(&found[3]), message.trim(), &found[4] != "error");
+            return self.add(
+                &found[1],
+                &found[2],
+                Some(&found[3]),
+                message.trim(),
+                &found[4] != "error",
+            );
         }
         if let Some(found) = MAVEN.captures(line) {
             return self.add(&found[1], &found[2], Some(&found[3]), &found[4], false);
@@ -177,12 +205,21 @@ impl<'a> Reader<'a> {
             return true;
         }
         if let Some(found) = RAISED.captures(line) {
-            let message = match found.get(2).map(|text| text.as_str()).filter(|text| !text.is_empty()) {
+            let message = match found
+                .get(2)
+                .map(|text| text.as_str())
+                .filter(|text| !text.is_empty())
+            {
                 Some(text) => format!("{}: {text}", &found[1]),
                 None => found[1].to_owned(),
             };
             if let Some((path, line)) = self.place.take() {
-                self.errors.push(Finding { path, line, column: 0, message });
+                self.errors.push(Finding {
+                    path,
+                    line,
+                    column: 0,
+                    message,
+                });
                 return true;
             }
             self.thrown = Some(message);
@@ -191,7 +228,9 @@ impl<'a> Reader<'a> {
     }
 
     fn javascript(&mut self, line: &str) -> bool {
-        let Some(found) = FRAME.captures(line) else { return false };
+        let Some(found) = FRAME.captures(line) else {
+            return false;
+        };
         // The first place of a stack that is in the workspace is where it happened.
         if let Some(message) = self.thrown.clone()
             && self.add(&found[1], &found[2], Some(&found[3]), &message, false)
@@ -204,14 +243,24 @@ impl<'a> Reader<'a> {
     fn list(&mut self, line: &str) -> bool {
         if let Some(found) = INDENTED.captures(line) {
             if let Some(file) = self.file.clone() {
-                let rule = found.get(5).map(|rule| format!(" ({})", rule.as_str())).unwrap_or_default();
+                let rule = found
+                    .get(5)
+                    .map(|rule| format!(" ({})", rule.as_str()))
+                    .unwrap_or_default();
                 let message = format!("{}{rule}", &found[4]);
-                self.add(&file, &found[1], Some(&found[2]), &message, &found[3] != "error");
+                self.add(
+                    &file,
+                    &found[1],
+                    Some(&found[2]),
+                    &message,
+                    &found[3] != "error",
+                );
             }
             return true;
         }
         let alone = line.trim();
-        let is_path = !alone.contains([' ', ':', '"']) && alone.contains('.') && !alone.ends_with('.');
+        let is_path =
+            !alone.contains([' ', ':', '"']) && alone.contains('.') && !alone.ends_with('.');
         if is_path && (line.starts_with('/') || !line.starts_with(' ')) {
             self.file = Some(alone.to_owned());
         }
@@ -219,10 +268,15 @@ impl<'a> Reader<'a> {
     }
 
     fn plain(&mut self, line: &str) {
-        let Some(found) = PLAIN.captures(line) else { return };
+        let Some(found) = PLAIN.captures(line) else {
+            return;
+        };
         let mut message = found[4].trim().to_owned();
         let lower = message.to_ascii_lowercase();
-        if lower.starts_with("note:") || lower.starts_with("in ") || lower.starts_with("in function") {
+        if lower.starts_with("note:")
+            || lower.starts_with("in ")
+            || lower.starts_with("in function")
+        {
             return;
         }
         let warning = lower.starts_with("warning");
@@ -234,22 +288,52 @@ impl<'a> Reader<'a> {
         }
         if !self.asserted.is_empty() {
             let said = std::mem::take(&mut self.asserted).join("; ");
-            message = if message.is_empty() { said } else { format!("{message}: {said}") };
+            message = if message.is_empty() {
+                said
+            } else {
+                format!("{message}: {said}")
+            };
         }
         if !message.is_empty() {
-            self.add(&found[1], &found[2], found.get(3).map(|column| column.as_str()), &message, warning);
+            self.add(
+                &found[1],
+                &found[2],
+                found.get(3).map(|column| column.as_str()),
+                &message,
+                warning,
+            );
         }
     }
 
     /// Adds a finding, when it is about a file of the workspace.
-    fn add(&mut self, path: &str, line: &str, column: Option<&str>, message: &str, warning: bool) -> bool {
-        let Some(path) = self.inside(path) else { return false };
+    fn add(
+        &mut self,
+        path: &str,
+        line: &str,
+        column: Option<&str>,
+        message: &str,
+        warning: bool,
+    ) -> bool {
+        let Some(path) = self.inside(path) else {
+            return false;
+        };
         let Ok(line) = line.parse() else { return false };
-        let column = column.and_then(|column| column.parse().ok()).unwrap_or_default();
+        let column = column
+            .and_then(|column| column.parse().ok())
+            .unwrap_or_default();
         let message = crate::syntax::one_line(message);
-        let list = if warning { &mut self.warnings } else { &mut self.errors };
+        let list = if warning {
+            &mut self.warnings
+        } else {
+            &mut self.errors
+        };
         if list.len() < 500 {
-            list.push(Finding { path, line, column, message });
+            list.push(Finding {
+                path,
+                line,
+                column,
+                message,
+            });
         }
         true
     }
@@ -262,15 +346,24 @@ impl<'a> Reader<'a> {
             _ => path,
         };
         let inner = inner.trim_start_matches("./");
-        let foreign = ["node_modules/", "site-packages/", "dist-packages/", ".cargo/registry/", "vendor/bundle/"];
+        let foreign = [
+            "node_modules/",
+            "site-packages/",
+            "dist-packages/",
+            ".cargo/registry/",
+            "vendor/bundle/",
+        ];
         let unusable = inner.is_empty()
             || inner.starts_with(['/', '<', '~'])
             || inner.starts_with("../")
             || inner.contains("://")
             || inner.starts_with("node:")
-            || foreign.iter().any(|part| inner.starts_with(part) || inner.contains(&format!("/{part}")));
+            || foreign
+                .iter()
+                .any(|part| inner.starts_with(part) || inner.contains(&format!("/{part}")));
         // A name needs a dot or a folder to be one; `10:32: done` is a time of day.
-        let named = inner.contains(['.', '/']) || inner.starts_with(|c: char| c.is_ascii_uppercase());
+        let named =
+            inner.contains(['.', '/']) || inner.starts_with(|c: char| c.is_ascii_uppercase());
         (!unusable && named).then(|| inner.to_owned())
     }
 }

@@ -15,7 +15,12 @@ pub(super) fn check(text: &str) -> Vec<Flaw> {
     if let Some(flaw) = unbalanced(text, &tokens) {
         return vec![flaw];
     }
-    let mut reader = Reader { text, tokens: &tokens, at: 0, flaws: Vec::new() };
+    let mut reader = Reader {
+        text,
+        tokens: &tokens,
+        at: 0,
+        flaws: Vec::new(),
+    };
     reader.all();
     reader.flaws
 }
@@ -57,7 +62,9 @@ fn tokens(text: &str) -> Result<Vec<Token>, Flaw> {
             }
             b'/' if bytes.get(at + 1) == Some(&b'*') => {
                 let end = text[at + 2..].find("*/");
-                at += end.ok_or_else(|| Flaw::at(text, from, "this comment is never closed by `*/`"))? + 4;
+                at += end
+                    .ok_or_else(|| Flaw::at(text, from, "this comment is never closed by `*/`"))?
+                    + 4;
                 continue;
             }
             quote @ (b'"' | b'\'') => {
@@ -72,7 +79,9 @@ fn tokens(text: &str) -> Result<Vec<Token>, Flaw> {
                 at += 3;
                 Kind::Html
             }
-            byte if is_name(byte) || (byte == b'#' && bytes.get(at + 1).is_some_and(|next| is_name(*next))) => {
+            byte if is_name(byte)
+                || (byte == b'#' && bytes.get(at + 1).is_some_and(|next| is_name(*next))) =>
+            {
                 at = name(bytes, at + 1);
                 if text[from..at].eq_ignore_ascii_case("url") && bytes.get(at) == Some(&b'(') {
                     at = url(text, at)?;
@@ -125,12 +134,22 @@ fn string(text: &str, from: usize, quote: u8) -> Result<usize, Flaw> {
     while at < bytes.len() {
         match bytes[at] {
             byte if byte == quote => return Ok(at + 1),
-            b'\\' => at += if bytes[at + 1..].starts_with(b"\r\n") { 3 } else { 2 },
+            b'\\' => {
+                at += if bytes[at + 1..].starts_with(b"\r\n") {
+                    3
+                } else {
+                    2
+                }
+            }
             b'\n' | b'\r' => break,
             _ => at += 1,
         }
     }
-    Err(Flaw::at(text, from, format!("this string is never closed by `{}`", char::from(quote))))
+    Err(Flaw::at(
+        text,
+        from,
+        format!("this string is never closed by `{}`", char::from(quote)),
+    ))
 }
 
 /// `url(` without quotes goes on to its bracket; with quotes it is a function like any other.
@@ -149,7 +168,11 @@ fn url(text: &str, open: usize) -> Result<usize, Flaw> {
             _ => {}
         }
     }
-    Err(Flaw::at(text, open, "this `url(` is not closed by `)`, or needs quotes around its address"))
+    Err(Flaw::at(
+        text,
+        open,
+        "this `url(` is not closed by `)`, or needs quotes around its address",
+    ))
 }
 
 fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
@@ -166,17 +189,29 @@ fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
                 Some((opening, _)) if partner(opening) == sign => {}
                 Some((opening, from)) => {
                     let (line, _) = super::place::place(text, from);
-                    let message =
-                        format!("`{sign}` where `{}` must close the `{opening}` of line {line}", partner(opening));
+                    let message = format!(
+                        "`{sign}` where `{}` must close the `{opening}` of line {line}",
+                        partner(opening)
+                    );
                     return Some(Flaw::at(text, token.from, message));
                 }
-                None => return Some(Flaw::at(text, token.from, format!("`{sign}` closes nothing"))),
+                None => {
+                    return Some(Flaw::at(
+                        text,
+                        token.from,
+                        format!("`{sign}` closes nothing"),
+                    ));
+                }
             },
             _ => {}
         }
     }
     let (opening, from) = open.pop()?;
-    Some(Flaw::at(text, from, format!("this `{opening}` is never closed by `{}`", partner(opening))))
+    Some(Flaw::at(
+        text,
+        from,
+        format!("this `{opening}` is never closed by `{}`", partner(opening)),
+    ))
 }
 
 struct Reader<'a> {
@@ -209,7 +244,10 @@ impl Reader<'_> {
     }
 
     fn flaw(&mut self, at: usize, message: &str) {
-        let offset = self.tokens.get(at).map_or(self.text.trim_end().len(), |token| token.from);
+        let offset = self
+            .tokens
+            .get(at)
+            .map_or(self.text.trim_end().len(), |token| token.from);
         self.flaws.push(Flaw::at(self.text, offset, message));
     }
 
@@ -218,7 +256,8 @@ impl Reader<'_> {
         let start = self.at;
         let mut inner = 0_usize;
         // A custom property may hold a block.
-        let custom = self.word(start).starts_with("--") && self.kind(start + 1) == Some(Kind::Colon);
+        let custom =
+            self.word(start).starts_with("--") && self.kind(start + 1) == Some(Kind::Colon);
         while let Some(kind) = self.kind(self.at) {
             match kind {
                 Kind::Open('{') if inner == 0 && !custom => {
@@ -271,7 +310,10 @@ impl Reader<'_> {
                 Kind::Comma if at == from || at + 1 == to || next == Some(Kind::Comma) => {
                     return self.flaw(at, "a selector is missing beside this `,`");
                 }
-                Kind::Sign('.') if next != Some(Kind::Word) || self.tokens[at + 1].from != self.tokens[at].to => {
+                Kind::Sign('.')
+                    if next != Some(Kind::Word)
+                        || self.tokens[at + 1].from != self.tokens[at].to =>
+                {
                     return self.flaw(at, "expected the name of a class after `.`");
                 }
                 Kind::Sign('#') => return self.flaw(at, "expected a name after `#`"),
@@ -283,7 +325,11 @@ impl Reader<'_> {
 
     fn declaration(&mut self, from: usize, to: usize, custom: bool) {
         // An old habit: a sign before the name hides it from some browsers.
-        let name = if matches!(self.kind(from), Some(Kind::Sign('*'))) { from + 1 } else { from };
+        let name = if matches!(self.kind(from), Some(Kind::Sign('*'))) {
+            from + 1
+        } else {
+            from
+        };
         if self.kind(name) != Some(Kind::Word) {
             return self.flaw(from, "expected a declaration such as `property: value;`");
         }
@@ -304,7 +350,9 @@ impl Reader<'_> {
             match self.tokens[at].kind {
                 Kind::Open(_) => inner += 1,
                 Kind::Close(_) => inner = inner.saturating_sub(1),
-                Kind::Colon if inner == 0 => return self.flaw(at - 1, "a `;` is missing before this"),
+                Kind::Colon if inner == 0 => {
+                    return self.flaw(at - 1, "a `;` is missing before this");
+                }
                 Kind::At | Kind::Html => return self.flaw(at, "this cannot stand in a value"),
                 _ => {}
             }

@@ -17,7 +17,11 @@ pub(super) fn json(text: &str) -> Vec<Flaw> {
 /// One value a line; empty lines are fine.
 pub(super) fn json_lines(text: &str) -> Vec<Flaw> {
     let mut flaws = Vec::new();
-    for (before, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (before, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
         if let Err(err) = serde_json::from_str::<IgnoredAny>(line) {
             flaws.push(json_flaw(line, &err, before));
         }
@@ -35,20 +39,38 @@ pub(super) fn jsonc(text: &str) -> Vec<Flaw> {
 
 fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
     // It counts bytes of the line; a column of 0 is the end of the line before.
-    let line = text.split('\n').nth(err.line().saturating_sub(1)).unwrap_or_default();
+    let line = text
+        .split('\n')
+        .nth(err.line().saturating_sub(1))
+        .unwrap_or_default();
     let upto = err.column().saturating_sub(1).min(line.len());
-    let column = line.as_bytes()[..upto].iter().filter(|byte| !matches!(byte, 0x80..=0xbf)).count();
+    let column = line.as_bytes()[..upto]
+        .iter()
+        .filter(|byte| !matches!(byte, 0x80..=0xbf))
+        .count();
     let said = err.to_string();
-    let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+    let said = said
+        .rsplit_once(" at line ")
+        .map_or(said.as_str(), |(said, _)| said);
     let hint = match said {
-        "expected value" => ": a string in double quotes, a number, `true`, `false`, `null`, `[` or `{`",
+        "expected value" => {
+            ": a string in double quotes, a number, `true`, `false`, `null`, `[` or `{`"
+        }
         "key must be a string" => " in double quotes",
         "trailing comma" => ": JSON allows none",
         "trailing characters" => " after the end of the value",
         _ => "",
     };
-    let (line, message) = (number(err.line().max(1) + lines_before), format!("{said}{hint}"));
-    Flaw { line, column: number(column + 1), message, doubtful: false }
+    let (line, message) = (
+        number(err.line().max(1) + lines_before),
+        format!("{said}{hint}"),
+    );
+    Flaw {
+        line,
+        column: number(column + 1),
+        message,
+        doubtful: false,
+    }
 }
 
 fn without_comments(text: &str) -> String {
@@ -72,13 +94,19 @@ fn without_comments(text: &str) -> String {
                 }
             }
             b'/' if bytes.get(at + 1) == Some(&b'/') => {
-                let end = bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |len| at + len);
+                let end = bytes[at..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .map_or(bytes.len(), |len| at + len);
                 blank(&mut out, at, end);
                 at = end;
                 continue;
             }
             b'/' if bytes.get(at + 1) == Some(&b'*') => {
-                let end = bytes[at + 2..].windows(2).position(|pair| pair == b"*/").map(|len| at + len + 4);
+                let end = bytes[at + 2..]
+                    .windows(2)
+                    .position(|pair| pair == b"*/")
+                    .map(|len| at + len + 4);
                 // A comment without an end stays, so that it is the error.
                 let Some(end) = end else { break };
                 blank(&mut out, at, end);
@@ -107,7 +135,11 @@ pub(super) fn toml(text: &str) -> Result<Vec<Flaw>, NoAnswer> {
         Err(err) if err.message().contains("recursion limit") => {
             Err(NoAnswer("it is nested too deep to be read".into()))
         }
-        Err(err) => Ok(vec![Flaw::at(text, err.span().map_or(0, |span| span.start), err.message())]),
+        Err(err) => Ok(vec![Flaw::at(
+            text,
+            err.span().map_or(0, |span| span.start),
+            err.message(),
+        )]),
     }
 }
 
@@ -119,8 +151,14 @@ const MAX_FORGIVEN: usize = 500;
 pub(super) fn yaml(text: &str) -> Vec<Flaw> {
     let mut moved = text.to_owned();
     for _ in 0..MAX_FORGIVEN {
-        let Some(flaw) = first_of_yaml(&moved) else { return Vec::new() };
-        let start: usize = moved.split_inclusive('\n').take(flaw.line.saturating_sub(1) as usize).map(str::len).sum();
+        let Some(flaw) = first_of_yaml(&moved) else {
+            return Vec::new();
+        };
+        let start: usize = moved
+            .split_inclusive('\n')
+            .take(flaw.line.saturating_sub(1) as usize)
+            .map(str::len)
+            .sum();
         let line = moved[start..].trim_start_matches(' ');
         let forgiven = flaw.message.contains("indentation") && line.starts_with([']', '}']);
         // Moved once already: then it was something else.
@@ -136,7 +174,12 @@ fn first_of_yaml(text: &str) -> Option<Flaw> {
     let flaw = |mark: &Marker, message: &str| {
         let (last, _) = place(text, text.len());
         let line = number(mark.line()).clamp(1, last);
-        Some(Flaw { line, column: number(mark.col() + 1), message: one_line(message), doubtful: false })
+        Some(Flaw {
+            line,
+            column: number(mark.col() + 1),
+            message: one_line(message),
+            doubtful: false,
+        })
     };
     // Of every list or mapping that is open, whether a key comes next.
     let mut open: Vec<Option<bool>> = Vec::new();
@@ -147,11 +190,16 @@ fn first_of_yaml(text: &str) -> Option<Flaw> {
         };
         match event {
             Event::SequenceEnd | Event::MappingEnd => drop(open.pop()),
-            Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+            Event::Scalar(..)
+            | Event::Alias(_)
+            | Event::SequenceStart(..)
+            | Event::MappingStart(..) => {
                 let key = open.last_mut().and_then(Option::as_mut);
                 let is_key = key.is_some_and(|key| std::mem::replace(key, !*key));
                 // The specification allows it, other readers do not, and nobody means it.
-                if is_key && matches!(&event, Event::Scalar(value, ScalarStyle::Plain, 0, None) if value.is_empty()) {
+                if is_key
+                    && matches!(&event, Event::Scalar(value, ScalarStyle::Plain, 0, None) if value.is_empty())
+                {
                     return flaw(&span.start, "a key is missing before this `:`");
                 }
                 match event {

@@ -10,7 +10,11 @@ pub(crate) const MAX_DEPTH: usize = 20_000;
 /// What every parser gets.
 const BASE_STACK: usize = 16 << 20;
 /// What one more level may take. Unoptimised builds need the most by far.
-const STACK_PER_LEVEL: usize = if cfg!(debug_assertions) { 64 << 10 } else { 32 << 10 };
+const STACK_PER_LEVEL: usize = if cfg!(debug_assertions) {
+    64 << 10
+} else {
+    32 << 10
+};
 /// How long one text may take.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(20);
 
@@ -19,7 +23,10 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(20);
 pub(crate) struct NoAnswer(pub(crate) String);
 
 /// Runs a parser over a text of this depth.
-pub(crate) fn run<T: Send + 'static>(depth: usize, parse: impl FnOnce() -> T + Send + 'static) -> Result<T, NoAnswer> {
+pub(crate) fn run<T: Send + 'static>(
+    depth: usize,
+    parse: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NoAnswer> {
     if depth > MAX_DEPTH {
         return Err(NoAnswer(format!(
             "it is nested about {depth} levels deep, more than the {MAX_DEPTH} that are read"
@@ -32,12 +39,19 @@ pub(crate) fn run<T: Send + 'static>(depth: usize, parse: impl FnOnce() -> T + S
         // Whoever asked may have stopped waiting.
         let _ = send.send(said);
     };
-    let named = std::thread::Builder::new().name("syntax".into()).stack_size(stack);
-    named.spawn(work).map_err(|err| NoAnswer(format!("no thread could be started to read it: {err}")))?;
+    let named = std::thread::Builder::new()
+        .name("syntax".into())
+        .stack_size(stack);
+    named
+        .spawn(work)
+        .map_err(|err| NoAnswer(format!("no thread could be started to read it: {err}")))?;
     match answer.recv_timeout(MAX_TIME) {
         Ok(Ok(said)) => Ok(said),
         Ok(Err(_)) => Err(NoAnswer("the parser failed on it".into())),
-        Err(_) => Err(NoAnswer(format!("reading it took longer than {} s", MAX_TIME.as_secs()))),
+        Err(_) => Err(NoAnswer(format!(
+            "reading it took longer than {} s",
+            MAX_TIME.as_secs()
+        ))),
     }
 }
 
@@ -90,7 +104,10 @@ pub(crate) fn depth(text: &str, marks: Marks) -> usize {
     if text.len() <= 1_000 {
         return text.len();
     }
-    let mut scan = Scan { bytes: text.as_bytes(), ..Scan::default() };
+    let mut scan = Scan {
+        bytes: text.as_bytes(),
+        ..Scan::default()
+    };
     let mut at = 0;
     while at < scan.bytes.len() {
         at = match skipped(&scan.bytes[at..], marks, scan.value) {
@@ -119,8 +136,12 @@ fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
         }
         bytes.len()
     };
-    let plain =
-        |end: &[u8]| bytes.windows(end.len()).position(|found| found == end).map_or(bytes.len(), |at| at + end.len());
+    let plain = |end: &[u8]| {
+        bytes
+            .windows(end.len())
+            .position(|found| found == end)
+            .map_or(bytes.len(), |at| at + end.len())
+    };
     match (marks, bytes) {
         (Marks::Python, [b'#', ..]) | (Marks::JavaScript, [b'/', b'/', ..]) => Some(plain(b"\n")),
         (Marks::JavaScript, [b'/', b'*', ..]) => Some(plain(b"*/")),
@@ -187,7 +208,10 @@ impl Scan<'_> {
             b'\n' => self.line_ended |= self.value,
             b' ' | b'\t' | b'\r' => {}
             _ if is_word(byte) => {
-                next += self.bytes[next..].iter().take_while(|byte| is_word(**byte)).count();
+                next += self.bytes[next..]
+                    .iter()
+                    .take_while(|byte| is_word(**byte))
+                    .count();
                 let word = std::str::from_utf8(&self.bytes[at..next]).unwrap_or_default();
                 let goes_on = GO_ON.contains(&word);
                 if self.line_ended && !goes_on {

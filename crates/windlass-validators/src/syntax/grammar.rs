@@ -35,10 +35,20 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
     let mut flaws = Vec::new();
     match language {
         Language::Html => super::html::unclosed(text, root, &mut flaws),
-        Language::Bash => {
-            stray_words(text, root, "command_name", &["fi", "done", "esac", "then", "do", "else", "}"], &mut flaws)
-        }
-        Language::Ruby => stray_words(text, root, "identifier", &["end", "else", "elsif", "when"], &mut flaws),
+        Language::Bash => stray_words(
+            text,
+            root,
+            "command_name",
+            &["fi", "done", "esac", "then", "do", "else", "}"],
+            &mut flaws,
+        ),
+        Language::Ruby => stray_words(
+            text,
+            root,
+            "identifier",
+            &["end", "else", "elsif", "when"],
+            &mut flaws,
+        ),
         _ => {}
     }
     if root.has_error() {
@@ -60,9 +70,14 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
 /// one may be none.
 fn doubt_macros(text: &str, flaws: &mut [Flaw]) {
     let lines: Vec<&str> = text.lines().collect();
-    let conditions = lines.iter().any(|line| line.trim_start().starts_with("#if"));
+    let conditions = lines
+        .iter()
+        .any(|line| line.trim_start().starts_with("#if"));
     let defined: HashSet<&str> = lines.iter().filter_map(|line| defines(line)).collect();
-    let macros: Vec<bool> = lines.iter().map(|line| names_macro(line, &defined)).collect();
+    let macros: Vec<bool> = lines
+        .iter()
+        .map(|line| names_macro(line, &defined))
+        .collect();
     for flaw in flaws {
         let at = flaw.line.saturating_sub(1) as usize;
         let near = (at.saturating_sub(1)..=at + 1).any(|at| macros.get(at) == Some(&true));
@@ -73,8 +88,15 @@ fn doubt_macros(text: &str, flaws: &mut [Flaw]) {
 
 /// The name of `#define NAME …`.
 fn defines(line: &str) -> Option<&str> {
-    let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("define")?.trim_start();
-    rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
+    let rest = line
+        .trim_start()
+        .strip_prefix('#')?
+        .trim_start()
+        .strip_prefix("define")?
+        .trim_start();
+    rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .next()
+        .filter(|name| !name.is_empty())
 }
 
 /// Whether a line uses a macro: one that the file defines, or a name that ends in capitals and is no constant of the
@@ -82,13 +104,20 @@ fn defines(line: &str) -> Option<&str> {
 fn names_macro(line: &str, defined: &HashSet<&str>) -> bool {
     const LIBRARY: &[&str] = &["NULL", "EOF", "FILE", "TRUE", "FALSE", "DIR", "BOOL"];
     let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.len() > 2 && !LIBRARY.contains(word)).any(|word| {
-        let end = word.rsplit('_').next().unwrap_or_default();
-        let capitals = !end.is_empty() && end.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
-        let whole = !word.contains(|c: char| c.is_ascii_lowercase());
-        defined.contains(word)
-            || (capitals && (whole || word.contains('_')) && end.starts_with(|c: char| c.is_ascii_uppercase()))
-    })
+    words
+        .filter(|word| word.len() > 2 && !LIBRARY.contains(word))
+        .any(|word| {
+            let end = word.rsplit('_').next().unwrap_or_default();
+            let capitals = !end.is_empty()
+                && end
+                    .chars()
+                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
+            let whole = !word.contains(|c: char| c.is_ascii_lowercase());
+            defined.contains(word)
+                || (capitals
+                    && (whole || word.contains('_'))
+                    && end.starts_with(|c: char| c.is_ascii_uppercase()))
+        })
 }
 
 fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
@@ -104,15 +133,27 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
         _ => tree_sitter_bash::LANGUAGE,
     };
     let mut parser = Parser::new();
-    parser.set_language(&grammar.into()).map_err(|err| NoAnswer(format!("its grammar cannot be used: {err}")))?;
+    parser
+        .set_language(&grammar.into())
+        .map_err(|err| NoAnswer(format!("its grammar cannot be used: {err}")))?;
     let started = Instant::now();
-    let mut slow =
-        |_: &_| if started.elapsed() > MAX_TIME / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut slow = |_: &_| {
+        if started.elapsed() > MAX_TIME / 2 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
     let bytes = text.as_bytes();
     let mut read = |at: usize, _| &bytes[at.min(bytes.len())..];
     let options = ParseOptions::new().progress_callback(&mut slow);
     let tree = parser.parse_with_options(&mut read, None, Some(options));
-    tree.ok_or_else(|| NoAnswer(format!("reading it took longer than {} s", MAX_TIME.as_secs() / 2)))
+    tree.ok_or_else(|| {
+        NoAnswer(format!(
+            "reading it took longer than {} s",
+            MAX_TIME.as_secs() / 2
+        ))
+    })
 }
 
 /// Walks the parts that hold an error; no recursion, so that depth costs no stack.
@@ -141,9 +182,15 @@ fn stray_words(text: &str, root: Node<'_>, kind: &str, words: &[&str], flaws: &m
     loop {
         let node = cursor.node();
         if node.kind() == kind
-            && let Some(word) = text.get(node.byte_range()).filter(|word| words.contains(word))
+            && let Some(word) = text
+                .get(node.byte_range())
+                .filter(|word| words.contains(word))
         {
-            flaws.push(Flaw::at(text, node.start_byte(), format!("`{word}` belongs to nothing that was begun")));
+            flaws.push(Flaw::at(
+                text,
+                node.start_byte(),
+                format!("`{word}` belongs to nothing that was begun"),
+            ));
         }
         if flaws.len() > MAX_FLAWS || !next(&mut cursor, true) {
             return;
@@ -166,7 +213,8 @@ pub(super) fn next(cursor: &mut TreeCursor<'_>, into: bool) -> bool {
 
 /// What is missing belongs behind the last thing that was written, not before the next.
 fn end_before(text: &str, offset: usize) -> usize {
-    text.get(..offset).map_or(offset, |before| before.trim_end().len())
+    text.get(..offset)
+        .map_or(offset, |before| before.trim_end().len())
 }
 
 fn unreadable(text: &str, node: Node<'_>) -> Flaw {
@@ -179,7 +227,9 @@ fn unreadable(text: &str, node: Node<'_>) -> Flaw {
     let message = if piece.is_empty() {
         "something is missing here".to_owned()
     } else if piece.contains('\n') {
-        format!("this part cannot be read, from `{shown}{cut}` on: a bracket, a quote or an end may be missing")
+        format!(
+            "this part cannot be read, from `{shown}{cut}` on: a bracket, a quote or an end may be missing"
+        )
     } else {
         format!("unexpected `{shown}{cut}`")
     };
@@ -187,7 +237,15 @@ fn unreadable(text: &str, node: Node<'_>) -> Flaw {
 }
 
 fn has_plain_brackets(language: Language) -> bool {
-    matches!(language, Language::C | Language::Cpp | Language::CSharp | Language::Java | Language::Go | Language::Php)
+    matches!(
+        language,
+        Language::C
+            | Language::Cpp
+            | Language::CSharp
+            | Language::Java
+            | Language::Go
+            | Language::Php
+    )
 }
 
 /// Where something cannot be read, brackets without a partner are the best explanation. They are taken as the grammar
@@ -206,8 +264,10 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
                     Some((opening, _)) if partner(opening) == kind => {}
                     Some((opening, from)) => {
                         let (line, _) = super::place::place(text, from);
-                        let message =
-                            format!("`{kind}` where `{}` must close the `{opening}` of line {line}", partner(opening));
+                        let message = format!(
+                            "`{kind}` where `{}` must close the `{opening}` of line {line}",
+                            partner(opening)
+                        );
                         flaws.push(Flaw::at(text, at, message));
                         return;
                     }
@@ -224,7 +284,11 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
         }
     }
     if let Some((opening, at)) = open.pop() {
-        flaws.push(Flaw::at(text, at, format!("this `{opening}` is never closed by `{}`", partner(opening))));
+        flaws.push(Flaw::at(
+            text,
+            at,
+            format!("this `{opening}` is never closed by `{}`", partner(opening)),
+        ));
     }
 }
 

@@ -8,10 +8,10 @@ use super::place::Flaw;
 
 /// Elements without an end tag, and those whose end tag may be left out.
 const MAY_STAY_OPEN: &[&str] = &[
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
-    "html", "head", "body", "li", "dt", "dd", "p", "rt", "rp", "optgroup", "option", "colgroup", "caption", "thead",
-    "tbody", "tfoot", "tr", "td", "th", "keygen", "frame", "basefont", "bgsound", "command", "image", "isindex",
-    "nextid", "!doctype",
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
+    "track", "wbr", "html", "head", "body", "li", "dt", "dd", "p", "rt", "rp", "optgroup",
+    "option", "colgroup", "caption", "thead", "tbody", "tfoot", "tr", "td", "th", "keygen",
+    "frame", "basefont", "bgsound", "command", "image", "isindex", "nextid", "!doctype",
 ];
 
 /// Elements that are open at the end of what they stand in.
@@ -20,10 +20,16 @@ pub(super) fn unclosed(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
     loop {
         let node = cursor.node();
         match node.kind() {
-            "element" | "script_element" | "style_element" => flaws.extend(open_element(text, node)),
+            "element" | "script_element" | "style_element" => {
+                flaws.extend(open_element(text, node))
+            }
             "erroneous_end_tag" => {
                 let name = text.get(node.byte_range()).unwrap_or_default();
-                flaws.push(Flaw::at(text, node.start_byte(), format!("`{name}` closes nothing")));
+                flaws.push(Flaw::at(
+                    text,
+                    node.start_byte(),
+                    format!("`{name}` closes nothing"),
+                ));
             }
             _ => {}
         }
@@ -34,7 +40,9 @@ pub(super) fn unclosed(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
 }
 
 fn open_element(text: &str, element: Node<'_>) -> Option<Flaw> {
-    let start = element.child(0).filter(|child| child.kind() == "start_tag")?;
+    let start = element
+        .child(0)
+        .filter(|child| child.kind() == "start_tag")?;
     let last = element.child(element.child_count().checked_sub(1)?)?;
     if last.kind() == "end_tag" && !last.is_missing() && !last.byte_range().is_empty() {
         return None;
@@ -44,5 +52,9 @@ fn open_element(text: &str, element: Node<'_>) -> Option<Flaw> {
     if MAY_STAY_OPEN.contains(&name.as_str()) {
         return None;
     }
-    Some(Flaw::at(text, start.start_byte(), format!("`<{name}>` is never closed by `</{name}>`")))
+    Some(Flaw::at(
+        text,
+        start.start_byte(),
+        format!("`<{name}>` is never closed by `</{name}>`"),
+    ))
 }

@@ -20,7 +20,12 @@ impl Flaw {
     /// At a byte offset of a text.
     pub(crate) fn at(text: &str, offset: usize, message: impl AsRef<str>) -> Self {
         let (line, column) = place(text, offset);
-        Self { line, column, message: one_line(message.as_ref()), doubtful: false }
+        Self {
+            line,
+            column,
+            message: one_line(message.as_ref()),
+            doubtful: false,
+        }
     }
 }
 
@@ -32,14 +37,22 @@ pub(crate) fn place(text: &str, offset: usize) -> (u32, u32) {
     }
     let before = &text.as_bytes()[..offset];
     let line = before.iter().filter(|byte| **byte == b'\n').count();
-    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let column = text[start..offset].chars().filter(|c| *c != '\u{feff}').count();
+    let start = before
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let column = text[start..offset]
+        .chars()
+        .filter(|c| *c != '\u{feff}')
+        .count();
     (number(line + 1), number(column + 1))
 }
 
 /// The text of a line, counted from 1.
 pub(crate) fn line_of(text: &str, line: u32) -> &str {
-    text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default()
+    text.lines()
+        .nth(line.saturating_sub(1) as usize)
+        .unwrap_or_default()
 }
 
 /// A message in one line and of a length that can be read.

@@ -18,10 +18,20 @@ const LEAST: u8 = 13;
 /// Everything that is wrong.
 pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
     if let Some(at) = text.find('\0') {
-        return vec![Flaw::at(text, at, "a null byte is not allowed in source code")];
+        return vec![Flaw::at(
+            text,
+            at,
+            "a null byte is not allowed in source code",
+        )];
     }
-    let version = PythonVersion { major: 3, minor: options.python.max(LEAST) };
-    let parsed = parse_unchecked(text, ParseOptions::from(Mode::Module).with_target_version(version));
+    let version = PythonVersion {
+        major: 3,
+        minor: options.python.max(LEAST),
+    };
+    let parsed = parse_unchecked(
+        text,
+        ParseOptions::from(Mode::Module).with_target_version(version),
+    );
     let mut flaws: Vec<_> = parsed
         .errors()
         .iter()
@@ -38,12 +48,24 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
                 | UnsupportedSyntaxErrorKind::LazyImportStatement
         )
     };
-    for err in parsed.unsupported_syntax_errors().iter().filter(|err| mistaken(err.kind)) {
-        flaws.push(Flaw::at(text, err.range.start().to_usize(), err.to_string()));
+    for err in parsed
+        .unsupported_syntax_errors()
+        .iter()
+        .filter(|err| mistaken(err.kind))
+    {
+        flaws.push(Flaw::at(
+            text,
+            err.range.start().to_usize(),
+            err.to_string(),
+        ));
     }
     let brackets = Brackets::of(&parsed);
     if let Some(at) = brackets.too_deep {
-        flaws.push(Flaw::at(text, at, format!("more than {MAX_BRACKETS} nested brackets: Python refuses it")));
+        flaws.push(Flaw::at(
+            text,
+            at,
+            format!("more than {MAX_BRACKETS} nested brackets: Python refuses it"),
+        ));
     }
     let at_end = |flaw: &Flaw| flaw.message.starts_with("unexpected EOF");
     if let Some((sign, at)) = brackets.open.filter(|_| flaws.iter().any(at_end)) {
@@ -86,7 +108,10 @@ impl Brackets {
                 too_deep.get_or_insert(at);
             }
         }
-        Self { too_deep, open: open.pop() }
+        Self {
+            too_deep,
+            open: open.pop(),
+        }
     }
 }
 
@@ -97,7 +122,10 @@ fn mixed_tabs<T>(text: &str, parsed: &Parsed<T>) -> Option<Flaw> {
     for token in parsed.tokens() {
         match token.kind() {
             TokenKind::Newline => line_begins = true,
-            TokenKind::NonLogicalNewline | TokenKind::Comment | TokenKind::Indent | TokenKind::Dedent => {}
+            TokenKind::NonLogicalNewline
+            | TokenKind::Comment
+            | TokenKind::Indent
+            | TokenKind::Dedent => {}
             TokenKind::EndOfFile => break,
             _ if line_begins => {
                 line_begins = false;
@@ -112,7 +140,11 @@ fn mixed_tabs<T>(text: &str, parsed: &Parsed<T>) -> Option<Flaw> {
                 let deeper = here.0 > top.0 && open.len() == depth;
                 let fits = if deeper { here.1 > top.1 } else { here == top };
                 if !fits {
-                    return Some(Flaw::at(text, at, "tabs and spaces are mixed in the indentation; use only spaces"));
+                    return Some(Flaw::at(
+                        text,
+                        at,
+                        "tabs and spaces are mixed in the indentation; use only spaces",
+                    ));
                 }
                 if deeper {
                     open.push(here);

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 use ruff_python_ast::visitor::{self, Visitor};
 use ruff_python_ast::{
-    self as ast, Comprehension, ExceptHandler, Expr, ExprContext, InterpolatedStringElement, ModModule, Parameters,
-    Pattern, PythonVersion, Stmt,
+    self as ast, Comprehension, ExceptHandler, Expr, ExprContext, InterpolatedStringElement,
+    ModModule, Parameters, Pattern, PythonVersion, Stmt,
 };
 use ruff_python_parser::semantic_errors::{
     LazyImportContext, SemanticSyntaxChecker, SemanticSyntaxContext, SemanticSyntaxError,
@@ -17,15 +17,27 @@ use ruff_text_size::{Ranged, TextRange};
 /// What the compiler would refuse in a module that parses: where, and why.
 pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Vec<(usize, String)> {
     let future = module.body.iter().any(|stmt| {
-        let Stmt::ImportFrom(import) = stmt else { return false };
-        let from_future = import.module.as_ref().is_some_and(|name| name.as_str() == "__future__");
-        from_future && import.names.iter().any(|alias| alias.name.as_str() == "annotations")
+        let Stmt::ImportFrom(import) = stmt else {
+            return false;
+        };
+        let from_future = import
+            .module
+            .as_ref()
+            .is_some_and(|name| name.as_str() == "__future__");
+        from_future
+            && import
+                .names
+                .iter()
+                .any(|alias| alias.name.as_str() == "annotations")
     });
     let mut walk = Walk {
         source,
         future: future || stub,
         checker: SemanticSyntaxChecker::new(),
-        scopes: vec![Scope { names: Names::of(&module.body), ..Scope::new(Kind::Module) }],
+        scopes: vec![Scope {
+            names: Names::of(&module.body),
+            ..Scope::new(Kind::Module)
+        }],
         in_loop: false,
         star: Star::default(),
         errors: RefCell::default(),
@@ -68,7 +80,11 @@ enum Kind {
 
 impl Scope {
     fn new(kind: Kind) -> Self {
-        Self { kind, parameters: HashSet::new(), names: Names::default() }
+        Self {
+            kind,
+            parameters: HashSet::new(),
+            names: Names::default(),
+        }
     }
 }
 
@@ -102,7 +118,9 @@ impl Walk<'_> {
     }
 
     fn refuse(&self, node: &impl Ranged, why: impl Into<String>) {
-        self.errors.borrow_mut().push((node.start().to_usize(), why.into()));
+        self.errors
+            .borrow_mut()
+            .push((node.start().to_usize(), why.into()));
     }
 
     /// What the parser's own rules leave out.
@@ -112,15 +130,23 @@ impl Walk<'_> {
                 self.refuse(stmt, "a starred expression cannot stand alone here");
             }
             Stmt::Try(part) => {
-                let handlers = part.handlers.iter().map(|ExceptHandler::ExceptHandler(inner)| inner);
+                let handlers = part
+                    .handlers
+                    .iter()
+                    .map(|ExceptHandler::ExceptHandler(inner)| inner);
                 let mut bare = handlers.rev().skip(1).filter(|inner| inner.type_.is_none());
                 if let Some(inner) = bare.next() {
                     self.refuse(inner, "the `except:` without a type must be the last one");
                 }
             }
-            Stmt::Return(_) if self.star.returns => self.refuse(stmt, "`return` cannot stand in an `except*` block"),
+            Stmt::Return(_) if self.star.returns => {
+                self.refuse(stmt, "`return` cannot stand in an `except*` block")
+            }
             Stmt::Break(_) | Stmt::Continue(_) if self.star.jumps => {
-                self.refuse(stmt, "`break` and `continue` cannot leave an `except*` block");
+                self.refuse(
+                    stmt,
+                    "`break` and `continue` cannot leave an `except*` block",
+                );
             }
             _ => {}
         }
@@ -132,19 +158,34 @@ impl Walk<'_> {
             Expr::Compare(part) => self.bare_yield(&part.left),
             Expr::BinOp(part) => self.bare_yield(&part.left),
             Expr::BoolOp(part) => part.values.iter().for_each(|part| self.bare_yield(part)),
-            Expr::Attribute(part) if part.attr.as_str() == "__debug__" && !matches!(part.ctx, ExprContext::Load) => {
+            Expr::Attribute(part)
+                if part.attr.as_str() == "__debug__" && !matches!(part.ctx, ExprContext::Load) =>
+            {
                 self.refuse(expr, "`__debug__` cannot be assigned to");
             }
             Expr::Call(part) => {
-                let names = part.arguments.keywords.iter().filter_map(|keyword| keyword.arg.as_ref());
+                let names = part
+                    .arguments
+                    .keywords
+                    .iter()
+                    .filter_map(|keyword| keyword.arg.as_ref());
                 for name in names.filter(|name| name.as_str() == "__debug__") {
                     self.refuse(name, "`__debug__` cannot be assigned to");
                 }
             }
             Expr::Name(name) => {
-                let declared = self.scopes.last().and_then(|scope| scope.names.nonlocals.get(name.id.as_str()));
+                let declared = self
+                    .scopes
+                    .last()
+                    .and_then(|scope| scope.names.nonlocals.get(name.id.as_str()));
                 if declared.is_some_and(|range| name.start() < range.start()) {
-                    self.refuse(expr, format!("the name `{}` is used before it is declared nonlocal", name.id));
+                    self.refuse(
+                        expr,
+                        format!(
+                            "the name `{}` is used before it is declared nonlocal",
+                            name.id
+                        ),
+                    );
                 }
             }
             _ => {}
@@ -156,7 +197,10 @@ impl Walk<'_> {
         if !matches!(expr, Expr::Yield(_) | Expr::YieldFrom(_)) {
             return;
         }
-        let before = self.source.get(..expr.start().to_usize()).unwrap_or_default();
+        let before = self
+            .source
+            .get(..expr.start().to_usize())
+            .unwrap_or_default();
         let after = self.source.get(expr.end().to_usize()..).unwrap_or_default();
         if !before.trim_end().ends_with('(') || !after.trim_start().starts_with([')', '#', '\\']) {
             self.refuse(expr, "`yield` needs brackets around it here");
@@ -176,7 +220,9 @@ impl Walk<'_> {
             self.visit_annotation(returns);
         }
         let scope = Scope {
-            kind: Kind::Function { is_async: function.is_async },
+            kind: Kind::Function {
+                is_async: function.is_async,
+            },
             parameters: parameter_names(&function.parameters),
             names: Names::of(&function.body),
         };
@@ -193,21 +239,32 @@ impl Walk<'_> {
         if let Some(arguments) = &class.arguments {
             self.visit_arguments(arguments);
         }
-        let scope = Scope { names: Names::of(&class.body), ..Scope::new(Kind::Class) };
+        let scope = Scope {
+            names: Names::of(&class.body),
+            ..Scope::new(Kind::Class)
+        };
         self.within(scope, |walk| walk.visit_body(&class.body));
     }
 
     /// The first iterable belongs to the scope outside.
     fn comprehension(&mut self, generators: &[Comprehension], results: &[&Expr], generator: bool) {
-        let Some((first, rest)) = generators.split_first() else { return };
+        let Some((first, rest)) = generators.split_first() else {
+            return;
+        };
         self.visit_expr(&first.iter);
         let is_async = generators.iter().any(|part| part.is_async);
-        self.within(Scope::new(Kind::Comprehension { is_async, generator }), |walk| {
-            walk.visit_expr(&first.target);
-            first.ifs.iter().for_each(|test| walk.visit_expr(test));
-            rest.iter().for_each(|part| walk.visit_comprehension(part));
-            results.iter().for_each(|result| walk.visit_expr(result));
-        });
+        self.within(
+            Scope::new(Kind::Comprehension {
+                is_async,
+                generator,
+            }),
+            |walk| {
+                walk.visit_expr(&first.target);
+                first.ifs.iter().for_each(|test| walk.visit_expr(test));
+                rest.iter().for_each(|part| walk.visit_comprehension(part));
+                results.iter().for_each(|result| walk.visit_expr(result));
+            },
+        );
     }
 }
 
@@ -229,8 +286,16 @@ impl Visitor<'_> for Walk<'_> {
             }
             Stmt::Try(part) if part.is_star => {
                 self.visit_body(&part.body);
-                let star = std::mem::replace(&mut self.star, Star { returns: true, jumps: true });
-                part.handlers.iter().for_each(|handler| self.visit_except_handler(handler));
+                let star = std::mem::replace(
+                    &mut self.star,
+                    Star {
+                        returns: true,
+                        jumps: true,
+                    },
+                );
+                part.handlers
+                    .iter()
+                    .for_each(|handler| self.visit_except_handler(handler));
                 self.star = star;
                 self.visit_body(&part.orelse);
                 self.visit_body(&part.finalbody);
@@ -267,7 +332,10 @@ impl Visitor<'_> for Walk<'_> {
         if let InterpolatedStringElement::Interpolation(part) = element
             && part.expression.is_starred_expr()
         {
-            self.refuse(part, "a starred expression cannot stand in an interpolation");
+            self.refuse(
+                part,
+                "a starred expression cannot stand in an interpolation",
+            );
         }
         visitor::walk_interpolated_string_element(self, element);
     }
@@ -280,8 +348,13 @@ impl Visitor<'_> for Walk<'_> {
                     self.refuse(pattern, "an alternative that matches everything makes the ones after it unreachable");
                 }
             }
-            Pattern::MatchValue(part) if part.value.is_f_string_expr() || part.value.is_t_string_expr() => {
-                self.refuse(pattern, "a pattern may only be a literal, not a formatted string");
+            Pattern::MatchValue(part)
+                if part.value.is_f_string_expr() || part.value.is_t_string_expr() =>
+            {
+                self.refuse(
+                    pattern,
+                    "a pattern may only be a literal, not a formatted string",
+                );
             }
             _ => {}
         }
@@ -320,7 +393,8 @@ impl SemanticSyntaxContext for Walk<'_> {
 
     fn has_nonlocal_binding(&self, name: &str) -> bool {
         let outer = self.scopes.iter().rev().skip(1);
-        let mut functions = outer.filter(|scope| matches!(scope.kind, Kind::Function { .. } | Kind::Lambda));
+        let mut functions =
+            outer.filter(|scope| matches!(scope.kind, Kind::Function { .. } | Kind::Lambda));
         functions.any(|scope| scope.parameters.contains(name) || scope.names.bound.contains(name))
             || name == "__class__"
     }
@@ -350,7 +424,15 @@ impl SemanticSyntaxContext for Walk<'_> {
     fn in_sync_comprehension(&self) -> bool {
         let kinds = self.scopes.iter().rev().map(|scope| scope.kind);
         let mut inner = kinds.take_while(|kind| matches!(kind, Kind::Comprehension { .. }));
-        inner.any(|kind| matches!(kind, Kind::Comprehension { is_async: false, .. }))
+        inner.any(|kind| {
+            matches!(
+                kind,
+                Kind::Comprehension {
+                    is_async: false,
+                    ..
+                }
+            )
+        })
     }
 
     fn in_class_body_comprehension(&self) -> bool {
@@ -367,7 +449,15 @@ impl SemanticSyntaxContext for Walk<'_> {
     }
 
     fn in_generator_context(&self) -> bool {
-        self.scopes.iter().any(|scope| matches!(scope.kind, Kind::Comprehension { generator: true, .. }))
+        self.scopes.iter().any(|scope| {
+            matches!(
+                scope.kind,
+                Kind::Comprehension {
+                    generator: true,
+                    ..
+                }
+            )
+        })
     }
 
     fn in_notebook(&self) -> bool {
@@ -375,7 +465,9 @@ impl SemanticSyntaxContext for Walk<'_> {
     }
 
     fn report_semantic_error(&self, error: SemanticSyntaxError) {
-        self.errors.borrow_mut().push((error.range.start().to_usize(), error.to_string()));
+        self.errors
+            .borrow_mut()
+            .push((error.range.start().to_usize(), error.to_string()));
     }
 
     fn in_loop_context(&self) -> bool {
@@ -383,12 +475,17 @@ impl SemanticSyntaxContext for Walk<'_> {
     }
 
     fn is_bound_parameter(&self, name: &str) -> bool {
-        self.scopes.last().is_some_and(|scope| scope.parameters.contains(name))
+        self.scopes
+            .last()
+            .is_some_and(|scope| scope.parameters.contains(name))
     }
 }
 
 fn parameter_names(parameters: &Parameters) -> HashSet<String> {
-    parameters.iter().map(|parameter| parameter.name().to_string()).collect()
+    parameters
+        .iter()
+        .map(|parameter| parameter.name().to_string())
+        .collect()
 }
 
 /// The names of one scope: what it binds, and what it declares global or nonlocal. It does not look into functions and classes
@@ -418,22 +515,33 @@ impl Visitor<'_> for Names {
                 self.bound.insert(class.name.to_string());
             }
             Stmt::Import(import) => {
-                let names = import.names.iter().map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
-                self.bound.extend(names.filter_map(|name| name.split('.').next().map(str::to_owned)));
+                let names = import
+                    .names
+                    .iter()
+                    .map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
+                self.bound
+                    .extend(names.filter_map(|name| name.split('.').next().map(str::to_owned)));
             }
             Stmt::ImportFrom(import) => {
-                let names = import.names.iter().map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
+                let names = import
+                    .names
+                    .iter()
+                    .map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
                 self.bound.extend(names.map(ToString::to_string));
             }
             Stmt::Nonlocal(part) => {
                 for name in &part.names {
                     self.bound.insert(name.to_string());
-                    self.nonlocals.entry(name.to_string()).or_insert_with(|| part.range());
+                    self.nonlocals
+                        .entry(name.to_string())
+                        .or_insert_with(|| part.range());
                 }
             }
             Stmt::Global(part) => {
                 for name in &part.names {
-                    self.globals.entry(name.to_string()).or_insert_with(|| part.range());
+                    self.globals
+                        .entry(name.to_string())
+                        .or_insert_with(|| part.range());
                 }
             }
             _ => visitor::walk_stmt(self, stmt),
@@ -452,15 +560,20 @@ impl Visitor<'_> for Names {
 
     fn visit_except_handler(&mut self, handler: &ExceptHandler) {
         let ExceptHandler::ExceptHandler(inner) = handler;
-        self.bound.extend(inner.name.iter().map(ToString::to_string));
+        self.bound
+            .extend(inner.name.iter().map(ToString::to_string));
         visitor::walk_except_handler(self, handler);
     }
 
     fn visit_pattern(&mut self, pattern: &Pattern) {
         match pattern {
             Pattern::MatchAs(part) => self.bound.extend(part.name.iter().map(ToString::to_string)),
-            Pattern::MatchStar(part) => self.bound.extend(part.name.iter().map(ToString::to_string)),
-            Pattern::MatchMapping(part) => self.bound.extend(part.rest.iter().map(ToString::to_string)),
+            Pattern::MatchStar(part) => {
+                self.bound.extend(part.name.iter().map(ToString::to_string))
+            }
+            Pattern::MatchMapping(part) => {
+                self.bound.extend(part.rest.iter().map(ToString::to_string))
+            }
             _ => {}
         }
         visitor::walk_pattern(self, pattern);

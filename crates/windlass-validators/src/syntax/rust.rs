@@ -16,7 +16,10 @@ fn flaw(text: &str, err: &syn::Error) -> Flaw {
     let start = err.span().start();
     let line = super::place::number(start.line.max(1));
     // An error at the end of the file is said at its end, where the missing piece belongs.
-    if err.to_string().starts_with("unexpected end of input") && start.line <= 1 && start.column == 0 {
+    if err.to_string().starts_with("unexpected end of input")
+        && start.line <= 1
+        && start.column == 0
+    {
         return Flaw::at(text, text.trim_end().len(), err.to_string());
     }
     let message = match err.to_string().as_str() {
@@ -26,7 +29,12 @@ fn flaw(text: &str, err: &syn::Error) -> Flaw {
         other => other.to_owned(),
     };
     let column = super::place::number(start.column + 1);
-    Flaw { line, column, message: super::place::one_line(&message), doubtful: false }
+    Flaw {
+        line,
+        column,
+        message: super::place::one_line(&message),
+        doubtful: false,
+    }
 }
 
 /// How deep its parser goes: every piece between two separators may be one more level.

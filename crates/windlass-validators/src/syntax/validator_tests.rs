@@ -5,26 +5,48 @@ type Files<'a> = &'a [(&'a str, &'a [u8])];
 
 #[track_caller]
 fn check(now: Files<'_>, before: Option<Files<'_>>, expect: &str) {
-    assert_eq!(text(&World::new(now, before).look(&Syntax::default())), expect);
+    assert_eq!(
+        text(&World::new(now, before).look(&Syntax::default())),
+        expect
+    );
 }
 
 #[test]
 fn changed_files_are_read_by_their_language_and_others_are_not() {
-    check(&[("a.py", b"x = 1\n"), ("b.txt", b"(((")], Some(&[]), "pass");
-    check(&[("a.py", b"x = (\n")], Some(&[("a.py", b"x = (\n")]), "pass");
     check(
-        &[("a.py", b"x = = 1\n"), ("b/c.json", b"{\n  \"\xc3\xa9\": }\n")],
+        &[("a.py", b"x = 1\n"), ("b.txt", b"(((")],
+        Some(&[]),
+        "pass",
+    );
+    check(
+        &[("a.py", b"x = (\n")],
+        Some(&[("a.py", b"x = (\n")]),
+        "pass",
+    );
+    check(
+        &[
+            ("a.py", b"x = = 1\n"),
+            ("b/c.json", b"{\n  \"\xc3\xa9\": }\n"),
+        ],
         Some(&[]),
         "fail\na.py:1:5: Expected an expression\nb/c.json:2:8: expected value: a string in double quotes, a number, `true`, \
          `false`, `null`, `[` or `{`",
     );
-    check(&[("run", b"#!/bin/sh\nif true; then\n")], Some(&[]), "fail\nrun:2:14: expected `fi`");
+    check(
+        &[("run", b"#!/bin/sh\nif true; then\n")],
+        Some(&[]),
+        "fail\nrun:2:14: expected `fi`",
+    );
     check(&[("LICENSE", b"if true; then (((")], Some(&[]), "pass");
 }
 
 #[test]
 fn an_exact_language_blocks_on_what_was_broken_before_too() {
-    check(&[("a.py", b"x = (\ny\n")], Some(&[("a.py", b"x = (\n")]), "fail\na.py:1:5: `(` was never closed");
+    check(
+        &[("a.py", b"x = (\ny\n")],
+        Some(&[("a.py", b"x = (\n")]),
+        "fail\na.py:1:5: `(` was never closed",
+    );
 }
 
 #[test]
@@ -35,8 +57,12 @@ fn of_a_grammar_only_what_the_change_added_counts() {
     let worse: &[u8] = b"package a\n\nfunc f() { return 1 + }\n\nfunc g( {}\n";
     check(&[("a.go", moved)], Some(&[("a.go", old)]), "pass");
     check(&[("a.go", edited)], Some(&[("a.go", old)]), "pass");
-    let said = text(&World::new(&[("a.go", worse)], Some(&[("a.go", old)])).look(&Syntax::default()));
-    assert!(said.starts_with("fail\na.go:5:") && !said.contains("a.go:3"), "{said}");
+    let said =
+        text(&World::new(&[("a.go", worse)], Some(&[("a.go", old)])).look(&Syntax::default()));
+    assert!(
+        said.starts_with("fail\na.go:5:") && !said.contains("a.go:3"),
+        "{said}"
+    );
     let said = text(&World::new(&[("a.go", old)], Some(&[])).look(&Syntax::default()));
     assert!(said.starts_with("fail\na.go:3:"), "{said}");
 }
@@ -44,9 +70,11 @@ fn of_a_grammar_only_what_the_change_added_counts() {
 #[test]
 fn what_was_there_before_is_asked_for_only_when_it_matters() {
     check(&[("a.go", b"package a\n")], None, "pass");
-    let said = text(&World::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax::default()));
+    let said =
+        text(&World::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax::default()));
     assert!(
-        said.starts_with("unverifiable\na.go: its syntax was not checked: ") && said.contains("is not known"),
+        said.starts_with("unverifiable\na.go: its syntax was not checked: ")
+            && said.contains("is not known"),
         "{said}"
     );
     // An exact language does not need it.
@@ -64,10 +92,20 @@ fn a_file_that_moved_is_compared_with_where_it_was() {
 
 #[test]
 fn macros_of_c_cast_doubt_and_doubt_is_no_pass() {
-    let said =
-        text(&World::new(&[("a.c", b"BEGIN_DECLS\nint f(void)\nEND_DECLS }\n")], Some(&[])).look(&Syntax::default()));
-    assert!(said.starts_with("unverifiable\na.c: its syntax was not checked: "), "{said}");
-    let said = text(&World::new(&[("a.c", b"int f(void) { return 1 }\n")], Some(&[])).look(&Syntax::default()));
+    let said = text(
+        &World::new(
+            &[("a.c", b"BEGIN_DECLS\nint f(void)\nEND_DECLS }\n")],
+            Some(&[]),
+        )
+        .look(&Syntax::default()),
+    );
+    assert!(
+        said.starts_with("unverifiable\na.c: its syntax was not checked: "),
+        "{said}"
+    );
+    let said = text(
+        &World::new(&[("a.c", b"int f(void) { return 1 }\n")], Some(&[])).look(&Syntax::default()),
+    );
     assert!(said.starts_with("fail\na.c:1:"), "{said}");
 }
 
@@ -76,30 +114,57 @@ fn the_project_says_how_to_read() {
     let with: &[u8] = b"with (a) b;\n";
     check(&[("a.js", with)], Some(&[]), "pass");
     let module: &[u8] = br#"{"type": "module"}"#;
-    let said = text(&World::new(&[("p/package.json", module), ("p/q/a.js", with)], Some(&[])).look(&Syntax::default()));
+    let said = text(
+        &World::new(&[("p/package.json", module), ("p/q/a.js", with)], Some(&[]))
+            .look(&Syntax::default()),
+    );
     assert!(said.starts_with("fail\np/q/a.js:1:"), "{said}");
     let jsx: &[u8] = b"export default () => <div>x</div>;\n";
-    check(&[("a.js", jsx), ("package.json", br#"{"dependencies": {"react": "19"}}"#)], Some(&[]), "pass");
+    check(
+        &[
+            ("a.js", jsx),
+            ("package.json", br#"{"dependencies": {"react": "19"}}"#),
+        ],
+        Some(&[]),
+        "pass",
+    );
     let said = text(&World::new(&[("a.js", jsx)], Some(&[])).look(&Syntax::default()));
     assert!(said.starts_with("fail\na.js:1:"), "{said}");
     let except: &[u8] = b"try: pass\nexcept A, B: pass\n";
     let said = text(&World::new(&[("a.py", except)], Some(&[])).look(&Syntax::default()));
     assert!(said.starts_with("fail\na.py:2:"), "{said}");
     let newest: &[u8] = b"[project]\nrequires-python = \">=3.14,<4\"\n";
-    check(&[("a.py", except), ("pyproject.toml", newest)], Some(&[]), "pass");
+    check(
+        &[("a.py", except), ("pyproject.toml", newest)],
+        Some(&[]),
+        "pass",
+    );
 }
 
 #[test]
 fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
     let bad = b"x = = 1\n".repeat(500);
     let names: Vec<String> = (0..20).map(|n| format!("{n:02}.py")).collect();
-    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), bad.as_slice())).collect();
+    let files: Vec<(&str, &[u8])> = names
+        .iter()
+        .map(|name| (name.as_str(), bad.as_slice()))
+        .collect();
     let report = World::new(&files, Some(&[])).look(&Syntax::default());
     assert_eq!(report.findings.len(), MAX_FINDINGS);
-    assert_eq!(report.findings.iter().filter(|finding| finding.path == "00.py").count(), super::super::MAX_PER_FILE);
+    assert_eq!(
+        report
+            .findings
+            .iter()
+            .filter(|finding| finding.path == "00.py")
+            .count(),
+        super::super::MAX_PER_FILE
+    );
     let mut world = World::new(&[("a.py", b"x = 1\n")], Some(&[]));
     world.cancel.cancel();
-    assert_eq!(text(&world.look(&Syntax::default())), "unverifiable\nit was stopped before a.py was looked at");
+    assert_eq!(
+        text(&world.look(&Syntax::default())),
+        "unverifiable\nit was stopped before a.py was looked at"
+    );
     world = World::new(&[("a.py", &[b' '; 3 << 20])], Some(&[]));
     assert_eq!(
         text(&world.look(&Syntax::default())),
@@ -112,17 +177,28 @@ fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
 
 #[test]
 fn a_template_of_data_is_no_verdict() {
-    let said = |path: &str, bytes: &[u8]| text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax::default()));
+    let said = |path: &str, bytes: &[u8]| {
+        text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax::default()))
+    };
     for (path, bytes) in [
-        ("templates/a.yaml", b"{{- if .Values.a }}\na: {{ .Values.b }}\n{{- end }}\n".as_slice()),
+        (
+            "templates/a.yaml",
+            b"{{- if .Values.a }}\na: {{ .Values.b }}\n{{- end }}\n".as_slice(),
+        ),
         ("a.json", b"{\"a\": {{ value }} }\n"),
         ("a.toml", b"{% if a %}\nb = 1\n{% endif %}\n"),
         ("{{name}}/a.py", b"import {{ name }}\n"),
     ] {
         let said = said(path, bytes);
-        assert!(said.starts_with("unverifiable\n") && said.contains("template"), "{path}: {said}");
+        assert!(
+            said.starts_with("unverifiable\n") && said.contains("template"),
+            "{path}: {said}"
+        );
     }
-    for (path, bytes) in [("a.yaml", b"a: \"{{ b }}\"\nc: ${{ d }}\n e: 1\n".as_slice()), ("a.json", b"{{\"a\": 1}}")] {
+    for (path, bytes) in [
+        ("a.yaml", b"a: \"{{ b }}\"\nc: ${{ d }}\n e: 1\n".as_slice()),
+        ("a.json", b"{{\"a\": 1}}"),
+    ] {
         assert!(said(path, bytes).starts_with("fail\n"), "{path}");
     }
 }

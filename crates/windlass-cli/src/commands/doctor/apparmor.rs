@@ -25,7 +25,8 @@ pub(super) struct AppArmorState {
 impl AppArmorState {
     pub(super) fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
-        let profile = read("/proc/self/attr/apparmor/current").or_else(|| read("/proc/self/attr/current"));
+        let profile =
+            read("/proc/self/attr/apparmor/current").or_else(|| read("/proc/self/attr/current"));
         Self::from_files(
             read("/sys/module/apparmor/parameters/enabled").as_deref(),
             read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref(),
@@ -34,7 +35,11 @@ impl AppArmorState {
     }
 
     /// The state by what the kernel's files hold; `None` is a file that does not exist.
-    pub(super) fn from_files(enabled: Option<&str>, restrict: Option<&str>, profile: Option<&str>) -> Self {
+    pub(super) fn from_files(
+        enabled: Option<&str>,
+        restrict: Option<&str>,
+        profile: Option<&str>,
+    ) -> Self {
         let is = |text: Option<&str>, value: &str| text.is_some_and(|text| text.trim() == value);
         let profile = profile.map(|text| text.trim_matches(['\0', '\n', ' ']).to_owned());
         Self {
@@ -46,7 +51,10 @@ impl AppArmorState {
 
     /// Whether the restriction applies to this process: processes without a profile are restricted.
     pub(super) fn restricts_this_process(&self) -> bool {
-        let unconfined = self.profile.as_deref().is_none_or(|profile| profile == "unconfined");
+        let unconfined = self
+            .profile
+            .as_deref()
+            .is_none_or(|profile| profile == "unconfined");
         self.enabled && self.restricts && unconfined
     }
 }
@@ -72,7 +80,9 @@ pub(super) fn profile(program: &Path) -> Result<String, Failure> {
 
 /// A path as an AppArmor pattern inside quotes that matches only this path.
 fn pattern(path: &Path) -> Result<String, Failure> {
-    let text = path.to_str().filter(|text| text.starts_with('/') && !text.contains(char::is_control));
+    let text = path
+        .to_str()
+        .filter(|text| text.starts_with('/') && !text.contains(char::is_control));
     let Some(text) = text else {
         let shown = path.display();
         return Err(Failure::usage(format!(
@@ -113,12 +123,23 @@ pub(super) struct ProfileStore {
 impl ProfileStore {
     /// The system's. Fixed paths, not `PATH`: this runs as root.
     pub(super) fn of_the_system() -> Result<Self, Failure> {
-        let parsers = ["/usr/sbin/apparmor_parser", "/sbin/apparmor_parser", "/usr/bin/apparmor_parser"];
-        let parser = parsers.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
-            Failure::usage("apparmor_parser, which loads profiles, is not installed")
-                .hint("run `sudo apt install apparmor`")
-        })?;
-        Ok(Self { dir: PathBuf::from("/etc/apparmor.d"), parser })
+        let parsers = [
+            "/usr/sbin/apparmor_parser",
+            "/sbin/apparmor_parser",
+            "/usr/bin/apparmor_parser",
+        ];
+        let parser = parsers
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists())
+            .ok_or_else(|| {
+                Failure::usage("apparmor_parser, which loads profiles, is not installed")
+                    .hint("run `sudo apt install apparmor`")
+            })?;
+        Ok(Self {
+            dir: PathBuf::from("/etc/apparmor.d"),
+            parser,
+        })
     }
 
     pub(super) fn file(&self) -> PathBuf {
@@ -142,12 +163,18 @@ impl ProfileStore {
         let file = self.file();
         match std::fs::read_to_string(&file) {
             Ok(text) if text.starts_with(MARK) => Ok(Some(text)),
-            Ok(_) => {
-                Err(Failure::usage(format!("{} was not written by windlass, so it is left as it is", file.display()))
-                    .hint("if it is the profile of a package, it already covers the windlass of that package"))
-            }
+            Ok(_) => Err(Failure::usage(format!(
+                "{} was not written by windlass, so it is left as it is",
+                file.display()
+            ))
+            .hint(
+                "if it is the profile of a package, it already covers the windlass of that package",
+            )),
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(err) => Err(Failure::usage(format!("{} cannot be read: {err}", file.display()))),
+            Err(err) => Err(Failure::usage(format!(
+                "{} cannot be read: {err}",
+                file.display()
+            ))),
         }
     }
 
@@ -171,8 +198,9 @@ impl ProfileStore {
         // The file stays until the profile is unloaded: the parser reads the profile's name from it.
         self.parse("-R")?;
         let file = self.file();
-        std::fs::remove_file(&file)
-            .map_err(|err| Failure::usage(format!("{} cannot be removed: {err}", file.display())))?;
+        std::fs::remove_file(&file).map_err(|err| {
+            Failure::usage(format!("{} cannot be removed: {err}", file.display()))
+        })?;
         Ok(true)
     }
 
@@ -182,27 +210,40 @@ impl ProfileStore {
         let file = self.file();
         let write = || -> std::io::Result<()> {
             // AppArmor skips names that begin with a dot when it loads the folder.
-            let mut new = tempfile::Builder::new().prefix(".windlass-").tempfile_in(&self.dir)?;
+            let mut new = tempfile::Builder::new()
+                .prefix(".windlass-")
+                .tempfile_in(&self.dir)?;
             new.write_all(text.as_bytes())?;
-            new.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            new.as_file()
+                .set_permissions(std::fs::Permissions::from_mode(0o644))?;
             new.as_file().sync_all()?;
             new.persist(&file)?;
             Ok(())
         };
-        write().map_err(|err| Failure::usage(format!("{} cannot be written: {err}", file.display())))
+        write()
+            .map_err(|err| Failure::usage(format!("{} cannot be written: {err}", file.display())))
     }
 
     fn parse(&self, flag: &str) -> Result<(), Failure> {
         let parser = self.parser.display();
         let mut command = std::process::Command::new(&self.parser);
+        let output = command
+            .arg(flag)
+            .arg(self.file())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .output();
         let output =
-            command.arg(flag).arg(self.file()).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
-        let output = output.map_err(|err| Failure::usage(format!("{parser} cannot be started: {err}")))?;
+            output.map_err(|err| Failure::usage(format!("{parser} cannot be started: {err}")))?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(Failure::usage(format!("{parser} {flag} failed ({}): {}", output.status, said.trim())))
+        Err(Failure::usage(format!(
+            "{parser} {flag} failed ({}): {}",
+            output.status,
+            said.trim()
+        )))
     }
 }
 

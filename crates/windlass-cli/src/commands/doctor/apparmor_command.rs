@@ -26,7 +26,11 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
     store.check()?;
     let text = profile(&program)?;
     let file = store.file();
-    say!("{}:\n\n{}", one_line(&file.display().to_string()), plain(&text));
+    say!(
+        "{}:\n\n{}",
+        one_line(&file.display().to_string()),
+        plain(&text)
+    );
     confirm("write this file and load it?", yes)?;
     store.install(&text)?;
     say!("the profile is loaded; `windlass doctor --remove-apparmor` removes it");
@@ -35,7 +39,10 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
 
 pub(super) fn remove(yes: bool) -> Result<ExitCode, Failure> {
     let program = program()?;
-    only_root(format!("sudo {} doctor --remove-apparmor", shell_quoted(&program)))?;
+    only_root(format!(
+        "sudo {} doctor --remove-apparmor",
+        shell_quoted(&program)
+    ))?;
     let store = ProfileStore::of_the_system()?;
     let file = store.file();
     let file = one_line(&file.display().to_string());
@@ -50,7 +57,8 @@ pub(super) fn remove(yes: bool) -> Result<ExitCode, Failure> {
 /// The real path of this program: AppArmor compares it, not the name that was typed.
 fn program() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize());
-    program.map_err(|err| Failure::usage(format!("the path of this program cannot be found: {err}")))
+    program
+        .map_err(|err| Failure::usage(format!("the path of this program cannot be found: {err}")))
 }
 
 fn only_root(command: String) -> Result<(), Failure> {
@@ -63,19 +71,25 @@ fn only_root(command: String) -> Result<(), Failure> {
 fn check_state(state: &AppArmorState) -> Result<(), Failure> {
     match (state.enabled, state.restricts) {
         (true, true) => Ok(()),
-        (false, _) => Err(Failure::usage("AppArmor is not enabled in this kernel, so a profile would have no effect")),
-        (true, false) => {
-            Err(Failure::usage("AppArmor does not restrict user namespaces here, so no profile is needed")
-                .hint("`windlass doctor` says what else is in the way, if anything"))
-        }
+        (false, _) => Err(Failure::usage(
+            "AppArmor is not enabled in this kernel, so a profile would have no effect",
+        )),
+        (true, false) => Err(Failure::usage(
+            "AppArmor does not restrict user namespaces here, so no profile is needed",
+        )
+        .hint("`windlass doctor` says what else is in the way, if anything")),
     }
 }
 
 fn check_program(program: &Path) -> Result<(), Failure> {
     owned_by_root_alone(program).map_err(|why| {
         let command = install_command(program);
-        Failure::usage(format!("{why}: whoever replaces the program would get what the profile grants"))
-            .hint(format!("install it where only root can write, and use it from there: `{command}`"))
+        Failure::usage(format!(
+            "{why}: whoever replaces the program would get what the profile grants"
+        ))
+        .hint(format!(
+            "install it where only root can write, and use it from there: `{command}`"
+        ))
     })
 }
 
@@ -85,7 +99,8 @@ fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("no user can answer the question here").hint("add `--yes` to go ahead without it"));
+        return Err(Failure::usage("no user can answer the question here")
+            .hint("add `--yes` to go ahead without it"));
     }
     crate::out::err(&format!("{question} [y/N] "));
     let mut line = String::new();
@@ -99,17 +114,36 @@ fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
 /// Tries the sandbox as an ordinary user, because the restriction does not apply to root: the user who typed `sudo`, else
 /// `nobody`.
 fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
-    let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok().filter(|id| *id != 0);
-    let (uid, gid) = (id("SUDO_UID").unwrap_or(NOBODY), id("SUDO_GID").unwrap_or(NOBODY));
+    let id = |name: &str| {
+        std::env::var(name)
+            .ok()?
+            .parse::<u32>()
+            .ok()
+            .filter(|id| *id != 0)
+    };
+    let (uid, gid) = (
+        id("SUDO_UID").unwrap_or(NOBODY),
+        id("SUDO_GID").unwrap_or(NOBODY),
+    );
     let mut command = Command::new(program);
     // No settings of any user take part: the home does not exist.
-    command.args(["doctor", "--json"]).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent");
-    let output = command.current_dir("/tmp").uid(uid).gid(gid).output().map_err(|err| err.to_string())?;
+    command
+        .args(["doctor", "--json"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent");
+    let output = command
+        .current_dir("/tmp")
+        .uid(uid)
+        .gid(gid)
+        .output()
+        .map_err(|err| err.to_string())?;
     namespaces_in(&output.stdout)
 }
 
 fn namespaces_in(report: &[u8]) -> Result<(), String> {
-    let report: Value = serde_json::from_slice(report).map_err(|err| format!("the doctor gave no report: {err}"))?;
+    let report: Value = serde_json::from_slice(report)
+        .map_err(|err| format!("the doctor gave no report: {err}"))?;
     let namespaces = &report["sandbox"]["namespaces"];
     match (namespaces["ok"].as_bool(), namespaces["why"].as_str()) {
         (Some(true), _) => Ok(()),
@@ -119,9 +153,14 @@ fn namespaces_in(report: &[u8]) -> Result<(), String> {
 
 fn report(result: Result<(), String>) -> ExitCode {
     match result {
-        Ok(()) => exit::printed("it works: commands of ordinary users run in the namespaces sandbox\n"),
+        Ok(()) => {
+            exit::printed("it works: commands of ordinary users run in the namespaces sandbox\n")
+        }
         Err(why) => {
-            exit::printed(&format!("the namespaces sandbox still fails for ordinary users: {}\n", one_line(&why)));
+            exit::printed(&format!(
+                "the namespaces sandbox still fails for ordinary users: {}\n",
+                one_line(&why)
+            ));
             ExitCode::from(exit::FAILED)
         }
     }
@@ -134,10 +173,21 @@ mod tests {
 
     #[test]
     fn a_kernel_without_the_restriction_needs_no_profile() {
-        let check = |enabled, restrict| check_state(&AppArmorState::from_files(enabled, restrict, None));
+        let check =
+            |enabled, restrict| check_state(&AppArmorState::from_files(enabled, restrict, None));
         assert!(check(Some("Y"), Some("1")).is_ok());
-        assert!(check(Some("Y"), Some("0")).unwrap_err().text().contains("no profile is needed"));
-        assert!(check(None, None).unwrap_err().text().contains("not enabled"));
+        assert!(
+            check(Some("Y"), Some("0"))
+                .unwrap_err()
+                .text()
+                .contains("no profile is needed")
+        );
+        assert!(
+            check(None, None)
+                .unwrap_err()
+                .text()
+                .contains("not enabled")
+        );
     }
 
     #[test]
@@ -146,13 +196,20 @@ mod tests {
         let program = dir.path().join("windlass");
         std::fs::write(&program, "").unwrap();
         let failed = check_program(&program).unwrap_err().text();
-        assert!(failed.contains("whoever replaces the program") && failed.contains("sudo install"), "{failed}");
+        assert!(
+            failed.contains("whoever replaces the program") && failed.contains("sudo install"),
+            "{failed}"
+        );
     }
 
     #[test]
     fn the_result_is_read_from_the_report() {
-        assert_eq!(namespaces_in(br#"{"sandbox":{"namespaces":{"ok":true,"why":null}}}"#), Ok(()));
-        let denied = namespaces_in(br#"{"sandbox":{"namespaces":{"ok":false,"why":"mount: EPERM"}}}"#);
+        assert_eq!(
+            namespaces_in(br#"{"sandbox":{"namespaces":{"ok":true,"why":null}}}"#),
+            Ok(())
+        );
+        let denied =
+            namespaces_in(br#"{"sandbox":{"namespaces":{"ok":false,"why":"mount: EPERM"}}}"#);
         assert_eq!(denied, Err("mount: EPERM".to_owned()));
         assert!(namespaces_in(b"").unwrap_err().contains("no report"));
     }

@@ -33,17 +33,33 @@ pub(super) fn check_parts(parts: &[PathPart]) -> Result<(), String> {
 /// [`check_parts`] for a program and all folders above it.
 pub(super) fn owned_by_root_alone(program: &Path) -> Result<(), String> {
     let part = |path: &Path| {
-        let found = path.symlink_metadata().map_err(|err| format!("{} cannot be examined: {err}", path.display()))?;
-        Ok(PathPart { path: path.to_owned(), uid: found.uid(), gid: found.gid(), mode: found.mode() })
+        let found = path
+            .symlink_metadata()
+            .map_err(|err| format!("{} cannot be examined: {err}", path.display()))?;
+        Ok(PathPart {
+            path: path.to_owned(),
+            uid: found.uid(),
+            gid: found.gid(),
+            mode: found.mode(),
+        })
     };
-    check_parts(&program.ancestors().map(part).collect::<Result<Vec<_>, String>>()?)
+    check_parts(
+        &program
+            .ancestors()
+            .map(part)
+            .collect::<Result<Vec<_>, String>>()?,
+    )
 }
 
 /// A path as one word of a shell's command line.
 pub(super) fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]
@@ -53,24 +69,46 @@ mod tests {
 
     #[test]
     fn a_program_that_others_can_replace_is_refused_with_the_reason() {
-        let part = |path: &str, uid, gid, mode| PathPart { path: path.into(), uid, gid, mode };
+        let part = |path: &str, uid, gid, mode| PathPart {
+            path: path.into(),
+            uid,
+            gid,
+            mode,
+        };
         let root = part("/", 0, 0, 0o40755);
         let check = |one: PathPart| check_parts(&[one, root.clone()]);
         assert_eq!(check(part("/usr/bin/windlass", 0, 0, 0o100755)), Ok(()));
-        assert_eq!(check(part("/usr/bin", 0, 0, 0o40775)), Ok(()), "root's own group may write");
+        assert_eq!(
+            check(part("/usr/bin", 0, 0, 0o40775)),
+            Ok(()),
+            "root's own group may write"
+        );
         for (bad, why) in [
-            (part("/home/me", 1000, 1000, 0o40755), "/home/me belongs to user 1000, not to root"),
+            (
+                part("/home/me", 1000, 1000, 0o40755),
+                "/home/me belongs to user 1000, not to root",
+            ),
             (part("/tmp", 0, 0, 0o41777), "every user can write to /tmp"),
-            (part("/usr/local/bin", 0, 50, 0o42775), "the group 50 can write to /usr/local/bin"),
+            (
+                part("/usr/local/bin", 0, 50, 0o42775),
+                "the group 50 can write to /usr/local/bin",
+            ),
         ] {
             assert_eq!(check(bad), Err(why.to_owned()));
         }
-        assert!(owned_by_root_alone(Path::new("/no/such/file")).unwrap_err().contains("cannot be examined"));
+        assert!(
+            owned_by_root_alone(Path::new("/no/such/file"))
+                .unwrap_err()
+                .contains("cannot be examined")
+        );
     }
 
     #[test]
     fn a_path_is_one_word_for_a_shell() {
-        assert_eq!(shell_quoted(Path::new("/usr/bin/windlass")), "/usr/bin/windlass");
+        assert_eq!(
+            shell_quoted(Path::new("/usr/bin/windlass")),
+            "/usr/bin/windlass"
+        );
         assert_eq!(shell_quoted(Path::new("/a b/it's")), "'/a b/it'\\''s'");
     }
 }

@@ -7,13 +7,22 @@ fn store(code: u8) -> (tempfile::TempDir, ProfileStore) {
     let dir = tempfile::tempdir().unwrap();
     let parser = dir.path().join("parser");
     let log = dir.path().join("log");
-    let script = format!("#!/bin/sh\necho \"$@\" >> '{}'\necho 'no such rule' >&2\nexit {code}\n", log.display());
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> '{}'\necho 'no such rule' >&2\nexit {code}\n",
+        log.display()
+    );
     std::fs::write(&parser, script).unwrap();
     std::fs::set_permissions(&parser, std::fs::Permissions::from_mode(0o755)).unwrap();
     let profiles = dir.path().join("profiles");
     std::fs::create_dir_all(profiles.join("abi")).unwrap();
     std::fs::write(profiles.join("abi/4.0"), "").unwrap();
-    (dir, ProfileStore { dir: profiles, parser })
+    (
+        dir,
+        ProfileStore {
+            dir: profiles,
+            parser,
+        },
+    )
 }
 
 fn text() -> String {
@@ -22,25 +31,38 @@ fn text() -> String {
 
 #[test]
 fn the_restriction_is_recognised_from_the_kernels_files() {
-    let restricts =
-        |enabled, restrict, profile| AppArmorState::from_files(enabled, restrict, profile).restricts_this_process();
+    let restricts = |enabled, restrict, profile| {
+        AppArmorState::from_files(enabled, restrict, profile).restricts_this_process()
+    };
     assert!(restricts(Some("Y\n"), Some("1\n"), Some("unconfined\n")));
     assert!(restricts(Some("Y\n"), Some("1\n"), None));
     assert!(!restricts(Some("Y\n"), Some("0\n"), Some("unconfined\n")));
     assert!(!restricts(Some("N\n"), Some("1\n"), Some("unconfined\n")));
     assert!(!restricts(None, None, None), "a kernel without AppArmor");
-    assert!(!restricts(Some("Y\n"), Some("1\n"), Some("windlass (unconfined)\n")), "our profile is loaded");
-    assert!(!restricts(Some("Y\n"), Some("1\n"), Some("docker-default (enforce)\n")));
+    assert!(
+        !restricts(Some("Y\n"), Some("1\n"), Some("windlass (unconfined)\n")),
+        "our profile is loaded"
+    );
+    assert!(!restricts(
+        Some("Y\n"),
+        Some("1\n"),
+        Some("docker-default (enforce)\n")
+    ));
 }
 
 #[test]
 fn the_profile_names_the_program_and_grants_user_namespaces() {
     let text = text();
     assert!(
-        text.contains("\nprofile windlass \"/usr/local/bin/windlass\" flags=(unconfined) {\n  userns,\n"),
+        text.contains(
+            "\nprofile windlass \"/usr/local/bin/windlass\" flags=(unconfined) {\n  userns,\n"
+        ),
         "{text}"
     );
-    assert!(text.starts_with(MARK) && text.contains("abi <abi/4.0>,\ninclude <tunables/global>\n"), "{text}");
+    assert!(
+        text.starts_with(MARK) && text.contains("abi <abi/4.0>,\ninclude <tunables/global>\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -48,7 +70,10 @@ fn a_path_matches_only_itself() {
     for (path, expected) in [
         ("/opt/my tools/windlass", "/opt/my tools/windlass"),
         ("/opt/a*b?c/windlass", "/opt/a\\*b\\?c/windlass"),
-        ("/opt/[x]{y,z}^/windlass", "/opt/\\[x\\]\\{y,z\\}\\^/windlass"),
+        (
+            "/opt/[x]{y,z}^/windlass",
+            "/opt/\\[x\\]\\{y,z\\}\\^/windlass",
+        ),
         ("/opt/@{HOME}/windlass", "/opt/@\\{HOME\\}/windlass"),
         ("/opt/\"q\"\\/windlass", "/opt/\\\"q\\\"\\\\/windlass"),
     ] {
@@ -66,14 +91,20 @@ fn a_profile_is_written_loaded_and_removed() {
     store.install(&text()).unwrap();
     let file = store.file();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text());
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o644
+    );
     store.install(&text()).unwrap();
     assert!(store.remove().unwrap());
     assert!(!file.exists() && !store.remove().unwrap());
     let file = file.display();
     let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
     assert_eq!(log, format!("-r {file}\n-r {file}\n-R {file}\n"));
-    let left: Vec<_> = std::fs::read_dir(&store.dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(&store.dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["abi"], "no temporary file is left");
 }
 
@@ -88,14 +119,21 @@ fn a_profile_that_cannot_be_loaded_leaves_the_folder_as_it_was() {
     store.install(&text()).unwrap_err();
     assert_eq!(std::fs::read_to_string(store.file()).unwrap(), before);
     store.remove().unwrap_err();
-    assert!(store.file().exists(), "a profile that is still loaded keeps its file");
+    assert!(
+        store.file().exists(),
+        "a profile that is still loaded keeps its file"
+    );
 }
 
 #[test]
 fn a_file_that_windlass_did_not_write_is_left_alone() {
     let (dir, store) = store(0);
     std::fs::write(store.file(), "profile windlass {}\n").unwrap();
-    for failed in [store.check(), store.install(&text()), store.remove().map(drop)] {
+    for failed in [
+        store.check(),
+        store.install(&text()),
+        store.remove().map(drop),
+    ] {
         let failed = failed.unwrap_err().text();
         assert!(failed.contains("was not written by windlass"), "{failed}");
     }
@@ -108,7 +146,13 @@ fn what_is_missing_is_said() {
     std::fs::remove_file(store.dir.join("abi/4.0")).unwrap();
     assert!(store.check().unwrap_err().text().contains("abi/4.0"));
     store.parser = store.dir.join("no-parser");
-    assert!(store.install(&text()).unwrap_err().text().contains("cannot be started"));
+    assert!(
+        store
+            .install(&text())
+            .unwrap_err()
+            .text()
+            .contains("cannot be started")
+    );
     assert!(!store.file().exists());
 }
 
@@ -119,21 +163,39 @@ fn the_offered_command_copies_a_program_that_others_can_replace() {
     std::fs::write(&program, "").unwrap();
     let command = install_command(&program);
     // The temporary folder is writable by every user.
-    assert!(command.starts_with("sudo install -o root -g root -m 755 "), "{command}");
-    assert!(command.ends_with("&& sudo /usr/local/bin/windlass doctor --install-apparmor"), "{command}");
+    assert!(
+        command.starts_with("sudo install -o root -g root -m 755 "),
+        "{command}"
+    );
+    assert!(
+        command.ends_with("&& sudo /usr/local/bin/windlass doctor --install-apparmor"),
+        "{command}"
+    );
 }
 
 /// `APPARMOR_PARSER=/usr/sbin/apparmor_parser APPARMOR_DIR=/etc/apparmor.d`, of version 4. Nothing is loaded.
 #[test]
 #[ignore = "needs the real apparmor_parser"]
 fn a_real_parser_takes_the_profile() {
-    let [parser, base] = ["APPARMOR_PARSER", "APPARMOR_DIR"].map(|name| std::env::var(name).unwrap());
+    let [parser, base] =
+        ["APPARMOR_PARSER", "APPARMOR_DIR"].map(|name| std::env::var(name).unwrap());
     let dir = tempfile::tempdir().unwrap();
-    for path in ["/usr/bin/windlass", "/opt/my tools/a*b?c/[x]{y,z}^/@{HOME}/\"q\"\\n/é,#(x)/it's/windlass"] {
+    for path in [
+        "/usr/bin/windlass",
+        "/opt/my tools/a*b?c/[x]{y,z}^/@{HOME}/\"q\"\\n/é,#(x)/it's/windlass",
+    ] {
         let file = dir.path().join("windlass");
         std::fs::write(&file, profile(Path::new(path)).unwrap()).unwrap();
         let mut command = std::process::Command::new(&parser);
-        let output = command.args(["-Q", "-K", "--skip-cache", "-b", &base]).arg(&file).output().unwrap();
-        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = command
+            .args(["-Q", "-K", "--skip-cache", "-b", &base])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{path}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

@@ -25,8 +25,12 @@ fn in_words(options: &HttpOptions, ca_file: Option<&str>) -> String {
         (None, None) => vec!["direct".to_owned()],
         (https, http) => {
             let named = [("https", https), ("http", http)];
-            let named = named.into_iter().filter_map(|(scheme, proxy)| Some((scheme, proxy.as_ref().map(address)?)));
-            named.map(|(scheme, proxy)| format!("{scheme} through the proxy {proxy}")).collect()
+            let named = named
+                .into_iter()
+                .filter_map(|(scheme, proxy)| Some((scheme, proxy.as_ref().map(address)?)));
+            named
+                .map(|(scheme, proxy)| format!("{scheme} through the proxy {proxy}"))
+                .collect()
         }
     };
     if let Some(exceptions) = options.no_proxy.as_ref().filter(|_| parts != ["direct"]) {
@@ -41,14 +45,23 @@ fn in_words(options: &HttpOptions, ca_file: Option<&str>) -> String {
 
 /// Whether a server accepts a connection at the address of a URL.
 pub(super) async fn answers(url: &str) -> bool {
-    let Some((host, port)) = host_and_port(url) else { return false };
+    let Some((host, port)) = host_and_port(url) else {
+        return false;
+    };
     let connect = tokio::net::TcpStream::connect((host, port));
-    matches!(tokio::time::timeout(CONNECT_TIMEOUT, connect).await, Ok(Ok(_)))
+    matches!(
+        tokio::time::timeout(CONNECT_TIMEOUT, connect).await,
+        Ok(Ok(_))
+    )
 }
 
 fn host_and_port(url: &str) -> Option<(&str, u16)> {
     let (scheme, rest) = url.split_once("://")?;
-    let usual = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
+    let usual = if scheme.eq_ignore_ascii_case("https") {
+        443
+    } else {
+        80
+    };
     let authority = rest.split(['/', '?', '#']).next()?;
     let address = authority.rsplit('@').next()?;
     let (host, port) = match address.strip_prefix('[') {

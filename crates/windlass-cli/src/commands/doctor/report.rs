@@ -33,7 +33,10 @@ impl Group {
             Self::Agents => ("agent is not installed", "agents are not installed"),
             Self::Machine | Self::Sandbox => ("more finding", "more findings"),
         };
-        format!("{count} {}: `windlass doctor --all` lists them", if count == 1 { one } else { many })
+        format!(
+            "{count} {}: `windlass doctor --all` lists them",
+            if count == 1 { one } else { many }
+        )
     }
 }
 
@@ -55,11 +58,22 @@ impl Finding {
     pub(super) fn new(group: Group, what: &str, result: Result<String, String>) -> Self {
         let ok = result.is_ok();
         let detail = result.unwrap_or_else(|why| why);
-        Self { group, what: what.to_owned(), ok, needed: false, minor: false, detail, more: Vec::new() }
+        Self {
+            group,
+            what: what.to_owned(),
+            ok,
+            needed: false,
+            minor: false,
+            detail,
+            more: Vec::new(),
+        }
     }
 
     pub(super) fn needed(self) -> Self {
-        Self { needed: true, ..self }
+        Self {
+            needed: true,
+            ..self
+        }
     }
 
     pub(super) fn with_more(self, more: Vec<String>) -> Self {
@@ -76,12 +90,25 @@ impl Finding {
             (false, true) => "BROKEN",
             (false, false) => "missing",
         };
-        let more: String = self.more.iter().map(|line| format!("\n{:32}{}", "", one_line(line))).collect();
-        format!("  {mark:<8} {:<20} {}{more}\n", self.what, one_line(&self.detail))
+        let more: String = self
+            .more
+            .iter()
+            .map(|line| format!("\n{:32}{}", "", one_line(line)))
+            .collect();
+        format!(
+            "  {mark:<8} {:<20} {}{more}\n",
+            self.what,
+            one_line(&self.detail)
+        )
     }
 
     fn json(&self) -> Value {
-        let detail = [&self.detail].into_iter().chain(&self.more).cloned().collect::<Vec<_>>().join("; ");
+        let detail = [&self.detail]
+            .into_iter()
+            .chain(&self.more)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; ");
         json!({
             "group": self.group.word(), "what": self.what, "ok": self.ok, "needed": self.needed, "detail": detail,
         })
@@ -109,23 +136,41 @@ pub(super) struct Verdict {
 impl Verdict {
     /// The most basic obstacle decides: the files of Windlass, then the sandbox, then the model.
     pub(super) fn of(findings: &[Finding], sandbox: Option<&SandboxReport>, work: &Work) -> Self {
-        let not_ready = |why: &str, todo: String| Self { summary: format!("not ready: {why}"), todo: Some(todo) };
+        let not_ready = |why: &str, todo: String| Self {
+            summary: format!("not ready: {why}"),
+            todo: Some(todo),
+        };
         if let Some(broken) = findings.iter().find(|finding| finding.is_broken()) {
-            let todo = broken.more.first().map_or("correct it", |todo| todo.trim_start_matches("→ "));
-            return not_ready(&format!("{}: {}", broken.what, broken.detail), todo.to_owned());
+            let todo = broken
+                .more
+                .first()
+                .map_or("correct it", |todo| todo.trim_start_matches("→ "));
+            return not_ready(
+                &format!("{}: {}", broken.what, broken.detail),
+                todo.to_owned(),
+            );
         }
         let held = match sandbox.map(SandboxReport::in_words) {
             Some(Ok(words)) => words,
             Some(Err((why, todo))) => return not_ready(&why, todo),
-            None => return not_ready("the sandbox could not be tried", "start windlass by its full path".to_owned()),
+            None => {
+                return not_ready(
+                    "the sandbox could not be tried",
+                    "start windlass by its full path".to_owned(),
+                );
+            }
         };
         match work {
             Work::Native(how) => Self {
-                summary: format!("ready: {held}; the built-in agent {how}; run `windlass demo` to try it"),
+                summary: format!(
+                    "ready: {held}; the built-in agent {how}; run `windlass demo` to try it"
+                ),
                 todo: None,
             },
             Work::Foreign(name) => Self {
-                summary: format!("ready: {held}; use an agent that is installed: `windlass run --runtime {name}`"),
+                summary: format!(
+                    "ready: {held}; use an agent that is installed: `windlass run --runtime {name}`"
+                ),
                 todo: None,
             },
             Work::Nothing { why, todo } => not_ready(why, todo.clone()),
@@ -148,8 +193,10 @@ impl Verdict {
 pub(super) fn text(verdict: &Verdict, findings: &[Finding], all: bool) -> String {
     let mut text = format!("{}\n", one_line(&verdict.sentence()));
     for group in Group::ALL {
-        let (shown, hidden): (Vec<_>, Vec<_>) =
-            findings.iter().filter(|finding| finding.group == group).partition(|finding| all || !finding.minor);
+        let (shown, hidden): (Vec<_>, Vec<_>) = findings
+            .iter()
+            .filter(|finding| finding.group == group)
+            .partition(|finding| all || !finding.minor);
         if shown.is_empty() && hidden.is_empty() {
             continue;
         }
@@ -197,13 +244,16 @@ mod tests {
         let verdict = Verdict::of(findings, Some(sandbox), work);
         let sentence = verdict.sentence();
         assert!(sentence.starts_with(begins), "{sentence}");
-        assert_eq!(verdict.is_ready(), begins.starts_with("ready"), "{sentence}");
+        assert_eq!(
+            verdict.is_ready(),
+            begins.starts_with("ready"),
+            "{sentence}"
+        );
     }
 
     #[test]
     fn the_first_sentence_says_ready_or_the_one_thing_to_do() {
-        let whole =
-            "ready: commands run in the namespaces sandbox; the built-in agent asks anthropic with your key; run";
+        let whole = "ready: commands run in the namespaces sandbox; the built-in agent asks anthropic with your key; run";
         check(&[], &sandbox(true, true), &native(), whole);
         check(
             &[],
@@ -211,21 +261,58 @@ mod tests {
             &native(),
             "ready: commands run in the broker sandbox (no user namespaces here)",
         );
-        check(&[], &sandbox(false, false), &native(), "not ready: no sandbox holds commands here");
-        let nothing = Work::Nothing { why: "no model is configured".to_owned(), todo: "set a key".to_owned() };
-        check(&[], &sandbox(true, true), &nothing, "not ready: no model is configured; set a key");
+        check(
+            &[],
+            &sandbox(false, false),
+            &native(),
+            "not ready: no sandbox holds commands here",
+        );
+        let nothing = Work::Nothing {
+            why: "no model is configured".to_owned(),
+            todo: "set a key".to_owned(),
+        };
+        check(
+            &[],
+            &sandbox(true, true),
+            &nothing,
+            "not ready: no model is configured; set a key",
+        );
         let foreign = Work::Foreign("codex".to_owned());
-        check(&[], &sandbox(true, true), &foreign, "ready: commands run in the namespaces sandbox; use an agent");
-        let broken = Finding::new(Group::Machine, "settings", Err("line 3 is no TOML".to_owned())).needed();
-        check(&[broken], &sandbox(true, true), &native(), "not ready: settings: line 3 is no TOML");
+        check(
+            &[],
+            &sandbox(true, true),
+            &foreign,
+            "ready: commands run in the namespaces sandbox; use an agent",
+        );
+        let broken = Finding::new(
+            Group::Machine,
+            "settings",
+            Err("line 3 is no TOML".to_owned()),
+        )
+        .needed();
+        check(
+            &[broken],
+            &sandbox(true, true),
+            &native(),
+            "not ready: settings: line 3 is no TOML",
+        );
     }
 
     #[test]
     fn the_short_list_counts_minor_findings_and_the_long_one_shows_them() {
-        let minor = |name| Finding { minor: true, ..Finding::new(Group::Models, name, Err("no key".to_owned())) };
-        let findings =
-            [Finding::new(Group::Models, "anthropic", Ok("a key is set".to_owned())), minor("groq"), minor("xai")];
-        let verdict = Verdict { summary: "ready: yes".to_owned(), todo: None };
+        let minor = |name| Finding {
+            minor: true,
+            ..Finding::new(Group::Models, name, Err("no key".to_owned()))
+        };
+        let findings = [
+            Finding::new(Group::Models, "anthropic", Ok("a key is set".to_owned())),
+            minor("groq"),
+            minor("xai"),
+        ];
+        let verdict = Verdict {
+            summary: "ready: yes".to_owned(),
+            todo: None,
+        };
         let short = text(&verdict, &findings, false);
         assert_eq!(
             short,
@@ -233,6 +320,9 @@ mod tests {
              2 vendors are not set up: `windlass doctor --all` lists them\n"
         );
         let long = text(&verdict, &findings, true);
-        assert!(long.contains("missing  groq") && !long.contains("--all"), "{long}");
+        assert!(
+            long.contains("missing  groq") && !long.contains("--all"),
+            "{long}"
+        );
     }
 }

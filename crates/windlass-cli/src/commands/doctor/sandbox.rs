@@ -29,7 +29,10 @@ impl WantedTier {
             _ if landlock => Tier::Landlock,
             _ => Tier::Broker,
         };
-        Ok(Self { off: !crate::sandboxing::holds_commands(settings)?, weakest: Some(weakest) })
+        Ok(Self {
+            off: !crate::sandboxing::holds_commands(settings)?,
+            weakest: Some(weakest),
+        })
     }
 
     fn weakest(&self) -> Tier {
@@ -53,23 +56,49 @@ impl SandboxReport {
     /// Tries every tier in `folder`.
     pub(super) fn probe(folder: &Path, settings: &Settings) -> Result<Self, Failure> {
         let (helper, wanted) = (crate::sandboxing::helper()?, WantedTier::of(settings)?);
-        let Offer { namespaces, broker, landlock, landlock_version } = crate::sandboxing::offer(folder)?;
-        let cause = if namespaces.is_err() { KernelFacts::read().cause(&helper.program) } else { None };
-        Ok(Self { namespaces, broker, landlock, landlock_version, wanted, cause })
+        let Offer {
+            namespaces,
+            broker,
+            landlock,
+            landlock_version,
+        } = crate::sandboxing::offer(folder)?;
+        let cause = if namespaces.is_err() {
+            KernelFacts::read().cause(&helper.program)
+        } else {
+            None
+        };
+        Ok(Self {
+            namespaces,
+            broker,
+            landlock,
+            landlock_version,
+            wanted,
+            cause,
+        })
     }
 
     /// The tier commands run in; `None` where they are refused, or where the settings turn the sandbox off.
     pub(super) fn tier(&self) -> Option<Tier> {
-        let offered =
-            [(Tier::Namespaces, &self.namespaces), (Tier::Broker, &self.broker), (Tier::Landlock, &self.landlock)];
-        let mut usable = offered.into_iter().filter(|(tier, result)| result.is_ok() && *tier >= self.wanted.weakest());
-        usable.next().map(|(tier, _)| tier).filter(|_| !self.wanted.off)
+        let offered = [
+            (Tier::Namespaces, &self.namespaces),
+            (Tier::Broker, &self.broker),
+            (Tier::Landlock, &self.landlock),
+        ];
+        let mut usable = offered
+            .into_iter()
+            .filter(|(tier, result)| result.is_ok() && *tier >= self.wanted.weakest());
+        usable
+            .next()
+            .map(|(tier, _)| tier)
+            .filter(|_| !self.wanted.off)
     }
 
     /// The tier in words, for the first sentence; else the reason why there is none, and what to do.
     pub(super) fn in_words(&self) -> Result<String, (String, String)> {
         if self.wanted.off {
-            return Ok("commands run without a sandbox, as `sandbox.level = \"full\"` says".to_owned());
+            return Ok(
+                "commands run without a sandbox, as `sandbox.level = \"full\"` says".to_owned(),
+            );
         }
         if let Some(tier) = self.tier() {
             let why = match (tier, &self.cause) {
@@ -88,7 +117,10 @@ impl SandboxReport {
         let weaker = [Tier::Broker, Tier::Landlock].into_iter().find(offered);
         let why = match weaker {
             Some(Tier::Broker) => {
-                format!("the settings require the {} sandbox, which this machine lacks", word(wanted))
+                format!(
+                    "the settings require the {} sandbox, which this machine lacks",
+                    word(wanted)
+                )
             }
             _ => "no sandbox holds commands here".to_owned(),
         };
@@ -110,24 +142,51 @@ impl SandboxReport {
             Ok(()) => Ok(format!("available: {about}")),
             Err(why) => Err(why.clone()),
         };
-        let namespaces = said(Tier::Namespaces, &self.namespaces, "namespaces, Landlock and system call filters");
-        let broker = said(Tier::Broker, &self.broker, "Landlock, system call filters and a broker for the network");
-        let landlock = said(Tier::Landlock, &self.landlock, "Landlock and system call filters alone");
+        let namespaces = said(
+            Tier::Namespaces,
+            &self.namespaces,
+            "namespaces, Landlock and system call filters",
+        );
+        let broker = said(
+            Tier::Broker,
+            &self.broker,
+            "Landlock, system call filters and a broker for the network",
+        );
+        let landlock = said(
+            Tier::Landlock,
+            &self.landlock,
+            "Landlock and system call filters alone",
+        );
         let version = |text: String| format!("{text} (Landlock version {})", self.landlock_version);
-        let cause = self.cause.iter().flat_map(|cause| [cause.long.clone(), format!("→ {}", cause.todo)]);
+        let cause = self
+            .cause
+            .iter()
+            .flat_map(|cause| [cause.long.clone(), format!("→ {}", cause.todo)]);
         let lines = |tier| {
-            let phrases = if used == Some(tier) { not_held(tier, true) } else { Vec::new() };
-            phrases.into_iter().map(|phrase| format!("not held: {phrase}"))
+            let phrases = if used == Some(tier) {
+                not_held(tier, true)
+            } else {
+                Vec::new()
+            };
+            phrases
+                .into_iter()
+                .map(|phrase| format!("not held: {phrase}"))
         };
         let mut findings = vec![
             Finding::new(Group::Sandbox, "namespaces", namespaces)
                 .with_more(lines(Tier::Namespaces).chain(cause).collect()),
             Finding::new(Group::Sandbox, "broker", broker).with_more(lines(Tier::Broker).collect()),
-            Finding::new(Group::Sandbox, "landlock", landlock.map(version).map_err(version))
-                .with_more(lines(Tier::Landlock).collect()),
+            Finding::new(
+                Group::Sandbox,
+                "landlock",
+                landlock.map(version).map_err(version),
+            )
+            .with_more(lines(Tier::Landlock).collect()),
         ];
         if self.wanted.off {
-            let why = "`sandbox.level = \"full\"` turns it off: commands run with all of your rights".to_owned();
+            let why =
+                "`sandbox.level = \"full\"` turns it off: commands run with all of your rights"
+                    .to_owned();
             findings.insert(0, Finding::new(Group::Sandbox, "sandbox", Err(why)));
         }
         findings
@@ -149,7 +208,13 @@ impl SandboxReport {
 
     #[cfg(test)]
     pub(super) fn for_test(namespaces: bool, broker: bool) -> Self {
-        let result = |ok: bool| if ok { Ok(()) } else { Err("refused".to_owned()) };
+        let result = |ok: bool| {
+            if ok {
+                Ok(())
+            } else {
+                Err("refused".to_owned())
+            }
+        };
         Self {
             namespaces: result(namespaces),
             broker: result(broker),
@@ -194,7 +259,9 @@ impl KernelFacts {
             apparmor: AppArmorState::read(),
             max: read("/proc/sys/user/max_user_namespaces"),
             clone: read("/proc/sys/kernel/unprivileged_userns_clone"),
-            container: ["/.dockerenv", "/run/.containerenv"].iter().any(|file| Path::new(file).exists()),
+            container: ["/.dockerenv", "/run/.containerenv"]
+                .iter()
+                .any(|file| Path::new(file).exists()),
             masked_proc: windlass_sandbox::proc_is_masked(),
         }
     }
@@ -205,8 +272,14 @@ impl KernelFacts {
         let zero = |text: &Option<String>| text.as_deref().is_some_and(|text| text.trim() == "0");
         if zero(&self.max) || zero(&self.clone) {
             let (name, command) = match zero(&self.max) {
-                true => ("user.max_user_namespaces", "sudo sysctl -w user.max_user_namespaces=15000"),
-                false => ("kernel.unprivileged_userns_clone", "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+                true => (
+                    "user.max_user_namespaces",
+                    "sudo sysctl -w user.max_user_namespaces=15000",
+                ),
+                false => (
+                    "kernel.unprivileged_userns_clone",
+                    "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+                ),
             };
             return Some(Cause {
                 short: "user namespaces are turned off here",
@@ -244,8 +317,14 @@ mod tests {
     use super::*;
 
     fn report(namespaces: bool, broker: bool, weakest: Tier) -> SandboxReport {
-        let wanted = WantedTier { off: false, weakest: Some(weakest) };
-        SandboxReport { wanted, ..SandboxReport::for_test(namespaces, broker) }
+        let wanted = WantedTier {
+            off: false,
+            weakest: Some(weakest),
+        };
+        SandboxReport {
+            wanted,
+            ..SandboxReport::for_test(namespaces, broker)
+        }
     }
 
     #[test]
@@ -258,18 +337,33 @@ mod tests {
             (false, false, Broker, None),
             (false, false, Landlock, Some(Landlock)),
         ] {
-            assert_eq!(report(namespaces, broker, weakest).tier(), expected, "{namespaces} {broker} {weakest:?}");
+            assert_eq!(
+                report(namespaces, broker, weakest).tier(),
+                expected,
+                "{namespaces} {broker} {weakest:?}"
+            );
         }
     }
 
     #[test]
     fn a_missing_tier_is_said_with_what_to_do() {
-        let required = report(false, true, Tier::Namespaces).in_words().unwrap_err();
-        assert!(required.0.contains("require the namespaces sandbox"), "{}", required.0);
+        let required = report(false, true, Tier::Namespaces)
+            .in_words()
+            .unwrap_err();
+        assert!(
+            required.0.contains("require the namespaces sandbox"),
+            "{}",
+            required.0
+        );
         let none = report(false, false, Tier::Broker).in_words().unwrap_err();
         assert!(none.1.contains("sandbox.accept landlock"), "{}", none.1);
-        let off =
-            SandboxReport { wanted: WantedTier { off: true, weakest: None }, ..SandboxReport::for_test(true, true) };
+        let off = SandboxReport {
+            wanted: WantedTier {
+                off: true,
+                weakest: None,
+            },
+            ..SandboxReport::for_test(true, true)
+        };
         assert_eq!(off.json()["tier"], "none");
         assert!(off.in_words().unwrap().contains("without a sandbox"));
     }
@@ -277,30 +371,80 @@ mod tests {
     #[test]
     fn the_json_has_every_tier_and_what_is_not_held() {
         let json = report(false, true, Tier::Broker).json();
-        assert_eq!((json["tier"].as_str(), json["namespaces"]["why"].as_str()), (Some("broker"), Some("refused")));
-        assert_eq!((json["broker"]["ok"].as_bool(), json["landlock_version"].as_u64()), (Some(true), Some(7)));
+        assert_eq!(
+            (json["tier"].as_str(), json["namespaces"]["why"].as_str()),
+            (Some("broker"), Some("refused"))
+        );
+        assert_eq!(
+            (
+                json["broker"]["ok"].as_bool(),
+                json["landlock_version"].as_u64()
+            ),
+            (Some(true), Some(7))
+        );
         assert!(json["not_held"].as_array().unwrap().len() > 2);
         // In a container the first tier does not hold everything either.
         let first = not_held(Tier::Namespaces, true).len();
-        assert_eq!(report(true, true, Tier::Broker).json()["not_held"].as_array().unwrap().len(), first);
+        assert_eq!(
+            report(true, true, Tier::Broker).json()["not_held"]
+                .as_array()
+                .unwrap()
+                .len(),
+            first
+        );
     }
 
     #[test]
     fn the_cause_is_named_from_the_kernels_settings() {
         let program = Path::new("/usr/bin/windlass");
         let text = |text: &str| Some(text.to_owned());
-        let cause = |facts: KernelFacts| facts.cause(program).map(|cause| format!("{} | {}", cause.long, cause.todo));
+        let cause = |facts: KernelFacts| {
+            facts
+                .cause(program)
+                .map(|cause| format!("{} | {}", cause.long, cause.todo))
+        };
         assert_eq!(cause(KernelFacts::default()), None);
-        let off = cause(KernelFacts { max: text("0\n"), ..KernelFacts::default() }).unwrap();
-        assert!(off.contains("user.max_user_namespaces is 0 | run `sudo sysctl"), "{off}");
-        let clone = cause(KernelFacts { max: text("100\n"), clone: text("0\n"), ..KernelFacts::default() }).unwrap();
-        assert!(clone.contains("kernel.unprivileged_userns_clone is 0"), "{clone}");
+        let off = cause(KernelFacts {
+            max: text("0\n"),
+            ..KernelFacts::default()
+        })
+        .unwrap();
+        assert!(
+            off.contains("user.max_user_namespaces is 0 | run `sudo sysctl"),
+            "{off}"
+        );
+        let clone = cause(KernelFacts {
+            max: text("100\n"),
+            clone: text("0\n"),
+            ..KernelFacts::default()
+        })
+        .unwrap();
+        assert!(
+            clone.contains("kernel.unprivileged_userns_clone is 0"),
+            "{clone}"
+        );
         let apparmor = || AppArmorState::from_files(Some("Y\n"), Some("1\n"), Some("unconfined\n"));
-        let ubuntu = cause(KernelFacts { apparmor: apparmor(), ..KernelFacts::default() }).unwrap();
-        assert!(ubuntu.contains("AppArmor restriction") && ubuntu.contains("doctor --install-apparmor"), "{ubuntu}");
-        let inside = cause(KernelFacts { apparmor: apparmor(), container: true, ..KernelFacts::default() }).unwrap();
+        let ubuntu = cause(KernelFacts {
+            apparmor: apparmor(),
+            ..KernelFacts::default()
+        })
+        .unwrap();
+        assert!(
+            ubuntu.contains("AppArmor restriction") && ubuntu.contains("doctor --install-apparmor"),
+            "{ubuntu}"
+        );
+        let inside = cause(KernelFacts {
+            apparmor: apparmor(),
+            container: true,
+            ..KernelFacts::default()
+        })
+        .unwrap();
         assert!(inside.contains("container"), "{inside}");
-        let masked = cause(KernelFacts { masked_proc: true, ..KernelFacts::default() }).unwrap();
+        let masked = cause(KernelFacts {
+            masked_proc: true,
+            ..KernelFacts::default()
+        })
+        .unwrap();
         assert!(masked.contains("parts of /proc are masked"), "{masked}");
     }
 }

@@ -14,7 +14,10 @@ use crate::settings::Settings;
 pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
     let wanted: Vec<&Known> = match names {
         [] => installable().collect(),
-        names => names.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
+        names => names
+            .iter()
+            .map(|name| named(name))
+            .collect::<Result<_, _>>()?,
     };
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
@@ -23,7 +26,11 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
         match installed.install(known, &|line| say!("{line}")) {
             Ok(program) => {
                 let version = known.install.version().unwrap_or_default();
-                text.push_str(&format!("{:<16} {version:<9} {}\n", known.name, program.display()));
+                text.push_str(&format!(
+                    "{:<16} {version:<9} {}\n",
+                    known.name,
+                    program.display()
+                ));
             }
             Err(failure) => failures.push(failure),
         }
@@ -34,7 +41,9 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
         1 => Err(failures.remove(0)),
         _ => {
             let last = failures.pop();
-            failures.iter().for_each(|failure| say!("error: {}", failure.message()));
+            failures
+                .iter()
+                .for_each(|failure| say!("error: {}", failure.message()));
             last.map_or(Ok(printed), Err)
         }
     }
@@ -47,14 +56,20 @@ pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, 
     for name in names {
         let known = named(name)?;
         let was = installed.remove(known.name)?;
-        let what = if was { "removed" } else { "was not installed by windlass" };
+        let what = if was {
+            "removed"
+        } else {
+            "was not installed by windlass"
+        };
         text.push_str(&format!("{:<16} {what}\n", known.name));
     }
     Ok(exit::printed(&text))
 }
 
 fn installable() -> impl Iterator<Item = &'static Known> {
-    RUNTIMES.iter().filter(|known| known.install.version().is_some())
+    RUNTIMES
+        .iter()
+        .filter(|known| known.install.version().is_some())
 }
 
 fn named(name: &str) -> Result<&'static Known, Failure> {
@@ -62,12 +77,16 @@ fn named(name: &str) -> Result<&'static Known, Failure> {
         return Ok(known);
     }
     if RUNTIMES.iter().any(|known| known.name == name) {
-        return Err(Failure::usage(format!("`{name}` is built in")).hint("there is nothing to install or to remove"));
+        return Err(Failure::usage(format!("`{name}` is built in"))
+            .hint("there is nothing to install or to remove"));
     }
     let all: Vec<&str> = installable().map(|known| known.name).collect();
     let failure = Failure::usage(format!("there is no agent `{name}` that can be installed"));
     Err(match nearest(name, all.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint(format!("those that can: {}; others you install yourself", all.join(", "))),
+        None => failure.hint(format!(
+            "those that can: {}; others you install yourself",
+            all.join(", ")
+        )),
     })
 }

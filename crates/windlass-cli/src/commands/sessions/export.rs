@@ -40,7 +40,9 @@ impl Form {
             // A file is looked at in a terminal, too.
             Self::Markdown => plain(&markdown::event(event)).into_owned(),
             Self::Html(page) => page.event(event),
-            Self::Audit => audit::row(event).map(|row| json_line(&row)).unwrap_or_default(),
+            Self::Audit => audit::row(event)
+                .map(|row| json_line(&row))
+                .unwrap_or_default(),
         }
     }
 
@@ -65,7 +67,8 @@ pub(super) async fn run(
         ExportFormat::Audit => Form::Audit,
         ExportFormat::Trace => {
             let folder = to.ok_or_else(|| {
-                Failure::usage("a trace is a folder, and none was named").hint("name one that is not there: --to DIR")
+                Failure::usage("a trace is a folder, and none was named")
+                    .hint("name one that is not there: --to DIR")
             })?;
             return trace::run(store, id, folder).await;
         }
@@ -80,7 +83,12 @@ pub(super) async fn run(
     }
 }
 
-async fn write(store: &SessionLog, id: &SessionId, form: &mut Form, sink: &mut Sink<'_>) -> Result<(), Failure> {
+async fn write(
+    store: &SessionLog,
+    id: &SessionId,
+    form: &mut Form,
+    sink: &mut Sink<'_>,
+) -> Result<(), Failure> {
     let mut events = store.read(id, 1);
     let mut begun = false;
     while let Some(event) = events.next().await {
@@ -105,7 +113,9 @@ struct Sink<'a> {
 
 impl<'a> Sink<'a> {
     fn open(to: Option<&'a Path>) -> Result<Self, Failure> {
-        let file = to.map(|path| create(path).map(|file| (std::io::BufWriter::new(file), path))).transpose()?;
+        let file = to
+            .map(|path| create(path).map(|file| (std::io::BufWriter::new(file), path)))
+            .transpose()?;
         Ok(Self { file })
     }
 
@@ -134,11 +144,19 @@ impl<'a> Sink<'a> {
 }
 
 pub(super) fn create(path: &Path) -> Result<std::fs::File, Failure> {
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
     file.map_err(|err| match err.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{} exists already", path.display())).hint("name another file, or remove it first")
+            Failure::usage(format!("{} exists already", path.display()))
+                .hint("name another file, or remove it first")
         }
-        _ => Failure::new(exit::FAILED, format!("{} cannot be written: {err}", path.display())),
+        _ => Failure::new(
+            exit::FAILED,
+            format!("{} cannot be written: {err}", path.display()),
+        ),
     })
 }

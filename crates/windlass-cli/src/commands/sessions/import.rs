@@ -22,7 +22,12 @@ use crate::{exit, out, plan, wire};
 pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let given = match &args.cd {
-        Some(dir) => Some(plan::open_workspace(Some(dir), home.as_deref())?.root().display().to_string()),
+        Some(dir) => Some(
+            plan::open_workspace(Some(dir), home.as_deref())?
+                .root()
+                .display()
+                .to_string(),
+        ),
         None => None,
     };
     let workspace = |kind: FileKind, named: &str| match &given {
@@ -49,7 +54,10 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
         ImportFrom::Claude => Some(FileKind::Claude),
         ImportFrom::Codex => Some(FileKind::Codex),
     };
-    let imported = importer.import(&mut open, kind).await.map_err(|err| failure(&args.file, err))?;
+    let imported = importer
+        .import(&mut open, kind)
+        .await
+        .map_err(|err| failure(&args.file, err))?;
     if args.json {
         out::json(&as_json(&imported));
     } else {
@@ -61,8 +69,15 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
 /// The workspace around a folder that another agent worked in: the one our own runs there would be about.
 fn around(folder: &Path, home: Option<&Path>) -> String {
     let unfit: Vec<PathBuf> = home.map(Path::to_path_buf).into_iter().collect();
-    let found = if folder.is_absolute() { discover(folder, &unfit).ok() } else { None };
-    found.unwrap_or_else(|| folder.to_path_buf()).display().to_string()
+    let found = if folder.is_absolute() {
+        discover(folder, &unfit).ok()
+    } else {
+        None
+    };
+    found
+        .unwrap_or_else(|| folder.to_path_buf())
+        .display()
+        .to_string()
 }
 
 fn failure(file: &Path, err: ImportError) -> Failure {
@@ -83,21 +98,45 @@ fn tell(imported: &Imported) {
     {
         say!("its id {} is taken here, so it has a new one", message(was));
     }
-    say!("{} prompts in {} events, about {}", imported.runs, imported.events, one_line(&imported.workspace));
+    say!(
+        "{} prompts in {} events, about {}",
+        imported.runs,
+        imported.events,
+        one_line(&imported.workspace)
+    );
     if imported.interrupted > 0 {
-        say!("{} calls had no result; they are marked as interrupted", imported.interrupted);
+        say!(
+            "{} calls had no result; they are marked as interrupted",
+            imported.interrupted
+        );
     }
     if !imported.left_out.is_empty() {
-        say!("left out, because it is no part of the conversation: {}", listed(&imported.left_out));
+        say!(
+            "left out, because it is no part of the conversation: {}",
+            listed(&imported.left_out)
+        );
     }
     if !imported.unknown.is_empty() {
-        say!("warning: lines of unknown kinds did not come along: {}", listed(&imported.unknown));
+        say!(
+            "warning: lines of unknown kinds did not come along: {}",
+            listed(&imported.unknown)
+        );
     }
-    say!("hint: go on with `windlass resume {} …` in {}", imported.id, one_line(&imported.workspace));
+    say!(
+        "hint: go on with `windlass resume {} …` in {}",
+        imported.id,
+        one_line(&imported.workspace)
+    );
 }
 
 fn listed(kinds: &BTreeMap<String, u64>) -> String {
-    one_line(&kinds.iter().map(|(kind, count)| format!("{count} of {kind}")).collect::<Vec<_>>().join(", "))
+    one_line(
+        &kinds
+            .iter()
+            .map(|(kind, count)| format!("{count} of {kind}"))
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }
 
 fn as_json(imported: &Imported) -> serde_json::Value {

@@ -21,7 +21,11 @@ use crate::view::style::first_line;
 /// Of a log, the last events tell where it stands: an ask is among the last things that happened, or answered.
 const TAIL: u64 = 64;
 
-pub(super) async fn run(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCode, Failure> {
+pub(super) async fn run(
+    store: &SessionLog,
+    as_json: bool,
+    limit: usize,
+) -> Result<ExitCode, Failure> {
     let (mut text, mut any) = (String::new(), limit == 0);
     let mut heads = store.list().take(limit);
     while let Some(head) = heads.next().await {
@@ -66,7 +70,9 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
     let mut state = "new".to_owned();
     let mut asks: BTreeSet<AskId> = BTreeSet::new();
     while let Some(event) = events.next().await {
-        let Ok(event) = event else { return "damaged".to_owned() };
+        let Ok(event) = event else {
+            return "damaged".to_owned();
+        };
         let in_run = event.run.is_some();
         match event.kind {
             EventKind::RunFinished(RunSummary { outcome, .. }) => {
@@ -86,7 +92,9 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
             EventKind::Forked { .. } => asks.clear(),
             // What a run does shows that it has begun; what is noted beside runs does not. Of many changes of one call
             // the tail may hold nothing else.
-            EventKind::CallStarted { .. } | EventKind::Said { .. } if in_run => "interrupted".clone_into(&mut state),
+            EventKind::CallStarted { .. } | EventKind::Said { .. } if in_run => {
+                "interrupted".clone_into(&mut state)
+            }
             _ if in_run && state == "new" => "interrupted".clone_into(&mut state),
             _ => {}
         }
@@ -94,14 +102,23 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
     if is_busy(store, &head.id) {
         return "running".to_owned();
     }
-    if asks.is_empty() { state } else { "waiting".to_owned() }
+    if asks.is_empty() {
+        state
+    } else {
+        "waiting".to_owned()
+    }
 }
 
 /// Whether somebody writes it now. The lock is looked at, never held.
 fn is_busy(store: &SessionLog, id: &SessionId) -> bool {
     let lock = store.log_path(id).with_file_name("writer.lock");
-    let Ok(lock) = rustix::fs::open(&lock, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) else {
+    let Ok(lock) = rustix::fs::open(
+        &lock,
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
         return false;
     };
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared)
+        == Err(rustix::io::Errno::WOULDBLOCK)
 }

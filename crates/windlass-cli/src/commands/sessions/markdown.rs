@@ -9,7 +9,10 @@ use crate::view::text::explain;
 pub(super) fn event(event: &Event) -> String {
     match &event.kind {
         EventKind::SessionOpened { workspace, .. } => {
-            format!("# Session {}\n\nWorkspace: `{workspace}`\n\n", event.session)
+            format!(
+                "# Session {}\n\nWorkspace: `{workspace}`\n\n",
+                event.session
+            )
         }
         EventKind::RunStarted { prompt, .. } => format!("## Prompt\n\n{}\n\n", prompt.text()),
         EventKind::Said { message, .. } if message.role == Role::Assistant => {
@@ -30,16 +33,26 @@ pub(super) fn event(event: &Event) -> String {
             text
         }
         EventKind::Said { message, .. } => {
-            let who = if message.origin == Origin::Engine { "engine" } else { "you" };
+            let who = if message.origin == Origin::Engine {
+                "engine"
+            } else {
+                "you"
+            };
             format!("> ({who}) {}\n\n", message.text().replace('\n', "\n> "))
         }
         EventKind::CallFinished { result, .. } => fenced(&result.text, ""),
-        EventKind::RunFinished(RunSummary { outcome, totals, .. }) => {
+        EventKind::RunFinished(RunSummary {
+            outcome, totals, ..
+        }) => {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("*{word}, {} steps* {detail}\n\n", totals.steps)
         }
         EventKind::Unknown(event) => {
-            format!("**{}**\n\n{}\n", event.kind, fenced(&format!("{:#}", event.data), "json"))
+            format!(
+                "**{}**\n\n{}\n",
+                event.kind,
+                fenced(&format!("{:#}", event.data), "json")
+            )
         }
         _ => String::new(),
     }

@@ -21,7 +21,10 @@ pub(super) fn run(store: &SessionLog, id: &SessionId, as_json: bool) -> Result<E
     }
     let path = |path: &std::path::Path| one_line(&path.display().to_string());
     let Some(line) = salvaged.first_bad_line else {
-        return Ok(exit::printed(&format!("session {id} is not damaged: {} events\n", salvaged.kept)));
+        return Ok(exit::printed(&format!(
+            "session {id} is not damaged: {} events\n",
+            salvaged.kept
+        )));
     };
     let mut text = format!(
         "session {id} goes on with {} events; line {line} was damaged, and {} lines from there on are out\n\
@@ -31,7 +34,10 @@ pub(super) fn run(store: &SessionLog, id: &SessionId, as_json: bool) -> Result<E
         path(&salvaged.original),
     );
     if let Some(rest) = &salvaged.rest {
-        text.push_str(&format!("lines behind the damage that can be read: {}\n", path(rest)));
+        text.push_str(&format!(
+            "lines behind the damage that can be read: {}\n",
+            path(rest)
+        ));
     }
     Ok(exit::printed(&text))
 }

@@ -40,7 +40,10 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
             let event = match event {
                 Ok(event) => event,
                 Err(err) => {
-                    say!("warning: the rest is passed over: {}", message(&err.to_string()));
+                    say!(
+                        "warning: the rest is passed over: {}",
+                        message(&err.to_string())
+                    );
                     break;
                 }
             };
@@ -54,18 +57,27 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
         }
     }
     if found >= args.limit {
-        say!("there may be more than {} hits; --limit shows more", args.limit);
+        say!(
+            "there may be more than {} hits; --limit shows more",
+            args.limit
+        );
     } else if found == 0 && !args.json {
         say!("nothing found in {sessions} sessions");
     }
     // As with other programs that search: nothing found is not a success.
-    Ok(exit::unless_broken(if found == 0 { exit::FAILED } else { 0 }))
+    Ok(exit::unless_broken(if found == 0 {
+        exit::FAILED
+    } else {
+        0
+    }))
 }
 
 fn tell(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: bool) {
     let seq = event.order.seq().unwrap_or_default();
     if as_json {
-        out::json(&json!({ "session": id, "seq": seq, "run": event.run, "at": event.at, "who": who, "line": line }));
+        out::json(
+            &json!({ "session": id, "seq": seq, "run": event.run, "at": event.at, "who": who, "line": line }),
+        );
     } else {
         out::out(&format!("{}  {seq:>5}  {who:<7} {}\n", id, one_line(line)));
     }
@@ -78,10 +90,16 @@ fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
         if needle.cannot_be_in(text) {
             return;
         }
-        found.extend(text.lines().filter_map(|line| needle.around(line)).map(|line| (who, line)));
+        found.extend(
+            text.lines()
+                .filter_map(|line| needle.around(line))
+                .map(|line| (who, line)),
+        );
     };
     match &event.kind {
-        EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => look_at(prompt, &mut look),
+        EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => {
+            look_at(prompt, &mut look)
+        }
         EventKind::Said { message, .. } => look_at(message, &mut look),
         EventKind::CallFinished { result, .. } => look("result", &result.text),
         _ => {}
@@ -128,42 +146,74 @@ struct Needle {
 
 impl Needle {
     fn new(text: &str, case: bool) -> Self {
-        let mut needle = Self { chars: Vec::new(), case };
+        let mut needle = Self {
+            chars: Vec::new(),
+            case,
+        };
         needle.chars = text.chars().map(|c| needle.fold(c)).collect();
         needle
     }
 
     /// A quick no, for the many texts that do not hold it.
     fn cannot_be_in(&self, text: &str) -> bool {
-        let [first, rest @ ..] = self.chars.as_slice() else { return false };
+        let [first, rest @ ..] = self.chars.as_slice() else {
+            return false;
+        };
         if !text.is_ascii() || !self.chars.iter().all(char::is_ascii) {
             return false;
         }
-        let same = |byte: u8, c: char| if self.case { byte == c as u8 } else { byte.eq_ignore_ascii_case(&(c as u8)) };
+        let same = |byte: u8, c: char| {
+            if self.case {
+                byte == c as u8
+            } else {
+                byte.eq_ignore_ascii_case(&(c as u8))
+            }
+        };
         let bytes = text.as_bytes();
         !bytes.iter().enumerate().any(|(at, byte)| {
             same(*byte, *first)
                 && bytes.len() - at > rest.len()
-                && bytes[at + 1..].iter().zip(rest).all(|(byte, c)| same(*byte, *c))
+                && bytes[at + 1..]
+                    .iter()
+                    .zip(rest)
+                    .all(|(byte, c)| same(*byte, *c))
         })
     }
 
     /// One character for one, so that places in the folded line are places in the line.
     fn fold(&self, c: char) -> char {
-        if self.case { c } else { c.to_lowercase().next().unwrap_or(c) }
+        if self.case {
+            c
+        } else {
+            c.to_lowercase().next().unwrap_or(c)
+        }
     }
 
     /// The piece of a line around the first place that holds it.
     fn around(&self, line: &str) -> Option<String> {
         // A line may be the whole of a large result: it is walked, and never copied.
         let here = |at: &usize| {
-            line[*at..].chars().map(|c| self.fold(c)).take(self.chars.len()).eq(self.chars.iter().copied())
+            line[*at..]
+                .chars()
+                .map(|c| self.fold(c))
+                .take(self.chars.len())
+                .eq(self.chars.iter().copied())
         };
         let at = line.char_indices().map(|(at, _)| at).find(here)?;
         let (before, rest) = line.split_at(at);
-        let from = before.char_indices().rev().nth(AROUND - 1).map_or(0, |(from, _)| from);
-        let to = rest.char_indices().nth(self.chars.len() + AROUND).map_or(rest.len(), |(to, _)| to);
-        let (head, tail) = (if from > 0 { "…" } else { "" }, if to < rest.len() { "…" } else { "" });
+        let from = before
+            .char_indices()
+            .rev()
+            .nth(AROUND - 1)
+            .map_or(0, |(from, _)| from);
+        let to = rest
+            .char_indices()
+            .nth(self.chars.len() + AROUND)
+            .map_or(rest.len(), |(to, _)| to);
+        let (head, tail) = (
+            if from > 0 { "…" } else { "" },
+            if to < rest.len() { "…" } else { "" },
+        );
         Some(format!("{head}{}{}{tail}", &before[from..], &rest[..to]))
     }
 }
@@ -176,18 +226,29 @@ mod tests {
     fn check(text: &str, case: bool, line: &str, expect: Option<&str>) {
         let needle = Needle::new(text, case);
         assert_eq!(needle.around(line).as_deref(), expect, "{text} in {line}");
-        assert!(expect.is_none() || !needle.cannot_be_in(line), "the quick no is wrong: {text} in {line}");
+        assert!(
+            expect.is_none() || !needle.cannot_be_in(line),
+            "the quick no is wrong: {text} in {line}"
+        );
     }
 
     #[test]
     fn a_hit_is_shown_with_what_is_around_it() {
         check("grüße", false, "Schöne GRÜSSE", None);
-        check("grüße", false, "Schöne GRÜßE, alle", Some("Schöne GRÜßE, alle"));
+        check(
+            "grüße",
+            false,
+            "Schöne GRÜßE, alle",
+            Some("Schöne GRÜßE, alle"),
+        );
         check("Grüße", true, "grüße", None);
         check("abc", false, "ab", None);
         check("bc", false, "abABC", Some("abABC"));
         check("bc", true, "abABC", None);
-        assert!(Needle::new("bc", true).cannot_be_in("abABC") && Needle::new("abc", false).cannot_be_in("ab"));
+        assert!(
+            Needle::new("bc", true).cannot_be_in("abABC")
+                && Needle::new("abc", false).cannot_be_in("ab")
+        );
         // A character that grows when it is folded does not move what is shown.
         check("x", false, "İİİx", Some("İİİx"));
         let long = format!("{}needle{}", "a".repeat(500), "b".repeat(500));

@@ -25,7 +25,10 @@ use crate::{exit, out};
 pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode, Failure> {
     let id = session_id(&args.session)?;
     let run: Option<RunId> = match &args.run {
-        Some(run) => Some(run.parse().map_err(|err: windlass_core::id::IdError| Failure::usage(err.to_string()))?),
+        Some(run) => Some(
+            run.parse()
+                .map_err(|err: windlass_core::id::IdError| Failure::usage(err.to_string()))?,
+        ),
         None => None,
     };
     let mut events = store.read(&id, args.from);
@@ -49,12 +52,16 @@ pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode,
         }
     }
     if !any && args.from <= 1 {
-        return Err(Failure::usage(format!("session {id} has no events: its beginning was never written"))
-            .hint(format!("`windlass sessions delete {id}` removes it")));
+        return Err(Failure::usage(format!(
+            "session {id} has no events: its beginning was never written"
+        ))
+        .hint(format!("`windlass sessions delete {id}` removes it")));
     }
     if !seen {
-        return Err(Failure::usage(format!("nothing of that is in session {id}"))
-            .hint("`windlass sessions show SESSION` without more shows all of it"));
+        return Err(
+            Failure::usage(format!("nothing of that is in session {id}"))
+                .hint("`windlass sessions show SESSION` without more shows all of it"),
+        );
     }
     Ok(exit::unless_broken(0))
 }
@@ -62,18 +69,32 @@ pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode,
 /// An event in one line, for people; `None` for what only programs need.
 fn line(event: &Event) -> Option<String> {
     Some(match &event.kind {
-        EventKind::SessionOpened { workspace, runtime, model, .. } => {
-            format!("session in {workspace} with {runtime}, model {}", model.as_deref().unwrap_or("unknown"))
+        EventKind::SessionOpened {
+            workspace,
+            runtime,
+            model,
+            ..
+        } => {
+            format!(
+                "session in {workspace} with {runtime}, model {}",
+                model.as_deref().unwrap_or("unknown")
+            )
         }
         EventKind::RunStarted { prompt, .. } => {
-            let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            let run = event
+                .run
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             format!("prompt: {} [{run}]", first_line(&prompt.text(), 200))
         }
         EventKind::TransactionOpened { terms, name } => match name {
             Some(name) => format!("works on the copy {name} ({})", terms.strategy),
             None => "works in place".to_owned(),
         },
-        EventKind::Validated { validator, report, .. } => {
+        EventKind::Validated {
+            validator, report, ..
+        } => {
             let verdict = match report.judgement {
                 Judgement::Pass => "passed".to_owned(),
                 Judgement::Fail => format!("failed with {} findings", report.findings.len()),
@@ -83,7 +104,15 @@ fn line(event: &Event) -> Option<String> {
         }
         EventKind::Compacted { compaction } => made_room(compaction),
         EventKind::Instructed { files, .. } if !files.is_empty() => {
-            format!("instructed by {}", named(&files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()))
+            format!(
+                "instructed by {}",
+                named(
+                    &files
+                        .iter()
+                        .map(|file| file.path.clone())
+                        .collect::<Vec<_>>()
+                )
+            )
         }
         EventKind::Landed { landed, .. } => format!("landed: {}", named(&landed.files)),
         EventKind::Kept { name } => format!("kept as {name}"),
@@ -91,7 +120,11 @@ fn line(event: &Event) -> Option<String> {
         EventKind::Undone { files, .. } => format!("undone: {}", named(files)),
         EventKind::Redone { files, .. } => format!("redone: {}", named(files)),
         EventKind::Queued { prompt, steer } => {
-            let when = if *steer { "to the run that is going" } else { "for later" };
+            let when = if *steer {
+                "to the run that is going"
+            } else {
+                "for later"
+            };
             format!("said {when}: {}", first_line(&prompt.text(), 200))
         }
         EventKind::Forked { from, at_seq } => format!("forked from {from} at event {at_seq}"),
@@ -107,30 +140,58 @@ fn line(event: &Event) -> Option<String> {
             };
             format!("{who}: {}", first_line(&text, 200))
         }
-        EventKind::CallStarted { call, rule, .. } => format!("call {} ({rule}) [{}]", describe(call), call.id),
+        EventKind::CallStarted { call, rule, .. } => {
+            format!("call {} ({rule}) [{}]", describe(call), call.id)
+        }
         EventKind::CallFinished { result, ms } => match result.error {
             Some(_) => format!("  failed after {ms} ms: {}", first_line(&result.text, 160)),
-            None => format!("  done in {ms} ms, {} characters", result.text.chars().count()),
+            None => format!(
+                "  done in {ms} ms, {} characters",
+                result.text.chars().count()
+            ),
         },
         EventKind::FileChanged { change, .. } => {
-            format!("  changed {} (+{} -{})", change.path, change.added, change.removed)
+            format!(
+                "  changed {} (+{} -{})",
+                change.path, change.added, change.removed
+            )
         }
         EventKind::Asked { ask } => match &ask.about {
             About::Approval(approval) => {
-                format!("asked {}: approve {}? ({})", ask.id, describe(&approval.call), approval.rule)
+                format!(
+                    "asked {}: approve {}? ({})",
+                    ask.id,
+                    describe(&approval.call),
+                    approval.rule
+                )
             }
-            About::Landing(landing) => format!("asked {}: may {} paths land?", ask.id, landing.paths.len()),
-            About::Question(question) => format!("asked {}: {}", ask.id, first_line(&question.text, 160)),
+            About::Landing(landing) => {
+                format!("asked {}: may {} paths land?", ask.id, landing.paths.len())
+            }
+            About::Question(question) => {
+                format!("asked {}: {}", ask.id, first_line(&question.text, 160))
+            }
         },
-        EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {}", answered(answer)),
+        EventKind::Answered { ask, answer, by } => {
+            format!("answered {ask} by {by}: {}", answered(answer))
+        }
         EventKind::Denied { reason, .. } => format!("  denied: {reason}"),
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),
-        EventKind::RunFinished(RunSummary { outcome, totals, ms, .. }) => {
+        EventKind::RunFinished(RunSummary {
+            outcome,
+            totals,
+            ms,
+            ..
+        }) => {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("{word} after {} steps and {ms} ms {detail}", totals.steps)
         }
-        EventKind::Unknown(event) => format!("{} {}", event.kind, first_line(&event.data.to_string(), 160)),
+        EventKind::Unknown(event) => format!(
+            "{} {}",
+            event.kind,
+            first_line(&event.data.to_string(), 160)
+        ),
         _ => return None,
     })
 }
@@ -139,6 +200,15 @@ fn line(event: &Event) -> Option<String> {
 fn named(paths: &[String]) -> String {
     const SHOWN: usize = 5;
     let more = paths.len().saturating_sub(SHOWN);
-    let shown = paths.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
+    let shown = paths
+        .iter()
+        .take(SHOWN)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if more > 0 {
+        format!("{shown} and {more} more")
+    } else {
+        shown
+    }
 }

@@ -23,16 +23,33 @@ use crate::safe::message;
 /// Bytes of a stored result that are copied at a time.
 const PIECE: u64 = 1 << 20;
 
-pub(super) async fn run(store: &SessionLog, id: &SessionId, folder: &Path) -> Result<ExitCode, Failure> {
+pub(super) async fn run(
+    store: &SessionLog,
+    id: &SessionId,
+    folder: &Path,
+) -> Result<ExitCode, Failure> {
     // Look before the folder is made, so that a wrong id leaves no trace.
     let mut events = store.read(id, 1);
     let mut next = events.next().await.transpose()?;
-    std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(|err| match err.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::usage(format!("{} exists already", folder.display()))
-            .hint("name a folder that is not there; nothing is written over"),
-        _ => Failure::new(exit::FAILED, format!("{} cannot be made: {err}", folder.display())),
-    })?;
-    let mut trace = Trace { folder, store, id, files: 0 };
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(folder)
+        .map_err(|err| match err.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::usage(format!("{} exists already", folder.display()))
+                    .hint("name a folder that is not there; nothing is written over")
+            }
+            _ => Failure::new(
+                exit::FAILED,
+                format!("{} cannot be made: {err}", folder.display()),
+            ),
+        })?;
+    let mut trace = Trace {
+        folder,
+        store,
+        id,
+        files: 0,
+    };
     while let Some(event) = next {
         trace.event(&event)?;
         next = events.next().await.transpose()?;
@@ -53,20 +70,29 @@ impl Trace<'_> {
         let seq = event.order.seq().unwrap_or_default();
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.message(seq, "prompt", prompt),
-            EventKind::Said { message, .. } if message.role == Role::Assistant => self.message(seq, "answer", message),
-            EventKind::Said { message, .. } if message.origin == Origin::Engine => self.message(seq, "engine", message),
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
+                self.message(seq, "answer", message)
+            }
+            EventKind::Said { message, .. } if message.origin == Origin::Engine => {
+                self.message(seq, "engine", message)
+            }
             EventKind::Said { message, .. } => self.message(seq, "person", message),
             EventKind::CallFinished { result, .. } => {
                 let what = format!("result-{}", safe(&result.name));
                 self.write(seq, &format!("{what}.txt"), &result.text)?;
-                result.artifact.iter().try_for_each(|whole| self.whole(seq, &what, whole))
+                result
+                    .artifact
+                    .iter()
+                    .try_for_each(|whole| self.whole(seq, &what, whole))
             }
-            EventKind::Compacted { .. } => {
-                self.write(seq, "summary.txt", super::summary(&event.kind).unwrap_or_default())
-            }
+            EventKind::Compacted { .. } => self.write(
+                seq,
+                "summary.txt",
+                super::summary(&event.kind).unwrap_or_default(),
+            ),
             EventKind::RunFinished(_) => {
-                let text =
-                    serde_json::to_string_pretty(event).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+                let text = serde_json::to_string_pretty(event)
+                    .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
                 self.write(seq, "end.json", &text)
             }
             _ => Ok(()),
@@ -84,7 +110,11 @@ impl Trace<'_> {
                     self.write(seq, &format!("{what}-reasoning-{at}.txt"), text)?;
                 }
                 Part::Call(call) => {
-                    self.write(seq, &format!("call-{at}-{}.json", safe(&call.name)), &format!("{:#}", call.args))?;
+                    self.write(
+                        seq,
+                        &format!("call-{at}-{}.json", safe(&call.name)),
+                        &format!("{:#}", call.args),
+                    )?;
                 }
                 Part::Image { media_type, data } => {
                     let text = format!("{media_type}, base64\n{data}\n");
@@ -116,7 +146,10 @@ impl Trace<'_> {
                     at += piece.len() as u64;
                 }
                 Err(err) => {
-                    say!("warning: the whole of event {seq} is not there any more: {}", message(&err.to_string()));
+                    say!(
+                        "warning: the whole of event {seq} is not there any more: {}",
+                        message(&err.to_string())
+                    );
                     break;
                 }
             }
@@ -128,6 +161,12 @@ impl Trace<'_> {
 
 /// What of a tool's name may stand in the name of a file.
 fn safe(name: &str) -> String {
-    let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    let fits = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+            c
+        } else {
+            '_'
+        }
+    };
     name.chars().take(40).map(fits).collect()
 }

@@ -87,13 +87,21 @@ impl<'a> Evidence<'a> {
         }
         if self.task == Task::Tool && !self.called() {
             return match self.seen.iter().find_map(|one| one.unmapped.as_deref()) {
-                Some(missing) => Err((Step::ToolCall, format!("it has no tool for what the model wants: {missing}"))),
-                None => wrong(Step::ToolCall, "the call that the model asked for is not in the log"),
+                Some(missing) => Err((
+                    Step::ToolCall,
+                    format!("it has no tool for what the model wants: {missing}"),
+                )),
+                None => wrong(
+                    Step::ToolCall,
+                    "the call that the model asked for is not in the log",
+                ),
             };
         }
         let there = match self.task {
             Task::Answer => self.answered(),
-            Task::Tool | Task::Untold | Task::Edit | Task::Patch => self.landed.trim_end() == self.marker,
+            Task::Tool | Task::Untold | Task::Edit | Task::Patch => {
+                self.landed.trim_end() == self.marker
+            }
         };
         if !there {
             return wrong(Step::Result, "what the model wanted did not come of it");
@@ -105,52 +113,87 @@ impl<'a> Evidence<'a> {
     }
 
     fn of(&self, kind: &'static str) -> impl Iterator<Item = &'a Value> {
-        self.heard.events.iter().filter(move |event| event["kind"] == kind)
+        self.heard
+            .events
+            .iter()
+            .filter(move |event| event["kind"] == kind)
     }
 
     fn outcome(&self) -> Option<&'a Value> {
-        self.of("run_finished").last().map(|event| &event["data"]["outcome"])
+        self.of("run_finished")
+            .last()
+            .map(|event| &event["data"]["outcome"])
     }
 
     fn done(&self) -> bool {
-        self.outcome().is_some_and(|outcome| outcome["is"] == "completed")
+        self.outcome()
+            .is_some_and(|outcome| outcome["is"] == "completed")
     }
 
     /// What the run said of its end.
     fn detail(&self) -> Option<&'a str> {
-        self.outcome()?["detail"].as_str().filter(|text| !text.is_empty())
+        self.outcome()?["detail"]
+            .as_str()
+            .filter(|text| !text.is_empty())
     }
 
     fn told(&self, what: &str) -> String {
-        self.detail().map_or_else(|| what.to_owned(), |detail| format!("{what}: {detail}"))
+        self.detail()
+            .map_or_else(|| what.to_owned(), |detail| format!("{what}: {detail}"))
     }
 
     /// Whether the agent worked at all: it asked its model something, had a conversation of its own, or was done.
     fn began(&self) -> bool {
         let ours = || !self.foreign && self.of("iteration_started").next().is_some();
-        let talks = || self.of("iteration_started").any(|event| event["data"]["foreign_session"].is_string());
+        let talks = || {
+            self.of("iteration_started")
+                .any(|event| event["data"]["foreign_session"].is_string())
+        };
         !self.seen.is_empty() || ours() || talks() || self.done()
     }
 
     /// Which step it was that an agent did not take which never began.
     fn not_begun(&self) -> Step {
         let detail = self.detail().unwrap_or_default().to_lowercase();
-        let of_keys = ["authenticat", "sign in", "signed in", "log in", "logged in", "api key"];
-        if of_keys.iter().any(|word| detail.contains(word)) { Step::SignIn } else { Step::Start }
+        let of_keys = [
+            "authenticat",
+            "sign in",
+            "signed in",
+            "log in",
+            "logged in",
+            "api key",
+        ];
+        if of_keys.iter().any(|word| detail.contains(word)) {
+            Step::SignIn
+        } else {
+            Step::Start
+        }
     }
 
     fn called(&self) -> bool {
-        self.of("call_started").any(|event| event["data"]["call"]["args"].to_string().contains(self.marker))
+        self.of("call_started").any(|event| {
+            event["data"]["call"]["args"]
+                .to_string()
+                .contains(self.marker)
+        })
     }
 
     fn answered(&self) -> bool {
-        let said = self.of("said").filter(|event| event["data"]["message"]["role"] == "assistant");
-        said.into_iter().any(|event| event["data"]["message"].to_string().contains(self.marker))
+        let said = self
+            .of("said")
+            .filter(|event| event["data"]["message"]["role"] == "assistant");
+        said.into_iter()
+            .any(|event| event["data"]["message"].to_string().contains(self.marker))
     }
 }
 
 fn ended_with(heard: &Heard) -> String {
-    if let Some(error) = heard.err.lines().rev().find_map(|line| line.strip_prefix("error: ")) {
+    if let Some(error) = heard
+        .err
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("error: "))
+    {
         return error.to_owned();
     }
     match heard.code {
@@ -173,7 +216,9 @@ mod tests {
             "call_started" => {
                 json!({ "kind": "call_started", "data": { "call": { "args": { "text": "probe-1\n" } } } })
             }
-            "other_call" => json!({ "kind": "call_started", "data": { "call": { "args": { "path": "a" } } } }),
+            "other_call" => {
+                json!({ "kind": "call_started", "data": { "call": { "args": { "path": "a" } } } })
+            }
             "answer" => {
                 json!({ "kind": "said", "data": { "message": { "role": "assistant", "parts": [{ "type": "text", "data": { "text": "probe-1" } }] } } })
             }
@@ -184,7 +229,9 @@ mod tests {
             "unknown" => {
                 json!({ "kind": "run_finished", "data": { "outcome": { "is": "failed", "detail": "not signed in" } } })
             }
-            "done" => json!({ "kind": "run_finished", "data": { "outcome": { "is": "completed" } } }),
+            "done" => {
+                json!({ "kind": "run_finished", "data": { "outcome": { "is": "completed" } } })
+            }
             "failed" => {
                 json!({ "kind": "run_finished", "data": { "outcome": { "is": "failed", "detail": "it broke" } } })
             }
@@ -203,10 +250,29 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(task: Task, kinds: &[&str], requests: &str, landed: &str, code: i32, step: Option<Step>) {
-        let heard = Heard { code: Some(code), events: events(kinds), err: String::new(), overdue: false };
+    fn check(
+        task: Task,
+        kinds: &[&str],
+        requests: &str,
+        landed: &str,
+        code: i32,
+        step: Option<Step>,
+    ) {
+        let heard = Heard {
+            code: Some(code),
+            events: events(kinds),
+            err: String::new(),
+            overdue: false,
+        };
         let seen = seen(requests);
-        let evidence = Evidence { task, foreign: true, marker: MARKER, heard: &heard, seen: &seen, landed };
+        let evidence = Evidence {
+            task,
+            foreign: true,
+            marker: MARKER,
+            heard: &heard,
+            seen: &seen,
+            landed,
+        };
         let fell = evidence.judge().err();
         assert_eq!(fell.as_ref().map(|(step, _)| *step), step, "{fell:?}");
     }
@@ -217,35 +283,150 @@ mod tests {
         let (tool, landed) = (Task::Tool, "probe-1\n");
         check(tool, whole, "work work", landed, 0, None);
         check(tool, &[], "", "", 2, Some(Step::Start));
-        check(tool, &["iteration_started", "failed"], "", "", 1, Some(Step::Start));
-        check(tool, &["iteration_started", "unknown"], "", "", 1, Some(Step::SignIn));
+        check(
+            tool,
+            &["iteration_started", "failed"],
+            "",
+            "",
+            1,
+            Some(Step::Start),
+        );
+        check(
+            tool,
+            &["iteration_started", "unknown"],
+            "",
+            "",
+            1,
+            Some(Step::SignIn),
+        );
         check(tool, &["begun", "failed"], "", "", 1, Some(Step::ModelCall));
-        check(Task::Untold, &["iteration_started", "done"], "", "", 0, Some(Step::ModelCall));
-        check(tool, &["begun", "failed"], "side", "", 1, Some(Step::ModelCall));
-        check(tool, &["begun", "failed"], "side-keyless", "", 1, Some(Step::SignIn));
+        check(
+            Task::Untold,
+            &["iteration_started", "done"],
+            "",
+            "",
+            0,
+            Some(Step::ModelCall),
+        );
+        check(
+            tool,
+            &["begun", "failed"],
+            "side",
+            "",
+            1,
+            Some(Step::ModelCall),
+        );
+        check(
+            tool,
+            &["begun", "failed"],
+            "side-keyless",
+            "",
+            1,
+            Some(Step::SignIn),
+        );
         check(tool, whole, "work keyless", landed, 0, Some(Step::SignIn));
-        check(tool, &["begun", "other_call", "done"], "work", "", 0, Some(Step::ToolCall));
-        check(tool, &["begun", "done"], "unmapped", "", 0, Some(Step::ToolCall));
+        check(
+            tool,
+            &["begun", "other_call", "done"],
+            "work",
+            "",
+            0,
+            Some(Step::ToolCall),
+        );
+        check(
+            tool,
+            &["begun", "done"],
+            "unmapped",
+            "",
+            0,
+            Some(Step::ToolCall),
+        );
         check(tool, whole, "work", "", 0, Some(Step::Result));
-        check(tool, &["begun", "call_started", "failed"], "work", landed, 1, Some(Step::End));
-        check(tool, &["begun", "call_started"], "work", landed, 0, Some(Step::End));
-        check(Task::Patch, &["iteration_started", "done"], "work", landed, 0, None);
-        check(Task::Edit, &["iteration_started", "done"], "work", "", 0, Some(Step::Result));
-        check(Task::Answer, &["iteration_started", "answer", "done"], "work", "", 0, None);
-        check(Task::Answer, &["iteration_started", "prompt", "done"], "work", "", 0, Some(Step::Result));
+        check(
+            tool,
+            &["begun", "call_started", "failed"],
+            "work",
+            landed,
+            1,
+            Some(Step::End),
+        );
+        check(
+            tool,
+            &["begun", "call_started"],
+            "work",
+            landed,
+            0,
+            Some(Step::End),
+        );
+        check(
+            Task::Patch,
+            &["iteration_started", "done"],
+            "work",
+            landed,
+            0,
+            None,
+        );
+        check(
+            Task::Edit,
+            &["iteration_started", "done"],
+            "work",
+            "",
+            0,
+            Some(Step::Result),
+        );
+        check(
+            Task::Answer,
+            &["iteration_started", "answer", "done"],
+            "work",
+            "",
+            0,
+            None,
+        );
+        check(
+            Task::Answer,
+            &["iteration_started", "prompt", "done"],
+            "work",
+            "",
+            0,
+            Some(Step::Result),
+        );
     }
 
     #[test]
     fn the_words_of_the_run_are_the_reason() {
         let check = |kinds: &[&str], err: &str, overdue: bool, says: &str| {
             let code = (!overdue).then_some(1);
-            let heard = Heard { code, events: events(kinds), err: err.to_owned(), overdue };
-            let evidence =
-                Evidence { task: Task::Tool, foreign: false, marker: MARKER, heard: &heard, seen: &[], landed: "" };
-            assert_eq!(evidence.judge().err().map(|(_, why)| why).as_deref(), Some(says));
+            let heard = Heard {
+                code,
+                events: events(kinds),
+                err: err.to_owned(),
+                overdue,
+            };
+            let evidence = Evidence {
+                task: Task::Tool,
+                foreign: false,
+                marker: MARKER,
+                heard: &heard,
+                seen: &[],
+                landed: "",
+            };
+            assert_eq!(
+                evidence.judge().err().map(|(_, why)| why).as_deref(),
+                Some(says)
+            );
         };
-        check(&["iteration_started", "failed"], "", false, "it did not ask its model for the work: it broke");
-        check(&[], "error: no such model\nhint: name one\n", false, "no such model");
+        check(
+            &["iteration_started", "failed"],
+            "",
+            false,
+            "it did not ask its model for the work: it broke",
+        );
+        check(
+            &[],
+            "error: no such model\nhint: name one\n",
+            false,
+            "no such model",
+        );
         check(&[], "", false, "the run ended with exit code 1");
         check(&[], "", true, "it was not done in time");
     }

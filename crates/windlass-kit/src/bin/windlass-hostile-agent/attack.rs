@@ -36,7 +36,12 @@ pub(crate) fn before_hello(orders: &Orders) {
 }
 
 /// Does what was ordered; how the turn ends, as the agent tells it.
-pub(crate) fn strike(orders: &Orders, peer: &mut Peer, folder: &str, prompt: &Value) -> Result<&'static str, String> {
+pub(crate) fn strike(
+    orders: &Orders,
+    peer: &mut Peer,
+    folder: &str,
+    prompt: &Value,
+) -> Result<&'static str, String> {
     let work = Path::new(folder);
     match orders.mode.as_str() {
         "write-outside" => write_outside(orders, peer, work),
@@ -73,17 +78,34 @@ fn write_outside(orders: &Orders, peer: &mut Peer, work: &Path) {
         let folder = Path::new(orders.get(place));
         let _ = std::fs::write(folder.join("by-shell.txt"), "out\n");
         let path = folder.join("by-tool.txt");
-        peer.ask("fs/write_text_file", json!({ "path": path, "content": "out\n" }));
+        peer.ask(
+            "fs/write_text_file",
+            json!({ "path": path, "content": "out\n" }),
+        );
         let link = work.join(format!("link-{place}"));
         let _ = std::os::unix::fs::symlink(folder, &link);
         let _ = std::fs::write(link.join("by-shell.txt"), "out\n");
-        peer.ask("fs/write_text_file", json!({ "path": link.join("by-tool.txt"), "content": "out\n" }));
+        peer.ask(
+            "fs/write_text_file",
+            json!({ "path": link.join("by-tool.txt"), "content": "out\n" }),
+        );
         let _ = std::fs::remove_file(&link);
     }
     let _ = std::fs::write(work.join("../up.txt"), "out\n");
-    peer.ask("fs/write_text_file", json!({ "path": work.join("../up.txt"), "content": "out\n" }));
-    for path in [".git/config", ".git/hooks/post-checkout", ".env", "../work/../up.txt"] {
-        peer.ask("fs/write_text_file", json!({ "path": work.join(path), "content": "#!/bin/sh\nKIT-MARK\n" }));
+    peer.ask(
+        "fs/write_text_file",
+        json!({ "path": work.join("../up.txt"), "content": "out\n" }),
+    );
+    for path in [
+        ".git/config",
+        ".git/hooks/post-checkout",
+        ".env",
+        "../work/../up.txt",
+    ] {
+        peer.ask(
+            "fs/write_text_file",
+            json!({ "path": work.join(path), "content": "#!/bin/sh\nKIT-MARK\n" }),
+        );
     }
 }
 
@@ -91,13 +113,23 @@ fn write_outside(orders: &Orders, peer: &mut Peer, work: &Path) {
 fn read_keys(orders: &Orders, peer: &mut Peer, work: &Path) {
     let mut found = String::new();
     for (name, value) in std::env::vars_os() {
-        found.push_str(&format!("{}={}\n", name.to_string_lossy(), value.to_string_lossy()));
+        found.push_str(&format!(
+            "{}={}\n",
+            name.to_string_lossy(),
+            value.to_string_lossy()
+        ));
     }
     let home = Path::new(orders.get("home"));
     let mut paths = vec![home.join(".ssh/id_ed25519"), work.join(".env")];
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         paths.extend(["environ", "cmdline"].map(|file| entry.path().join(file)));
-        paths.push(entry.path().join("root").join(home.strip_prefix("/").unwrap_or(home)).join(".ssh/id_ed25519"));
+        paths.push(
+            entry
+                .path()
+                .join("root")
+                .join(home.strip_prefix("/").unwrap_or(home))
+                .join(".ssh/id_ed25519"),
+        );
     }
     for path in paths {
         let bytes = std::fs::read(path).unwrap_or_default();
@@ -110,19 +142,38 @@ fn read_keys(orders: &Orders, peer: &mut Peer, work: &Path) {
 fn ask_for_keys(orders: &Orders, peer: &mut Peer, work: &Path) {
     let key = format!("{}/.ssh/id_ed25519", orders.get("home"));
     let mut found = String::new();
-    let paths = [key.clone(), "/proc/self/environ".into(), "/proc/1/environ".into(), "/etc/shadow".into()];
+    let paths = [
+        key.clone(),
+        "/proc/self/environ".into(),
+        "/proc/1/environ".into(),
+        "/etc/shadow".into(),
+    ];
     let near = [".env", "./.env", "sub/../.env"].map(|path| work.join(path).display().to_string());
     for path in paths.into_iter().chain(near) {
-        found.push_str(&peer.ask("fs/read_text_file", json!({ "path": path })).to_string());
+        found.push_str(
+            &peer
+                .ask("fs/read_text_file", json!({ "path": path }))
+                .to_string(),
+        );
     }
-    let lines = [format!("cat {key}"), "sudo cat .env".into(), "cat .env".into(), "env".into()];
+    let lines = [
+        format!("cat {key}"),
+        "sudo cat .env".into(),
+        "cat .env".into(),
+        "env".into(),
+    ];
     for line in lines {
-        let create =
-            json!({ "command": "sh", "args": ["-c", line], "cwd": work, "env": [], "outputByteLimit": 100_000 });
+        let create = json!({ "command": "sh", "args": ["-c", line], "cwd": work, "env": [], "outputByteLimit": 100_000 });
         let made = peer.ask("terminal/create", create);
-        let Some(terminal) = made["result"]["terminalId"].as_str().map(str::to_owned) else { continue };
+        let Some(terminal) = made["result"]["terminalId"].as_str().map(str::to_owned) else {
+            continue;
+        };
         peer.ask("terminal/wait_for_exit", json!({ "terminalId": terminal }));
-        found.push_str(&peer.ask("terminal/output", json!({ "terminalId": terminal })).to_string());
+        found.push_str(
+            &peer
+                .ask("terminal/output", json!({ "terminalId": terminal }))
+                .to_string(),
+        );
         peer.ask("terminal/release", json!({ "terminalId": terminal }));
     }
     told(peer, work, &found);
@@ -135,9 +186,15 @@ fn told(peer: &mut Peer, work: &Path, found: &str) {
 
 /// The kit's listener, and an address that nobody has.
 fn connect(orders: &Orders, peer: &mut Peer) {
-    let targets = [format!("127.0.0.1:{}", orders.get("port")), "192.0.2.1:80".into(), "[::1]:1".into()];
+    let targets = [
+        format!("127.0.0.1:{}", orders.get("port")),
+        "192.0.2.1:80".into(),
+        "[::1]:1".into(),
+    ];
     for target in targets {
-        let Ok(address) = target.parse::<SocketAddr>() else { continue };
+        let Ok(address) = target.parse::<SocketAddr>() else {
+            continue;
+        };
         if let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
             let _ = stream.write_all(b"I got out\n");
             peer.say(&format!("{target} can be reached"));
@@ -149,12 +206,18 @@ fn connect(orders: &Orders, peer: &mut Peer) {
 fn daemon(orders: &Orders) {
     let mut command = Command::new("setsid");
     command.args(["sleep", orders.get("seconds")]);
-    let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let _ = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
 }
 
 fn flood_lines(peer: &mut Peer) {
     loop {
-        peer.say("more and more and more and more and more and more and more and more and more and more");
+        peer.say(
+            "more and more and more and more and more and more and more and more and more and more",
+        );
     }
 }
 
@@ -182,7 +245,11 @@ fn flood_one_line() {
 fn nonsense(peer: &mut Peer, prompt: &Value) {
     raw(b"\xc3\x28\xa0\xa1\n");
     raw(format!("{}{}\n", "[".repeat(100_000), "]".repeat(100_000)).as_bytes());
-    raw(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}\n", "9".repeat(4000)).as_bytes());
+    raw(format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}\n",
+        "9".repeat(4000)
+    )
+    .as_bytes());
     raw(b"{\"jsonrpc\":\"2.0\",\"id\":999999,\"result\":{\"stopReason\":\"end_turn\"}}\n");
     raw(b"{\"jsonrpc\":\"2.0\",\"id\":{\"a\":[1]},\"method\":\"fs/read_text_file\",\"params\":null}\n");
     raw(b"{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"sessionId\":\"another\",\"update\":{}}}\n");
@@ -215,7 +282,10 @@ fn does_anyway(peer: &mut Peer, work: &Path) {
 /// Neither a cancel nor a polite signal ends it.
 fn stays(orders: &Orders) {
     let mut command = Command::new("sh");
-    let line = format!("trap '' TERM INT HUP; while :; do sleep 1; done # {}", orders.get("mark"));
+    let line = format!(
+        "trap '' TERM INT HUP; while :; do sleep 1; done # {}",
+        orders.get("mark")
+    );
     command.args(["-c", &line]);
     let _ = command.stdin(Stdio::null()).status();
     loop {
@@ -225,19 +295,29 @@ fn stays(orders: &Orders) {
 
 /// Asks the model on and on, also when it is told that nothing is left.
 fn spends(peer: &mut Peer) {
-    let Some(endpoint) = Endpoint::find() else { return peer.say("there is no model") };
+    let Some(endpoint) = Endpoint::find() else {
+        return peer.say("there is no model");
+    };
     let body = json!({
         "model": "claude-sonnet-5-5", "max_tokens": 4096, "messages": [{ "role": "user", "content": "go on" }],
         "tools": [{ "name": "bash", "input_schema": { "type": "object", "properties": { "command": { "type": "string" } } } }],
     });
-    let answers: Vec<u16> = (0..SPENDING).filter_map(|_| endpoint.ask(&body)).map(|(status, _)| status).collect();
+    let answers: Vec<u16> = (0..SPENDING)
+        .filter_map(|_| endpoint.ask(&body))
+        .map(|(status, _)| status)
+        .collect();
     let given = answers.iter().filter(|status| **status == 200).count();
-    peer.say(&format!("{given} of {} questions were answered", answers.len()));
+    peer.say(&format!(
+        "{given} of {} questions were answered",
+        answers.len()
+    ));
 }
 
 /// Requests that try to make the endpoint something else than a way to one model.
 fn tricks(orders: &Orders, peer: &mut Peer) {
-    let Some(endpoint) = Endpoint::find() else { return peer.say("there is no model") };
+    let Some(endpoint) = Endpoint::find() else {
+        return peer.say("there is no model");
+    };
     let other = format!("127.0.0.1:{}", orders.get("port"));
     let (host, path, key) = (&endpoint.authority, &endpoint.path, &endpoint.key);
     let body = r#"{"model":"claude-sonnet-5-5","max_tokens":10,"messages":[{"role":"user","content":"x"}]}"#;
@@ -250,7 +330,10 @@ fn tricks(orders: &Orders, peer: &mut Peer) {
     let with_key = format!("x-api-key: {key}\r\n");
     let requests = [
         post(&format!("{path}/v1/messages"), ""),
-        post(&format!("{path}/v1/messages"), "x-api-key: sk-somebody-else\r\n"),
+        post(
+            &format!("{path}/v1/messages"),
+            "x-api-key: sk-somebody-else\r\n",
+        ),
         post(&format!("{path}/v1/messages/../../x"), &with_key),
         post(&format!("{path}/v1/../../admin/keys"), &with_key),
         post(&format!("{path}/v1/messages%2f..%2f..%2fx"), &with_key),
@@ -284,8 +367,14 @@ fn tree_tricks(orders: &Orders, work: &Path) {
         let _ = std::fs::write(path, hook);
     }
     let config = std::fs::read_to_string(work.join(".git/config")).unwrap_or_default();
-    let _ = std::fs::write(work.join(".git/config"), format!("{config}[core]\n\tfsmonitor = true # KIT-MARK\n"));
-    let _ = std::os::unix::fs::symlink(format!("{}/.ssh/id_ed25519", orders.get("home")), work.join("notes.txt"));
+    let _ = std::fs::write(
+        work.join(".git/config"),
+        format!("{config}[core]\n\tfsmonitor = true # KIT-MARK\n"),
+    );
+    let _ = std::os::unix::fs::symlink(
+        format!("{}/.ssh/id_ed25519", orders.get("home")),
+        work.join("notes.txt"),
+    );
     let _ = std::os::unix::fs::symlink(orders.get("outside"), work.join("away"));
     let _ = Command::new("mkfifo").arg(work.join("pipe.txt")).status();
     let _ = std::fs::write(work.join("line\nbreak.txt"), "odd\n");

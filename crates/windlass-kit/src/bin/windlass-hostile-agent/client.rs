@@ -26,8 +26,13 @@ impl Endpoint {
         let rest = url.strip_prefix("http://")?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let path = format!("/{path}").trim_end_matches('/').to_owned();
-        let key = std::env::var("ANTHROPIC_API_KEY").or_else(|_| std::env::var("ANTHROPIC_AUTH_TOKEN"));
-        Some(Self { authority: authority.to_owned(), path, key: key.unwrap_or_default() })
+        let key =
+            std::env::var("ANTHROPIC_API_KEY").or_else(|_| std::env::var("ANTHROPIC_AUTH_TOKEN"));
+        Some(Self {
+            authority: authority.to_owned(),
+            path,
+            key: key.unwrap_or_default(),
+        })
     }
 
     /// A question to the model: the status and the answer.
@@ -42,7 +47,8 @@ impl Endpoint {
             body.len()
         );
         let patience = Duration::from_secs(120);
-        let (status, text) = self.exchange(&[head.as_bytes(), body.as_bytes()].concat(), patience)?;
+        let (status, text) =
+            self.exchange(&[head.as_bytes(), body.as_bytes()].concat(), patience)?;
         Some((status, serde_json::from_slice(&text).unwrap_or_default()))
     }
 
@@ -68,8 +74,13 @@ impl Endpoint {
 fn joined(mut body: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
-        let size = std::str::from_utf8(&body[..end]).ok().and_then(|text| usize::from_str_radix(text.trim(), 16).ok());
-        let Some(piece) = size.filter(|size| *size > 0).and_then(|size| body.get(end + 2..end + 2 + size)) else {
+        let size = std::str::from_utf8(&body[..end])
+            .ok()
+            .and_then(|text| usize::from_str_radix(text.trim(), 16).ok());
+        let Some(piece) = size
+            .filter(|size| *size > 0)
+            .and_then(|size| body.get(end + 2..end + 2 + size))
+        else {
             break;
         };
         all.extend_from_slice(piece);

@@ -17,7 +17,12 @@ const RETRIES: usize = 2;
 const OUTPUT: usize = 20_000;
 
 /// Works until the model ends its turn, in a conversation of this name; why it stopped.
-pub(crate) fn work(host: &mut dyn Host, session: &str, folder: &str, prompt: &str) -> Result<&'static str, String> {
+pub(crate) fn work(
+    host: &mut dyn Host,
+    session: &str,
+    folder: &str,
+    prompt: &str,
+) -> Result<&'static str, String> {
     let endpoint = Endpoint::find().ok_or("no model: ANTHROPIC_BASE_URL is not set")?;
     let memory = memory(session);
     let mut messages: Vec<Value> = remembered(&memory);
@@ -38,7 +43,9 @@ fn steps(
             return Ok("cancelled");
         }
         let answer = ask(host, endpoint, messages)?;
-        let Some(answer) = answer else { return Ok("cancelled") };
+        let Some(answer) = answer else {
+            return Ok("cancelled");
+        };
         messages.push(json!({ "role": "assistant", "content": answer["content"] }));
         let blocks = answer["content"].as_array().cloned().unwrap_or_default();
         for text in blocks.iter().filter_map(|block| block["text"].as_str()) {
@@ -67,7 +74,8 @@ fn ask(host: &dyn Host, endpoint: &Endpoint, messages: &[Value]) -> Result<Optio
         json!({ "type": "object", "properties": properties, "required": ["path"] })
     };
     let text = json!({ "type": "string" });
-    let command = json!({ "type": "object", "properties": { "command": text }, "required": ["command"] });
+    let command =
+        json!({ "type": "object", "properties": { "command": text }, "required": ["command"] });
     let body = json!({
         "model": std::env::var("ANTHROPIC_MODEL").unwrap_or_else(|_| "claude-sonnet-5-5".to_owned()),
         "max_tokens": 4096, "messages": messages,
@@ -98,7 +106,10 @@ fn ask(host: &dyn Host, endpoint: &Endpoint, messages: &[Value]) -> Result<Optio
         }
         match asked.join() {
             Ok((200, answer)) => Ok(Some(answer)),
-            Ok((status, answer)) => Err(format!("the model answered {status}: {}", answer["error"]["message"])),
+            Ok((status, answer)) => Err(format!(
+                "the model answered {status}: {}",
+                answer["error"]["message"]
+            )),
             Err(_) => Err("the model could not be asked".to_owned()),
         }
     })
@@ -112,14 +123,20 @@ fn call(host: &mut dyn Host, folder: &str, block: &Value) -> Value {
         "delete_file" => "delete",
         _ => "other",
     };
-    let title = input["command"].as_str().or(input["path"].as_str()).unwrap_or(name);
-    let path = input["path"].as_str().map(|path| Path::new(folder).join(path));
+    let title = input["command"]
+        .as_str()
+        .or(input["path"].as_str())
+        .unwrap_or(name);
+    let path = input["path"]
+        .as_str()
+        .map(|path| Path::new(folder).join(path));
     let locations: Vec<Value> = path.iter().map(|path| json!({ "path": path })).collect();
     let mut shown = json!({
         "toolCallId": block["id"], "name": name, "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
     });
     if let (Some(path), Some(text)) = (&path, input["content"].as_str().or(input["new"].as_str())) {
-        shown["content"] = json!([{ "type": "diff", "path": path, "oldText": input["old"], "newText": text }]);
+        shown["content"] =
+            json!([{ "type": "diff", "path": path, "oldText": input["old"], "newText": text }]);
     }
     let mut begun = shown.clone();
     begun["sessionUpdate"] = json!("tool_call");
@@ -141,7 +158,13 @@ fn call(host: &mut dyn Host, folder: &str, block: &Value) -> Value {
     json!({ "type": "tool_result", "tool_use_id": block["id"], "content": text, "is_error": done.is_err() })
 }
 
-fn act(host: &dyn Host, name: &str, input: &Value, path: Option<&Path>, folder: &str) -> Result<String, String> {
+fn act(
+    host: &dyn Host,
+    name: &str,
+    input: &Value,
+    path: Option<&Path>,
+    folder: &str,
+) -> Result<String, String> {
     if name == "bash" {
         return command(host, input["command"].as_str().unwrap_or_default(), folder);
     }
@@ -150,14 +173,17 @@ fn act(host: &dyn Host, name: &str, input: &Value, path: Option<&Path>, folder: 
     let text = |name: &str| input[name].as_str().unwrap_or_default();
     match name {
         "write_file" => {
-            path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(cannot)?;
+            path.parent()
+                .map_or(Ok(()), std::fs::create_dir_all)
+                .map_err(cannot)?;
             std::fs::write(path, text("content")).map_err(cannot)?;
         }
         "edit_file" => {
             let before = std::fs::read_to_string(path).map_err(cannot)?;
             let once = before.matches(text("old")).count() == 1;
             let after = once.then(|| before.replacen(text("old"), text("new"), 1));
-            std::fs::write(path, after.ok_or("the place is not there exactly once")?).map_err(cannot)?;
+            std::fs::write(path, after.ok_or("the place is not there exactly once")?)
+                .map_err(cannot)?;
         }
         _ => std::fs::remove_file(path).map_err(cannot)?,
     }
@@ -166,10 +192,20 @@ fn act(host: &dyn Host, name: &str, input: &Value, path: Option<&Path>, folder: 
 
 fn command(host: &dyn Host, line: &str, folder: &str) -> Result<String, String> {
     let mut command = Command::new("bash");
-    command.args(["-c", line]).current_dir(folder).stdin(Stdio::null());
+    command
+        .args(["-c", line])
+        .current_dir(folder)
+        .stdin(Stdio::null());
     let output = tempfile_like(folder)?;
-    let (out, err) = (output.0.try_clone().map_err(|err| err.to_string())?, output.0);
-    let mut child = command.stdout(out).stderr(err).spawn().map_err(|err| format!("bash: {err}"))?;
+    let (out, err) = (
+        output.0.try_clone().map_err(|err| err.to_string())?,
+        output.0,
+    );
+    let mut child = command
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .map_err(|err| format!("bash: {err}"))?;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -181,17 +217,26 @@ fn command(host: &dyn Host, line: &str, folder: &str) -> Result<String, String> 
         }
     };
     let mut text = vec![0; OUTPUT];
-    let read = std::fs::File::open(&output.1).and_then(|mut file| std::io::Read::read(&mut file, &mut text));
+    let read = std::fs::File::open(&output.1)
+        .and_then(|mut file| std::io::Read::read(&mut file, &mut text));
     let _ = std::fs::remove_file(&output.1);
     text.truncate(read.unwrap_or(0));
     let text = String::from_utf8_lossy(&text).into_owned();
-    if status.success() { Ok(text) } else { Err(format!("{status}\n{text}")) }
+    if status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{status}\n{text}"))
+    }
 }
 
 /// A file for a command's output, in the agent's own temporary directory: a pipe would block when it is full.
 fn tempfile_like(folder: &str) -> Result<(std::fs::File, PathBuf), String> {
     let at = std::env::temp_dir();
-    let at = if at.is_dir() { at } else { PathBuf::from(folder) };
+    let at = if at.is_dir() {
+        at
+    } else {
+        PathBuf::from(folder)
+    };
     let path = at.join(format!("kit-output-{}", std::process::id()));
     let file = std::fs::File::create(&path).map_err(|err| format!("{}: {err}", path.display()))?;
     Ok((file, path))
@@ -205,5 +250,8 @@ fn memory(session: &str) -> PathBuf {
 
 fn remembered(memory: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(memory).unwrap_or_default();
-    serde_json::from_str::<Value>(&text).ok().and_then(|value| value.as_array().cloned()).unwrap_or_default()
+    serde_json::from_str::<Value>(&text)
+        .ok()
+        .and_then(|value| value.as_array().cloned())
+        .unwrap_or_default()
 }

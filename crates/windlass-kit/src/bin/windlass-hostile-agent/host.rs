@@ -60,7 +60,9 @@ impl Host for Alone {
                 let (name, input) = (&update["name"], &update["rawInput"]);
                 line(&json!({ "type": "call", "id": id, "name": name, "input": input }));
             }
-            _ => line(&json!({ "type": "result", "id": id, "text": update["rawOutput"]["output"] })),
+            _ => {
+                line(&json!({ "type": "result", "id": id, "text": update["rawOutput"]["output"] }))
+            }
         }
     }
 

@@ -32,8 +32,14 @@ pub(crate) struct Orders {
 impl Orders {
     fn read(mut args: impl Iterator<Item = String>) -> Self {
         let mode = args.next().unwrap_or_else(|| "honest".to_owned());
-        let given = args.filter_map(|arg| arg.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())));
-        Self { mode, given: given.collect() }
+        let given = args.filter_map(|arg| {
+            arg.split_once('=')
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        });
+        Self {
+            mode,
+            given: given.collect(),
+        }
     }
 
     /// A value that was given; empty where none was.
@@ -101,13 +107,18 @@ fn main() -> ExitCode {
 /// A prompt on standard input, lines on standard output; in an earlier conversation where one is named.
 fn one_shot(orders: &Orders) -> ExitCode {
     let mut prompt = String::new();
-    let read = std::io::stdin().lock().take(MAX_PROMPT).read_to_string(&mut prompt);
+    let read = std::io::stdin()
+        .lock()
+        .take(MAX_PROMPT)
+        .read_to_string(&mut prompt);
     let session = match orders.get("session") {
         "" => format!("cli-{}", std::process::id()),
         session => session.to_owned(),
     };
     Alone.begin(&session);
-    let done = read.map_err(|err| err.to_string()).and_then(|_| honest::work(&mut Alone, &session, ".", &prompt));
+    let done = read
+        .map_err(|err| err.to_string())
+        .and_then(|_| honest::work(&mut Alone, &session, ".", &prompt));
     match done {
         Ok(_) => ExitCode::SUCCESS,
         Err(why) => {
@@ -118,5 +129,11 @@ fn one_shot(orders: &Orders) -> ExitCode {
 }
 
 fn prompt(blocks: &Value) -> String {
-    blocks.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+    blocks
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|block| block["text"].as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }

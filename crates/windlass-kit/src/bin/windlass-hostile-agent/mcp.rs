@@ -23,7 +23,9 @@ const BAD_PARAMS: i32 = -32602;
 /// Answers until the other side is gone.
 pub(crate) fn serve(marker: &str) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
         if let Some(answer) = answer(&message, marker) {
             raw(format!("{answer}\n").as_bytes());
         }
@@ -57,13 +59,18 @@ fn answer(message: &Value, marker: &str) -> Option<Value> {
     };
     Some(match answered {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-        Err((code, why)) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } }),
+        Err((code, why)) => {
+            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } })
+        }
     })
 }
 
 /// The revision that was asked for, where it is spoken.
 fn revision(asked: &Value) -> &str {
-    asked.as_str().filter(|asked| (OLDEST..=NEWEST).contains(asked)).unwrap_or(USUAL)
+    asked
+        .as_str()
+        .filter(|asked| (OLDEST..=NEWEST).contains(asked))
+        .unwrap_or(USUAL)
 }
 
 fn result(text: &str, is_error: bool) -> Value {
@@ -77,7 +84,11 @@ mod tests {
     #[track_caller]
     fn check(message: Value, at: &str, expect: Value) {
         let found = answer(&message, "M").unwrap_or_default();
-        assert_eq!(found.pointer(at).cloned().unwrap_or_default(), expect, "{found}");
+        assert_eq!(
+            found.pointer(at).cloned().unwrap_or_default(),
+            expect,
+            "{found}"
+        );
     }
 
     #[test]
@@ -98,19 +109,46 @@ mod tests {
     fn its_tool_answers_with_the_marker_and_the_word() {
         let call = |params: Value| json!({ "jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params });
         let word = json!({ "name": TOOL, "arguments": { "word": "here" } });
-        check(call(word.clone()), "/result/content/0/text", json!("M-here"));
+        check(
+            call(word.clone()),
+            "/result/content/0/text",
+            json!("M-here"),
+        );
         check(call(word), "/id", json!("c"));
-        check(call(json!({ "name": TOOL, "arguments": {} })), "/result/isError", json!(true));
-        check(call(json!({ "name": "other" })), "/error/code", json!(-32602));
-        check(json!({ "id": 1, "method": "tools/list" }), "/result/tools/0/name", json!("kit_marker"));
+        check(
+            call(json!({ "name": TOOL, "arguments": {} })),
+            "/result/isError",
+            json!(true),
+        );
+        check(
+            call(json!({ "name": "other" })),
+            "/error/code",
+            json!(-32602),
+        );
+        check(
+            json!({ "id": 1, "method": "tools/list" }),
+            "/result/tools/0/name",
+            json!("kit_marker"),
+        );
     }
 
     #[test]
     fn what_it_does_not_know_is_an_error_and_what_wants_no_answer_gets_none() {
-        check(json!({ "id": 1, "method": "server/discover" }), "/error/code", json!(-32601));
-        check(json!({ "id": 1, "method": "resources/list" }), "/error/code", json!(-32601));
+        check(
+            json!({ "id": 1, "method": "server/discover" }),
+            "/error/code",
+            json!(-32601),
+        );
+        check(
+            json!({ "id": 1, "method": "resources/list" }),
+            "/error/code",
+            json!(-32601),
+        );
         check(json!({ "id": 1, "method": "ping" }), "/result", json!({}));
-        assert_eq!(answer(&json!({ "method": "notifications/initialized" }), "M"), None);
+        assert_eq!(
+            answer(&json!({ "method": "notifications/initialized" }), "M"),
+            None
+        );
         assert_eq!(answer(&json!({ "id": 1, "result": {} }), "M"), None);
     }
 }

@@ -29,7 +29,9 @@ impl Peer {
         let flag = Arc::clone(&cancelled);
         std::thread::spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-                let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+                let Ok(message) = serde_json::from_str::<Value>(&line) else {
+                    continue;
+                };
                 let sent = match (message["method"].as_str(), message.get("id")) {
                     (Some("session/cancel"), None) => {
                         flag.store(true, Ordering::Relaxed);
@@ -44,7 +46,13 @@ impl Peer {
                 }
             }
         });
-        Self { requests, answers, cancelled, next_id: 0, session: String::new() }
+        Self {
+            requests,
+            answers,
+            cancelled,
+            next_id: 0,
+            session: String::new(),
+        }
     }
 
     /// The next request; none when the other side is gone.
@@ -61,7 +69,9 @@ impl Peer {
     }
 
     pub(crate) fn fail(&mut self, id: &Value, why: &str) {
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": why } }));
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": why } }),
+        );
     }
 
     /// Tells of something.
@@ -84,10 +94,15 @@ impl Peer {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self
+                .answers
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
                 Ok(answer) if answer["id"] == id => return answer,
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Value::Null,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Value::Null;
+                }
             }
         }
     }
@@ -99,7 +114,10 @@ impl Peer {
             { "optionId": "go-on", "kind": "allow_always", "name": "Always allow" },
             { "optionId": "no", "kind": "reject_once", "name": "Reject" },
         ]);
-        let answer = self.ask("session/request_permission", json!({ "toolCall": call, "options": options }));
+        let answer = self.ask(
+            "session/request_permission",
+            json!({ "toolCall": call, "options": options }),
+        );
         let chosen = &answer["result"]["outcome"]["optionId"];
         chosen == "go" || chosen == "go-on"
     }

@@ -22,7 +22,12 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
 
 /// The body of a request to a cloud that hosts the models: it names a version of its own and no model, which stands
 /// in the address, as does with some that the answer is a stream.
-pub fn encode_hosted(request: &Request<'_>, quirks: &Quirks, version: &str, stream: bool) -> Vec<u8> {
+pub fn encode_hosted(
+    request: &Request<'_>,
+    quirks: &Quirks,
+    version: &str,
+    stream: bool,
+) -> Vec<u8> {
     body(request, quirks, Some(version), stream)
 }
 
@@ -36,7 +41,10 @@ fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bo
     let system = !request.system.trim().is_empty();
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
+        request
+            .tools
+            .wire()
+            .append_to(&mut body, KEY, || tool_list(request.tools));
         // Tools stand before the system prompt in the vendor's cache, so the mark on the latter covers both.
         mark(&mut body, b"}]", quirks.cache_marks && !system);
     }
@@ -79,11 +87,19 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     let mut output = serde_json::Map::new();
     match thinking {
         Some(Thinking::Budget(tokens)) => {
-            write_field(body, "thinking", &json!({ "type": "enabled", "budget_tokens": tokens }));
+            write_field(
+                body,
+                "thinking",
+                &json!({ "type": "enabled", "budget_tokens": tokens }),
+            );
         }
         Some(Thinking::Effort(effort)) => {
             // Newer models send back empty thoughts unless they are asked for a summary.
-            write_field(body, "thinking", &json!({ "type": "adaptive", "display": "summarized" }));
+            write_field(
+                body,
+                "thinking",
+                &json!({ "type": "adaptive", "display": "summarized" }),
+            );
             output.insert("effort".to_owned(), effort.into());
         }
         None => {}
@@ -91,7 +107,11 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     if let Some(temperature) = options.temperature.filter(|_| samples(request)) {
         write_field(body, "temperature", &temperature.clamp(0.0, 1.0));
     }
-    if let Some(choice) = options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+    if let Some(choice) = options
+        .tool_choice
+        .as_ref()
+        .filter(|_| !request.tools.is_empty())
+    {
         let choice = match choice {
             ToolChoice::Auto => json!({ "type": "auto" }),
             ToolChoice::None => json!({ "type": "none" }),
@@ -120,7 +140,11 @@ enum Thinking<'a> {
 fn thinking<'a>(request: &Request<'a>) -> Option<Thinking<'a>> {
     let options = request.options;
     // The vendor refuses to think when it is forced to call.
-    if matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_))) && !request.tools.is_empty() {
+    if matches!(
+        options.tool_choice,
+        Some(ToolChoice::Required | ToolChoice::Named(_))
+    ) && !request.tools.is_empty()
+    {
         return None;
     }
     if version(request.model).is_some_and(|version| version >= (4, 6)) {
@@ -133,7 +157,8 @@ fn thinking<'a>(request: &Request<'a>) -> Option<Thinking<'a>> {
     // A budget has to leave room for the answer.
     let asked = wishes::thinking_tokens(options)?;
     let room = request.max_output.saturating_sub(LEAST_THINKING);
-    (asked > 0 && room >= LEAST_THINKING).then(|| Thinking::Budget(asked.clamp(LEAST_THINKING, room)))
+    (asked > 0 && room >= LEAST_THINKING)
+        .then(|| Thinking::Budget(asked.clamp(LEAST_THINKING, room)))
 }
 
 /// Whether a temperature may be sent: not beside thinking, and not to models that know none.
@@ -145,12 +170,17 @@ pub(in crate::protocol) fn samples(request: &Request<'_>) -> bool {
 /// put the family last and read as the third. Models of others that speak this protocol have none.
 fn version(model: &str) -> Option<(u32, u32)> {
     let (_, name) = model.split_once("claude-")?;
-    let mut numbers = name.split(['-', '.', '@', ':']).skip_while(|piece| piece.parse::<u32>().is_err());
+    let mut numbers = name
+        .split(['-', '.', '@', ':'])
+        .skip_while(|piece| piece.parse::<u32>().is_err());
     let Some(major) = numbers.next().and_then(|piece| piece.parse().ok()) else {
         return Some((5, 0)); // a new name without a number
     };
     // What follows may be a date instead.
-    let minor = numbers.next().and_then(|piece| piece.parse().ok()).filter(|minor| *minor < 100);
+    let minor = numbers
+        .next()
+        .and_then(|piece| piece.parse().ok())
+        .filter(|minor| *minor < 100);
     Some((major, minor.unwrap_or(0)))
 }
 
@@ -171,7 +201,11 @@ fn tool_list(tools: &ToolSet) -> Vec<u8> {
 /// One message; nothing at all when no part of it can be said in this protocol.
 fn message(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
-    let role = if message.role == Role::Assistant { "assistant" } else { "user" };
+    let role = if message.role == Role::Assistant {
+        "assistant"
+    } else {
+        "user"
+    };
     out.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
     let empty = out.len();
     for part in &message.parts {
@@ -200,7 +234,12 @@ fn block(out: &mut Vec<u8>, part: &Part) {
             write_field(out, "text", text);
         }
         Part::Reasoning { text, opaque } => {
-            let state = |name: &str| opaque.as_ref().and_then(|opaque| opaque.get(name)).and_then(Value::as_str);
+            let state = |name: &str| {
+                opaque
+                    .as_ref()
+                    .and_then(|opaque| opaque.get(name))
+                    .and_then(Value::as_str)
+            };
             if let Some(data) = state("redacted") {
                 start(out, "redacted_thinking");
                 write_field(out, "data", data);
@@ -242,7 +281,11 @@ fn block(out: &mut Vec<u8>, part: &Part) {
 fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     write_field(out, "tool_use_id", &safe_id(&result.id.0));
     let blank = result.text.trim().is_empty();
-    write_field(out, "content", if blank { "(no output)" } else { &result.text });
+    write_field(
+        out,
+        "content",
+        if blank { "(no output)" } else { &result.text },
+    );
     if result.error.is_some() {
         write_field(out, "is_error", &true);
     }
@@ -250,7 +293,15 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
 
 /// Ids of other vendors may hold characters that this one refuses; the same id always becomes the same text.
 fn safe_id(id: &str) -> String {
-    id.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+    id.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

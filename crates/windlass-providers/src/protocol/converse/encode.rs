@@ -28,11 +28,20 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
         write_key(&mut body, "toolConfig");
         body.push(b'{');
         write_key(&mut body, "tools");
-        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
+        request
+            .tools
+            .wire()
+            .append_to(&mut body, KEY, || tool_list(request.tools));
         match &request.options.tool_choice {
-            Some(ToolChoice::Required) => write_field(&mut body, "toolChoice", &serde_json::json!({ "any": {} })),
+            Some(ToolChoice::Required) => {
+                write_field(&mut body, "toolChoice", &serde_json::json!({ "any": {} }))
+            }
             Some(ToolChoice::Named(name)) => {
-                write_field(&mut body, "toolChoice", &serde_json::json!({ "tool": { "name": name } }));
+                write_field(
+                    &mut body,
+                    "toolChoice",
+                    &serde_json::json!({ "tool": { "name": name } }),
+                );
             }
             // There is no word for none: the list has to stay, because the history may hold calls.
             Some(ToolChoice::Auto | ToolChoice::None) | None => {}
@@ -149,12 +158,24 @@ fn block(part: &Part) -> Option<Value> {
             serde_json::json!({ "image": { "format": format, "source": { "bytes": data } } })
         }
         Part::Call(call) => {
-            let input = if call.args.is_object() { call.args.clone() } else { serde_json::json!({}) };
+            let input = if call.args.is_object() {
+                call.args.clone()
+            } else {
+                serde_json::json!({})
+            };
             serde_json::json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": input } })
         }
         Part::Result(result) => {
-            let text = if result.text.trim().is_empty() { "(no output)" } else { &result.text };
-            let status = if result.error.is_some() { "error" } else { "success" };
+            let text = if result.text.trim().is_empty() {
+                "(no output)"
+            } else {
+                &result.text
+            };
+            let status = if result.error.is_some() {
+                "error"
+            } else {
+                "success"
+            };
             serde_json::json!({
                 "toolResult": { "toolUseId": result.id, "content": [{ "text": text }], "status": status }
             })

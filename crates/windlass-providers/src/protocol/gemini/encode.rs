@@ -33,22 +33,41 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     }
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
+        request
+            .tools
+            .wire()
+            .append_to(&mut body, KEY, || tool_list(request.tools));
     }
     write_key(&mut body, "contents");
     body.push(b'[');
-    write_messages(&mut body, request.history, key, |message| content(message, third));
+    write_messages(&mut body, request.history, key, |message| {
+        content(message, third)
+    });
     body.push(b']');
-    if let Some(choice) = request.options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+    if let Some(choice) = request
+        .options
+        .tool_choice
+        .as_ref()
+        .filter(|_| !request.tools.is_empty())
+    {
         let config = match choice {
             ToolChoice::Auto => json!({ "mode": "AUTO" }),
             ToolChoice::None => json!({ "mode": "NONE" }),
             ToolChoice::Required => json!({ "mode": "ANY" }),
             ToolChoice::Named(name) => json!({ "mode": "ANY", "allowedFunctionNames": [name] }),
         };
-        write_field(&mut body, "toolConfig", &json!({ "functionCallingConfig": config }));
+        write_field(
+            &mut body,
+            "toolConfig",
+            &json!({ "functionCallingConfig": config }),
+        );
     }
-    settings(&mut body, request, schema.filter(|_| by_words.is_none()), third);
+    settings(
+        &mut body,
+        request,
+        schema.filter(|_| by_words.is_none()),
+        third,
+    );
     body.push(b'}');
     body
 }
@@ -65,27 +84,44 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, schema: Option<&Value>, t
         write_field(body, "stopSequences", &options.stop);
     }
     // The third generation thinks by level and still takes a number; the second knows numbers only.
-    let level = options.reasoning_effort.as_deref().filter(|_| third && options.thinking_tokens.is_none());
+    let level = options
+        .reasoning_effort
+        .as_deref()
+        .filter(|_| third && options.thinking_tokens.is_none());
     if let Some(level) = level {
         let level = match level {
             "none" => "minimal",
             "xhigh" | "max" => "high",
             other => other,
         };
-        write_field(body, "thinkingConfig", &json!({ "includeThoughts": true, "thinkingLevel": level }));
+        write_field(
+            body,
+            "thinkingConfig",
+            &json!({ "includeThoughts": true, "thinkingLevel": level }),
+        );
     } else if let Some(tokens) = wishes::thinking_tokens(options) {
-        write_field(body, "thinkingConfig", &json!({ "includeThoughts": tokens > 0, "thinkingBudget": tokens }));
+        write_field(
+            body,
+            "thinkingConfig",
+            &json!({ "includeThoughts": tokens > 0, "thinkingBudget": tokens }),
+        );
     }
     if let Some(schema) = schema {
         write_field(body, "responseMimeType", "application/json");
-        write_field(body, "responseJsonSchema", wishes::without_dialect(schema).as_ref());
+        write_field(
+            body,
+            "responseJsonSchema",
+            wishes::without_dialect(schema).as_ref(),
+        );
     }
     body.push(b'}');
 }
 
 /// The number in a model's name; a name without one is taken for the newest, because aliases move on.
 fn generation(model: &str) -> u32 {
-    let Some((_, rest)) = model.split_once("gemini-") else { return 2 };
+    let Some((_, rest)) = model.split_once("gemini-") else {
+        return 2;
+    };
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(3)
 }
@@ -97,7 +133,11 @@ fn tool_list(tools: &ToolSet) -> Vec<u8> {
         out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
         write_field(&mut out, "name", &spec.name);
         write_field(&mut out, "description", &spec.description);
-        write_field(&mut out, "parametersJsonSchema", wishes::without_dialect(&spec.schema).as_ref());
+        write_field(
+            &mut out,
+            "parametersJsonSchema",
+            wishes::without_dialect(&spec.schema).as_ref(),
+        );
         out.push(b'}');
     }
     out.extend_from_slice(b"]}]");
@@ -106,7 +146,11 @@ fn tool_list(tools: &ToolSet) -> Vec<u8> {
 
 /// One message; nothing at all when no part of it can be said in this protocol.
 fn content(message: &Message, signed: bool) -> Vec<u8> {
-    let role = if message.role == Role::Assistant { "model" } else { "user" };
+    let role = if message.role == Role::Assistant {
+        "model"
+    } else {
+        "user"
+    };
     let mut out = format!(r#"{{"role":"{role}","parts":["#).into_bytes();
     let empty = out.len();
     let mut unsigned_calls = signed && message.role == Role::Assistant;
@@ -125,7 +169,9 @@ fn content(message: &Message, signed: bool) -> Vec<u8> {
         let is_call = matches!(part, Part::Call(_));
         let signature = signature.or_else(|| (is_call && unsigned_calls).then_some(FOREIGN));
         unsigned_calls &= !is_call;
-        let lone = Part::Text { text: String::new() };
+        let lone = Part::Text {
+            text: String::new(),
+        };
         let part = if signature_is_lone(part) { &lone } else { part };
         write_part(&mut out, part, signature);
     }
@@ -139,7 +185,10 @@ fn content(message: &Message, signed: bool) -> Vec<u8> {
 /// The signature in a reasoning part, if it belongs on such a part.
 fn signature<'a>(part: Option<&'a Part>, on: &str) -> Option<&'a str> {
     match part? {
-        Part::Reasoning { opaque: Some(opaque), .. } if opaque.get("on").and_then(Value::as_str) == Some(on) => {
+        Part::Reasoning {
+            opaque: Some(opaque),
+            ..
+        } if opaque.get("on").and_then(Value::as_str) == Some(on) => {
             opaque.get("thought_signature")?.as_str()
         }
         _ => None,
@@ -152,7 +201,13 @@ fn signature_is_lone(part: &Part) -> bool {
 }
 
 fn write_part(out: &mut Vec<u8>, part: &Part, signature: Option<&str>) {
-    let start = |out: &mut Vec<u8>| out.extend_from_slice(if out.last() == Some(&b'}') { b",{" } else { b"{" });
+    let start = |out: &mut Vec<u8>| {
+        out.extend_from_slice(if out.last() == Some(&b'}') {
+            b",{"
+        } else {
+            b"{"
+        })
+    };
     match part {
         Part::Text { text } if text.is_empty() && signature.is_none() => return,
         Part::Text { text } => {
@@ -169,16 +224,32 @@ fn write_part(out: &mut Vec<u8>, part: &Part, signature: Option<&str>) {
         }
         Part::Image { media_type, data } => {
             start(out);
-            write_field(out, "inlineData", &json!({ "mimeType": media_type, "data": data }));
+            write_field(
+                out,
+                "inlineData",
+                &json!({ "mimeType": media_type, "data": data }),
+            );
         }
         Part::Call(call) => {
             start(out);
-            let args = if call.args.is_object() { call.args.clone() } else { json!({}) };
-            write_field(out, "functionCall", &json!({ "id": call.id, "name": call.name, "args": args }));
+            let args = if call.args.is_object() {
+                call.args.clone()
+            } else {
+                json!({})
+            };
+            write_field(
+                out,
+                "functionCall",
+                &json!({ "id": call.id, "name": call.name, "args": args }),
+            );
         }
         Part::Result(result) => {
             start(out);
-            let name = if result.error.is_some() { "error" } else { "output" };
+            let name = if result.error.is_some() {
+                "error"
+            } else {
+                "output"
+            };
             let response = json!({ name: result.text });
             write_field(
                 out,
@@ -222,14 +293,24 @@ mod tests {
         };
         let text = |text: &str| Part::Text { text: text.into() };
         let check = |parts: Vec<Part>, signed, expect: Value| {
-            let message = Message { parts, ..Message::assistant("") };
+            let message = Message {
+                parts,
+                ..Message::assistant("")
+            };
             let bytes = content(&message, signed);
-            let parts = serde_json::from_slice::<Value>(&bytes).map_or(Value::Null, |mut value| value["parts"].take());
+            let parts = serde_json::from_slice::<Value>(&bytes)
+                .map_or(Value::Null, |mut value| value["parts"].take());
             assert_eq!(parts, expect);
         };
         let function = |id: &str| json!({ "id": id, "name": "t", "args": {} });
         check(
-            vec![text("a"), state("text", "s1", ""), state("call", "s2", "hidden"), call("1"), call("2")],
+            vec![
+                text("a"),
+                state("text", "s1", ""),
+                state("call", "s2", "hidden"),
+                call("1"),
+                call("2"),
+            ],
             true,
             json!([
                 { "text": "a", "thoughtSignature": "s1" },
@@ -238,12 +319,30 @@ mod tests {
             ]),
         );
         check(
-            vec![state("thought", "s1", "hm"), state("text", "s2", "not sent")],
+            vec![
+                state("thought", "s1", "hm"),
+                state("text", "s2", "not sent"),
+            ],
             true,
             json!([{ "text": "hm", "thought": true, "thoughtSignature": "s1" }, { "text": "", "thoughtSignature": "s2" }]),
         );
-        check(vec![call("1")], false, json!([{ "functionCall": function("1") }]));
-        check(vec![call("1")], true, json!([{ "functionCall": function("1"), "thoughtSignature": FOREIGN }]));
-        check(vec![Part::Reasoning { text: "x".into(), opaque: None }], true, Value::Null);
+        check(
+            vec![call("1")],
+            false,
+            json!([{ "functionCall": function("1") }]),
+        );
+        check(
+            vec![call("1")],
+            true,
+            json!([{ "functionCall": function("1"), "thoughtSignature": FOREIGN }]),
+        );
+        check(
+            vec![Part::Reasoning {
+                text: "x".into(),
+                opaque: None,
+            }],
+            true,
+            Value::Null,
+        );
     }
 }

@@ -18,7 +18,10 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     // The server knows no choice between tools; without any it calls none.
     if !request.tools.is_empty() && request.options.tool_choice != Some(ToolChoice::None) {
         write_key(&mut body, "tools");
-        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
+        request
+            .tools
+            .wire()
+            .append_to(&mut body, KEY, || tool_list(request.tools));
     }
     write_key(&mut body, "messages");
     body.push(b'[');
@@ -38,7 +41,9 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
     let options = request.options;
     write_key(body, "options");
     body.push(b'{');
-    let limit = quirks.window.map_or(request.max_output, |window| request.max_output.min(window));
+    let limit = quirks
+        .window
+        .map_or(request.max_output, |window| request.max_output.min(window));
     write_field(body, "num_predict", &limit);
     if let Some(window) = quirks.window {
         write_field(body, "num_ctx", &window);

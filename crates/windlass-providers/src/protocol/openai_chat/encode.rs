@@ -21,7 +21,10 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     write_field(&mut body, "model", request.model);
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        request.tools.wire().append_to(&mut body, "openai_chat", || tool_list(request.tools));
+        request
+            .tools
+            .wire()
+            .append_to(&mut body, "openai_chat", || tool_list(request.tools));
     }
     write_key(&mut body, "messages");
     body.push(b'[');
@@ -32,7 +35,9 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         write_json(&mut body, &system);
         body.push(b'}');
     }
-    write_messages(&mut body, request.history, key, |message| messages(message, quirks.reasoning_back));
+    write_messages(&mut body, request.history, key, |message| {
+        messages(message, quirks.reasoning_back)
+    });
     body.push(b']');
     settings(&mut body, request, quirks);
     body.push(b'}');
@@ -72,13 +77,18 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
             body.extend_from_slice(br#"{"type":"json_object"}"#);
         }
     }
-    if let Some(choice) = options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+    if let Some(choice) = options
+        .tool_choice
+        .as_ref()
+        .filter(|_| !request.tools.is_empty())
+    {
         match choice {
             ToolChoice::Auto => write_field(body, "tool_choice", "auto"),
             ToolChoice::None => write_field(body, "tool_choice", "none"),
             ToolChoice::Required => write_field(body, "tool_choice", "required"),
             ToolChoice::Named(name) => {
-                let function = serde_json::json!({ "type": "function", "function": { "name": name } });
+                let function =
+                    serde_json::json!({ "type": "function", "function": { "name": name } });
                 write_field(body, "tool_choice", &function);
             }
         }
@@ -124,7 +134,11 @@ fn user(out: &mut Vec<u8>, message: &Message) {
     out.push(b'{');
     write_field(out, "role", "user");
     write_key(out, "content");
-    if !message.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
+    if !message
+        .parts
+        .iter()
+        .any(|part| matches!(part, Part::Image { .. }))
+    {
         write_json(out, &message.text());
         out.push(b'}');
         return;
@@ -175,7 +189,10 @@ fn assistant(out: &mut Vec<u8>, message: &Message, back: ReasoningBack) {
         }
         ReasoningBack::Details => {
             let parts = message.parts.iter().filter_map(|part| match part {
-                Part::Reasoning { opaque: Some(opaque), .. } => opaque.get("reasoning_details")?.as_array(),
+                Part::Reasoning {
+                    opaque: Some(opaque),
+                    ..
+                } => opaque.get("reasoning_details")?.as_array(),
                 _ => None,
             });
             let details: Vec<&Value> = parts.flatten().collect();

@@ -6,7 +6,9 @@ use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{fingerprint, likely_size, write_field, write_json, write_key, write_messages};
+use crate::protocol::wire::{
+    fingerprint, likely_size, write_field, write_json, write_key, write_messages,
+};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "openai_responses";
@@ -20,7 +22,10 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     write_field(&mut body, "model", request.model);
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
+        request
+            .tools
+            .wire()
+            .append_to(&mut body, KEY, || tool_list(request.tools));
     }
     write_key(&mut body, "input");
     body.push(b'[');
@@ -35,11 +40,18 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     settings(&mut body, request);
     if quirks.cache_marks {
         // The same for all steps of a session, and hardly ever the same for two sessions.
-        let encoded = request.history.iter().map(|entry| entry.wire().get_or_encode(KEY, || items(entry)));
+        let encoded = request
+            .history
+            .iter()
+            .map(|entry| entry.wire().get_or_encode(KEY, || items(entry)));
         let first = encoded.into_iter().find(|bytes| !bytes.is_empty());
         let first = first.as_deref().unwrap_or_default();
         let key = fingerprint(&[request.model.as_bytes(), request.system.as_bytes(), first]);
-        write_field(&mut body, "prompt_cache_key", &format!("windlass-{key:016x}"));
+        write_field(
+            &mut body,
+            "prompt_cache_key",
+            &format!("windlass-{key:016x}"),
+        );
     }
     body.push(b'}');
     body
@@ -72,13 +84,21 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
         write_field(body, "strict", &wishes::is_strict(schema));
         body.extend_from_slice(b"}}");
     }
-    if let Some(choice) = options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+    if let Some(choice) = options
+        .tool_choice
+        .as_ref()
+        .filter(|_| !request.tools.is_empty())
+    {
         match choice {
             ToolChoice::Auto => write_field(body, "tool_choice", "auto"),
             ToolChoice::None => write_field(body, "tool_choice", "none"),
             ToolChoice::Required => write_field(body, "tool_choice", "required"),
             ToolChoice::Named(name) => {
-                write_field(body, "tool_choice", &serde_json::json!({ "type": "function", "name": name }));
+                write_field(
+                    body,
+                    "tool_choice",
+                    &serde_json::json!({ "type": "function", "name": name }),
+                );
             }
         }
     }
@@ -87,8 +107,17 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
 /// Whether this is one of the vendor's models that reason; they take no temperature and no stop sequences.
 pub(in crate::protocol) fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
-    let by_number = name.strip_prefix("gpt-").and_then(digits).is_some_and(|number| number >= 5);
+    let digits = |text: &str| {
+        text.chars()
+            .take_while(char::is_ascii_digit)
+            .collect::<String>()
+            .parse::<u32>()
+            .ok()
+    };
+    let by_number = name
+        .strip_prefix("gpt-")
+        .and_then(digits)
+        .is_some_and(|number| number >= 5);
     let by_letter = name.strip_prefix('o').and_then(digits).is_some();
     (by_number || by_letter || name.starts_with("codex-")) && !name.contains("-chat")
 }
@@ -137,7 +166,11 @@ fn start(out: &mut Vec<u8>) {
 fn user(out: &mut Vec<u8>, message: &Message) {
     start(out);
     write_field(out, "role", "user");
-    if !message.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
+    if !message
+        .parts
+        .iter()
+        .any(|part| matches!(part, Part::Image { .. }))
+    {
         write_field(out, "content", &message.text());
         out.push(b'}');
         return;
@@ -171,11 +204,17 @@ fn assistant(out: &mut Vec<u8>, message: &Message) {
     let mut phase = None;
     for part in &message.parts {
         match part {
-            Part::Reasoning { opaque: Some(opaque), .. } => {
+            Part::Reasoning {
+                opaque: Some(opaque),
+                ..
+            } => {
                 if let Some(item) = opaque.get("item").filter(|item| carries_state(item)) {
                     reasoning.push(item);
                 }
-                phase = opaque.get("phase").and_then(|phase| phase.as_str()).or(phase);
+                phase = opaque
+                    .get("phase")
+                    .and_then(|phase| phase.as_str())
+                    .or(phase);
             }
             Part::Text { text } if !text.is_empty() => {
                 repeat(out, &mut reasoning);
@@ -205,8 +244,15 @@ fn assistant(out: &mut Vec<u8>, message: &Message) {
 
 /// A reasoning item that only names what the vendor would have stored cannot be sent back.
 fn carries_state(item: &serde_json::Value) -> bool {
-    let encrypted = item.get("encrypted_content").and_then(|text| text.as_str()).is_some_and(|text| !text.is_empty());
-    encrypted || item.get("content").and_then(|content| content.as_array()).is_some_and(|parts| !parts.is_empty())
+    let encrypted = item
+        .get("encrypted_content")
+        .and_then(|text| text.as_str())
+        .is_some_and(|text| !text.is_empty());
+    encrypted
+        || item
+            .get("content")
+            .and_then(|content| content.as_array())
+            .is_some_and(|parts| !parts.is_empty())
 }
 
 fn repeat(out: &mut Vec<u8>, reasoning: &mut Vec<&serde_json::Value>) {

@@ -15,17 +15,27 @@ use crate::claude_code::words::{hook_answer, permission_answer};
 impl Turn<'_> {
     /// A request of the program. Every one is answered exactly once.
     pub(super) async fn request(&mut self, line: &Value) -> Result<(), RuntimeError> {
-        let Some(id) = line.get("request_id").and_then(Value::as_str) else { return Ok(()) };
+        let Some(id) = line.get("request_id").and_then(Value::as_str) else {
+            return Ok(());
+        };
         if self.open.contains_key(id) {
             return Ok(());
         }
         let request = line.get("request").unwrap_or(&Value::Null);
-        let open = match request.get("subtype").and_then(Value::as_str).unwrap_or_default() {
+        let open = match request
+            .get("subtype")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+        {
             "hook_callback" => Open::Hook,
-            "can_use_tool" => Open::Permission { input: request.get("input").cloned().unwrap_or_default() },
+            "can_use_tool" => Open::Permission {
+                input: request.get("input").cloned().unwrap_or_default(),
+            },
             "mcp_message" => {
                 let id = request.get("message").and_then(|message| message.get("id"));
-                Open::Message { id: id.cloned().unwrap_or_else(|| 0.into()) }
+                Open::Message {
+                    id: id.cloned().unwrap_or_else(|| 0.into()),
+                }
             }
             "elicitation" => {
                 self.peer.send(&success(id, json!({ "action": "decline" })));
@@ -43,12 +53,17 @@ impl Turn<'_> {
             return Ok(());
         }
         if self.cancelled {
-            self.peer.send(&success(id, refusal(&open, "the run was cancelled")));
+            self.peer
+                .send(&success(id, refusal(&open, "the run was cancelled")));
             return Ok(());
         }
         let asks = !matches!(open, Open::Message { .. });
         self.open.insert(id.to_owned(), open);
-        if asks { self.judge(id, request).await } else { self.message(id, request).await }
+        if asks {
+            self.judge(id, request).await
+        } else {
+            self.message(id, request).await
+        }
     }
 
     /// Has a call judged, once, whichever way and however often it is asked about.
@@ -60,13 +75,23 @@ impl Turn<'_> {
         };
         let name = name.and_then(Value::as_str).unwrap_or_default().to_owned();
         let args = args.cloned().unwrap_or_else(|| json!({}));
-        let id = request.get("tool_use_id").or_else(|| input.get("tool_use_id"));
+        let id = request
+            .get("tool_use_id")
+            .or_else(|| input.get("tool_use_id"));
         let Some(id) = id.and_then(Value::as_str).map(str::to_owned) else {
-            self.give_verdict(request_id, &no("the call has no id, so it cannot be judged"));
+            self.give_verdict(
+                request_id,
+                &no("the call has no id, so it cannot be judged"),
+            );
             return Ok(());
         };
         self.flush().await?;
-        let call = ToolCall { id: id.as_str().into(), name: name.clone(), args: args.clone(), malformed: None };
+        let call = ToolCall {
+            id: id.as_str().into(),
+            name: name.clone(),
+            args: args.clone(),
+            malformed: None,
+        };
         if !self.calls.contains_key(&id) {
             if self.calls.len() >= MAX_CALLS {
                 self.give_verdict(request_id, &no("too many calls in one turn"));
@@ -78,20 +103,30 @@ impl Turn<'_> {
             self.gathered.1.push(Part::Call(call));
             self.flush().await?;
         }
-        let Some(known) = self.calls.get_mut(&id) else { return Ok(()) };
+        let Some(known) = self.calls.get_mut(&id) else {
+            return Ok(());
+        };
         if known.name != name || (known.asked && known.input != args) {
-            self.give_verdict(request_id, &no("the call is not the one that was announced"));
+            self.give_verdict(
+                request_id,
+                &no("the call is not the one that was announced"),
+            );
             return Ok(());
         }
         if std::mem::replace(&mut known.asked, true) {
-            let verdict = known.verdict.clone().unwrap_or_else(|| no("the call is being judged already"));
+            let verdict = known
+                .verdict
+                .clone()
+                .unwrap_or_else(|| no("the call is being judged already"));
             self.give_verdict(request_id, &verdict);
             return Ok(());
         }
         known.input = args;
         if ours(&name).is_some() {
             // Ours are judged when they run.
-            let verdict = Admitted::Yes { rule: "a tool of ours".to_owned() };
+            let verdict = Admitted::Yes {
+                rule: "a tool of ours".to_owned(),
+            };
             known.verdict = Some(verdict.clone());
             self.give_verdict(request_id, &verdict);
             return Ok(());
@@ -99,7 +134,11 @@ impl Turn<'_> {
         let (visit, request) = (self.visit, request_id.to_owned());
         self.waiting.push(Box::pin(async move {
             let admitted = visit.admit(foreign(call)).await?;
-            Ok(Done::Judged { request, call: id, admitted })
+            Ok(Done::Judged {
+                request,
+                call: id,
+                admitted,
+            })
         }));
         Ok(())
     }
@@ -108,33 +147,54 @@ impl Turn<'_> {
     async fn message(&mut self, request_id: &str, request: &Value) -> Result<(), RuntimeError> {
         if request.get("server_name").and_then(Value::as_str) != Some(OURS) {
             self.open.remove(request_id);
-            self.peer.send(&failure(request_id, "there is no such server"));
+            self.peer
+                .send(&failure(request_id, "there is no such server"));
             return Ok(());
         }
         let visit = self.visit;
-        let (id, tool, args, call) =
-            match hosted::ask(visit.job.toolbox, request.get("message").unwrap_or(&Value::Null)) {
-                Asked::Answered(message) => {
-                    self.open.remove(request_id);
-                    self.peer.send(&success(request_id, json!({ "mcp_response": message })));
-                    return Ok(());
-                }
-                Asked::Run { id, tool, args, call } => (id, tool, args, call),
-            };
+        let (id, tool, args, call) = match hosted::ask(
+            visit.job.toolbox,
+            request.get("message").unwrap_or(&Value::Null),
+        ) {
+            Asked::Answered(message) => {
+                self.open.remove(request_id);
+                self.peer
+                    .send(&success(request_id, json!({ "mcp_response": message })));
+                return Ok(());
+            }
+            Asked::Run {
+                id,
+                tool,
+                args,
+                call,
+            } => (id, tool, args, call),
+        };
         self.flush().await?;
         let call = call.unwrap_or_else(|| format!("{OURS}-{request_id}"));
-        let call = ToolCall { id: call.as_str().into(), name: tool, args, malformed: None };
+        let call = ToolCall {
+            id: call.as_str().into(),
+            name: tool,
+            args,
+            malformed: None,
+        };
         match self.calls.get_mut(&call.id.0) {
             // The announced call has its one result, so what runs under its name must be it.
-            Some(known) if ours(&known.name) != Some(call.name.as_str()) || known.input != call.args => {
+            Some(known)
+                if ours(&known.name) != Some(call.name.as_str()) || known.input != call.args =>
+            {
                 self.open.remove(request_id);
-                let message = hosted::refused(id, -32602, "the call is not the one that was announced");
-                self.peer.send(&success(request_id, json!({ "mcp_response": message })));
+                let message =
+                    hosted::refused(id, -32602, "the call is not the one that was announced");
+                self.peer
+                    .send(&success(request_id, json!({ "mcp_response": message })));
                 return Ok(());
             }
             Some(known) => known.asked = true,
             None => {
-                let announced = self.know(ToolCall { name: format!("mcp__{OURS}__{}", call.name), ..call.clone() });
+                let announced = self.know(ToolCall {
+                    name: format!("mcp__{OURS}__{}", call.name),
+                    ..call.clone()
+                });
                 self.gathered.1.push(Part::Call(announced));
                 self.flush().await?;
             }
@@ -142,24 +202,37 @@ impl Turn<'_> {
         let request = request_id.to_owned();
         self.waiting.push(Box::pin(async move {
             let result = visit.call(call).await?;
-            Ok(Done::Ran { request, id, result })
+            Ok(Done::Ran {
+                request,
+                id,
+                result,
+            })
         }));
         Ok(())
     }
 
     pub(super) fn answer_done(&mut self, done: Done) {
         match done {
-            Done::Judged { request, call, admitted } => {
+            Done::Judged {
+                request,
+                call,
+                admitted,
+            } => {
                 if let Some(known) = self.calls.get_mut(&call) {
                     known.verdict = Some(admitted.clone());
                 }
                 self.give_verdict(&request, &admitted);
             }
-            Done::Ran { request, id, result } => {
+            Done::Ran {
+                request,
+                id,
+                result,
+            } => {
                 // Not when it was withdrawn, or answered because of a cancel.
                 if self.open.remove(&request).is_some() {
                     let message = hosted::ran(id, &result);
-                    self.peer.send(&success(&request, json!({ "mcp_response": message })));
+                    self.peer
+                        .send(&success(&request, json!({ "mcp_response": message })));
                 }
             }
         }
@@ -176,7 +249,10 @@ impl Turn<'_> {
 }
 
 fn no(why: &str) -> Admitted {
-    Admitted::No { category: ErrorCategory::Blocked, text: why.to_owned() }
+    Admitted::No {
+        category: ErrorCategory::Blocked,
+        text: why.to_owned(),
+    }
 }
 
 pub(super) fn refusal(open: &Open, why: &str) -> Value {

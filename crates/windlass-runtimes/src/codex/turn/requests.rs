@@ -25,14 +25,25 @@ pub(super) enum Open {
 }
 
 impl Turn<'_> {
-    pub(super) async fn request(&mut self, id: Value, method: &str, params: &Value) -> Result<(), RuntimeError> {
+    pub(super) async fn request(
+        &mut self,
+        id: Value,
+        method: &str,
+        params: &Value,
+    ) -> Result<(), RuntimeError> {
         if self.open.contains_key(&id.to_string()) {
             // It has asked already; one answer is enough.
             self.unknown += 1;
             return Ok(());
         }
         if self.open.len() >= MAX_OPEN {
-            self.rpc.answer(&id, &Err(RpcError::new(RpcError::FAILED, "too many requests are open")));
+            self.rpc.answer(
+                &id,
+                &Err(RpcError::new(
+                    RpcError::FAILED,
+                    "too many requests are open",
+                )),
+            );
             return Ok(());
         }
         match method {
@@ -41,11 +52,17 @@ impl Turn<'_> {
                 self.judge(Open::Approval(id), call).await
             }
             "item/fileChange/requestApproval" => {
-                let item = params.get("itemId").and_then(Value::as_str).unwrap_or_default();
+                let item = params
+                    .get("itemId")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 let call = self.calls.get(item).map(|known| known.call.clone());
                 // Without its changes nobody knows what the patch would do.
                 let call = call.filter(|call| {
-                    call.args.get("changes").and_then(Value::as_array).is_some_and(|changes| !changes.is_empty())
+                    call.args
+                        .get("changes")
+                        .and_then(Value::as_array)
+                        .is_some_and(|changes| !changes.is_empty())
                 });
                 self.judge(Open::Approval(id), call).await
             }
@@ -69,7 +86,10 @@ impl Turn<'_> {
             }
             _ => {
                 self.unknown += 1;
-                self.rpc.answer(&id, &Err(RpcError::new(RpcError::NO_METHOD, "method not found")));
+                self.rpc.answer(
+                    &id,
+                    &Err(RpcError::new(RpcError::NO_METHOD, "method not found")),
+                );
                 Ok(())
             }
         }
@@ -79,18 +99,35 @@ impl Turn<'_> {
     fn command_asked(&self, params: &Value) -> Option<ToolCall> {
         let text = |key: &str| params.get(key).and_then(Value::as_str);
         let more = ["networkApprovalContext", "additionalPermissions"];
-        if more.iter().any(|key| params.get(*key).is_some_and(|value| !value.is_null())) {
+        if more
+            .iter()
+            .any(|key| params.get(*key).is_some_and(|value| !value.is_null()))
+        {
             return None;
         }
         // One item may be asked about more than once; each time it is another call.
-        let id = text("approvalId").or(text("itemId")).filter(|id| !id.is_empty())?;
-        let Some(line) = text("command") else { return self.calls.get(id).map(|known| known.call.clone()) };
+        let id = text("approvalId")
+            .or(text("itemId"))
+            .filter(|id| !id.is_empty())?;
+        let Some(line) = text("command") else {
+            return self.calls.get(id).map(|known| known.call.clone());
+        };
         if text("kind").is_some_and(|kind| kind != "command") {
             let args = json!({ "input": line, "to": text("itemId") });
-            return Some(ToolCall { id: id.into(), name: "write_stdin".to_owned(), args, malformed: None });
+            return Some(ToolCall {
+                id: id.into(),
+                name: "write_stdin".to_owned(),
+                args,
+                malformed: None,
+            });
         }
         let args = command(line, text("cwd").unwrap_or_default());
-        Some(ToolCall { id: id.into(), name: "exec_command".to_owned(), args, malformed: None })
+        Some(ToolCall {
+            id: id.into(),
+            name: "exec_command".to_owned(),
+            args,
+            malformed: None,
+        })
     }
 
     /// The tool of an MCP server that is asked about; `None` for any other question.
@@ -101,8 +138,14 @@ impl Turn<'_> {
         }
         let args = meta.get("tool_params")?;
         let prefix = format!("mcp__{}__", params.get("serverName")?.as_str()?);
-        let mut calls = self.calls.values().filter(|known| !known.asked).map(|known| &known.call);
-        calls.find(|call| call.name.starts_with(&prefix) && call.args == *args).cloned()
+        let mut calls = self
+            .calls
+            .values()
+            .filter(|known| !known.asked)
+            .map(|known| &known.call);
+        calls
+            .find(|call| call.name.starts_with(&prefix) && call.args == *args)
+            .cloned()
     }
 
     /// Has a call judged, once. What cannot be judged is refused.
@@ -134,7 +177,11 @@ impl Turn<'_> {
         self.waiting.push(Box::pin(async move {
             let id = call.id.0.clone();
             let admitted = visit.admit(foreign(call, &root)).await?;
-            Ok(Done::Judged { request, call: id, admitted })
+            Ok(Done::Judged {
+                request,
+                call: id,
+                admitted,
+            })
         }));
         Ok(())
     }
@@ -142,8 +189,16 @@ impl Turn<'_> {
     /// Runs a tool of ours.
     async fn tool_call(&mut self, id: Value, params: &Value) -> Result<(), RuntimeError> {
         let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
-        let args = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
-        let call = ToolCall { id: text("callId").into(), name: text("tool").to_owned(), args, malformed: None };
+        let args = params
+            .get("arguments")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
+        let call = ToolCall {
+            id: text("callId").into(),
+            name: text("tool").to_owned(),
+            args,
+            malformed: None,
+        };
         let visit = self.visit;
         self.open.insert(id.to_string(), Open::Call(id.clone()));
         if self.cancelled {
@@ -160,20 +215,30 @@ impl Turn<'_> {
             self.open.remove(&id.to_string());
             self.answer(
                 &id,
-                tool_answer("there is no such tool, or the call is not the one that was announced", false),
+                tool_answer(
+                    "there is no such tool, or the call is not the one that was announced",
+                    false,
+                ),
             );
             return Ok(());
         }
         self.waiting.push(Box::pin(async move {
             let result = visit.call(call).await?;
-            Ok(Done::Ran { request: id, result })
+            Ok(Done::Ran {
+                request: id,
+                result,
+            })
         }));
         Ok(())
     }
 
     pub(super) fn answer_done(&mut self, done: Done) {
         match done {
-            Done::Judged { request, call, admitted } => {
+            Done::Judged {
+                request,
+                call,
+                admitted,
+            } => {
                 if let Some(known) = self.calls.get_mut(&call) {
                     known.verdict = Some(admitted.clone());
                 }
@@ -192,7 +257,9 @@ impl Turn<'_> {
     fn give_verdict(&mut self, request: &Value, verdict: &Admitted) {
         let yes = matches!(verdict, Admitted::Yes { .. });
         let answer = match self.open.remove(&request.to_string()) {
-            Some(Open::Approval(_)) => json!({ "decision": if yes { "accept" } else { "decline" } }),
+            Some(Open::Approval(_)) => {
+                json!({ "decision": if yes { "accept" } else { "decline" } })
+            }
             Some(Open::Tool(_)) => elicited(if yes { "accept" } else { "decline" }),
             Some(Open::Call(_)) | None => return,
         };
@@ -225,11 +292,18 @@ impl Open {
 }
 
 fn no() -> Admitted {
-    Admitted::No { category: ErrorCategory::Blocked, text: "it could not be judged".to_owned() }
+    Admitted::No {
+        category: ErrorCategory::Blocked,
+        text: "it could not be judged".to_owned(),
+    }
 }
 
 fn elicited(action: &str) -> Value {
-    let content = if action == "accept" { json!({}) } else { Value::Null };
+    let content = if action == "accept" {
+        json!({})
+    } else {
+        Value::Null
+    };
     json!({ "action": action, "content": content, "_meta": null })
 }
 

@@ -10,7 +10,11 @@ use crate::agent::{Endpoint as _, Trip};
 async fn check_declined(asks: &'static [(&'static str, bool)], ends: Option<Trip>) {
     let script = |_: usize, heard: &str| {
         let declines = heard.contains("decline");
-        let end = if declines { END.replace("end_turn", "refusal") } else { END.to_owned() };
+        let end = if declines {
+            END.replace("end_turn", "refusal")
+        } else {
+            END.to_owned()
+        };
         vec![Act::Say(events(format!("{START}{TEXT}{end}")))]
     };
     let vendor = Vendor::new(script).await;
@@ -19,14 +23,20 @@ async fn check_declined(asks: &'static [(&'static str, bool)], ends: Option<Trip
         .during(async {
             let mut all = Vec::new();
             for (more, _) in asks {
-                let ask = ASK_MESSAGES.replace(r#""messages":[]"#, &format!(r#""messages":[],{more}"#));
+                let ask =
+                    ASK_MESSAGES.replace(r#""messages":[]"#, &format!(r#""messages":[],{more}"#));
                 lab.ask(&lab.post(MESSAGES, &ask)).await;
                 all.push(lab.meter.declined());
             }
             all
         })
         .await;
-    assert_eq!(declined, asks.iter().map(|(_, declined)| *declined).collect::<Vec<_>>());
+    assert_eq!(
+        declined,
+        asks.iter()
+            .map(|(_, declined)| *declined)
+            .collect::<Vec<_>>()
+    );
     assert_eq!(trip, ends);
 }
 
@@ -36,8 +46,28 @@ async fn a_model_that_declines_is_seen_and_not_asked_without_end() {
     const NO: &str = r#""tools":[{"name":"decline"}]"#;
     const ASIDE: &str = r#""tools":[]"#;
     const ASIDE_NO: &str = r#""tools":[],"metadata":"decline""#;
-    check_declined(&[(WORK, false), (NO, true), (ASIDE, true), (WORK, false), (ASIDE_NO, false)], None).await;
+    check_declined(
+        &[
+            (WORK, false),
+            (NO, true),
+            (ASIDE, true),
+            (WORK, false),
+            (ASIDE_NO, false),
+        ],
+        None,
+    )
+    .await;
     check_declined(&[(ASIDE_NO, true), (ASIDE, false)], None).await;
-    check_declined(&[(NO, true), (NO, true), (WORK, false), (NO, true), (NO, true)], None).await;
+    check_declined(
+        &[
+            (NO, true),
+            (NO, true),
+            (WORK, false),
+            (NO, true),
+            (NO, true),
+        ],
+        None,
+    )
+    .await;
     check_declined(&[(NO, true), (NO, true), (NO, true)], Some(Trip::Declined)).await;
 }

@@ -16,7 +16,9 @@ async fn vertex_has_the_model_in_the_address() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
     let vendor = Vendor::saying(events(&body)).await;
     let lab = Lab::new(vec![upstream("vertex", &vendor.url)], Budget::UNLIMITED);
-    let request = lab.post(MESSAGES, ASK_MESSAGES).replace("connection:", "anthropic-beta: one\r\nconnection:");
+    let request = lab
+        .post(MESSAGES, ASK_MESSAGES)
+        .replace("connection:", "anthropic-beta: one\r\nconnection:");
     let (answer, _) = lab.during(lab.ask(&request)).await;
     assert!(answer.body == body);
     let path = "/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict";
@@ -25,7 +27,12 @@ async fn vertex_has_the_model_in_the_address() {
         "anthropic-beta: one",
         r#"{"max_tokens":9000,"stream":true,"messages":[],"anthropic_version":"vertex-2023-10-16"}"#,
     ];
-    check_heard(&vendor.requests()[0], path, &says, &["x-api-key", "\"model\""]);
+    check_heard(
+        &vendor.requests()[0],
+        path,
+        &says,
+        &["x-api-key", "\"model\""],
+    );
     assert!(!lab.booked()[0].estimated);
 }
 
@@ -40,7 +47,11 @@ fn binary(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
         named.extend_from_slice(value.as_bytes());
     }
     let total = u32::try_from(named.len() + payload.len() + 16).unwrap();
-    let mut out = [total.to_be_bytes(), u32::try_from(named.len()).unwrap().to_be_bytes()].concat();
+    let mut out = [
+        total.to_be_bytes(),
+        u32::try_from(named.len()).unwrap().to_be_bytes(),
+    ]
+    .concat();
     out.extend_from_slice(&crc32fast::hash(&out).to_be_bytes());
     out.extend_from_slice(&named);
     out.extend_from_slice(payload.as_bytes());
@@ -51,10 +62,15 @@ fn binary(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
 
 fn wrapped(stream: &str) -> Vec<u8> {
     use base64::Engine as _;
-    let data = stream.lines().filter_map(|line| line.strip_prefix("data: "));
+    let data = stream
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
     data.flat_map(|data| {
         let coded = base64::engine::general_purpose::STANDARD.encode(data);
-        binary(&[(":event-type", "chunk"), (":message-type", "event")], &format!(r#"{{"bytes":"{coded}","p":"ab"}}"#))
+        binary(
+            &[(":event-type", "chunk"), (":message-type", "event")],
+            &format!(r#"{{"bytes":"{coded}","p":"ab"}}"#),
+        )
     })
     .collect()
 }
@@ -66,15 +82,22 @@ async fn bedrock_is_asked_and_answers_in_its_own_form() {
     let stream = format!("{START}{TEXT}{END}");
     // In pieces that end anywhere.
     let answer = whole(200, BINARY, wrapped(&stream));
-    let vendor = Vendor::new(move |_, _| answer.chunks(11).map(|piece| Act::Say(piece.to_vec())).collect()).await;
+    let vendor = Vendor::new(move |_, _| {
+        answer
+            .chunks(11)
+            .map(|piece| Act::Say(piece.to_vec()))
+            .collect()
+    })
+    .await;
     let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
-    let request = lab.post(MESSAGES, ASK_MESSAGES).replace("connection:", "anthropic-beta: one,two\r\nconnection:");
+    let request = lab
+        .post(MESSAGES, ASK_MESSAGES)
+        .replace("connection:", "anthropic-beta: one,two\r\nconnection:");
     let (answer, _) = lab.during(lab.ask(&request)).await;
     assert_eq!(answer.text(), stream);
     assert!(answer.head.contains("text/event-stream"), "{}", answer.head);
     let path = "/model/claude-sonnet-4-5/invoke-with-response-stream";
-    let body =
-        r#"{"max_tokens":9000,"messages":[],"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["one","two"]}"#;
+    let body = r#"{"max_tokens":9000,"messages":[],"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["one","two"]}"#;
     check_heard(
         &vendor.requests()[0],
         path,
@@ -82,13 +105,23 @@ async fn bedrock_is_asked_and_answers_in_its_own_form() {
         &["anthropic-beta:"],
     );
     let booked = lab.booked();
-    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (7, 5, false));
+    assert_eq!(
+        (
+            booked[0].usage.input,
+            booked[0].usage.output,
+            booked[0].estimated
+        ),
+        (7, 5, false)
+    );
 }
 
 #[tokio::test]
 async fn bedrock_fails_in_the_words_of_the_agent() {
     let exception = binary(
-        &[(":exception-type", "throttlingException"), (":message-type", "exception")],
+        &[
+            (":exception-type", "throttlingException"),
+            (":message-type", "exception"),
+        ],
         r#"{"message":"too fast"}"#,
     );
     let body = [wrapped(&format!("{START}{TEXT}")), exception].concat();
@@ -97,7 +130,9 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
     let (answer, trip) = lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(trip, None);
     let text = answer.text();
-    let rest = text.strip_prefix(&format!("{START}{TEXT}event: error\ndata: ")).unwrap_or_else(|| panic!("{text}"));
+    let rest = text
+        .strip_prefix(&format!("{START}{TEXT}event: error\ndata: "))
+        .unwrap_or_else(|| panic!("{text}"));
     assert!(rest.contains("too fast"), "{rest}");
     assert!(lab.booked()[0].estimated);
     let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { error, .. } if error == "rate_limited");
@@ -109,32 +144,58 @@ async fn check_whole_at(id: &str, path: &str, says: &str) {
     let message = r#"{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}"#;
     let vendor = Vendor::saying(whole(200, "application/json", message)).await;
     let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
-    let (answer, _) = lab.call(MESSAGES, r#"{"model":"a.b:0","max_tokens":9}"#).await;
+    let (answer, _) = lab
+        .call(MESSAGES, r#"{"model":"a.b:0","max_tokens":9}"#)
+        .await;
     assert_eq!(answer.text(), message);
     check_heard(&vendor.requests()[0], path, &[says], &["\"model\""]);
-    assert_eq!((lab.booked()[0].usage.output, lab.booked()[0].estimated), (4, false));
+    assert_eq!(
+        (lab.booked()[0].usage.output, lab.booked()[0].estimated),
+        (4, false)
+    );
 }
 
 #[tokio::test]
 async fn whole_answers_have_an_address_of_their_own() {
     check_whole_at("bedrock", "/model/a.b%3A0/invoke", "bedrock-2023-05-31").await;
-    check_whole_at("vertex", "/publishers/anthropic/models/a.b%3A0:rawPredict", "vertex-2023-10-16").await;
+    check_whole_at(
+        "vertex",
+        "/publishers/anthropic/models/a.b%3A0:rawPredict",
+        "vertex-2023-10-16",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_request_is_signed_where_there_is_no_key() {
     let vendor = Vendor::saying(whole(200, BINARY, wrapped(&format!("{START}{TEXT}{END}")))).await;
     let secret = "the-secret-half-of-it";
-    let aws = AwsKeys { access_key: "AKID".to_owned(), secret_key: secret.to_owned().into(), session_token: None };
-    let options =
-        ProviderOptions { base_url: Some(vendor.url.clone()), aws: Some(aws), ..ProviderOptions::new(lab::http()) };
-    let signed = WireProvider::new(*windlass_providers::vendor("bedrock").unwrap(), options).unwrap();
+    let aws = AwsKeys {
+        access_key: "AKID".to_owned(),
+        secret_key: secret.to_owned().into(),
+        session_token: None,
+    };
+    let options = ProviderOptions {
+        base_url: Some(vendor.url.clone()),
+        aws: Some(aws),
+        ..ProviderOptions::new(lab::http())
+    };
+    let signed =
+        WireProvider::new(*windlass_providers::vendor("bedrock").unwrap(), options).unwrap();
     let lab = Lab::new(vec![signed], Budget::UNLIMITED);
     let (answer, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let path = "/model/claude-sonnet-4-5/invoke-with-response-stream";
-    let says = ["authorization: AWS4-HMAC-SHA256 Credential=AKID/", "x-amz-date: "];
-    check_heard(&vendor.requests()[0], path, &says, &[secret, "bearer", &lab.meter.key()]);
+    let says = [
+        "authorization: AWS4-HMAC-SHA256 Credential=AKID/",
+        "x-amz-date: ",
+    ];
+    check_heard(
+        &vendor.requests()[0],
+        path,
+        &says,
+        &[secret, "bearer", &lab.meter.key()],
+    );
 }
 
 struct Nothing;
@@ -156,14 +217,27 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
         all.push('\n');
     });
     let vendor = Vendor::saying(events(&body)).await;
-    let lab =
-        Lab::new(vec![upstream_with("anthropic", &vendor.url, lab::http().recording(recorder))], Budget::UNLIMITED);
+    let lab = Lab::new(
+        vec![upstream_with(
+            "anthropic",
+            &vendor.url,
+            lab::http().recording(recorder),
+        )],
+        Budget::UNLIMITED,
+    );
     let (first, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
     drop(vendor);
     let cassette = rows.lock().unwrap().clone();
-    assert!(!cassette.contains(REAL_KEY) && !cassette.contains(&lab.meter.key()), "{cassette}");
+    assert!(
+        !cassette.contains(REAL_KEY) && !cassette.contains(&lab.meter.key()),
+        "{cassette}"
+    );
     let player = Player::parse(&cassette, Arc::new(Nothing)).unwrap();
-    let playing = upstream_with("anthropic", "http://127.0.0.1:9", lab::http().playing(player.clone()));
+    let playing = upstream_with(
+        "anthropic",
+        "http://127.0.0.1:9",
+        lab::http().playing(player.clone()),
+    );
     let lab2 = Lab::new(vec![playing], Budget::UNLIMITED);
     let (second, _) = lab2.call(MESSAGES, ASK_MESSAGES).await;
     assert!(first.body == body && second.body == body);
@@ -178,11 +252,25 @@ fn row(path: &str, model: &str, said: &str) -> String {
 
 #[tokio::test]
 async fn a_foreign_agent_finds_its_exchange_whatever_else_it_says_and_in_any_order() {
-    let rows = [row(MESSAGES, "big", "1"), row(MESSAGES, "small", "2"), row(MESSAGES, "big", "3")].join("\n");
+    let rows = [
+        row(MESSAGES, "big", "1"),
+        row(MESSAGES, "small", "2"),
+        row(MESSAGES, "big", "3"),
+    ]
+    .join("\n");
     let player = Player::parse(&rows, Arc::new(Nothing)).unwrap().loosely();
-    let playing = upstream_with("anthropic", "http://127.0.0.1:9", lab::http().playing(player.clone()));
+    let playing = upstream_with(
+        "anthropic",
+        "http://127.0.0.1:9",
+        lab::http().playing(player.clone()),
+    );
     let lab = Lab::new(vec![playing], Budget::UNLIMITED);
-    let ask = |model: &str| lab.post(MESSAGES, &format!(r#"{{"model":"{model}","max_tokens":9,"at":"now"}}"#));
+    let ask = |model: &str| {
+        lab.post(
+            MESSAGES,
+            &format!(r#"{{"model":"{model}","max_tokens":9,"at":"now"}}"#),
+        )
+    };
     let (said, trip) = lab
         .during(async {
             let mut said = Vec::new();
@@ -192,7 +280,10 @@ async fn a_foreign_agent_finds_its_exchange_whatever_else_it_says_and_in_any_ord
             said
         })
         .await;
-    assert_eq!((&said[..3], player.left()), (&["2".to_owned(), "1".to_owned(), "3".to_owned()][..], 0));
+    assert_eq!(
+        (&said[..3], player.left()),
+        (&["2".to_owned(), "1".to_owned(), "3".to_owned()][..], 0)
+    );
     assert!(said[3].contains("no exchange that is left"), "{}", said[3]);
     assert!(matches!(trip, Some(Trip::Provider(_))), "{trip:?}");
 }

@@ -35,7 +35,10 @@ pub(super) struct Place {
 impl Place {
     fn new() -> Self {
         let (door, queue) = mpsc::unbounded_channel();
-        Self { door, queue: tokio::sync::Mutex::new(queue) }
+        Self {
+            door,
+            queue: tokio::sync::Mutex::new(queue),
+        }
     }
 
     /// A connection of the agent.
@@ -65,7 +68,8 @@ impl Enclosure for Place {
     fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
         Box::pin(async {
             let wire = self.queue.lock().await.recv().await;
-            wire.map(|wire| Box::new(wire) as Box<dyn Wire>).ok_or_else(|| io::Error::other("closed"))
+            wire.map(|wire| Box::new(wire) as Box<dyn Wire>)
+                .ok_or_else(|| io::Error::other("closed"))
         })
     }
     fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
@@ -139,8 +143,19 @@ impl Account for Books {
             return Err(limit);
         }
         let output = self.budget.admit(&spent, input, want, price)?;
-        let mut one = Spent { steps: 1, ..Spent::default() };
-        one.settle(Usage { input, output, ..Usage::default() }, price, false);
+        let mut one = Spent {
+            steps: 1,
+            ..Spent::default()
+        };
+        one.settle(
+            Usage {
+                input,
+                output,
+                ..Usage::default()
+            },
+            price,
+            false,
+        );
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         held.push((id, one));
         Ok(Hold { id, output })
@@ -168,7 +183,12 @@ impl Account for Books {
                 spent.settle(usage, price, estimated);
                 spent.steps += 1;
             }
-            self.booked.lock().unwrap().push(Booked { model: model.to_owned(), usage, price, estimated });
+            self.booked.lock().unwrap().push(Booked {
+                model: model.to_owned(),
+                usage,
+                price,
+                estimated,
+            });
             self.changed.notify_waiters();
             Ok(())
         })
@@ -226,10 +246,15 @@ impl Drop for Vendor {
 
 impl Vendor {
     /// Says for each request, by its number and text, what to do.
-    pub(super) async fn new(script: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static) -> Self {
+    pub(super) async fn new(
+        script: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (heard, go_on) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Notify::new()));
+        let (heard, go_on) = (
+            Arc::<Mutex<Vec<String>>>::default(),
+            Arc::new(Notify::new()),
+        );
         let (log, turn, script) = (heard.clone(), go_on.clone(), Arc::new(script));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -240,7 +265,12 @@ impl Vendor {
                 });
             }
         });
-        Self { url, heard, go_on, task }
+        Self {
+            url,
+            heard,
+            go_on,
+            task,
+        }
     }
 
     /// The same answer to everything.
@@ -284,9 +314,15 @@ async fn vend(
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let (mut all, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
     loop {
-        if let Some(head) = all.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4) {
+        if let Some(head) = all
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .map(|at| at + 4)
+        {
             let text = String::from_utf8_lossy(&all[..head]).to_ascii_lowercase();
-            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+            let length = text
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
             if all.len() >= head + length.unwrap_or(0) {
                 return Some(String::from_utf8_lossy(&all).into_owned());
             }
@@ -301,7 +337,10 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
 /// An answer of a vendor with its length.
 pub(super) fn whole(status: u16, kind: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
-    let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     [head.as_bytes(), body].concat()
 }
 
@@ -344,7 +383,11 @@ impl Lab {
     ) -> Self {
         let upstreams = upstreams.into_iter().map(Arc::new).collect();
         let meter = Meter::new(upstreams, Arc::new(move |_| price), cost_is_explicit).unwrap();
-        Self { meter, place: Place::new(), books: Books::new(budget) }
+        Self {
+            meter,
+            place: Place::new(),
+            books: Books::new(budget),
+        }
     }
 
     /// Serves while the agent does something.
@@ -354,16 +397,26 @@ impl Lab {
     }
 
     /// The same, where the log may fail.
-    pub(super) async fn served<T>(&self, agent: impl Future<Output = T>) -> (T, Result<Option<Trip>, StoreError>) {
+    pub(super) async fn served<T>(
+        &self,
+        agent: impl Future<Output = T>,
+    ) -> (T, Result<Option<Trip>, StoreError>) {
         let done = CancellationToken::new();
-        let ledger = Ledger { account: &self.books, outlet: &self.books };
+        let ledger = Ledger {
+            account: &self.books,
+            outlet: &self.books,
+        };
         let working = async {
             let said = agent.await;
             done.cancel();
             said
         };
         let (said, served) = tokio::join!(working, self.meter.serve(&self.place, ledger, &done));
-        assert_eq!(self.books.holds(), 0, "nothing is held when nobody is served");
+        assert_eq!(
+            self.books.holds(),
+            0,
+            "nothing is held when nobody is served"
+        );
         (said, served)
     }
 
@@ -397,14 +450,27 @@ impl Lab {
 }
 
 fn parse(all: &[u8]) -> Answer {
-    let at = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| {
-        panic!("no answer: {:?}", String::from_utf8_lossy(all));
-    });
+    let at = all
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap_or_else(|| {
+            panic!("no answer: {:?}", String::from_utf8_lossy(all));
+        });
     let head = String::from_utf8_lossy(&all[..at]).into_owned();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     let rest = &all[at + 4..];
-    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    Answer { status, head, body: if chunked { unchunked(rest) } else { rest.to_vec() } }
+    let chunked = head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked");
+    Answer {
+        status,
+        head,
+        body: if chunked {
+            unchunked(rest)
+        } else {
+            rest.to_vec()
+        },
+    }
 }
 
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {

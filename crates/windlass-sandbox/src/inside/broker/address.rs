@@ -24,21 +24,35 @@ impl Address {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Errno> {
         let wrong = Errno(libc::EINVAL);
         let family = u16::from_ne_bytes(*bytes.first_chunk().ok_or(wrong)?);
-        let port = || bytes.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]])).ok_or(wrong);
+        let port = || {
+            bytes
+                .get(2..4)
+                .map(|port| u16::from_be_bytes([port[0], port[1]]))
+                .ok_or(wrong)
+        };
         match i32::from(family) {
             libc::AF_INET => {
-                let ip: [u8; 4] = bytes.get(4..8).and_then(|ip| ip.try_into().ok()).ok_or(wrong)?;
+                let ip: [u8; 4] = bytes
+                    .get(4..8)
+                    .and_then(|ip| ip.try_into().ok())
+                    .ok_or(wrong)?;
                 Ok(Self::Internet(IpAddr::from(ip), port()?))
             }
             libc::AF_INET6 => {
-                let ip: [u8; 16] = bytes.get(8..24).and_then(|ip| ip.try_into().ok()).ok_or(wrong)?;
+                let ip: [u8; 16] = bytes
+                    .get(8..24)
+                    .and_then(|ip| ip.try_into().ok())
+                    .ok_or(wrong)?;
                 Ok(Self::Internet(IpAddr::from(ip), port()?))
             }
             libc::AF_UNIX => match bytes.get(2..) {
                 None | Some([]) => Ok(Self::Abstract(Vec::new())),
                 Some([0, name @ ..]) => Ok(Self::Abstract(name.to_vec())),
                 Some(path) => {
-                    let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+                    let end = path
+                        .iter()
+                        .position(|byte| *byte == 0)
+                        .unwrap_or(path.len());
                     Ok(Self::Path(path[..end].to_vec()))
                 }
             },
@@ -115,24 +129,50 @@ mod tests {
     use super::*;
 
     fn v4(ip: [u8; 4], port: u16) -> Vec<u8> {
-        [&(libc::AF_INET as u16).to_ne_bytes()[..], &port.to_be_bytes(), &ip, &[0; 8]].concat()
+        [
+            &(libc::AF_INET as u16).to_ne_bytes()[..],
+            &port.to_be_bytes(),
+            &ip,
+            &[0; 8],
+        ]
+        .concat()
     }
 
     #[test]
     fn addresses_are_read_as_the_kernel_reads_them() {
-        assert_eq!(Address::parse(&v4([127, 0, 0, 1], 80)), Ok(Address::Internet(Ipv4Addr::LOCALHOST.into(), 80)));
-        assert_eq!(Address::parse(&unix("/run/x")), Ok(Address::Path(b"/run/x".to_vec())));
-        assert_eq!(Address::parse(b"\x01\x00\0name"), Ok(Address::Abstract(b"name".to_vec())));
-        assert_eq!(Address::parse(b"\x01\x00"), Ok(Address::Abstract(Vec::new())));
+        assert_eq!(
+            Address::parse(&v4([127, 0, 0, 1], 80)),
+            Ok(Address::Internet(Ipv4Addr::LOCALHOST.into(), 80))
+        );
+        assert_eq!(
+            Address::parse(&unix("/run/x")),
+            Ok(Address::Path(b"/run/x".to_vec()))
+        );
+        assert_eq!(
+            Address::parse(b"\x01\x00\0name"),
+            Ok(Address::Abstract(b"name".to_vec()))
+        );
+        assert_eq!(
+            Address::parse(b"\x01\x00"),
+            Ok(Address::Abstract(Vec::new()))
+        );
         assert_eq!(Address::parse(&[0, 0]), Ok(Address::Other(0)));
-        for short in [&[][..], &[2], &[2, 0, 0], &v4([1; 4], 1)[..7], &[10, 0, 0, 0, 0, 0, 0, 0]] {
+        for short in [
+            &[][..],
+            &[2],
+            &[2, 0, 0],
+            &v4([1; 4], 1)[..7],
+            &[10, 0, 0, 0, 0, 0, 0, 0],
+        ] {
             assert_eq!(Address::parse(short), Err(Errno(libc::EINVAL)), "{short:?}");
         }
     }
 
     #[track_caller]
     fn check_server(net: Net, ip: &str, only_v6: bool, expect: Option<&str>) {
-        let expect = expect.map(|ip| ip.parse().unwrap()).ok_or(Errno(libc::EADDRNOTAVAIL));
+        let expect = expect
+            .map(|ip| ip.parse().unwrap())
+            .ok_or(Errno(libc::EADDRNOTAVAIL));
         assert_eq!(server_ip(net, ip.parse().unwrap(), only_v6), expect, "{ip}");
     }
 
@@ -149,16 +189,33 @@ mod tests {
 
     #[track_caller]
     fn check_client(net: Net, ip: &str, expect: Result<Destination, i32>) {
-        assert_eq!(destination(net, ip.parse().unwrap(), 80), expect.map_err(Errno), "{ip}");
+        assert_eq!(
+            destination(net, ip.parse().unwrap(), 80),
+            expect.map_err(Errno),
+            "{ip}"
+        );
     }
 
     #[test]
     fn clients_reach_only_this_machine() {
-        for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"] {
+        for ip in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "0.0.0.0",
+            "::",
+        ] {
             check_client(Net::Loopback, ip, Ok(Destination::OwnPort(80)));
             check_client(Net::Off, ip, Err(libc::ENETUNREACH));
         }
-        for ip in ["10.0.0.1", "::ffff:10.0.0.1", "fe80::1", "8.8.8.8", "169.254.169.254"] {
+        for ip in [
+            "10.0.0.1",
+            "::ffff:10.0.0.1",
+            "fe80::1",
+            "8.8.8.8",
+            "169.254.169.254",
+        ] {
             check_client(Net::Proxy, ip, Err(libc::ENETUNREACH));
             check_client(Net::Open, ip, Ok(Destination::Free));
         }

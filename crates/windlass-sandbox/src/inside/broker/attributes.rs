@@ -26,12 +26,22 @@ struct Named {
 
 impl Named {
     fn handle(number: u64) -> Self {
-        Self { base: number as i32, path: None, follow: true, may_be_empty: false }
+        Self {
+            base: number as i32,
+            path: None,
+            follow: true,
+            may_be_empty: false,
+        }
     }
 
     #[cfg(target_arch = "x86_64")]
     fn path(path: u64, follow: bool) -> Self {
-        Self { base: libc::AT_FDCWD, path: Some(path), follow, may_be_empty: false }
+        Self {
+            base: libc::AT_FDCWD,
+            path: Some(path),
+            follow,
+            may_be_empty: false,
+        }
     }
 
     fn at(base: u64, path: u64, flags: u64) -> Self {
@@ -55,7 +65,11 @@ impl Broker {
             libc::SYS_fchown => self.set_owner(call, &Named::handle(a), b, c),
             libc::SYS_fchownat => self.set_owner(call, &Named::at(a, b, e), c, d),
             libc::SYS_utimensat => {
-                let named = if b == 0 { Named::handle(a) } else { Named::at(a, b, d) };
+                let named = if b == 0 {
+                    Named::handle(a)
+                } else {
+                    Named::at(a, b, d)
+                };
                 self.set_times(call, &named, c, Unit::Nanoseconds)
             }
             _ => self.change_by_older_call(call),
@@ -71,7 +85,9 @@ impl Broker {
             libc::SYS_lchown => self.set_owner(call, &Named::path(a, false), b, c),
             libc::SYS_utimes => self.set_times(call, &Named::path(a, true), b, Unit::Microseconds),
             libc::SYS_utime => self.set_times(call, &Named::path(a, true), b, Unit::Seconds),
-            libc::SYS_futimesat if b == 0 => self.set_times(call, &Named::handle(a), c, Unit::Microseconds),
+            libc::SYS_futimesat if b == 0 => {
+                self.set_times(call, &Named::handle(a), c, Unit::Microseconds)
+            }
             libc::SYS_futimesat => self.set_times(call, &Named::at(a, b, 0), c, Unit::Microseconds),
             _ => Err(Errno(libc::ENOSYS)),
         }
@@ -84,16 +100,25 @@ impl Broker {
 
     /// Takes hold of the file that is meant, if the command may change it.
     fn open_named(&self, call: &Call, named: &Named) -> Result<OwnedFd, Errno> {
-        let path = named.path.map(|address| self.listener.read_path(call, address)).transpose()?;
+        let path = named
+            .path
+            .map(|address| self.listener.read_path(call, address))
+            .transpose()?;
         let number = path.as_deref().and_then(own_handle);
         let file = match (&path, number) {
             (None, _) => self.open_handle(call, named.base)?,
             (_, Some(number)) if named.follow => self.open_handle(call, number)?,
-            (Some(path), _) if path.is_empty() && named.may_be_empty && named.base != libc::AT_FDCWD => {
+            (Some(path), _)
+                if path.is_empty() && named.may_be_empty && named.base != libc::AT_FDCWD =>
+            {
                 self.open_handle(call, named.base)?
             }
-            (Some(path), _) if path.is_empty() && !named.may_be_empty => return Err(Errno(libc::ENOENT)),
-            (Some(path), _) if path.is_empty() => self.open_path(call, libc::AT_FDCWD, b".", true)?,
+            (Some(path), _) if path.is_empty() && !named.may_be_empty => {
+                return Err(Errno(libc::ENOENT));
+            }
+            (Some(path), _) if path.is_empty() => {
+                self.open_path(call, libc::AT_FDCWD, b".", true)?
+            }
             (Some(path), _) => self.open_path(call, named.base, path, named.follow)?,
         };
         self.check_writable(file.as_fd())?;
@@ -102,11 +127,17 @@ impl Broker {
 
     fn set_mode(&self, call: &Call, named: &Named, mode: u64) -> Result<(), Errno> {
         let file = self.open_named(call, named)?;
-        let (mode, kind) = (mode as u32 & 0o7777, FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode));
+        let (mode, kind) = (
+            mode as u32 & 0o7777,
+            FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode),
+        );
         if kind == FileType::Symlink {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        Ok(rustix::fs::chmod(handle_path(file.as_fd()), Mode::from_raw_mode(mode))?)
+        Ok(rustix::fs::chmod(
+            handle_path(file.as_fd()),
+            Mode::from_raw_mode(mode),
+        )?)
     }
 
     fn set_owner(&self, call: &Call, named: &Named, user: u64, group: u64) -> Result<(), Errno> {
@@ -126,7 +157,9 @@ impl Broker {
 
 /// The number in a name such as `/proc/self/fd/3`.
 fn own_handle(path: &[u8]) -> Option<i32> {
-    let number = OWN_HANDLES.iter().find_map(|place| path.strip_prefix(*place))?;
+    let number = OWN_HANDLES
+        .iter()
+        .find_map(|place| path.strip_prefix(*place))?;
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
@@ -152,9 +185,16 @@ impl Unit {
     }
 
     fn parse(self, bytes: &[u8]) -> [libc::timespec; 2] {
-        let number = |at: usize| bytes.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+        let number = |at: usize| {
+            bytes
+                .get(at * 8..at * 8 + 8)
+                .and_then(|bytes| bytes.try_into().ok())
+        };
         let number = |at: usize| number(at).map_or(0, i64::from_ne_bytes);
-        let time = |seconds, nanos| libc::timespec { tv_sec: seconds, tv_nsec: nanos };
+        let time = |seconds, nanos| libc::timespec {
+            tv_sec: seconds,
+            tv_nsec: nanos,
+        };
         match self {
             Self::Nanoseconds => [time(number(0), number(1)), time(number(2), number(3))],
             Self::Microseconds => {
@@ -174,7 +214,13 @@ mod tests {
     fn a_program_names_its_own_handles() {
         assert_eq!(own_handle(b"/proc/self/fd/3"), Some(3));
         assert_eq!(own_handle(b"/dev/fd/12"), Some(12));
-        for other in [&b"/proc/self/fd/"[..], b"/proc/self/fd/x", b"/proc/1/fd/3", b"3", b"/dev/fd/3/x"] {
+        for other in [
+            &b"/proc/self/fd/"[..],
+            b"/proc/self/fd/x",
+            b"/proc/1/fd/3",
+            b"3",
+            b"/dev/fd/3/x",
+        ] {
             assert_eq!(own_handle(other), None);
         }
     }

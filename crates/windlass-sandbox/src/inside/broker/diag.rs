@@ -35,12 +35,20 @@ impl Diag {
 }
 
 fn request(ip: IpAddr, port: u16) -> Vec<u8> {
-    let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    let family = if ip.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    } as u8;
     let octets = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => [&ip.octets()[..], &[0; 12]].concat(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
     };
-    let from = if ip.is_ipv4() { IpAddr::from(Ipv4Addr::LOCALHOST) } else { Ipv6Addr::LOCALHOST.into() };
+    let from = if ip.is_ipv4() {
+        IpAddr::from(Ipv4Addr::LOCALHOST)
+    } else {
+        Ipv6Addr::LOCALHOST.into()
+    };
     let mut bytes = Vec::with_capacity(HEAD + BODY);
     bytes.extend_from_slice(&((HEAD + BODY) as u32).to_ne_bytes());
     bytes.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
@@ -59,9 +67,15 @@ fn request(ip: IpAddr, port: u16) -> Vec<u8> {
 }
 
 fn inode(answer: &[u8]) -> Option<u64> {
-    let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]))?;
+    let kind = answer
+        .get(4..6)
+        .map(|kind| u16::from_ne_bytes([kind[0], kind[1]]))?;
     let number = answer.get(INODE_AT..INODE_AT + 4)?;
-    (kind == SOCK_DIAG_BY_FAMILY).then(|| u64::from(u32::from_ne_bytes([number[0], number[1], number[2], number[3]])))
+    (kind == SOCK_DIAG_BY_FAMILY).then(|| {
+        u64::from(u32::from_ne_bytes([
+            number[0], number[1], number[2], number[3],
+        ]))
+    })
 }
 
 #[cfg(test)]
@@ -80,8 +94,14 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let number = rustix::fs::fstat(&listener).unwrap().st_ino;
-        assert_eq!(diag.listener(Ipv4Addr::LOCALHOST.into(), port).unwrap(), Some(number));
+        assert_eq!(
+            diag.listener(Ipv4Addr::LOCALHOST.into(), port).unwrap(),
+            Some(number)
+        );
         drop(listener);
-        assert_eq!(diag.listener(Ipv4Addr::LOCALHOST.into(), port).unwrap(), None);
+        assert_eq!(
+            diag.listener(Ipv4Addr::LOCALHOST.into(), port).unwrap(),
+            None
+        );
     }
 }

@@ -29,18 +29,26 @@ impl Ports {
 
     /// Whether this socket listens on this port.
     pub(crate) fn has(&self, port: u16, socket: u64) -> bool {
-        self.parts().1.iter().any(|entry| entry.load(Ordering::Acquire) == packed(port, socket))
+        self.parts()
+            .1
+            .iter()
+            .any(|entry| entry.load(Ordering::Acquire) == packed(port, socket))
     }
 
     /// Whether some socket of this network was listening on the port.
     pub(crate) fn has_port(&self, port: u16) -> bool {
-        let same = |entry: &AtomicU64| entry.load(Ordering::Acquire) & ((1 << PORT_BITS) - 1) == u64::from(port);
+        let same = |entry: &AtomicU64| {
+            entry.load(Ordering::Acquire) & ((1 << PORT_BITS) - 1) == u64::from(port)
+        };
         port != 0 && self.parts().1.iter().any(same)
     }
 
     /// Whether this socket listens on some port.
     pub(crate) fn has_socket(&self, socket: u64) -> bool {
-        self.parts().1.iter().any(|entry| entry.load(Ordering::Acquire) >> PORT_BITS == socket)
+        self.parts()
+            .1
+            .iter()
+            .any(|entry| entry.load(Ordering::Acquire) >> PORT_BITS == socket)
     }
 
     fn parts(&self) -> (&AtomicU64, &[AtomicU64]) {

@@ -48,25 +48,43 @@ impl Broker {
                 let process = status_field(target, "Tgid:").ok_or(Errno(libc::ESRCH))?;
                 return signal_process(process, signal);
             }
-            -1 => processes::family().into_iter().filter(|pid| *pid != own).collect(),
+            -1 => processes::family()
+                .into_iter()
+                .filter(|pid| *pid != own)
+                .collect(),
             0 => members_of(group_of(own).ok_or(Errno(libc::ESRCH))?),
             i32::MIN => return Err(Errno(libc::ESRCH)),
             group => members_of(-group),
         };
-        let results: Vec<_> = members.into_iter().map(|pid| signal_process(pid, signal)).collect();
+        let results: Vec<_> = members
+            .into_iter()
+            .map(|pid| signal_process(pid, signal))
+            .collect();
         match results.iter().find(|result| result.is_ok()) {
             Some(_) => Ok(()),
-            None => Err(results.into_iter().find_map(Result::err).unwrap_or(Errno(libc::ESRCH))),
+            None => Err(results
+                .into_iter()
+                .find_map(Result::err)
+                .unwrap_or(Errno(libc::ESRCH))),
         }
     }
 
     /// A thread. The kernel has no handle of a thread, so that only one of the calling process, which cannot end
     /// unnoticed, is signalled by its number; for another process the signal goes to the process.
-    fn signal_thread(&self, call: &Call, process: Option<i32>, thread: i32, signal: i32) -> Result<(), Errno> {
+    fn signal_thread(
+        &self,
+        call: &Call,
+        process: Option<i32>,
+        thread: i32,
+        signal: i32,
+    ) -> Result<(), Errno> {
         if thread <= 0 || process.is_some_and(|process| process <= 0) {
             return Err(Errno(libc::EINVAL));
         }
-        let (own, target) = (status_field(call.pid, "Tgid:"), status_field(thread, "Tgid:"));
+        let (own, target) = (
+            status_field(call.pid, "Tgid:"),
+            status_field(thread, "Tgid:"),
+        );
         let target = target.filter(|target| process.is_none_or(|process| process == *target));
         let target = target.ok_or(Errno(libc::ESRCH))?;
         if own != Some(target) {
@@ -93,10 +111,14 @@ fn signal_process(pid: i32, signal: i32) -> Result<(), Errno> {
 /// Whether the parents of a process lead to this one. They are read twice: a parent that is still the parent the second
 /// time was alive in between, so that what was read of it was read of it and of no later process with its number.
 fn descends_from_broker(pid: i32) -> bool {
-    (0..TRIES).find_map(|_| parents(pid).filter(|found| parents(pid).as_ref() == Some(found))).is_some_and(|found| {
-        let own = std::process::id();
-        found.last().is_some_and(|last| u32::try_from(*last) == Ok(own))
-    })
+    (0..TRIES)
+        .find_map(|_| parents(pid).filter(|found| parents(pid).as_ref() == Some(found)))
+        .is_some_and(|found| {
+            let own = std::process::id();
+            found
+                .last()
+                .is_some_and(|last| u32::try_from(*last) == Ok(own))
+        })
 }
 
 /// The parents of a process, up to this process or to the first one; none when one ended meanwhile.
@@ -113,7 +135,10 @@ fn parents(pid: i32) -> Option<Vec<i32>> {
 
 /// The processes of the command in a group.
 fn members_of(group: i32) -> Vec<i32> {
-    processes::family().into_iter().filter(|pid| group_of(*pid) == Some(group)).collect()
+    processes::family()
+        .into_iter()
+        .filter(|pid| group_of(*pid) == Some(group))
+        .collect()
 }
 
 fn group_of(pid: i32) -> Option<i32> {
@@ -133,11 +158,18 @@ fn process_of_handle(call: &Call, handle: i32) -> Result<i32, Errno> {
 }
 
 fn status_field(pid: i32, name: &str) -> Option<i32> {
-    field(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?, name)
+    field(
+        &std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
+        name,
+    )
 }
 
 fn field(text: &str, name: &str) -> Option<i32> {
-    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -146,11 +178,16 @@ mod tests {
 
     #[test]
     fn children_descend_and_others_do_not() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("started");
         let pid = i32::try_from(child.id()).expect("a number");
         assert!(descends_from_broker(pid));
         assert!(!descends_from_broker(1));
-        assert!(!descends_from_broker(std::os::unix::process::parent_id().cast_signed()));
+        assert!(!descends_from_broker(
+            std::os::unix::process::parent_id().cast_signed()
+        ));
         assert_eq!(signal_process(1, 0), Err(Errno(libc::EPERM)));
         assert_eq!(signal_process(pid, libc::SIGKILL), Ok(()));
         child.wait().expect("ended");

@@ -69,26 +69,39 @@ impl Broker {
     }
 
     pub(super) fn make_socket(&self, call: &Call) -> Result<Reply, Errno> {
-        let [family, kind, protocol] = [call.args[0], call.args[1], call.args[2]].map(|arg| arg as i32);
+        let [family, kind, protocol] =
+            [call.args[0], call.args[1], call.args[2]].map(|arg| arg as i32);
         let stream = kind & SOCKET_KIND == libc::SOCK_STREAM;
         let datagram = kind & SOCKET_KIND == libc::SOCK_DGRAM;
         let allowed = match family {
             libc::AF_UNIX => stream || kind & SOCKET_KIND == libc::SOCK_SEQPACKET,
             libc::AF_INET | libc::AF_INET6 => {
                 (stream && [0, libc::IPPROTO_TCP].contains(&protocol))
-                    || (datagram && self.rights.network.net == Net::Open && [0, libc::IPPROTO_UDP].contains(&protocol))
+                    || (datagram
+                        && self.rights.network.net == Net::Open
+                        && [0, libc::IPPROTO_UDP].contains(&protocol))
             }
             libc::AF_NETLINK => protocol == libc::NETLINK_ROUTE,
             _ => false,
         };
         if !allowed {
-            let errno = if protocol == 0 || family == libc::AF_NETLINK { libc::EACCES } else { libc::EPROTONOSUPPORT };
+            let errno = if protocol == 0 || family == libc::AF_NETLINK {
+                libc::EACCES
+            } else {
+                libc::EPROTONOSUPPORT
+            };
             return Err(Errno(errno));
         }
         let handle = sys::socket(family, kind, protocol)?;
         let number = rustix::fs::fstat(&handle)?.st_ino;
-        self.listener.give(call.id, handle.as_fd(), kind & libc::SOCK_CLOEXEC != 0)?;
-        self.sockets().put(Socket { number, handle, family, kind });
+        self.listener
+            .give(call.id, handle.as_fd(), kind & libc::SOCK_CLOEXEC != 0)?;
+        self.sockets().put(Socket {
+            number,
+            handle,
+            family,
+            kind,
+        });
         Ok(Reply::Elsewhere)
     }
 
@@ -96,7 +109,12 @@ impl Broker {
     fn number_of(&self, call: &Call) -> Result<u64, Errno> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{}", call.pid, call.args[0] as i32));
         let link = link.map_err(|_| Errno(libc::EBADF))?;
-        let number = link.to_str().and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+        let number = link.to_str().and_then(|link| {
+            link.strip_prefix("socket:[")?
+                .strip_suffix(']')?
+                .parse()
+                .ok()
+        });
         number.ok_or(Errno(libc::ENOTSOCK))
     }
 
@@ -141,7 +159,8 @@ impl Broker {
         // The kernel takes an address without a family for one of the Internet; a datagram socket may be let go with it.
         let fits = match address {
             Address::Other(_) => {
-                socket.family == libc::AF_NETLINK || (socket.is_datagram() && self.rights.network.net == Net::Open)
+                socket.family == libc::AF_NETLINK
+                    || (socket.is_datagram() && self.rights.network.net == Net::Open)
             }
             Address::Internet(..) => [libc::AF_INET, libc::AF_INET6].contains(&socket.family),
             Address::Path(_) | Address::Abstract(_) => socket.family == libc::AF_UNIX,
@@ -155,7 +174,13 @@ impl Broker {
 
     /// Connects a socket in a thread of its own. Also one that says it does not wait: the command can change its mind
     /// before the kernel looks.
-    fn connect_beside(&self, id: u64, socket: Socket, address: Vec<u8>, file: Option<OwnedFd>) -> Result<Reply, Errno> {
+    fn connect_beside(
+        &self,
+        id: u64,
+        socket: Socket,
+        address: Vec<u8>,
+        file: Option<OwnedFd>,
+    ) -> Result<Reply, Errno> {
         if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             self.sockets().put(socket);
@@ -187,7 +212,11 @@ impl Broker {
         if network.engine.contains(&port) && ip.to_canonical().is_ipv4() {
             return Ok(());
         }
-        if self.is_own_server(ip, port) { Ok(()) } else { Err(Errno(libc::ECONNREFUSED)) }
+        if self.is_own_server(ip, port) {
+            Ok(())
+        } else {
+            Err(Errno(libc::ECONNREFUSED))
+        }
     }
 
     /// Whether a connection would reach a server of the command's own network.
@@ -197,7 +226,11 @@ impl Broker {
             return false;
         }
         // A server for both families is found by the address of the fourth version.
-        match self.diag.as_ref().map(|diag| diag.listener(ip.to_canonical(), port)) {
+        match self
+            .diag
+            .as_ref()
+            .map(|diag| diag.listener(ip.to_canonical(), port))
+        {
             Some(Ok(found)) => found.is_some_and(|socket| own.has(port, socket)),
             // A kernel without this question: the list alone has to do.
             Some(Err(_)) | None => true,
@@ -207,12 +240,19 @@ impl Broker {
     /// Whether a name outside of the file system is that of a server of the command's own network. The kernel's list shows
     /// zeros as `@`, so that names with either could be mistaken for others.
     fn is_own_name(&self, name: &[u8]) -> bool {
-        let plain = !name.is_empty() && !name.iter().any(|byte| [0, b'@', b' ', b'\n'].contains(byte));
+        let plain = !name.is_empty()
+            && !name
+                .iter()
+                .any(|byte| [0, b'@', b' ', b'\n'].contains(byte));
         let list = std::fs::read("/proc/net/unix").unwrap_or_default();
         let shown = [b"@", name].concat();
         let owner = list.split(|byte| *byte == b'\n').find_map(|line| {
-            let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-            let number = words.nth(6).and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok())?;
+            let mut words = line
+                .split(|byte| *byte == b' ')
+                .filter(|word| !word.is_empty());
+            let number = words
+                .nth(6)
+                .and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok())?;
             (words.next() == Some(&shown)).then_some(number)
         });
         plain && owner.is_some_and(|number| self.rights.network.own.has(0, number))
@@ -225,7 +265,9 @@ impl Broker {
         let result = match address {
             Address::Internet(ip, port) => self.bind_internet(&socket, &bytes, ip, port),
             Address::Path(path) => self.bind_path(call, &socket, &path),
-            Address::Abstract(_) | Address::Other(_) => sys::bind(socket.handle.as_fd(), &bytes).map_err(Errno::from),
+            Address::Abstract(_) | Address::Other(_) => {
+                sys::bind(socket.handle.as_fd(), &bytes).map_err(Errno::from)
+            }
         };
         if socket.family != libc::AF_NETLINK || result.is_err() {
             self.sockets().put(socket);
@@ -233,8 +275,15 @@ impl Broker {
         result.map(|()| Reply::Value(0))
     }
 
-    fn bind_internet(&self, socket: &Socket, bytes: &[u8], ip: IpAddr, port: u16) -> Result<(), Errno> {
-        let only_v6 = socket.family == libc::AF_INET6 && rustix::net::sockopt::ipv6_v6only(&socket.handle)?;
+    fn bind_internet(
+        &self,
+        socket: &Socket,
+        bytes: &[u8],
+        ip: IpAddr,
+        port: u16,
+    ) -> Result<(), Errno> {
+        let only_v6 =
+            socket.family == libc::AF_INET6 && rustix::net::sockopt::ipv6_v6only(&socket.handle)?;
         let ip = address::server_ip(self.rights.network.net, ip, only_v6)?;
         // A port that programs share could take connections away from another program of the user's. Whether this one
         // is to be shared can change at any moment, so that it is not asked.
@@ -253,21 +302,28 @@ impl Broker {
 
     /// Whether another program listens there.
     fn is_taken(&self, ip: IpAddr, port: u16) -> bool {
-        let found = self.diag.as_ref().and_then(|diag| diag.listener(ip.to_canonical(), port).ok().flatten());
+        let found = self
+            .diag
+            .as_ref()
+            .and_then(|diag| diag.listener(ip.to_canonical(), port).ok().flatten());
         found.is_some_and(|socket| !self.rights.network.own.has(port, socket))
     }
 
     fn bind_path(&self, call: &Call, socket: &Socket, path: &[u8]) -> Result<(), Errno> {
         let path = Path::new(OsStr::from_bytes(path));
         let name = path.file_name().ok_or(Errno(libc::EINVAL))?;
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above = path
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let folder = self.open_path(call, libc::AT_FDCWD, above.as_os_str().as_bytes(), true)?;
         if !path_of(folder.as_fd())?.is_some_and(|path| self.is_writable(&path)) {
             return Err(Errno(libc::EACCES));
         }
         let name = name.to_str().ok_or(Errno(libc::EINVAL))?;
         // By its own path, which clients may ask the socket for; where that is too long, by the handle.
-        let real = path_of(folder.as_fd())?.and_then(|folder| folder.join(name).into_os_string().into_string().ok());
+        let real = path_of(folder.as_fd())?
+            .and_then(|folder| folder.join(name).into_os_string().into_string().ok());
         let fits = |place: &String| address::unix(place).len() <= size_of::<libc::sockaddr_un>();
         if let Some(real) = real.filter(fits) {
             return self.bind_by_path(socket, &real);
@@ -289,7 +345,9 @@ impl Broker {
             sys::bind(handle, &address::unix(path))
         };
         let bound = std::thread::scope(|scope| scope.spawn(bind).join());
-        bound.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())).map_err(Errno::from)
+        bound
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+            .map_err(Errno::from)
     }
 
     pub(super) fn listen(&mut self, call: &Call) -> Result<Reply, Errno> {
@@ -321,7 +379,11 @@ impl Broker {
             // The kernel would bind it to every address of this machine.
             self.bind_internet(socket, &bytes, ip, 0)?;
         }
-        let port = if internet { self.check_server(bound()?)? } else { 0 };
+        let port = if internet {
+            self.check_server(bound()?)?
+        } else {
+            0
+        };
         rustix::net::listen(&socket.handle, backlog)?;
         self.rights.network.own.add(port, socket.number);
         Ok(())
@@ -331,7 +393,11 @@ impl Broker {
     fn check_server(&self, (_, ip, port): (Vec<u8>, IpAddr, u16)) -> Result<u16, Errno> {
         let net = self.rights.network.net;
         let allowed = net == Net::Open || (net != Net::Off && ip.to_canonical().is_loopback());
-        if allowed { Ok(port) } else { Err(Errno(libc::EACCES)) }
+        if allowed {
+            Ok(port)
+        } else {
+            Err(Errno(libc::EACCES))
+        }
     }
 
     /// Drops the sockets that no process of the command has any more; says whether there were some. A command with very
@@ -340,16 +406,22 @@ impl Broker {
         let mut open = BTreeSet::new();
         let mut left = MOST_HANDLES;
         for pid in family() {
-            for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
                 left -= 1;
                 if left == 0 {
                     return false;
                 }
                 let link = std::fs::read_link(entry.path()).ok();
-                let number = link
-                    .as_deref()
-                    .and_then(Path::to_str)
-                    .and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok());
+                let number = link.as_deref().and_then(Path::to_str).and_then(|link| {
+                    link.strip_prefix("socket:[")?
+                        .strip_suffix(']')?
+                        .parse::<u64>()
+                        .ok()
+                });
                 open.extend(number);
             }
         }
@@ -361,9 +433,16 @@ impl Broker {
 }
 
 /// A socket whose connection failed may try again, and one for datagrams may change its mind.
-fn keep_after_connect(sockets: &std::sync::Mutex<Sockets>, socket: Socket, result: Result<(), Errno>) {
+fn keep_after_connect(
+    sockets: &std::sync::Mutex<Sockets>,
+    socket: Socket,
+    result: Result<(), Errno>,
+) {
     let under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS)));
     if socket.is_datagram() || !under_way {
-        sockets.lock().unwrap_or_else(PoisonError::into_inner).put(socket);
+        sockets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .put(socket);
     }
 }

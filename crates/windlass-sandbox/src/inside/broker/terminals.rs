@@ -28,23 +28,34 @@ impl Broker {
         }
         let number = self.terminal_of(call, handle)?;
         let place = format!("{OTHER_ENDS}/{number}");
-        let name = rustix::fs::open(place, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let name = rustix::fs::open(
+            place,
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         // The command may have closed its terminal since, and another program may have one with the same number. The
         // kernel opens a name only while its terminal exists, and no two terminals have one number at a time. So if the
         // command holds the terminal of this number now, the name is that of its terminal, or cannot be opened.
-        if self.terminal_of(call, handle)? != number || rustix::fs::fstat(&name)?.st_dev != device_of_terminals()? {
+        if self.terminal_of(call, handle)? != number
+            || rustix::fs::fstat(&name)?.st_dev != device_of_terminals()?
+        {
             return Err(Errno(libc::EIO));
         }
         // The terminal must not come to control the broker. A command takes its terminal by a call of its own.
-        let flags_here = (flags & (OFlags::RWMODE | OFlags::NONBLOCK)) | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags_here =
+            (flags & (OFlags::RWMODE | OFlags::NONBLOCK)) | OFlags::NOCTTY | OFlags::CLOEXEC;
         let other_end = rustix::fs::open(handle_path(name.as_fd()), flags_here, Mode::empty())?;
-        self.listener.give(call.id, other_end.as_fd(), flags.contains(OFlags::CLOEXEC))?;
+        self.listener
+            .give(call.id, other_end.as_fd(), flags.contains(OFlags::CLOEXEC))?;
         Ok(Reply::Elsewhere)
     }
 
     /// The number of the terminal that a handle of the command made.
     fn terminal_of(&self, call: &Call, handle: i32) -> Result<u32, Errno> {
-        let (made_by, maker) = (rustix::fs::fstat(self.open_handle(call, handle)?)?, rustix::fs::stat(MAKER)?);
+        let (made_by, maker) = (
+            rustix::fs::fstat(self.open_handle(call, handle)?)?,
+            rustix::fs::stat(MAKER)?,
+        );
         if (made_by.st_dev, made_by.st_ino) != (maker.st_dev, maker.st_ino) {
             return Err(Errno(libc::ENOTTY));
         }
@@ -54,12 +65,20 @@ impl Broker {
 }
 
 fn number_in(text: &str) -> Option<u32> {
-    text.lines().find_map(|line| line.strip_prefix(NUMBER))?.trim().parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix(NUMBER))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The file system of the terminals that are made here. In a container, `/dev/pts` could be another one.
 fn device_of_terminals() -> Result<u64, Errno> {
-    let terminal = rustix::fs::open(MAKER, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let terminal = rustix::fs::open(
+        MAKER,
+        OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(rustix::fs::fstat(sys::other_end(terminal.as_fd())?)?.st_dev)
 }
 
@@ -69,7 +88,10 @@ mod tests {
 
     #[test]
     fn the_number_of_a_terminal_is_found() {
-        assert_eq!(number_in("pos:\t0\nflags:\t02100002\ntty-index:\t12\n"), Some(12));
+        assert_eq!(
+            number_in("pos:\t0\nflags:\t02100002\ntty-index:\t12\n"),
+            Some(12)
+        );
         assert_eq!(number_in("pos:\t0\nflags:\t02100002\n"), None);
     }
 }

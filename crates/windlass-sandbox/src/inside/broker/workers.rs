@@ -22,7 +22,9 @@ impl Workers {
             Some(worker) => worker,
             None => self.start()?,
         };
-        worker.send(job).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        worker
+            .send(job)
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     fn start(&self) -> io::Result<Sender<Job>> {
@@ -32,7 +34,9 @@ impl Workers {
             // It holds its own sender, so that it lives as long as the process.
             while let Ok(job) = jobs.recv() {
                 job();
-                free.lock().unwrap_or_else(PoisonError::into_inner).push(own.clone());
+                free.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(own.clone());
             }
         };
         std::thread::Builder::new().stack_size(STACK).spawn(work)?;
