@@ -722,3 +722,22 @@ fn usual_programs_work() {
             != 0
     );
 }
+
+#[test]
+fn a_process_that_forks_and_exits_forever_is_ended() {
+    for lab in Lab::with_both_signals(Net::Off) {
+        let mark = format!("racer-{}-{:?}", std::process::id(), lab.spec.signals);
+        lab.check(
+            &format!("python3 -c \"import os; m='{mark}'\nwhile True:\n  if os.fork(): os._exit(0)\" > /dev/null 2>&1 & sleep 0.2; echo done"),
+            0,
+            "done",
+        );
+        let alive = || {
+            fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&line).contains(&mark)
+            })
+        };
+        assert!((0..50).all(|_| !alive()), "{mark}");
+    }
+}

@@ -1,7 +1,11 @@
 //! The processes of a command, found in `/proc`: how many there are, what they hold, and how all of them are ended where
 //! no process namespace does it.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags};
 
 use super::sys::{self, Reaped};
 
@@ -36,15 +40,74 @@ pub(crate) fn kill_family() {
             break;
         }
         let all = family();
-        all.iter().for_each(|pid| sys::kill(*pid, libc::SIGSTOP));
+        signal_all(&all, libc::SIGSTOP);
         if all.len() == known {
             break;
         }
         known = all.len();
     }
-    family()
-        .into_iter()
-        .for_each(|pid| sys::kill(pid, libc::SIGKILL));
+    signal_all(&family(), libc::SIGKILL);
+}
+
+/// Signals processes that descend from this one. Those that are gone meanwhile need no signal.
+pub(crate) fn signal_all(processes: &[i32], number: i32) {
+    for pid in processes {
+        let _ = signal(*pid, number);
+    }
+}
+
+/// Signals a process that descends from this one. Its handle is taken before its parents are looked at: if it ends and
+/// its number goes to another process, the signal reaches nobody.
+pub(crate) fn signal(pid: i32, number: i32) -> io::Result<()> {
+    let handle = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let handle: OwnedFd = rustix::process::pidfd_open(handle, PidfdFlags::empty())?;
+    if !descends(pid) {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    sys::signal_by_handle(handle.as_fd(), number)
+}
+
+/// Generations between a process and this one; no more processes than that can exist.
+const MOST_PARENTS: usize = 10_000;
+
+/// How often the parents of a process are looked up when some of them end meanwhile.
+const TRIES: usize = 10;
+
+/// Whether the parents of a process lead to this one. They are read twice: a parent that is still the parent the second
+/// time was alive in between, so that what was read of it was read of it and of no later process with its number.
+fn descends(pid: i32) -> bool {
+    let parents =
+        (0..TRIES).find_map(|_| parents(pid).filter(|found| parents(pid).as_ref() == Some(found)));
+    parents.and_then(|parents| u32::try_from(*parents.last()?).ok()) == Some(std::process::id())
+}
+
+/// The parents of a process, up to this process or to the first one; none when one ended meanwhile.
+fn parents(pid: i32) -> Option<Vec<i32>> {
+    let own = i32::try_from(std::process::id()).ok()?;
+    let mut found = Vec::new();
+    let mut at = pid;
+    while at != own && at > 1 && found.len() < MOST_PARENTS {
+        at = status_field(at, "PPid:")?;
+        found.push(at);
+    }
+    Some(found)
+}
+
+/// A number that the kernel says of a process.
+pub(crate) fn status_field(pid: i32, name: &str) -> Option<i32> {
+    field(
+        &std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
+        name,
+    )
+}
+
+/// The number on the line of this name.
+pub(crate) fn field(text: &str, name: &str) -> Option<i32> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Ended processes that are reaped before anything else is looked at again.
@@ -125,4 +188,25 @@ pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
         at += 1;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_signalled_and_others_are_not() {
+        let code = |result: io::Result<()>| result.err().and_then(|err| err.raw_os_error());
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("started");
+        let pid = i32::try_from(child.id()).expect("a number");
+        assert!(descends(pid));
+        assert!(!descends(1) && !descends(std::os::unix::process::parent_id().cast_signed()));
+        assert_eq!(code(signal(1, 0)), Some(libc::EPERM));
+        assert_eq!(code(signal(pid, libc::SIGKILL)), None);
+        child.wait().expect("ended");
+        assert_eq!(code(signal(pid, 0)), Some(libc::ESRCH));
+    }
 }

@@ -534,7 +534,7 @@ impl<'a> Supervisor<'a> {
             if strays.is_empty() || until < Instant::now() {
                 return;
             }
-            strays.iter().for_each(|pid| sys::kill(*pid, libc::SIGKILL));
+            processes::signal_all(&strays, libc::SIGKILL);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
