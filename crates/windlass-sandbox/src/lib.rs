@@ -7,6 +7,7 @@
 #![cfg_attr(target_os = "linux", allow(unsafe_code))]
 
 pub mod elsewhere;
+mod reap;
 mod spec;
 
 #[cfg(target_os = "linux")]
@@ -22,6 +23,7 @@ mod wire;
 pub use inside::{shares_memory, supervise};
 #[cfg(target_os = "linux")]
 pub use probe::{Offer, landlock_version, probe, proc_is_masked};
+pub use reap::reap_within;
 #[cfg(target_os = "linux")]
 pub use session::{Child, Ended, Helper, Listener, Opened, Place, SandboxError, Session, Standard};
 pub use spec::{

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
+use crate::reap::reap_within;
 use crate::spec::{Access, LimitsHit, Spec};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Report, Request, send};
 
@@ -23,6 +24,8 @@ const BUILD_TIME: Duration = Duration::from_secs(10);
 const SEND_TIME: Duration = Duration::from_secs(10);
 /// How long it may take to end everything and clean up, before it is left to do so alone.
 const TIDY_TIME: Duration = Duration::from_secs(2);
+/// How long the helper may take to exit after that, before it is left to the first process of the machine.
+const REAP_TIME: Duration = Duration::from_millis(100);
 
 /// The program that calls [`crate::supervise`], and the words that make it do so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -469,6 +472,9 @@ fn listen(
     for (_, waiter) in left.into_iter().flatten() {
         waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
     }
+    // The helper still removes its layers of caches, which may be large. Most are gone at once: then the helper is
+    // reaped before this process exits, because the first process of a container often reaps nothing.
+    reap_within(&mut helper, REAP_TIME);
     drop(tidy);
     let _ = helper.wait();
 }

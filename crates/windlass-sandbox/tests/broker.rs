@@ -463,6 +463,19 @@ fn variables_lead_to_private_directories() {
 }
 
 #[test]
+fn a_closed_session_leaves_no_process_to_reap() {
+    let lab = Lab::new(Net::Off);
+    lab.check("echo done", 0, "done");
+    // Closing waits for the helper. Children of this process are those whose parent it is.
+    let own = format!("PPid:\t{}\n", std::process::id());
+    let children = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        status.contains(&own)
+    });
+    assert_eq!(children.count(), 0);
+}
+
+#[test]
 fn nothing_outlives_its_command() {
     Lab::with_both_signals(Net::Off)
         .iter()

@@ -5,11 +5,14 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::process::Pid;
+use windlass_sandbox::reap_within;
 
 /// Keeps a list of groups, told line by line, until the pipe ends; then kills those that are left.
 /// The bond between a parent and its child that the kernel offers instead (`PR_SET_PDEATHSIG`) reaches one process
@@ -24,20 +27,38 @@ while read -r what id; do
 done
 for id in $live; do kill -s KILL -- \"-$id\"; done";
 
+/// How long the watcher may take to exit before it is left to the first process of the machine.
+const REAP_TIME: Duration = Duration::from_millis(100);
+
 /// The watcher of some runs; started with the first command, gone with the last owner.
 #[derive(Debug, Default)]
-pub(crate) struct Guard(Mutex<Option<File>>);
+pub(crate) struct Guard(Mutex<Option<Watcher>>);
+
+/// The shell that watches, and the pipe that it reads.
+#[derive(Debug)]
+struct Watcher {
+    pipe: Option<File>,
+    shell: Child,
+}
+
+impl Drop for Watcher {
+    /// Reaps the shell, because the first process of a container often reaps nothing.
+    fn drop(&mut self) {
+        self.pipe = None;
+        reap_within(&mut self.shell, REAP_TIME);
+    }
+}
 
 impl Guard {
     /// From now on the group dies with this process. (A process that is killed in the moment between starting a
     /// command and telling so leaves that one behind.)
     pub(super) fn add(&self, group: Pid) {
-        let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pipe.is_none() {
+        let mut watcher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if watcher.is_none() {
             // Without a shell or a free process there is no watcher; commands then end as this process cleans up.
-            *pipe = start().ok();
+            *watcher = start().ok();
         }
-        tell(&mut pipe, '+', group);
+        tell(&mut watcher, '+', group);
     }
 
     /// The group is gone; its number may be another's soon.
@@ -50,18 +71,20 @@ impl Guard {
     }
 }
 
-fn tell(pipe: &mut Option<File>, what: char, group: Pid) {
-    let Some(file) = pipe else { return };
-    let told = file.write_all(format!("{what} {}\n", group.as_raw_nonzero()).as_bytes());
+fn tell(watcher: &mut Option<Watcher>, what: char, group: Pid) {
+    let Some(pipe) = watcher.as_mut().and_then(|watcher| watcher.pipe.as_mut()) else {
+        return;
+    };
+    let told = pipe.write_all(format!("{what} {}\n", group.as_raw_nonzero()).as_bytes());
     if told.is_err() {
-        // Somebody ended it, or stopped it until the pipe was full: the next command gets another one.
-        *pipe = None;
+        // The shell was killed, or stopped until the pipe was full: the next command gets another one.
+        *watcher = None;
     }
 }
 
-fn start() -> std::io::Result<File> {
+fn start() -> std::io::Result<Watcher> {
     let (reads, writes) = std::io::pipe()?;
-    let mut command = tokio::process::Command::new("/bin/sh");
+    let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", WATCH]).env_clear().current_dir("/");
     // In a group of its own, so that a signal for ours does not end it.
     command
@@ -69,9 +92,10 @@ fn start() -> std::io::Result<File> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0);
-    // Dropped, it lives on until the pipe ends, and is then collected by the runtime.
-    drop(command.spawn()?);
     let writes = OwnedFd::from(writes);
     rustix::fs::fcntl_setfl(&writes, OFlags::NONBLOCK)?;
-    Ok(File::from(writes))
+    Ok(Watcher {
+        pipe: Some(File::from(writes)),
+        shell: command.spawn()?,
+    })
 }

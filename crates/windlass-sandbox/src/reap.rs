@@ -1,0 +1,31 @@
+//! Waits for a process that is about to exit, with a time limit.
+
+use std::process::Child;
+use std::time::Duration;
+
+/// Reaps a process if it exits within this time. A process that is left unreaped when its parent exits goes to the
+/// first process of the machine, and that of a container often reaps nothing.
+#[cfg(target_os = "linux")]
+pub fn reap_within(process: &mut Child, time: Duration) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+    let Some(Ok(handle)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+        return;
+    };
+    let timeout = Timespec::try_from(time).ok();
+    let exited = poll(&mut [PollFd::new(&handle, PollFlags::IN)], timeout.as_ref());
+    if exited.is_ok_and(|ready| ready > 0) {
+        let _ = process.wait();
+    }
+}
+
+/// Reaps a process if it exits within this time.
+#[cfg(not(target_os = "linux"))]
+pub fn reap_within(process: &mut Child, time: Duration) {
+    let until = std::time::Instant::now() + time;
+    while matches!(process.try_wait(), Ok(None)) && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
