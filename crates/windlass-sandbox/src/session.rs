@@ -516,10 +516,14 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
             }
         }
         Report::Failed { id, why } => {
-            drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::Command(why))))
+            if let Some(waiter) = waiter(id) {
+                waiter.refuse(SandboxError::Command(why));
+            }
         }
         Report::NotLayered { id, why } => {
-            drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::NoLayers(why))))
+            if let Some(waiter) = waiter(id) {
+                waiter.refuse(SandboxError::NoLayers(why));
+            }
         }
         Report::Ready { .. }
         | Report::Unavailable { .. }

@@ -26,7 +26,7 @@ for id in $live; do kill -s KILL -- \"-$id\"; done";
 
 /// The watcher of some runs; started with the first command, gone with the last owner.
 #[derive(Debug, Default)]
-pub(crate) struct Guard(Mutex<Option<File>>);
+pub struct Guard(Mutex<Option<File>>);
 
 impl Guard {
     /// From now on the group dies with this process. (A process that is killed in the moment between starting a
