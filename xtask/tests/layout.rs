@@ -16,11 +16,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-needs", &[]),
     // Keeps edits and patches free of IO, so that tools and runtimes compute them without knowing the host.
     ("windlass-edit", &["windlass-needs"]),
+    ("windlass-host", &["windlass-core", "windlass-sandbox"]),
+    // Changes to the user's tree: copies, landing and undo, apart from the door to the machine that they go through.
     (
-        "windlass-host",
+        "windlass-transaction",
         &[
             "windlass-core",
             "windlass-edit",
+            "windlass-host",
             "windlass-sandbox",
             "windlass-needs",
         ],
@@ -50,6 +53,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-providers",
             "windlass-engine",
             "windlass-host",
+            "windlass-transaction",
             "windlass-tools",
         ],
     ),
@@ -80,6 +84,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-shell",
             "windlass-telemetry",
             "windlass-tools",
+            "windlass-transaction",
             "windlass-validators",
             "windlass-corpus",
             "windlass-crash",
@@ -94,6 +99,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-host",
             "windlass-providers",
             "windlass-runtimes",
+            "windlass-transaction",
         ],
     ),
     ("xtask", &[]),
@@ -180,6 +186,15 @@ const MUST_BAN: &[(&str, &[&str])] = &[
             "std::fs::read",
             "std::process::Command::new",
             "std::env::var",
+        ],
+    ),
+    (
+        "windlass-transaction",
+        &[
+            "std::process::Command::new",
+            "std::env::var",
+            "std::env::set_current_dir",
+            "std::panic::set_hook",
         ],
     ),
     (

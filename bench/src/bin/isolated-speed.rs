@@ -19,10 +19,10 @@ use windlass_core::workspace::{
     Workspaces as _,
 };
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Shelf, Transactions};
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
-use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
+use windlass_transaction::in_place::InPlace;
+use windlass_transaction::isolated::{Shelf, Transactions};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,7 +95,10 @@ impl Place {
             program: self.helper.clone(),
             args: vec!["__sandbox-helper".into()],
         };
-        let sandbox = Arc::new(Sandbox::new(plan, helper, env.clone()));
+        let sandbox = Arc::new(
+            Sandbox::new(plan, helper, env.clone())
+                .copying_with(windlass_transaction::copy_workspace),
+        );
         let in_place = InPlace::new(Arc::clone(&root), env.clone());
         let shelf = Shelf::new(data.join("transactions"));
         Ok(Transactions::new(in_place, root, env, shelf, data.join("undo"))?.sandboxed(sandbox))

@@ -72,7 +72,8 @@ pub(crate) fn sandbox(
         agent,
         home,
     };
-    let sandbox = Sandbox::new(plan, helper()?, env);
+    let sandbox =
+        Sandbox::new(plan, helper()?, env).copying_with(windlass_transaction::copy_workspace);
     // What was asked for by name is had or refused before the first token; the default waits for the first command.
     let named = settings.layers.get("sandbox.level").is_some();
     Ok(Some(if named { sandbox.demanded() } else { sandbox }))

@@ -22,17 +22,17 @@ use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::Engine;
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Shelf, Transactions};
 use windlass_host::sandbox::Sandbox;
 use windlass_host::secret::{Credentials, Secret, Secrets};
 use windlass_host::session_log::SessionLog;
-use windlass_host::transaction::InPlace;
 use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
     SecretString, Setting, SetupError, Vendor, WireProvider,
 };
+use windlass_transaction::in_place::InPlace;
+use windlass_transaction::isolated::{Shelf, Transactions};
 
 use crate::exit;
 use crate::failure::Failure;

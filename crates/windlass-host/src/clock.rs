@@ -55,7 +55,8 @@ impl Clock for SystemClock {
 }
 
 /// A random number from the system's own source.
-pub(crate) fn random_u64() -> u64 {
+#[must_use]
+pub fn random_u64() -> u64 {
     // Without the system's source (a strict system-call filter) the standard library's own seeds still give
     // distinct names; every use that must be exclusive opens with O_EXCL.
     getrandom::u64().unwrap_or_else(|_| RandomState::new().build_hasher().finish())

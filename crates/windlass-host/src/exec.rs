@@ -30,7 +30,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 
 pub use self::env::child_env;
 pub(crate) use self::env::neutral_env;
-pub(crate) use self::guard::Guard;
+pub use self::guard::Guard;
 
 use self::capture::Capture;
 use self::enclosed::{Enclosed, Tenants};
@@ -103,14 +103,14 @@ impl HostProcesses {
 
     /// The same in a sandbox, whose environment counts then.
     #[must_use]
-    pub(crate) fn held_by(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
+    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
         self.sandbox = sandbox;
         self
     }
 
     /// The same with a watcher that other runs have too.
     #[must_use]
-    pub(crate) fn guarded_by(mut self, guard: Arc<Guard>) -> Self {
+    pub fn guarded_by(mut self, guard: Arc<Guard>) -> Self {
         self.guard = guard;
         self
     }
@@ -153,7 +153,7 @@ impl HostProcesses {
 
     /// Runs a command to its end, over a layer of its own where one is named; then what it wrote in the workspace is
     /// in the layer and nowhere else. Also says whether everything of it is gone.
-    pub(crate) async fn run_over(
+    pub async fn run_over(
         &self,
         command: Command,
         watch: Watch<'_>,
@@ -297,7 +297,7 @@ impl Drop for HostProcesses {
 }
 
 /// Adds a line of ours to what a command said.
-pub(crate) fn remark(finished: &mut Finished, text: &str) {
+pub fn remark(finished: &mut Finished, text: &str) {
     let line = if finished.output.is_empty() || finished.output.ends_with('\n') {
         ""
     } else {

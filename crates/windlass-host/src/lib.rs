@@ -1,9 +1,8 @@
 //! The one door to this machine: no other crate opens a file or starts a process.
 //!
 //! A tour. [`workspace`] holds the project by a directory handle and does every file operation beneath it; its
-//! searches are in `search`. [`exec`] runs commands, each in a group of its own, bounded in time and memory,
-//! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace in place, [`isolated`] on a copy.
-//! [`landing`] brings a set of changes into the tree, all of it or nothing, and plans the way back.
+//! searches are in [`search`]. [`exec`] runs commands, each in a group of its own, bounded in time and memory,
+//! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it.
 //! [`session_log`] keeps events and [`artifact`] large results. [`config`] reads settings with the origin of
 //! every value, [`instructions`] finds the files that tell a model how to work, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
 //!
@@ -15,14 +14,10 @@ pub mod config;
 pub mod exec;
 pub mod git;
 pub mod instructions;
-pub mod isolated;
-pub mod landing;
-mod private;
+pub mod private;
 pub mod sandbox;
-mod search;
+pub mod search;
 pub mod secret;
 pub mod session_log;
-pub mod transaction;
 pub mod trust;
-mod working_copy;
 pub mod workspace;

@@ -1,6 +1,6 @@
 //! Directories that only their owner may enter: sessions, artifacts, settings.
 
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use windlass_core::workspace::FileError;
@@ -8,7 +8,7 @@ use windlass_core::workspace::FileError;
 use crate::workspace::from_io;
 
 /// Makes a directory and its missing parents, all of them for the owner alone. One that exists stays as it is.
-pub(crate) fn create_dir(path: &Path) -> Result<(), FileError> {
+pub fn create_dir(path: &Path) -> Result<(), FileError> {
     // The common case costs one call: it is there.
     if rustix::fs::access(path, rustix::fs::Access::EXISTS).is_ok() {
         return Ok(());
@@ -24,7 +24,7 @@ pub(crate) fn create_dir(path: &Path) -> Result<(), FileError> {
 const MAX_LOOKED: usize = 1_000;
 
 /// Removes the folders in `parent` whose owner is gone: each is named by the number of its process, a dash and more.
-pub(crate) fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
+pub fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
     for entry in std::fs::read_dir(parent)
         .into_iter()
         .flatten()
@@ -39,4 +39,30 @@ pub(crate) fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
             remove(&entry.path());
         }
     }
+}
+
+/// Folders whose modes are opened, at most.
+const MAX_OPENED: usize = 1_000_000;
+
+/// Removes a tree, also where commands or the kernel took the modes away.
+pub fn remove_tree(dir: &Path) -> std::io::Result<()> {
+    let denied = match std::fs::remove_dir_all(dir) {
+        Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => err,
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => return other,
+    };
+    let mut open = vec![dir.to_owned()];
+    for _ in 0..MAX_OPENED {
+        let Some(dir) = open.pop() else {
+            return std::fs::remove_dir_all(dir);
+        };
+        let _ = std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700));
+        let folders = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        open.extend(
+            folders
+                .filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|one| one.path()),
+        );
+    }
+    Err(denied)
 }

@@ -6,15 +6,14 @@ mod gitconfig;
 mod gitdir;
 mod hint;
 mod look;
-pub(crate) mod names;
+pub mod names;
 mod net;
 mod plan;
 mod private_env;
 mod proxy;
 mod terms;
-#[cfg(test)]
-pub(crate) mod test_helper;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
-pub(crate) use windlass_sandbox::Tree;
+pub use windlass_sandbox::Tree;
 use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Spec};
 
 pub use self::agent::{AgentPlan, HomeFile};
@@ -32,7 +31,6 @@ pub use self::terms::{not_held, tier_of};
 pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
 
 use self::proxy::Refused;
-use crate::working_copy::WorkingCopy;
 
 /// A sandbox that is opened when it is needed.
 #[derive(Debug)]
@@ -46,6 +44,7 @@ pub struct Sandbox {
     agent_home: Option<PathBuf>,
     /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
     demanded: bool,
+    make_copy: Option<MakeCopy>,
     state: Mutex<State>,
     /// The tier that was found on this machine.
     found: Arc<OnceLock<Tier>>,
@@ -62,16 +61,31 @@ enum State {
 
 /// What stands at the workspace's path, and at that of a git directory outside it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TreePlan {
+pub struct TreePlan {
     /// The workspace itself when absent.
-    pub(crate) tree: Option<Tree>,
+    pub tree: Option<Tree>,
     /// The upper and the working directory of a private layer over the git directory outside.
-    pub(crate) git: Option<(PathBuf, PathBuf)>,
+    pub git: Option<(PathBuf, PathBuf)>,
 }
+
+/// A copy of the workspace that commands in place work on, where no view can protect names in the workspace itself.
+pub trait CommandTree: std::fmt::Debug + Send + Sync {
+    /// The directory of the copy.
+    fn path(&self) -> &Path;
+    /// Brings later changes of the workspace into the copy, and reverts what was not merged.
+    fn update(&self) -> Result<(), String>;
+    /// Lays out what changed in the copy since the last update like the upper directory of an overlay, in an empty
+    /// directory, and gives the deleted paths; `None` where nothing changed.
+    fn take(&self, upper: &Path) -> Result<Option<BTreeSet<PathBuf>>, String>;
+}
+
+/// Copies the workspace at a path into a new folder of `parent`, without the hidden paths.
+pub type MakeCopy =
+    fn(root: &Path, hidden: Vec<PathBuf>, parent: &Path) -> Result<Arc<dyn CommandTree>, String>;
 
 /// A sandbox that was opened, where commands see the tree if not at the workspace's path, and the copy that commands in
 /// place work on.
-type Entered = (Opened, Option<PathBuf>, Option<Arc<WorkingCopy>>);
+type Entered = (Opened, Option<PathBuf>, Option<Arc<dyn CommandTree>>);
 
 /// An open sandbox.
 #[derive(Debug)]
@@ -87,7 +101,7 @@ pub(crate) struct Inside {
     /// Where commands see the tree, if not at the workspace's path.
     tree_at: Option<PathBuf>,
     /// The copy that commands in place work on.
-    copy: Option<Arc<WorkingCopy>>,
+    copy: Option<Arc<dyn CommandTree>>,
 }
 
 impl Drop for Inside {
@@ -111,6 +125,7 @@ impl Sandbox {
             tree,
             agent_home: None,
             demanded: false,
+            make_copy: None,
             state,
             found,
         }
@@ -118,7 +133,8 @@ impl Sandbox {
 
     /// Another one by the same plan, with another tree at the workspace's path. Whatever its commands change stays in
     /// that tree, so that no name in it needs protection.
-    pub(crate) fn over(&self, tree: TreePlan) -> Self {
+    #[must_use]
+    pub fn over(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
         let (agent_home, found) = (self.agent_home.clone(), Arc::clone(&self.found));
         Self {
@@ -128,6 +144,7 @@ impl Sandbox {
             tree,
             agent_home,
             demanded: true,
+            make_copy: self.make_copy,
             state: Mutex::default(),
             found,
         }
@@ -135,7 +152,7 @@ impl Sandbox {
 
     /// Another one by the same plan for the isolated runs of a session, in which the agent of the plan has its home;
     /// none where there is no agent.
-    pub(crate) fn lodging(&self, session: &str) -> Result<Option<Self>, String> {
+    pub fn lodging(&self, session: &str) -> Result<Option<Self>, String> {
         let Some(agent) = &self.plan.agent else {
             return Ok(None);
         };
@@ -146,15 +163,24 @@ impl Sandbox {
     }
 
     /// The git directory outside the workspace that commands need.
-    pub(crate) fn outside_git(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn outside_git(&self) -> Option<PathBuf> {
         gitdir::outside(&self.plan.root)
     }
 
     /// A handle of the tree that stands at the workspace's path, once.
-    pub(crate) fn take_tree(&self) -> Result<Option<OwnedFd>, SandboxError> {
+    pub fn take_tree(&self) -> Result<Option<OwnedFd>, SandboxError> {
         let inside = self.inside()?;
         let mut tree = inside.tree.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(tree.take())
+    }
+
+    /// The same, with a way to copy the workspace for commands in place. Without it the broker tier is refused in place
+    /// where names have to be protected.
+    #[must_use]
+    pub fn copying_with(mut self, make: MakeCopy) -> Self {
+        self.make_copy = Some(make);
+        self
     }
 
     /// The same, asked for by name.
@@ -166,7 +192,8 @@ impl Sandbox {
 
     /// Whether it has to be opened before anything else happens: it was asked for, or the tier is not known without
     /// trying.
-    pub(crate) fn opens_first(&self) -> bool {
+    #[must_use]
+    pub fn opens_first(&self) -> bool {
         self.demanded
             || self.plan.accept_landlock
             || self.plan.require.is_some()
@@ -174,7 +201,7 @@ impl Sandbox {
     }
 
     /// The tier that this machine has for the plan, found by trying. Known once for all sandboxes by this plan.
-    pub(crate) fn tier(&self) -> Result<Tier, SandboxError> {
+    pub fn tier(&self) -> Result<Tier, SandboxError> {
         if let Some(tier) = self.known_tier() {
             return Ok(tier);
         }
@@ -233,7 +260,8 @@ impl Sandbox {
     }
 
     /// Paths of the workspace that commands must not read, relative to it.
-    pub(crate) fn hidden_in_workspace(&self) -> Vec<PathBuf> {
+    #[must_use]
+    pub fn hidden_in_workspace(&self) -> Vec<PathBuf> {
         let root = &self.plan.root;
         let hide = self.spec(Tier::Broker, &TreePlan::default()).hide;
         let below = hide
@@ -244,17 +272,18 @@ impl Sandbox {
     }
 
     /// The path at which commands see the tree, where that is not the workspace's own.
-    pub(crate) fn path_of_tree(&self) -> Result<Option<PathBuf>, SandboxError> {
+    pub fn path_of_tree(&self) -> Result<Option<PathBuf>, SandboxError> {
         Ok(self.inside()?.tree_at.clone())
     }
 
     /// The copy that commands in place work on, where there is no view that could protect names in the workspace.
-    pub(crate) fn working_copy(&self) -> Result<Option<Arc<WorkingCopy>>, SandboxError> {
+    pub fn working_copy(&self) -> Result<Option<Arc<dyn CommandTree>>, SandboxError> {
         Ok(self.inside()?.copy.clone())
     }
 
     /// Where the layers of single commands are made.
-    pub(crate) fn command_layers(&self) -> std::path::PathBuf {
+    #[must_use]
+    pub fn command_layers(&self) -> std::path::PathBuf {
         self.plan.command_layers()
     }
 
@@ -398,16 +427,15 @@ impl Sandbox {
         if hidden.is_empty() && (self.plan.level == Level::ReadOnly || itself.protect.is_empty()) {
             return Ok((Session::open(&self.helper, &itself)?, None, None));
         }
-        let copy =
-            WorkingCopy::make(&self.plan.root, hidden, &self.plan.copies()).map_err(|why| {
-                SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
-            })?;
+        let unavailable = |why: String| {
+            SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
+        };
+        let make = self
+            .make_copy
+            .ok_or_else(|| unavailable("copies are not made here".to_owned()))?;
+        let copy = make(&self.plan.root, hidden, &self.plan.copies()).map_err(unavailable)?;
         let at = copy.path().to_owned();
-        Ok((
-            open(Tree::Copy { from: at.clone() })?,
-            Some(at),
-            Some(Arc::new(copy)),
-        ))
+        Ok((open(Tree::Copy { from: at.clone() })?, Some(at), Some(copy)))
     }
 
     /// What everything that is started has in its environment.

@@ -1,7 +1,7 @@
 //! Finding files by name and lines by content, honouring ignore files, in bounded results and in a fixed order.
 //! Links are never followed, `.git` is never entered, and everything is read through the workspace's handle only.
 
-pub(crate) mod walk;
+mod walk;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,8 +19,8 @@ use windlass_core::workspace::{
     FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
 };
 
-pub(crate) use self::walk::Ignores;
 use self::walk::Walk;
+pub use self::walk::{Ignores, Rules};
 use crate::workspace::{Root, bad_path, from_errno};
 
 /// A half-written file of this age is nobody's any more: writing one takes moments.
@@ -177,7 +177,7 @@ fn visit(
 
 /// Every file of the workspace that is not ignored, in order, as a path relative to the root. None when there
 /// are more than `max`. Half-written files of a process that was killed long ago are removed on the way.
-pub(crate) fn source_files(root: &Root, max: usize) -> Option<Vec<PathBuf>> {
+pub fn source_files(root: &Root, max: usize) -> Option<Vec<PathBuf>> {
     let never = CancellationToken::new();
     let mut walk = Walk::new(root, Path::new("."), &never);
     let found: Vec<PathBuf> = walk.by_ref().map(|(path, _)| path).take(max + 1).collect();

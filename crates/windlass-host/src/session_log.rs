@@ -175,7 +175,7 @@ impl SessionLog {
             }
             // An agent took the modes away in its home.
             Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
-                crate::isolated::remove_tree(&home)
+                crate::private::remove_tree(&home)
             }
             done => done,
         }

@@ -23,11 +23,10 @@ use windlass_core::workspace::{
 };
 
 pub use self::discover::{OpenError, discover};
-pub(crate) use self::error::{
-    bad_path, from_errno, from_io, kind_of, outside, too_large, wrong_kind,
-};
+pub use self::error::{bad_path, from_errno, from_io, kind_of, outside, too_large, wrong_kind};
 pub use self::outside::OutsideReads;
-pub(crate) use self::write::{copy_attributes, is_draft, write_whole};
+pub(crate) use self::write::write_whole;
+pub use self::write::{STAGING, copy_attributes, is_draft, is_staging};
 
 use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
 use self::error::kind_of_stat;
@@ -58,7 +57,7 @@ impl Root {
     }
 
     /// A tree that stands for the directory at this path: what the path shows to others is something else.
-    pub(crate) fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
+    pub fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
         let (kernel, swept) = (KernelLookup::default(), write::Swept::default());
         Self {
             dir,
@@ -71,7 +70,8 @@ impl Root {
     }
 
     /// The same, with paths below `alias` taken for paths below the root.
-    pub(crate) fn also_at(self, alias: PathBuf) -> Self {
+    #[must_use]
+    pub fn also_at(self, alias: PathBuf) -> Self {
         Self {
             alias: Some(alias),
             ..self
@@ -80,7 +80,7 @@ impl Root {
 
     /// Opens a directory that somebody writes who is not trusted: no link in it is followed at its end, and what we make
     /// there is for its owner alone.
-    pub(crate) fn open_private(path: &Path) -> Result<Self, OpenError> {
+    pub fn open_private(path: &Path) -> Result<Self, OpenError> {
         Ok(Self {
             kernel: KernelLookup::without_links(),
             private: true,
@@ -113,7 +113,7 @@ impl Root {
 
     /// Opens a regular file for reading. Anything else is refused without waiting: a named pipe with no
     /// writer must not hang the caller.
-    pub(crate) fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
+    pub fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         regular(
             beneath::open(self.handle(), path, flags, &self.kernel)?,
@@ -123,7 +123,7 @@ impl Root {
 
     /// Turns what was given into a path relative to the root. Only text is looked at: the answer may still
     /// lead out through a link or `..`, which opening it refuses.
-    pub(crate) fn relative(&self, given: &str) -> Result<PathBuf, FileError> {
+    pub fn relative(&self, given: &str) -> Result<PathBuf, FileError> {
         let path = usable(given)?;
         if !path.is_absolute() {
             return Ok(path.to_owned());
@@ -139,7 +139,8 @@ impl Root {
         }
     }
 
-    pub(crate) fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
+    /// Opens a directory beneath the root.
+    pub fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         beneath::open(self.handle(), path, flags, &self.kernel)
     }

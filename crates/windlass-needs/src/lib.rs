@@ -23,6 +23,9 @@ pub enum Need {
     Namespaces,
     /// The same, and an overlay mount whose layers are in the folder for temporary files.
     Overlay,
+    /// A place of its own for what a command writes: an overlay mount, or, where there are no namespaces at all, a copy.
+    /// Namespaces without overlay mounts give neither.
+    CommandLayers,
     /// The Landlock system calls.
     Landlock,
     /// Seccomp filters that report to a listener.
@@ -38,6 +41,7 @@ impl Need {
         match self {
             Self::Namespaces => "user namespaces",
             Self::Overlay => "overlay mounts in a user namespace",
+            Self::CommandLayers => "layers for commands",
             Self::Landlock => "Landlock",
             Self::Notifications => "seccomp notifications",
             Self::PidfdGetfd => "pidfd_getfd",
@@ -47,7 +51,7 @@ impl Need {
 
     /// Why the need is not met here, or none if it is. Tried once in a process.
     fn unmet(self) -> Option<&'static str> {
-        static FOUND: [OnceLock<Option<String>>; 6] = [const { OnceLock::new() }; 6];
+        static FOUND: [OnceLock<Option<String>>; 7] = [const { OnceLock::new() }; 7];
         FOUND[self as usize]
             .get_or_init(|| self.probe().err())
             .as_deref()
@@ -57,6 +61,7 @@ impl Need {
         match self {
             Self::Namespaces => program::namespaces(),
             Self::Overlay => program::overlay(),
+            Self::CommandLayers => program::command_layers(),
             #[cfg(target_os = "linux")]
             Self::Landlock => kernel::landlock(),
             #[cfg(target_os = "linux")]

@@ -9,6 +9,8 @@ const TICK: Duration = Duration::from_millis(2);
 
 /// Mounts over folders that every machine has.
 const NAMESPACES: &str = r#"mount -t tmpfs none "$FOLDER" && mount -t proc none /proc"#;
+/// As much as the sandbox needs to use namespaces in part.
+const MOUNTS: &str = r#"mount -t tmpfs none "$FOLDER""#;
 /// The layers are in a folder of the caller, the options are those that the sandbox mounts with.
 const OVERLAY: &str = r#"cd "$FOLDER" && mkdir lower upper work merged &&
 mount -t overlay -o userxattr,lowerdir=lower,upperdir=upper,workdir=work none merged && echo x > merged/file
@@ -20,6 +22,11 @@ exit $found"#;
 
 pub(crate) fn namespaces() -> Result<(), String> {
     inside(NAMESPACES, &std::env::temp_dir())
+}
+
+pub(crate) fn command_layers() -> Result<(), String> {
+    let mounts = || inside(MOUNTS, &std::env::temp_dir());
+    overlay().or_else(|why| mounts().map_or(Ok(()), |()| Err(why)))
 }
 
 pub(crate) fn overlay() -> Result<(), String> {

@@ -18,10 +18,10 @@ use windlass_engine::testing::{
     Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
 };
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
-use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 use windlass_runtimes::completion::Completion;
 use windlass_runtimes::patch_proposal::{PatchProposal, schema};
+use windlass_transaction::in_place::InPlace;
 
 type Files = BTreeMap<String, String>;
 

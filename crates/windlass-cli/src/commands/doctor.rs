@@ -330,7 +330,7 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
         }
         Some(Tier::Namespaces) => {
             let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
-            match windlass_host::isolated::try_layer(&helper, &places.transactions_dir()) {
+            match windlass_transaction::isolated::try_layer(&helper, &places.transactions_dir()) {
                 Ok(()) => Ok(
                     "an overlay over the tree, which costs the same for a tree of any size"
                         .to_owned(),

@@ -18,12 +18,12 @@ use windlass_engine::Open;
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{
+use windlass_host::session_log::SessionLog;
+use windlass_host::workspace::Root;
+use windlass_transaction::isolated::{
     Card, Shelf, UNDO_BYTES, Untold, landing_was_told, recover_landings, undo_contents,
     untold_landings,
 };
-use windlass_host::session_log::SessionLog;
-use windlass_host::workspace::Root;
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};

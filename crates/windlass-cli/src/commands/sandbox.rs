@@ -11,8 +11,8 @@ use windlass_core::gate::Mode;
 use windlass_core::workspace::Files;
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::{Sandbox, SandboxError, Standard};
-use windlass_host::transaction::run_program;
 use windlass_host::workspace::Root;
+use windlass_transaction::in_place::run_program;
 
 use super::block_on;
 use crate::args::SandboxArgs;

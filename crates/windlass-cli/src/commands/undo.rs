@@ -16,11 +16,11 @@ use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{Change, FileChange, Files};
 use windlass_engine::Open;
-use windlass_host::isolated::{undo_contents, undo_journal};
-use windlass_host::landing::undo::{Plan, plan, preview};
-use windlass_host::landing::{Contents, land};
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
+use windlass_transaction::isolated::{undo_contents, undo_journal};
+use windlass_transaction::landing::undo::{Plan, plan, preview};
+use windlass_transaction::landing::{Contents, land};
 
 use super::block_on;
 use crate::args::{TakeBackArgs, UndoArgs};

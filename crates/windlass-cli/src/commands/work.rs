@@ -15,8 +15,8 @@ use windlass_core::store::SessionStore;
 use windlass_core::terms::Isolation;
 use windlass_engine::Delivery;
 use windlass_host::config::Places;
-use windlass_host::isolated::Card;
 use windlass_host::session_log::SessionLog;
+use windlass_transaction::isolated::Card;
 
 use super::{answer, block_on, kept};
 use crate::args::{

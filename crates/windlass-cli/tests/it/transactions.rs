@@ -14,12 +14,12 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, Strategy};
 use windlass_core::workspace::*;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{
+use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::workspace::Root;
+use windlass_transaction::in_place::InPlace;
+use windlass_transaction::isolated::{
     Shelf, Transactions, landing_was_told, recover_landings, untold_landings,
 };
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
-use windlass_host::transaction::InPlace;
-use windlass_host::workspace::Root;
 
 use crate::place::BINARY;
 use windlass_needs::{Need, lacks};
@@ -105,7 +105,10 @@ impl Lab {
             program: BINARY.into(),
             args: vec!["__sandbox-helper".into()],
         };
-        let sandbox = Arc::new(Sandbox::new(plan, helper, env.clone()));
+        let sandbox = Arc::new(
+            Sandbox::new(plan, helper, env.clone())
+                .copying_with(windlass_transaction::copy_workspace),
+        );
         let in_place = InPlace::new(root.clone(), env.clone());
         let shelf = Shelf::new(self.data().join("transactions"));
         Transactions::new(in_place, root, env, shelf, self.data().join("undo"))
@@ -665,7 +668,7 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
             .unwrap();
         for swap in &landed.swaps {
             assert_eq!(
-                windlass_host::landing::look(&root, &swap.path).unwrap(),
+                windlass_transaction::landing::look(&root, &swap.path).unwrap(),
                 swap.after,
                 "{seed}: {}",
                 swap.path

@@ -32,7 +32,7 @@ const REAP_TIME: Duration = Duration::from_millis(100);
 
 /// The watcher of some runs; started with the first command, gone with the last owner.
 #[derive(Debug, Default)]
-pub(crate) struct Guard(Mutex<Option<Watcher>>);
+pub struct Guard(Mutex<Option<Watcher>>);
 
 /// The shell that watches, and the pipe that it reads.
 #[derive(Debug)]

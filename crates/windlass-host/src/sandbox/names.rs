@@ -11,7 +11,8 @@ const MAX_REPOSITORIES: usize = 50;
 const MAX_CONFIG: u64 = 64 << 10;
 
 /// The names in a workspace (spec 5.1), with those of the repositories that were found below it.
-pub(crate) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
+#[must_use]
+pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
     let one = |name: &Path, how: Protection| Protected {
         base: root.to_owned(),
         name: name.to_owned(),
@@ -46,14 +47,16 @@ pub(crate) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protect
 
 /// Whether what a command did to a path is not kept, at whatever depth it is: `there` says whether something is at the
 /// path without it. What lies below such a path is not kept either.
-pub(crate) fn is_kept_out(path: &Path, there: bool) -> bool {
+#[must_use]
+pub fn is_kept_out(path: &Path, there: bool) -> bool {
     let among = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
     among(FROZEN) || (there && among(FROZEN_IF_PRESENT))
 }
 
 /// Whether a name in a git directory runs programs, or leads git elsewhere. A new repository has settings of its own,
 /// and examples of hooks.
-pub(crate) fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
+#[must_use]
+pub fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
     let mut parts = name.components().map(|part| part.as_os_str());
     let first = parts.next();
     if first.is_some_and(|first| {

@@ -12,8 +12,7 @@ use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::FileKind;
 
-use crate::landing::is_staging;
-use crate::workspace::{Root, is_draft, kind_of};
+use crate::workspace::{Root, is_draft, is_staging, kind_of};
 
 /// A tree with more entries is looked at only so far.
 const MAX_VISITED: usize = 2_000_000;
@@ -167,11 +166,11 @@ impl Iterator for Walk<'_> {
 }
 
 /// What is ignored in a directory, for somebody who walks by their own way.
-pub(crate) struct Ignores(Rc<Rules>);
+pub struct Ignores(Rc<Rules>);
 
 impl Ignores {
     /// In the root.
-    pub(crate) fn of(root: &Root) -> Self {
+    pub fn of(root: &Root) -> Self {
         Self(Rc::new(Rules::below(
             None,
             root,
@@ -181,7 +180,7 @@ impl Ignores {
     }
 
     /// In a directory that lies in this one.
-    pub(crate) fn below(&self, root: &Root, dir: &Path) -> Self {
+    pub fn below(&self, root: &Root, dir: &Path) -> Self {
         Self(Rc::new(Rules::below(
             Some(Rc::clone(&self.0)),
             root,
@@ -191,13 +190,13 @@ impl Ignores {
     }
 
     /// Whether a path in this directory is ignored.
-    pub(crate) fn ignores(&self, path: &Path, is_dir: bool) -> bool {
+    pub fn ignores(&self, path: &Path, is_dir: bool) -> bool {
         self.0.ignores(path, is_dir)
     }
 }
 
 /// What the ignore files of one directory say, and of those above it.
-pub(crate) struct Rules {
+pub struct Rules {
     above: Option<Rc<Rules>>,
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
@@ -213,12 +212,7 @@ impl Rules {
     }
 
     /// The rules of a directory, which has these of the names that matter.
-    pub(crate) fn below(
-        above: Option<Rc<Self>>,
-        root: &Root,
-        dir: &Path,
-        names: &[OsString],
-    ) -> Self {
+    pub fn below(above: Option<Rc<Self>>, root: &Root, dir: &Path, names: &[OsString]) -> Self {
         let has = |name: &str| names.iter().any(|found| found == name);
         let read = |name: &str| {
             has(name)
@@ -241,7 +235,9 @@ impl Rules {
         }
     }
 
-    pub(crate) fn ignores(&self, path: &Path, is_dir: bool) -> bool {
+    /// Whether a path in this directory, or below it, is ignored.
+    #[must_use]
+    pub fn ignores(&self, path: &Path, is_dir: bool) -> bool {
         let levels = || std::iter::successors(Some(self), |level| level.above.as_deref());
         // The levels of the repository that the path is in.
         let count = levels()

@@ -8,7 +8,9 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use windlass_core::workspace::{FileError, FileErrorKind, FileKind};
 
-pub(crate) fn kind_of(file_type: FileType) -> FileKind {
+/// The kind of a file as the ports name it.
+#[must_use]
+pub fn kind_of(file_type: FileType) -> FileKind {
     match file_type {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Directory,
@@ -22,7 +24,8 @@ pub(crate) fn kind_of_stat(stat: &rustix::fs::Stat) -> FileKind {
 }
 
 /// Gives a system error its meaning here.
-pub(crate) fn from_errno(path: &Path, errno: Errno) -> FileError {
+#[must_use]
+pub fn from_errno(path: &Path, errno: Errno) -> FileError {
     let path = path.display();
     let (kind, message) = match errno {
         Errno::NOENT => (
@@ -68,7 +71,9 @@ pub(crate) fn from_errno(path: &Path, errno: Errno) -> FileError {
     FileError { kind, message }
 }
 
-pub(crate) fn from_io(path: &Path, err: &io::Error) -> FileError {
+/// The error of a path for an error of the standard library.
+#[must_use]
+pub fn from_io(path: &Path, err: &io::Error) -> FileError {
     match err.raw_os_error() {
         Some(code) => from_errno(path, Errno::from_raw_os_error(code)),
         None => FileError {
@@ -78,7 +83,9 @@ pub(crate) fn from_io(path: &Path, err: &io::Error) -> FileError {
     }
 }
 
-pub(crate) fn outside(path: &Path) -> FileError {
+/// The error of a path that leads out of the workspace.
+#[must_use]
+pub fn outside(path: &Path) -> FileError {
     FileError {
         kind: FileErrorKind::Outside,
         message: format!(
@@ -88,14 +95,18 @@ pub(crate) fn outside(path: &Path) -> FileError {
     }
 }
 
-pub(crate) fn bad_path(why: &str) -> FileError {
+/// The error of a path that cannot be used, with the reason.
+#[must_use]
+pub fn bad_path(why: &str) -> FileError {
     FileError {
         kind: FileErrorKind::BadInput,
         message: format!("not a usable path: {why}"),
     }
 }
 
-pub(crate) fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> FileError {
+/// The error of a path where something of another kind is.
+#[must_use]
+pub fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> FileError {
     let name = |kind| match kind {
         FileKind::File => "a regular file",
         FileKind::Directory => "a directory",
@@ -113,7 +124,9 @@ pub(crate) fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> File
     }
 }
 
-pub(crate) fn too_large(path: &Path, size: u64, limit: u64) -> FileError {
+/// The error of a file over a limit, in bytes.
+#[must_use]
+pub fn too_large(path: &Path, size: u64, limit: u64) -> FileError {
     FileError {
         kind: FileErrorKind::TooLarge,
         message: format!(

@@ -155,8 +155,21 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
     draft.publish(name, path)
 }
 
+/// What the name of a staging directory of a landing begins with.
+pub const STAGING: &str = ".windlass-landing-";
+
+/// Whether a name is that of a staging directory, which is no part of any project.
+#[must_use]
+pub fn is_staging(name: &OsStr) -> bool {
+    let random = name.to_str().and_then(|name| name.strip_prefix(STAGING));
+    random.is_some_and(|random| {
+        random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
 /// Whether a name is one that a draft has: a killed process may leave one behind, and it is nobody's file.
-pub(crate) fn is_draft(name: &OsStr) -> bool {
+#[must_use]
+pub fn is_draft(name: &OsStr) -> bool {
     let random = name
         .to_str()
         .and_then(|name| name.strip_prefix(DRAFT)?.strip_suffix(".tmp"));
@@ -346,7 +359,7 @@ fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errn
 
 /// Copies access lists, labels and the user's own attributes from one file to another, as far as the system lets us.
 #[cfg(target_os = "linux")]
-pub(crate) fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
+pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) else {
@@ -372,7 +385,7 @@ pub(crate) fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
+pub fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
 
 /// Renames without ever replacing anything.
 fn rename_new(

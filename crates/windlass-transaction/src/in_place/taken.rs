@@ -1,0 +1,502 @@
+//! What a command's layer took, read without the kernel: which files it wrote, which names it took away, which
+//! folders it put in the place of others. Decides where each of it goes and what stays out; changes nothing.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use windlass_core::image::{Image, Swap};
+use windlass_core::workspace::{FileError, Files};
+
+use super::layer::{CommandLayer, Moment};
+use crate::landing::look;
+use windlass_host::sandbox::names;
+use windlass_host::search::Ignores;
+use windlass_host::workspace::is_staging;
+use windlass_host::workspace::{Root, from_io, is_draft};
+
+/// A command that changed more than this is not merged.
+const MAX_CHANGED: usize = 500_000;
+/// How the kernel marks a directory in a layer that shows nothing of what is under it.
+const OPAQUE: &str = "user.overlay.opaque";
+
+/// Everything a command changed in the workspace.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Files and links, by content.
+    pub(super) swaps: Vec<Swap>,
+    /// Files whose time is that of the layer, in the end.
+    pub(super) times: Vec<String>,
+    /// Folders that are new or have another mode, parents first.
+    pub(super) folders: Vec<(PathBuf, u32)>,
+    /// Folders that are gone, what lies in them first.
+    pub(super) gone: Vec<PathBuf>,
+    /// What is moved as it is: outputs, and what git keeps.
+    pub(super) plain: Vec<Plain>,
+    /// Paths that stay as they are, with the reason.
+    pub(super) kept_out: Vec<(String, String)>,
+    /// Paths that are changed without a way back, with the reason.
+    pub(super) lost: Vec<(String, String)>,
+}
+
+/// Something that is moved or removed as it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    /// From the layer to the same path of the workspace.
+    Put(PathBuf),
+    /// Away, with everything in it.
+    Remove(PathBuf),
+}
+
+impl Plain {
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Put(path) | Self::Remove(path) => path,
+        }
+    }
+}
+
+/// Why a path stays as it is.
+const PROTECTED: &str =
+    "it is protected: what runs programs or instructs agents is not changed by commands";
+const MEANWHILE: &str = "it was changed by somebody else while the command ran";
+const SPECIAL: &str = "pipes, sockets and devices are not merged";
+/// Why there is no way back.
+const OUTPUT: &str = "it is ignored, and what is built is not taken back";
+const GIT: &str = "what git keeps is not taken back; see `git reflog`";
+const NOT_UTF8: &str = "its name is not UTF-8";
+
+/// Reads a layer whose command has ended.
+pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError> {
+    let upper = Root::open(&layer.upper)
+        .map_err(|err| from_io(&layer.upper, &std::io::Error::other(err)))?;
+    // Those of git are known by where they are; those that are free while they are absent are so here, too.
+    let protected = names::of_workspace(root.root(), &[])
+        .into_iter()
+        .map(|one| one.name);
+    let there = |name: &PathBuf| std::fs::symlink_metadata(root.root().join(name)).is_ok();
+    let protected = protected
+        .filter(|name| !name.starts_with(".git") && there(name))
+        .collect();
+    let (began, gone) = (layer.began, &layer.gone);
+    let mut reader = Reader {
+        root,
+        upper,
+        began,
+        gone,
+        protected,
+        taken: Taken::default(),
+        left: MAX_CHANGED,
+    };
+    reader.source(Path::new(""), &Ignores::of(root), true)?;
+    // Git's own order: what is pointed to before what points.
+    reader.taken.plain.sort_by_cached_key(turn);
+    Ok(reader.taken)
+}
+
+fn turn(one: &Plain) -> u8 {
+    let mut parts = one
+        .path()
+        .components()
+        .map(|part| part.as_os_str())
+        .skip_while(|part| *part != ".git")
+        .skip(1);
+    match (parts.next(), one) {
+        (None, _) => 0,
+        (Some(first), Plain::Put(_)) if first == "objects" => 1,
+        (Some(first), _) if first == "refs" || first == "packed-refs" || first == "logs" => 3,
+        (Some(first), _) if first == "HEAD" || first == "index" => 4,
+        (Some(first), Plain::Remove(_)) if first == "objects" => 5,
+        _ => 2,
+    }
+}
+
+struct Reader<'a> {
+    root: &'a Root,
+    upper: Root,
+    began: Moment,
+    /// Names that are gone, beside those that the layer marks.
+    gone: &'a BTreeSet<PathBuf>,
+    /// Names that the workspace's own settings protect.
+    protected: BTreeSet<PathBuf>,
+    taken: Taken,
+    left: usize,
+}
+
+/// An entry of the layer.
+struct Entry {
+    path: PathBuf,
+    about: Metadata,
+    /// What is at its path in the workspace.
+    lower: Option<Metadata>,
+    /// It is not in the layer, and stands for a name that is gone.
+    removed: bool,
+}
+
+impl Entry {
+    /// It stands for a name that is gone.
+    fn is_gone(&self) -> bool {
+        self.removed || (self.about.file_type().is_char_device() && self.about.rdev() == 0)
+    }
+
+    fn is_special(&self) -> bool {
+        let kind = self.about.file_type();
+        !(kind.is_file() || kind.is_dir() || kind.is_symlink())
+    }
+
+    fn covers_folder(&self) -> bool {
+        self.lower.as_ref().is_some_and(Metadata::is_dir)
+    }
+}
+
+impl Reader<'_> {
+    /// A folder of the source set; `under` says whether the workspace has a folder there too.
+    fn source(&mut self, folder: &Path, rules: &Ignores, under: bool) -> Result<(), FileError> {
+        for entry in self.entries(folder, under)? {
+            let path = entry.path.clone();
+            let is_folder = if entry.is_gone() {
+                entry.covers_folder()
+            } else {
+                entry.about.is_dir()
+            };
+            let name = path.file_name().unwrap_or_default();
+            if is_draft(name) || is_staging(name) {
+                continue;
+            }
+            if names::is_kept_out(&path, entry.lower.is_some()) || self.protected.contains(&path) {
+                self.keep_out(&path, PROTECTED);
+            } else if name == ".git" {
+                self.repository(entry)?;
+            } else if is_folder && rules.ignores(&path, true) {
+                self.lose(&path, OUTPUT);
+                self.plain(entry)?;
+            } else if entry.is_gone() {
+                self.delete(&path, entry.lower.as_ref(), rules)?;
+            } else if is_folder {
+                self.folder(&entry, rules)?;
+            } else if entry.is_special() {
+                self.keep_out(&path, SPECIAL);
+            } else {
+                self.file(&entry, rules)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, entry: &Entry, rules: &Ignores) -> Result<(), FileError> {
+        let mode = entry.about.mode() & 0o7777;
+        match &entry.lower {
+            Some(lower) if lower.is_dir() => {
+                if self.is_opaque(&entry.path) {
+                    self.delete_hidden(&entry.path, &rules.below(self.root, &entry.path))?;
+                }
+                if lower.mode() & 0o7777 != mode {
+                    self.taken.folders.push((entry.path.clone(), mode));
+                }
+            }
+            lower => {
+                self.delete(&entry.path, lower.as_ref(), rules)?;
+                self.taken.folders.push((entry.path.clone(), mode));
+            }
+        }
+        match entry.covers_folder() {
+            true => self.source(&entry.path, &rules.below(self.root, &entry.path), true),
+            // Its ignore files are new, and say nothing yet.
+            false => self.source(&entry.path, rules, false),
+        }
+    }
+
+    fn file(&mut self, entry: &Entry, rules: &Ignores) -> Result<(), FileError> {
+        let Some(path) = entry.path.to_str() else {
+            self.lose(&entry.path, NOT_UTF8);
+            self.taken.plain.push(Plain::Put(entry.path.clone()));
+            return Ok(());
+        };
+        let before = match &entry.lower {
+            Some(lower) if lower.is_dir() => {
+                self.delete(&entry.path, Some(lower), rules)?;
+                Image::Absent
+            }
+            Some(lower) if self.is_newer(lower) => {
+                self.keep_out(&entry.path, MEANWHILE);
+                return Ok(());
+            }
+            Some(_) => match look(self.root, path) {
+                Ok(image) => image,
+                Err(err) => {
+                    self.keep_out(&entry.path, &err.message);
+                    return Ok(());
+                }
+            },
+            None => Image::Absent,
+        };
+        let after = look(&self.upper, path)?;
+        if before != after {
+            self.taken.swaps.push(Swap {
+                path: path.to_owned(),
+                before,
+                after,
+            });
+        }
+        if entry.about.is_file() {
+            self.taken.times.push(path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// What is at a path of the workspace, and everything below it, is gone.
+    fn delete(
+        &mut self,
+        path: &Path,
+        lower: Option<&Metadata>,
+        rules: &Ignores,
+    ) -> Result<(), FileError> {
+        let Some(lower) = lower else { return Ok(()) };
+        self.count(path)?;
+        if lower.is_dir() {
+            self.delete_hidden(path, &rules.below(self.root, path))?;
+            self.taken.gone.push(path.to_owned());
+            return Ok(());
+        }
+        match path.to_str() {
+            _ if self.is_newer(lower) => self.keep_out(path, MEANWHILE),
+            None => {
+                self.lose(path, NOT_UTF8);
+                self.taken.plain.push(Plain::Remove(path.to_owned()));
+            }
+            Some(text) if lower.is_file() || lower.is_symlink() => match look(self.root, text) {
+                Ok(before) => {
+                    self.taken.swaps.push(Swap {
+                        path: text.to_owned(),
+                        before,
+                        after: Image::Absent,
+                    });
+                }
+                Err(err) => self.keep_out(path, &err.message),
+            },
+            Some(_) => self.taken.plain.push(Plain::Remove(path.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Everything in a folder of the workspace that the layer does not show any more.
+    fn delete_hidden(&mut self, folder: &Path, rules: &Ignores) -> Result<(), FileError> {
+        for path in self.names_below(folder)? {
+            if self.upper_has(&path) {
+                continue;
+            }
+            let lower = self.lower(&path);
+            let is_folder = lower.as_ref().is_some_and(Metadata::is_dir);
+            if names::is_kept_out(&path, true)
+                || self.protected.contains(&path)
+                || path.ends_with(".git")
+            {
+                self.keep_out(&path, PROTECTED);
+            } else if is_folder && rules.ignores(&path, true) {
+                self.lose(&path, OUTPUT);
+                self.taken.plain.push(Plain::Remove(path));
+            } else {
+                self.delete(&path, lower.as_ref(), rules)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something that is moved as it is.
+    fn plain(&mut self, entry: Entry) -> Result<(), FileError> {
+        self.plain_but(entry, &|_| false)
+    }
+
+    /// The same, but for what `keep_out` names.
+    fn plain_but(
+        &mut self,
+        entry: Entry,
+        keep_out: &dyn Fn(&Path) -> bool,
+    ) -> Result<(), FileError> {
+        let path = entry.path.clone();
+        if keep_out(&path) {
+            self.keep_out(&path, PROTECTED);
+        } else if entry.is_gone() {
+            if entry.lower.is_some() {
+                self.taken.plain.push(Plain::Remove(path));
+            }
+        } else if entry.is_special() {
+            self.keep_out(&path, SPECIAL);
+        } else if entry.about.is_dir() && entry.covers_folder() {
+            if self.is_opaque(&path) {
+                let hidden = self
+                    .names_below(&path)?
+                    .into_iter()
+                    .filter(|path| !self.upper_has(path) && !keep_out(path));
+                let hidden: Vec<Plain> = hidden.map(Plain::Remove).collect();
+                self.taken.plain.extend(hidden);
+            }
+            for inner in self.entries(&path, true)? {
+                self.plain_but(inner, keep_out)?;
+            }
+        } else if entry
+            .lower
+            .as_ref()
+            .is_some_and(|lower| !lower.is_dir() && self.is_newer(lower))
+        {
+            self.keep_out(&path, MEANWHILE);
+        } else {
+            if entry.lower.is_some() && (entry.about.is_dir() || entry.covers_folder()) {
+                self.taken.plain.push(Plain::Remove(path.clone()));
+            }
+            self.taken.plain.push(Plain::Put(path));
+        }
+        Ok(())
+    }
+
+    /// A name `.git`.
+    fn repository(&mut self, entry: Entry) -> Result<(), FileError> {
+        let path = entry.path.clone();
+        let is_folder = entry.about.is_dir() && !entry.is_gone();
+        match &entry.lower {
+            // It is neither removed nor replaced.
+            Some(lower) if !lower.is_dir() || !is_folder || self.is_opaque(&path) => {
+                self.keep_out(&path, PROTECTED);
+                Ok(())
+            }
+            Some(_) => {
+                let before = self.taken.plain.len();
+                let keep_out = |inner: &Path| {
+                    inner
+                        .strip_prefix(&path)
+                        .is_ok_and(|name| names::is_kept_out_of_git(name, false))
+                };
+                self.plain_but(entry, &keep_out)?;
+                let only_index = |one: &Plain| one.path() == path.join("index");
+                if !self.taken.plain[before..].iter().all(only_index) {
+                    self.lose(&path, GIT);
+                }
+                Ok(())
+            }
+            None if is_folder => {
+                self.lose(&path, GIT);
+                self.new_repository(&path, &path)
+            }
+            None => self.plain(entry),
+        }
+    }
+
+    /// A repository that the command made: what runs programs in it is left out.
+    fn new_repository(&mut self, git: &Path, folder: &Path) -> Result<(), FileError> {
+        for entry in self.entries(folder, false)? {
+            let name = entry
+                .path
+                .strip_prefix(git)
+                .unwrap_or(&entry.path)
+                .to_owned();
+            let plain = ["objects", "refs", "logs"]
+                .iter()
+                .any(|plain| name == Path::new(plain));
+            if names::is_kept_out_of_git(&name, true) {
+                self.keep_out(&entry.path, PROTECTED);
+            } else if entry.about.is_dir() && !plain {
+                let path = entry.path.clone();
+                self.taken
+                    .folders
+                    .push((path.clone(), entry.about.mode() & 0o7777));
+                self.new_repository(git, &path)?;
+            } else {
+                self.plain(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&mut self, folder: &Path, under: bool) -> Result<Vec<Entry>, FileError> {
+        let mut entries = Vec::new();
+        for name in self.names(self.upper.root(), folder)? {
+            let path = folder.join(name);
+            self.count(&path)?;
+            let full = self.upper.root().join(&path);
+            let about = std::fs::symlink_metadata(&full).map_err(|err| from_io(&full, &err))?;
+            // Where the workspace has no folder, a link there leads to what is none of this.
+            let lower = if under { self.lower(&path) } else { None };
+            entries.push(Entry {
+                path,
+                about,
+                lower,
+                removed: false,
+            });
+        }
+        let inside = |path: &&PathBuf| path.parent() == Some(folder);
+        for path in self.gone.iter().filter(inside).filter(|_| under) {
+            self.count(path)?;
+            if let Some(about) = self.lower(path) {
+                entries.push(Entry {
+                    path: path.clone(),
+                    about: about.clone(),
+                    lower: Some(about),
+                    removed: true,
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn names_below(&mut self, folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+        let names = self.names(self.root.root(), folder)?;
+        Ok(names.into_iter().map(|name| folder.join(name)).collect())
+    }
+
+    fn names(&self, top: &Path, folder: &Path) -> Result<Vec<OsString>, FileError> {
+        let full = top.join(folder);
+        let entries = std::fs::read_dir(&full).map_err(|err| from_io(&full, &err))?;
+        let mut names: Vec<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn lower(&self, path: &Path) -> Option<Metadata> {
+        std::fs::symlink_metadata(self.root.root().join(path)).ok()
+    }
+
+    fn upper_has(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(self.upper.root().join(path)).is_ok()
+    }
+
+    /// Whether a folder shows nothing of what is under it. The kernel marks only the topmost of several.
+    fn is_opaque(&self, path: &Path) -> bool {
+        path.ancestors().any(|above| {
+            let mut value = [0; 1];
+            rustix::fs::lgetxattr(self.upper.root().join(above), OPAQUE, &mut value)
+                .is_ok_and(|len| len == 1 && value == *b"y")
+        })
+    }
+
+    /// Whether somebody changed it since the command began. The change time cannot be set back.
+    fn is_newer(&self, lower: &Metadata) -> bool {
+        (lower.ctime(), lower.ctime_nsec()) > self.began
+    }
+
+    fn count(&mut self, path: &Path) -> Result<(), FileError> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                let many = format!("the command changed more than {MAX_CHANGED} paths");
+                Err(from_io(path, &std::io::Error::other(many)))
+            }
+        }
+    }
+
+    fn keep_out(&mut self, path: &Path, why: &str) {
+        self.taken
+            .kept_out
+            .push((path.to_string_lossy().into_owned(), why.to_owned()));
+    }
+
+    fn lose(&mut self, path: &Path, why: &str) {
+        self.taken
+            .lost
+            .push((path.to_string_lossy().into_owned(), why.to_owned()));
+    }
+}

@@ -1,0 +1,347 @@
+//! A whole copy of the tree, where no layer can be had: shared blocks where the file system can, bytes otherwise.
+//! Bounded in files and bytes; what cannot be copied is named.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
+use windlass_core::workspace::{FileErrorKind, Files};
+
+use super::survey::list;
+use crate::working_copy::{parent_of, remove};
+use windlass_host::workspace::Root;
+
+/// The largest tree that is copied.
+pub(super) const MAX_BYTES: u64 = 2 << 30;
+/// See [`MAX_BYTES`].
+pub(super) const MAX_FILES: usize = 200_000;
+/// A larger file is left out of a copy.
+const MAX_FILE: u64 = 1 << 30;
+/// Paths that are named one by one.
+const MAX_NAMED: usize = 20;
+
+/// What came of copying.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    /// Whether blocks are shared with the original.
+    pub(crate) shared: bool,
+    /// What is missing in the copy, with the reason.
+    pub(super) missing: Vec<(PathBuf, String)>,
+}
+
+/// Whether a tree is small enough, and which files of it are too large to be copied.
+pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
+    let (mut files, mut bytes) = (0, 0_u64);
+    let mut left_out = Vec::new();
+    let mut open = vec![PathBuf::from(".")];
+    while let Some(dir) = open.pop() {
+        let Ok((handle, entries)) = list(root, &dir) else {
+            continue;
+        };
+        for (name, kind) in entries {
+            files += 1;
+            match kind {
+                FileType::Directory => open.push(dir.join(name)),
+                FileType::RegularFile => {
+                    let stat = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW);
+                    // Holes of a file take no space, and are not copied.
+                    let taken = stat.map_or(0, |stat| {
+                        u64::try_from(stat.st_size.min(stat.st_blocks * 512)).unwrap_or(0)
+                    });
+                    match taken > MAX_FILE {
+                        true => left_out.push(dir.strip_prefix(".").unwrap_or(&dir).join(name)),
+                        false => bytes += taken,
+                    }
+                }
+                _ => {}
+            }
+            if files > MAX_FILES || bytes > MAX_BYTES {
+                return Err(format!(
+                    "the tree is too large to be copied (more than {} MB or {MAX_FILES} files)",
+                    MAX_BYTES >> 20
+                ));
+            }
+        }
+    }
+    Ok(left_out)
+}
+
+/// The warning about a file that is too large to be copied.
+pub(crate) fn left_out_note(path: &Path) -> String {
+    format!(
+        "`{}` is not in the copy: it is larger than {} MB",
+        path.display(),
+        MAX_FILE >> 20
+    )
+}
+
+/// Copies everything below a root to a directory that exists and is empty. At the paths in `hidden` there is something
+/// that cannot be opened instead.
+pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied, String> {
+    let mut copied = Copied::default();
+    let mut sharing = true;
+    let mut open = vec![PathBuf::from(".")];
+    let mut times = Vec::new();
+    while let Some(dir) = open.pop() {
+        let listed = list(root, &dir).and_then(|(handle, entries)| {
+            let stat = rustix::fs::fstat(&handle).map_err(|err| err.to_string())?;
+            Ok((handle, entries, stat))
+        });
+        let (handle, entries, stat) = match listed {
+            Ok(listed) => listed,
+            Err(why) if dir == Path::new(".") => return Err(why),
+            Err(why) => {
+                copied.miss(dir, why);
+                continue;
+            }
+        };
+        let place = to.join(&dir);
+        if dir != Path::new(".") {
+            std::fs::create_dir(&place).map_err(|err| full(&place, &err))?;
+        }
+        let target = open_folder(&place).map_err(|err| full(&place, &err.into()))?;
+        for (name, kind) in entries {
+            let path = dir.join(&name);
+            if is_hidden(hidden, &path) {
+                place_blank(&target, &name, kind).map_err(|err| full(&path, &err))?;
+                continue;
+            }
+            match kind {
+                FileType::Directory => open.push(path),
+                FileType::RegularFile => match copy_file(&handle, &target, &name, &mut sharing) {
+                    Ok(shared) => copied.shared |= shared,
+                    Err(err) if err.raw_os_error() == Some(libc_nospc()) => {
+                        return Err(full(&path, &err));
+                    }
+                    Err(err) => copied.miss(path, err.to_string()),
+                },
+                FileType::Symlink => {
+                    let made =
+                        rustix::fs::readlinkat(&handle, &name, Vec::new()).and_then(|link| {
+                            rustix::fs::symlinkat(
+                                OsStr::from_bytes(link.to_bytes()),
+                                &target,
+                                &name,
+                            )
+                        });
+                    if let Err(err) = made {
+                        copied.miss(path, err.to_string());
+                    }
+                }
+                FileType::Fifo | FileType::Socket => {
+                    if let Err(err) =
+                        rustix::fs::mknodat(&target, &name, kind, Mode::RUSR | Mode::WUSR, 0)
+                    {
+                        copied.miss(path, err.to_string());
+                    }
+                }
+                _ => copied.miss(path, "it is a device".to_owned()),
+            }
+        }
+        times.push((place, stat));
+    }
+    // Modes and times last: what is put into a directory changes the one and may need the other.
+    for (place, stat) in times.into_iter().rev() {
+        // Opened anew, because a tree may have more directories than a process may have open files.
+        let Ok(dir) = open_folder(&place) else {
+            continue;
+        };
+        let _ = rustix::fs::fchmod(&dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | 0o700));
+        let _ = rustix::fs::futimens(&dir, &times_of(&stat));
+    }
+    Ok(copied)
+}
+
+/// Whether a path is hidden; both are relative, and the second may begin with a dot.
+pub(crate) fn is_hidden(hidden: &[PathBuf], path: &Path) -> bool {
+    let path = path.strip_prefix(".").unwrap_or(path);
+    hidden.iter().any(|one| path.starts_with(one))
+}
+
+/// Takes a hidden path out of a copy that has it.
+pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
+    let failed =
+        |err: std::io::Error| format!("`{}` cannot be hidden in the copy: {err}", path.display());
+    let tree = Root::open(tree).map_err(|err| err.to_string())?;
+    // A command of an earlier run may have put a symlink on the way; then the path is not in the copy.
+    let Ok((parent, name)) = parent_of(&tree, path) else {
+        return Ok(());
+    };
+    let Ok(stat) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return Ok(());
+    };
+    remove(parent.as_fd(), name).map_err(failed)?;
+    place_blank(&parent, name, FileType::from_raw_mode(stat.st_mode)).map_err(failed)
+}
+
+/// Puts something in the place of what is hidden: a socket that no process listens at cannot be opened, also not by
+/// root, and git passes it over. A directory is empty.
+fn place_blank(dir: impl AsFd, name: &OsStr, kind: FileType) -> std::io::Result<()> {
+    match kind {
+        FileType::Directory => Ok(rustix::fs::mkdirat(dir, name, Mode::RUSR | Mode::XUSR)?),
+        _ => Ok(rustix::fs::mknodat(
+            dir,
+            name,
+            FileType::Socket,
+            Mode::empty(),
+            0,
+        )?),
+    }
+}
+
+impl Copied {
+    fn miss(&mut self, path: PathBuf, why: String) {
+        if self.missing.len() < MAX_NAMED {
+            self.missing.push((path, why));
+        }
+    }
+}
+
+fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+pub(crate) fn copy_file(
+    from: impl AsFd,
+    to: impl AsFd,
+    name: &OsStr,
+    sharing: &mut bool,
+) -> std::io::Result<bool> {
+    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let source = File::from(rustix::fs::openat(from, name, read, Mode::empty())?);
+    let stat = rustix::fs::fstat(&source)?;
+    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let target = File::from(rustix::fs::openat(
+        to,
+        name,
+        write,
+        Mode::from_raw_mode(0o600),
+    )?);
+    let shared = *sharing && share(&target, &source);
+    if !shared {
+        *sharing = false;
+        copy_data(&source, &target, stat.st_size)?;
+    }
+    rustix::fs::fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    rustix::fs::futimens(&target, &times_of(&stat))?;
+    Ok(shared)
+}
+
+/// Copies the bytes of a file but for its holes.
+fn copy_data(source: &File, target: &File, size: i64) -> std::io::Result<()> {
+    let size = u64::try_from(size).unwrap_or(0);
+    let mut at = 0;
+    while at < size {
+        let data = match rustix::fs::seek(source, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // The rest is a hole.
+            Err(rustix::io::Errno::NXIO) => break,
+            // The file system knows no holes.
+            Err(_) => at,
+        };
+        let end = rustix::fs::seek(source, SeekFrom::Hole(data))
+            .unwrap_or(size)
+            .max(data + 1);
+        rustix::fs::seek(source, SeekFrom::Start(data))?;
+        rustix::fs::seek(target, SeekFrom::Start(data))?;
+        std::io::copy(&mut source.take(end - data), &mut &*target)?;
+        at = end;
+    }
+    target.set_len(size)
+}
+
+#[cfg(target_os = "linux")]
+fn share(target: &File, source: &File) -> bool {
+    rustix::fs::ioctl_ficlone(target, source).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn share(_: &File, _: &File) -> bool {
+    false
+}
+
+fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
+    let time = |tv_sec: i64, nsec: u64| Timespec {
+        tv_sec,
+        tv_nsec: nsec.cast_signed(),
+    };
+    Timestamps {
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+fn libc_nospc() -> i32 {
+    rustix::io::Errno::NOSPC.raw_os_error()
+}
+
+fn full(path: &Path, err: &std::io::Error) -> String {
+    format!(
+        "the tree cannot be copied: `{}`: {err}; free some space",
+        path.display()
+    )
+}
+
+/// Brings one path of a copy to what the original has there now.
+pub(super) fn refresh(from: &Root, to: &Root, path: &Path) -> Result<(), String> {
+    let text = path.to_str().ok_or("its name is not UTF-8")?;
+    match rustix::fs::statat(from.handle(), path, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => match to.remove(text) {
+            Err(err) if err.kind != FileErrorKind::NotFound => Err(err.message),
+            _ => Ok(()),
+        },
+        Err(err) => Err(err.to_string()),
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            let bytes = from.read(text, MAX_BYTES).map_err(|err| err.message)?;
+            to.write(text, &bytes).map_err(|err| err.message)?;
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            rustix::fs::chmodat(to.handle(), path, mode, AtFlags::empty())
+                .map_err(|err| err.to_string())
+        }
+        Ok(_) => Err("it is no regular file; discard the copy and start again".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+
+    /// The limit holds for a whole process, so that the copying is done in one of its own.
+    #[test]
+    fn a_tree_may_have_more_directories_than_a_process_may_have_open_files() {
+        const INSIDE: &str = "WINDLASS_TEST_FEW_FILES";
+        const SELF: &str = "isolated::copied::tests::a_tree_may_have_more_directories_than_a_process_may_have_open_files";
+        if std::env::var_os(INSIDE).is_none() {
+            let mut child = std::process::Command::new("sh");
+            child.args(["-c", "ulimit -n 128 && exec \"$0\" --exact \"$1\""]);
+            child
+                .arg(std::env::current_exe().unwrap())
+                .arg(SELF)
+                .env(INSIDE, "1");
+            let done = child.output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for n in 0..200 {
+            std::fs::create_dir(from.path().join(format!("d{n}"))).unwrap();
+        }
+        std::fs::write(from.path().join("d7/a.txt"), "a").unwrap();
+        let copied = copy(&Root::open(from.path()).unwrap(), to.path(), &[]);
+        assert_eq!(copied.unwrap().missing, []);
+        assert_eq!(
+            std::fs::read_to_string(to.path().join("d7/a.txt")).unwrap(),
+            "a"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! The copy a run works on, as files and as processes, behind one door: what is behind it can be taken away and put
+//! back while nobody uses it, because a layer has to be mounted anew when the tree below it was changed.
+//! What the files are about to change is remembered as it was, so that both sides' changes can be put together.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use windlass_core::enclosure::Enclosure;
+use windlass_core::validator::Before;
+use windlass_core::workspace::*;
+use windlass_core::{BoxFuture, CancellationToken};
+
+use windlass_host::exec::HostProcesses;
+use windlass_host::workspace::Root;
+
+/// The largest file whose bytes of before are remembered.
+pub(super) const MAX_REMEMBERED: u64 = 4 << 20;
+
+/// What is behind the door.
+#[derive(Clone)]
+pub(super) struct Behind {
+    pub(super) root: Arc<Root>,
+    pub(super) processes: Arc<HostProcesses>,
+}
+
+/// The door.
+pub(super) struct Live {
+    path: PathBuf,
+    behind: RwLock<Option<Behind>>,
+    /// The user's own tree.
+    base: Arc<Root>,
+    /// Where the bytes of before are, by the hash of their path.
+    remembered: PathBuf,
+}
+
+impl Live {
+    /// `path` is where commands see the tree.
+    pub(super) fn new(path: PathBuf, base: Arc<Root>, remembered: PathBuf) -> Self {
+        Self {
+            path,
+            behind: RwLock::new(None),
+            base,
+            remembered,
+        }
+    }
+
+    pub(super) fn set(&self, behind: Option<Behind>) {
+        *self.behind.write().unwrap_or_else(PoisonError::into_inner) = behind;
+    }
+
+    pub(super) fn behind(&self) -> Result<Behind, FileError> {
+        let behind = self
+            .behind
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        behind.ok_or_else(|| FileError {
+            kind: FileErrorKind::Io,
+            message: "the run's copy of the workspace is closed".to_owned(),
+        })
+    }
+
+    fn root(&self) -> Result<Arc<Root>, FileError> {
+        Ok(self.behind()?.root)
+    }
+
+    fn processes(&self) -> Result<Arc<HostProcesses>, ProcessError> {
+        Ok(self
+            .behind()
+            .map_err(|err| ProcessError(err.message))?
+            .processes)
+    }
+
+    fn remembered_at(&self, path: &str) -> PathBuf {
+        self.remembered
+            .join(blake3::hash(path.as_bytes()).to_hex().as_str())
+    }
+
+    /// The bytes of a file as they were before the run's files changed it, where that is known.
+    pub(super) fn remembered(&self, path: &str) -> Option<Vec<u8>> {
+        windlass_host::workspace::read_file(&self.remembered_at(path), MAX_REMEMBERED).ok()
+    }
+
+    /// Forgets what was before, because it is another tree below now.
+    pub(super) fn forget(&self, path: &str) {
+        let _ = std::fs::remove_file(self.remembered_at(path));
+    }
+
+    fn remember(&self, path: &str) {
+        // A path that cannot be resolved cannot be changed either; the operation itself says why.
+        let Ok(Resolved {
+            path, inside: true, ..
+        }) = self.resolve(path)
+        else {
+            return;
+        };
+        let place = self.remembered_at(&path);
+        if place.exists() {
+            return;
+        }
+        // Where the two differ, one side has changed it already, and neither is what both began with. Without it a
+        // change on both sides is a conflict, never a guess.
+        let shown = self
+            .root()
+            .and_then(|root| root.read(&path, MAX_REMEMBERED));
+        if let (Ok(bytes), Ok(shown)) = (self.base.read(&path, MAX_REMEMBERED), shown)
+            && bytes == shown
+        {
+            let _ = windlass_host::private::create_dir(&self.remembered);
+            let _ = std::fs::write(place, bytes);
+        }
+    }
+}
+
+impl Files for Live {
+    fn root(&self) -> &Path {
+        &self.path
+    }
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
+        self.root()?.resolve(path)
+    }
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
+        self.root()?.read(path, max)
+    }
+    fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
+        self.root()?.read_range(path, offset, len)
+    }
+    fn stat(&self, path: &str) -> Result<FileStat, FileError> {
+        self.root()?.stat(path)
+    }
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.remember(path);
+        self.root()?.write(path, bytes)
+    }
+    fn remove(&self, path: &str) -> Result<(), FileError> {
+        self.remember(path);
+        self.root()?.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
+        self.remember(from);
+        self.remember(to);
+        self.root()?.rename(from, to, replace)
+    }
+    fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
+        self.root()?.list(path, max)
+    }
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+        self.root()?.find(query, cancel)
+    }
+    fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+        self.root()?.grep(query, cancel)
+    }
+}
+
+impl Before for Live {
+    fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError> {
+        match self.base.read(path, max) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(err) if err.kind == FileErrorKind::NotFound => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+}
+
+impl Processes for Live {
+    fn run<'a>(
+        &'a self,
+        command: Command,
+        watch: Watch<'a>,
+    ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(async move { self.processes()?.run(command, watch).await })
+    }
+    fn start(&self, command: Command) -> Result<JobId, ProcessError> {
+        self.processes()?.start(command)
+    }
+    fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
+        self.processes()?.poll(job, offset, max)
+    }
+    fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(async move { self.processes()?.stop(job).await })
+    }
+    fn stop_all(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Ok(processes) = self.processes() {
+                processes.stop_all().await;
+            }
+        })
+    }
+    fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
+        Box::pin(async move { self.processes()?.enclose().await })
+    }
+}

@@ -1,0 +1,83 @@
+//! Landings that no log tells of yet. What is about to land is written down beside the copy, and goes away with it when
+//! the log has it; where the process died in between, whoever comes next tells the log, so that it can be undone.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::terms::Strategy;
+use windlass_core::workspace::Landed;
+
+use super::shelf::{Shelf, ShelfError, Slot};
+
+/// What is landing, and what has landed.
+const LANDING: &str = "landing.json";
+const LANDED: &str = "landed.json";
+/// The longest that is read.
+const MAX_READ: u64 = 256 << 20;
+
+/// A landing as the log will tell of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Untold {
+    /// What landed.
+    pub landed: Landed,
+    /// The hash of what was judged.
+    pub tree_hash: Option<String>,
+}
+
+/// To be called before the first file is touched.
+pub(super) fn begin(dir: &Path, untold: &Untold) -> std::io::Result<()> {
+    let draft = dir.join("landing.new");
+    let mut file = std::fs::File::create(&draft)?;
+    file.write_all(&serde_json::to_vec(untold)?)?;
+    file.sync_all()?;
+    std::fs::rename(draft, dir.join(LANDING))
+}
+
+/// It is in the tree, or it is not and will not be.
+pub(super) fn settle(dir: &Path, landed: bool) {
+    let _ = match landed {
+        true => std::fs::rename(dir.join(LANDING), dir.join(LANDED)),
+        false => std::fs::remove_file(dir.join(LANDING)),
+    };
+}
+
+/// Copies that have landed and are still here, each held, with what the log should tell.
+#[must_use]
+pub fn untold_landings(shelf: &Shelf) -> Vec<(Slot, Untold)> {
+    let mut all = Vec::new();
+    for (name, dir) in shelf.directories() {
+        let place = dir.join(LANDED);
+        // The common case costs one call: there is none.
+        if !place.is_file() {
+            continue;
+        }
+        // Who works on it tells of it.
+        let Ok(slot) = shelf.open(&name) else {
+            continue;
+        };
+        let read = windlass_host::workspace::read_file(&place, MAX_READ).ok();
+        if let Some(untold) = read.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+            all.push((slot, untold));
+        }
+    }
+    all
+}
+
+/// The log has it: the copy goes, unless git was used in it, whose commits may be nowhere else.
+pub fn landing_was_told(slot: Slot) -> Result<(), ShelfError> {
+    let is_layer = slot.card.strategy == Some(Strategy::Overlay);
+    if is_layer && !git_was_touched(&slot.dir) {
+        return slot.discard();
+    }
+    let place = slot.dir.join(LANDED);
+    std::fs::remove_file(&place)
+        .map_err(|err| ShelfError::Io(format!("{}: {err}", place.display())))
+}
+
+/// Whether anything in the git directory of a layer was written, seen without running anything.
+pub(super) fn git_was_touched(dir: &Path) -> bool {
+    dir.join("upper/.git").symlink_metadata().is_ok()
+        || std::fs::read_dir(dir.join("git-upper"))
+            .is_ok_and(|mut entries| entries.next().is_some())
+}

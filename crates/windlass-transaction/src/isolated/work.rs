@@ -1,0 +1,743 @@
+//! One copy: how it is opened and closed, and what was changed in it by content. What it was relative to is known by a
+//! walk that goes on beside the first steps of the run and is kept with the copy.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::AtFlags;
+use windlass_core::CancellationToken;
+use windlass_core::gate::is_credential;
+use windlass_core::image::{Image, Swap};
+use windlass_core::terms::{Strategy, Terms};
+use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, WorkspaceError};
+
+use super::layer::{Layers, Touched};
+use super::live::{Behind, Live};
+use super::shelf::Slot;
+use super::shown::{self, lossy};
+use super::sources::is_source;
+use super::survey::{Moment, Print, Survey};
+use super::user_git::UserGit;
+use super::{Desk, copied, isolation, shelf_error};
+use crate::landing::{look, tree_hash};
+use windlass_host::exec::HostProcesses;
+use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree, TreePlan};
+use windlass_host::workspace::Root;
+
+/// Paths that are named in one note.
+const MAX_NAMED: usize = 5;
+/// Ignored paths that are listed.
+const MAX_LEFT: usize = 500;
+/// Links that are followed on the way to where one leads, as the system does.
+const MAX_LINKS: usize = 40;
+
+/// A copy that a run works on.
+pub(crate) struct Work {
+    pub(super) desk: Arc<Desk>,
+    pub(super) name: String,
+    pub(super) live: Arc<Live>,
+    /// The user's own tree.
+    pub(super) base: Arc<Root>,
+    strategy: Strategy,
+    plan: Arc<Sandbox>,
+    sandbox: Mutex<Option<Arc<Sandbox>>>,
+    slot: Mutex<Option<Slot>>,
+    pub(super) dir: PathBuf,
+    pub(super) baseline: Mutex<Baseline>,
+    stop: CancellationToken,
+    notes: Mutex<Vec<String>>,
+    cache: Mutex<Cache>,
+    /// Paths of the workspace that are not in the copy because commands must not read them.
+    pub(super) hidden: Vec<PathBuf>,
+}
+
+/// What the copy is relative to.
+pub(super) enum Baseline {
+    /// It is being looked at.
+    Coming(std::thread::JoinHandle<Survey>),
+    Known(Arc<Survey>),
+    /// The process died before it was written down: every changed file may be one that the person changed, too.
+    Lost,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// By tree and path: valid as long as the record is the same.
+    images: HashMap<(bool, String), (Print, Image)>,
+    shown: BTreeMap<String, (Swap, FileChange)>,
+    /// Notes that were made.
+    said: BTreeSet<String>,
+}
+
+/// What was changed, by content.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Changed {
+    pub(super) swaps: Vec<Swap>,
+    pub(super) left: Vec<String>,
+    pub(super) newly_ignored: Vec<String>,
+    pub(super) cannot: Vec<(String, String)>,
+}
+
+impl Work {
+    /// A layer over the tree.
+    pub(super) fn layered(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+    ) -> Result<Self, Box<(Slot, SandboxError)>> {
+        slot.card.strategy = Some(Strategy::Overlay);
+        let mounted = match Self::mount(&desk, &plan, &slot) {
+            Ok(mounted) => mounted,
+            Err(err) => return Err(Box::new((slot, err))),
+        };
+        // Who finds it after a crash must know what it is.
+        if let Err(err) = slot.write_card() {
+            return Err(Box::new((slot, SandboxError::Unavailable(err.to_string()))));
+        }
+        let work = Self::over(desk, plan, slot, mounted);
+        work.look_around();
+        Ok(work)
+    }
+
+    /// A copy of the tree.
+    pub(super) fn copied(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+        why: &str,
+    ) -> Result<Self, WorkspaceError> {
+        let left_out = copied::measure(&desk.root).map_err(|too_large| {
+            isolation(format!(
+                "no layer can be had: {why}; and {too_large}; work on it directly with --in-place"
+            ))
+        })?;
+        // Where there is no view that hides them, credentials are not copied.
+        let mut hidden = if tier(&plan)? == Tier::Broker {
+            plan.hidden_in_workspace()
+        } else {
+            Vec::new()
+        };
+        hidden.extend(left_out.iter().cloned());
+        slot.card.hidden.clone_from(&hidden);
+        let tree = slot.folder("tree").map_err(shelf_error)?;
+        // What the copy is relative to is known before a byte of it is read.
+        let survey = Survey::as_of(Moment::now(), &desk.root, &CancellationToken::new());
+        let copied = copied::copy(&desk.root, &tree, &hidden).map_err(isolation)?;
+        slot.card.strategy = Some(if copied.shared {
+            Strategy::Reflink
+        } else {
+            Strategy::Copy
+        });
+        let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
+        let all = Survey::of_everything(&own);
+        write_survey(&slot.dir, "survey", &survey);
+        write_survey(&slot.dir, "copied", &all);
+        let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
+        let work = Self::over(desk, plan, slot, mounted);
+        work.note(format!(
+            "the run works on a copy of the tree and not on a layer: {why}"
+        ));
+        for (path, why) in copied.missing.iter().take(MAX_NAMED) {
+            work.note(format!("`{}` is not in the copy: {why}", lossy(path)));
+        }
+        left_out
+            .iter()
+            .take(MAX_NAMED)
+            .for_each(|path| work.note(copied::left_out_note(path)));
+        *work.baseline() = Baseline::Known(Arc::new(survey));
+        work.write_card()?;
+        Ok(work)
+    }
+
+    /// One that was kept.
+    pub(super) fn reopen(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+    ) -> Result<Self, WorkspaceError> {
+        if slot.card.strategy != Some(Strategy::Overlay) && tier(&plan)? == Tier::Broker {
+            // A copy that was made for a view that hides credentials holds them.
+            let tree = slot.folder("tree").map_err(shelf_error)?;
+            for path in plan.hidden_in_workspace() {
+                if !slot.card.hidden.contains(&path) {
+                    copied::hide(&tree, &path).map_err(isolation)?;
+                    slot.card.hidden.push(path);
+                }
+            }
+            slot.write_card().map_err(shelf_error)?;
+        }
+        let known = Survey::read(&slot.dir.join("survey"));
+        let upper = std::fs::read_dir(slot.dir.join("upper"));
+        let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
+        let work = Self::over(desk, plan, slot, mounted);
+        match known {
+            Some(survey) => *work.baseline() = Baseline::Known(Arc::new(survey)),
+            // Its process died before the first walk was written down. A layer that holds nothing is relative to what
+            // is there now.
+            None if upper.is_ok_and(|mut entries| entries.next().is_none()) => work.look_around(),
+            None => *work.baseline() = Baseline::Lost,
+        }
+        work.put_back()?;
+        Ok(work)
+    }
+
+    fn over(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        slot: Slot,
+        (behind, sandbox): (Behind, Arc<Sandbox>),
+    ) -> Self {
+        let live = Live::new(
+            behind.root.root().to_owned(),
+            Arc::clone(&desk.root),
+            slot.dir.join("before"),
+        );
+        let hidden = slot.card.hidden.clone();
+        live.set(Some(behind));
+        Self {
+            base: Arc::clone(&desk.root),
+            desk,
+            name: slot.card.name.clone(),
+            live: Arc::new(live),
+            strategy: slot.card.strategy.unwrap_or_default(),
+            plan,
+            sandbox: Mutex::new(Some(sandbox)),
+            dir: slot.dir.clone(),
+            slot: Mutex::new(Some(slot)),
+            baseline: Mutex::new(Baseline::Lost),
+            stop: CancellationToken::new(),
+            notes: Mutex::default(),
+            cache: Mutex::default(),
+            hidden,
+        }
+    }
+
+    /// Puts the copy at the workspace's path, in a sandbox of its own.
+    fn mount(
+        desk: &Desk,
+        plan: &Sandbox,
+        slot: &Slot,
+    ) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
+        let folder = |name: &str| {
+            slot.folder(name)
+                .map_err(|err| SandboxError::Unavailable(err.to_string()))
+        };
+        let tree = if slot.card.strategy == Some(Strategy::Overlay) {
+            let (upper, work) = (folder("upper")?, folder("work")?);
+            if let Ok(about) = std::fs::metadata(desk.root.root()) {
+                let mode = PermissionsExt::from_mode(about.permissions().mode() & 0o7777);
+                let _ = std::fs::set_permissions(&upper, mode);
+            }
+            Tree::Layered { upper, work }
+        } else {
+            Tree::Copy {
+                from: folder("tree")?,
+            }
+        };
+        let git = match plan.outside_git() {
+            Some(_) => Some((folder("git-upper")?, folder("git-work")?)),
+            None => None,
+        };
+        let sandbox = Arc::new(plan.over(TreePlan {
+            tree: Some(tree),
+            git,
+        }));
+        let handle: Option<OwnedFd> = sandbox.take_tree()?;
+        let handle = handle
+            .ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
+        let workspace = desk.root.root().to_owned();
+        let root = match sandbox.path_of_tree()? {
+            Some(path) => Root::standing_for(path, handle).also_at(workspace),
+            None => Root::standing_for(workspace, handle),
+        };
+        let root = Arc::new(root);
+        let processes = HostProcesses::new(Arc::clone(&root), desk.env.clone());
+        let processes = processes
+            .guarded_by(Arc::clone(&desk.guard))
+            .held_by(Some(Arc::clone(&sandbox)));
+        Ok((
+            Behind {
+                root,
+                processes: Arc::new(processes),
+            },
+            sandbox,
+        ))
+    }
+
+    /// Mounts it anew, so that it shows what is below it now.
+    pub(super) fn remount(&self) -> Result<(), WorkspaceError> {
+        self.close();
+        let slot = lock(&self.slot);
+        let slot = slot
+            .as_ref()
+            .ok_or_else(|| WorkspaceError::other("the copy is closed"))?;
+        let (behind, sandbox) =
+            Self::mount(&self.desk, &self.plan, slot).map_err(|err| isolation(err.to_string()))?;
+        self.live.set(Some(behind));
+        *lock(&self.sandbox) = Some(sandbox);
+        Ok(())
+    }
+
+    /// Nothing of it is in use any more.
+    fn close(&self) {
+        self.live.set(None);
+        *lock(&self.sandbox) = None;
+    }
+
+    /// Starts the walk that tells what the copy is relative to.
+    fn look_around(&self) {
+        // From here on the run sees the tree: what is changed later, also while the walk goes on, is somebody else's.
+        let moment = Moment::now();
+        let (root, dir, stop) = (Arc::clone(&self.base), self.dir.clone(), self.stop.clone());
+        let walk = move || {
+            let survey = Survey::as_of(moment, &root, &stop);
+            write_survey(&dir, "survey", &survey);
+            survey
+        };
+        *self.baseline() = match std::thread::Builder::new()
+            .name("windlass-survey".into())
+            .spawn(walk)
+        {
+            Ok(walking) => Baseline::Coming(walking),
+            Err(_) => Baseline::Known(Arc::new(Survey::as_of(moment, &self.base, &self.stop))),
+        };
+    }
+
+    pub(super) fn baseline(&self) -> MutexGuard<'_, Baseline> {
+        lock(&self.baseline)
+    }
+
+    /// What the copy is relative to; waits for the walk.
+    pub(super) fn survey(&self) -> Option<Arc<Survey>> {
+        let mut baseline = self.baseline();
+        if let Baseline::Coming(_) = &*baseline {
+            let Baseline::Coming(walking) = std::mem::replace(&mut *baseline, Baseline::Lost)
+            else {
+                return None;
+            };
+            if let Ok(survey) = walking.join() {
+                self.note_survey(&survey);
+                *baseline = Baseline::Known(Arc::new(survey));
+            }
+        }
+        match &*baseline {
+            Baseline::Known(survey) => Some(Arc::clone(survey)),
+            _ => None,
+        }
+    }
+
+    fn note_survey(&self, survey: &Survey) {
+        let named = |paths: &[PathBuf]| {
+            paths
+                .iter()
+                .take(MAX_NAMED)
+                .map(|path| lossy(path))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        if !survey.foreign.is_empty() {
+            self.note(format!(
+                "files of another owner cannot be changed in this run: {}",
+                named(&survey.foreign)
+            ));
+        }
+        if !survey.closed.is_empty() {
+            self.note(format!(
+                "these folders cannot be read: {}",
+                named(&survey.closed)
+            ));
+        }
+        if survey.cut {
+            self.note(
+                "the tree has too many files to be watched; what you change meanwhile may not be seen".to_owned(),
+            );
+        }
+    }
+
+    pub(super) fn note(&self, text: String) {
+        lock(&self.notes).push(text);
+    }
+
+    /// The same for what would be said at every look.
+    fn note_once(&self, text: String) {
+        if lock(&self.cache).said.insert(text.clone()) {
+            self.note(text);
+        }
+    }
+
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.notes))
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        let sandbox = lock(&self.sandbox)
+            .clone()
+            .unwrap_or_else(|| Arc::clone(&self.plan));
+        sandbox.terms(self.strategy)
+    }
+
+    /// The tree as the run left it.
+    pub(super) fn tree(&self) -> Result<Arc<Root>, WorkspaceError> {
+        Ok(self
+            .live
+            .behind()
+            .map_err(|err| WorkspaceError::other(err.message))?
+            .root)
+    }
+
+    /// Everything that differs from the user's tree, by content.
+    pub(super) async fn changed(self: &Arc<Self>) -> Result<Changed, WorkspaceError> {
+        let work = Arc::clone(self);
+        let mut touched = super::blocking(move || work.touched()).await?;
+        // What is tracked counts, whatever the ignore files say.
+        let git = (!touched.left.is_empty())
+            .then(|| UserGit::of(self.base.root(), &self.desk.env))
+            .flatten();
+        if let Some(git) = git {
+            match git.tracked(&touched.left).await {
+                Ok(tracked) => {
+                    touched.left.retain(|path| !tracked.contains(path));
+                    touched.sources.extend(tracked);
+                }
+                Err(why) => self.note_once(format!(
+                    "git cannot say whether ignored files are tracked, so none lands: {why}"
+                )),
+            }
+        }
+        let work = Arc::clone(self);
+        super::blocking(move || work.compared(touched)).await
+    }
+
+    fn touched(&self) -> Result<Touched, WorkspaceError> {
+        let merged = self.tree()?;
+        let open = |name: &str| {
+            Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()))
+        };
+        if self.is_layer() {
+            let layers = Layers {
+                upper: &open("upper")?,
+                lower: &self.base,
+                merged: &merged,
+            };
+            return layers.touched().map_err(WorkspaceError::other);
+        }
+        let before = Survey::read(&self.dir.join("copied")).ok_or_else(|| {
+            WorkspaceError::other("the list of what was copied is gone; discard the copy")
+        })?;
+        let mut touched = Touched::default();
+        for path in before.differences(&Survey::of_everything(&merged)) {
+            let list = if is_source(&merged, &path) {
+                &mut touched.sources
+            } else {
+                &mut touched.left
+            };
+            list.insert(path);
+        }
+        Ok(touched)
+    }
+
+    fn compared(&self, touched: Touched) -> Result<Changed, WorkspaceError> {
+        let merged = self.tree()?;
+        let mut changed = Changed::default();
+        let link = |path: &Path| match self.image(false, &merged, path.to_str()?) {
+            Ok(Image::Link { target }) => Some(PathBuf::from(target)),
+            _ => None,
+        };
+        for path in &touched.sources {
+            let Some(text) = path.to_str() else {
+                changed.cannot.push((
+                    lossy(path),
+                    "its name is not UTF-8; give it another".to_owned(),
+                ));
+                continue;
+            };
+            if copied::is_hidden(&self.hidden, path) {
+                if !matches!(self.image(false, &merged, text), Ok(Image::Absent)) {
+                    let why = "it was hidden from the run, so the run cannot know what it replaces; take it away";
+                    changed.cannot.push((text.to_owned(), why.to_owned()));
+                }
+                continue;
+            }
+            match self
+                .image(true, &self.base, text)
+                .and_then(|before| Ok((before, self.image(false, &merged, text)?)))
+            {
+                Ok((before, after)) if before == after => {}
+                Ok((_, Image::Link { target }))
+                    if leads_to_credential(self.base.root(), text, &target, &link) =>
+                {
+                    let why = format!(
+                        "it is a link to credentials outside the workspace ({target}); take it away"
+                    );
+                    changed.cannot.push((text.to_owned(), why));
+                }
+                Ok((_, Image::Link { target })) if self.leads_into_copy(&target) => {
+                    let why = format!(
+                        "it is a link to the run's own copy ({target}); make it a relative link"
+                    );
+                    changed.cannot.push((text.to_owned(), why));
+                }
+                Ok((before, after)) => changed.swaps.push(Swap {
+                    path: text.to_owned(),
+                    before,
+                    after,
+                }),
+                Err(why) => changed.cannot.push((text.to_owned(), why)),
+            }
+        }
+        // Rules of before do not know them: the run hides from the landing what its own checks may need.
+        let new =
+            |path: &&PathBuf| is_source(&self.base, path) && self.base.stat(&lossy(path)).is_err();
+        let hidden = touched.left.iter().take(MAX_LEFT).filter(new);
+        changed.newly_ignored = hidden
+            .filter_map(|path| path.to_str().map(str::to_owned))
+            .collect();
+        let special = touched
+            .special
+            .iter()
+            .map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
+        changed.left = touched
+            .left
+            .iter()
+            .map(|path| lossy(path))
+            .chain(special)
+            .take(MAX_LEFT)
+            .collect();
+        Ok(changed)
+    }
+
+    /// Whether a link names the copy by a path that only this run knows.
+    fn leads_into_copy(&self, target: &str) -> bool {
+        Path::new(target).starts_with(&self.dir)
+    }
+
+    /// What is at a path, hashed once for as long as its record stays the same.
+    fn image(&self, base: bool, root: &Root, path: &str) -> Result<Image, String> {
+        let full = Path::new(path);
+        let parent = full
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let stat = root.open_dir(parent).ok().and_then(|handle| {
+            rustix::fs::statat(
+                handle,
+                full.file_name().unwrap_or_default(),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .ok()
+        });
+        let Some(print) = stat.map(|stat| Print::of(&stat)) else {
+            return Ok(Image::Absent);
+        };
+        let key = (base, path.to_owned());
+        if let Some((known, image)) = lock(&self.cache).images.get(&key)
+            && *known == print
+        {
+            return Ok(image.clone());
+        }
+        let image = match look(root, path) {
+            Ok(image) => image,
+            // A directory is in the place: the files in it are told of by themselves.
+            Err(err) if err.kind == FileErrorKind::WrongKind => Image::Absent,
+            Err(err) => return Err(err.message),
+        };
+        lock(&self.cache).images.insert(key, (print, image.clone()));
+        Ok(image)
+    }
+
+    /// The changes as people read them, with the hash of what would land.
+    pub(super) fn show(&self, changed: Changed) -> Result<Changes, WorkspaceError> {
+        let merged = self.tree()?;
+        let mut known = std::mem::take(&mut lock(&self.cache).shown);
+        let files = shown::changes(&changed.swaps, &self.base, &merged, &mut known);
+        let paths: BTreeSet<&str> = changed
+            .swaps
+            .iter()
+            .map(|swap| swap.path.as_str())
+            .collect();
+        known.retain(|path, _| paths.contains(path.as_str()));
+        lock(&self.cache).shown = known;
+        let tree_hash = Some(self.hash_of(&changed.swaps));
+        let files_before = self.survey().map(|survey| survey.files);
+        let Changed {
+            left,
+            newly_ignored,
+            cannot,
+            ..
+        } = changed;
+        Ok(Changes {
+            files,
+            tree_hash,
+            left,
+            newly_ignored,
+            cannot,
+            files_before,
+        })
+    }
+
+    pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {
+        let survey = self.survey();
+        tree_hash(
+            survey
+                .as_ref()
+                .map_or("unknown", |survey| survey.fingerprint()),
+            swaps,
+        )
+    }
+
+    /// Whether it is a layer over the tree, and not a copy of it.
+    pub(super) fn is_layer(&self) -> bool {
+        self.strategy == Strategy::Overlay
+    }
+
+    pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
+        lock(&self.slot)
+            .as_ref()
+            .map_or(Ok(()), Slot::write_card)
+            .map_err(shelf_error)
+    }
+
+    pub(super) fn keep(&self, files: usize) -> Result<Option<String>, WorkspaceError> {
+        // What it is relative to has to be known later.
+        let _ = self.survey();
+        self.close();
+        let Some(mut slot) = lock(&self.slot).take() else {
+            return Ok(None);
+        };
+        // While a run works on it nothing is written out for its sake; what is kept must survive a power cut.
+        if let Ok(dir) = std::fs::File::open(&slot.dir) {
+            let _ = rustix::fs::syncfs(dir);
+        }
+        slot.keep(files).map_err(shelf_error)?;
+        Ok(Some(self.name.clone()))
+    }
+
+    pub(super) fn discard(&self) -> Result<(), WorkspaceError> {
+        self.stop.cancel();
+        let _ = self.survey();
+        self.close();
+        lock(&self.slot)
+            .take()
+            .map_or(Ok(()), Slot::discard)
+            .map_err(shelf_error)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // A walk that nobody waits for any more must not write into a folder that is gone.
+        self.stop.cancel();
+    }
+}
+
+fn tier(plan: &Sandbox) -> Result<Tier, WorkspaceError> {
+    plan.tier().map_err(|err| isolation(err.to_string()))
+}
+
+fn write_survey(dir: &Path, name: &str, survey: &Survey) {
+    // Without it a later landing takes every changed file for a conflict: nothing is lost, and nothing is guessed.
+    let _ = survey.write(&dir.join(name));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and
+/// with it, most often, everything of the person. Links of the workspace on the way are followed by `link`; outside only
+/// names count.
+fn leads_to_credential(
+    root: &Path,
+    path: &str,
+    target: &str,
+    link: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> bool {
+    let mut leads = root.join(path);
+    leads.pop();
+    let mut todo: Vec<OsString> = steps(Path::new(target));
+    let mut links = 0;
+    while let Some(step) = todo.pop() {
+        match Path::new(&step).components().next() {
+            Some(Component::RootDir) => leads = PathBuf::from("/"),
+            Some(Component::ParentDir) => drop(leads.pop()),
+            Some(Component::Normal(name)) => {
+                leads.push(name);
+                let inside = leads
+                    .strip_prefix(root)
+                    .ok()
+                    .filter(|inside| !inside.as_os_str().is_empty());
+                let Some(on) = inside.and_then(link) else {
+                    continue;
+                };
+                links += 1;
+                // The system would not follow so many either.
+                if links > MAX_LINKS {
+                    return false;
+                }
+                leads.pop();
+                todo.extend(steps(&on));
+            }
+            _ => {}
+        }
+    }
+    // What a process has open, its folder and its root are behind names that say nothing of it.
+    let anywhere = root.starts_with(&leads) || leads.starts_with("/proc");
+    !leads.starts_with(root) && (anywhere || is_credential(&leads.to_string_lossy()))
+}
+
+/// The parts of a path, the last first.
+fn steps(path: &Path) -> Vec<OsString> {
+    path.components()
+        .rev()
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, target: &str, leads: bool) {
+        let link = |path: &Path| match path.to_str() {
+            Some("other") => Some(PathBuf::from("/home/p/other")),
+            Some("docs/on") => Some(PathBuf::from("../other/x")),
+            Some("round") => Some(PathBuf::from("./round")),
+            _ => None,
+        };
+        assert_eq!(
+            leads_to_credential(Path::new("/home/p/repo"), path, target, &link),
+            leads,
+            "{path} -> {target}"
+        );
+    }
+
+    #[test]
+    fn links_over_links_are_followed_in_the_workspace() {
+        check("notes", "other/../.ssh/id_ed25519", true);
+        check("notes", "docs/on/../../.aws/credentials", true);
+        check("docs/notes", "on/readme", false);
+        check("notes", "plain/../.ssh/id_ed25519", false);
+        check("notes", "round/x", false);
+        check("notes", "/proc/self/root", true);
+        check("notes", "other/../../../proc/self/cwd/x", true);
+    }
+
+    #[test]
+    fn links_out_of_the_workspace_to_credentials_are_known_by_name() {
+        check("notes.txt", "/home/p/.ssh/id_ed25519", true);
+        check("docs/a/notes.txt", "../../../.aws/credentials", true);
+        check("config/.env", "../.env", false);
+        check("away", "/usr/share/doc", false);
+        check("loop", "../repo/x", false);
+        check("deep", "../../../../../../etc/shadow", true);
+        check("home", "/home/p", true);
+        check("docs/up", "../..", true);
+        check("docs/self", "..", false);
+        check("all", "/", true);
+    }
+}

@@ -1,0 +1,317 @@
+//! Bringing a set of changes into the user's tree: all of it or nothing, whatever fails or is killed on the way, and
+//! never over a byte that somebody wrote meanwhile.
+//!
+//! A walk of one landing. `check` looks whether every path is as it was. `journal` writes down what will be
+//! done, `stage` writes the new files aside, `swap` brings them in by one rename each and looks at what came
+//! out, `back` takes everything back when that is not what was expected. What was displaced goes to `contents`,
+//! which is the undo; [`undo`] plans the way back and merges with later edits. `recover` does the rest after a
+//! crash. All system calls go through `disk`, so that a test can let each of them fail. Everything blocks.
+
+mod back;
+mod check;
+mod contents;
+mod disk;
+mod journal;
+mod look;
+pub mod merge;
+mod recover;
+mod stage;
+mod swap;
+mod tree_hash;
+pub mod undo;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use windlass_core::image::{Image, Swap};
+use windlass_core::workspace::{FileError, Files};
+
+pub use self::contents::{Contents, ContentsError};
+pub use self::look::look;
+pub use self::recover::{Recovered, recover};
+pub use self::tree_hash::tree_hash;
+
+use self::disk::Disk;
+use self::journal::{Desk, Journal, State};
+use self::swap::{Standing, Work};
+use windlass_host::workspace::{Root, STAGING};
+
+/// The most files that one landing changes.
+const MAX_SWAPS: usize = 250_000;
+
+/// Where the bytes of new files come from: a transaction's own layer, or the content store.
+pub trait Source {
+    /// The bytes of what a change puts there, from their beginning. Only asked for files.
+    fn open(&self, swap: &Swap) -> io::Result<File>;
+}
+
+impl Source for Contents {
+    fn open(&self, swap: &Swap) -> io::Result<File> {
+        let Image::File { hash, .. } = &swap.after else {
+            return Err(io::Error::other("only the bytes of files are kept"));
+        };
+        self.read(hash).map_err(io::Error::other)
+    }
+}
+
+/// A landing that happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Done {
+    /// What was changed, in order.
+    pub paths: Vec<String>,
+    /// Paths whose old bytes could not be kept, so that they cannot be undone.
+    pub not_kept: Vec<NotKept>,
+}
+
+/// A path that cannot be undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotKept {
+    /// Relative to the root.
+    pub path: String,
+    /// Why its old bytes are not kept.
+    pub reason: String,
+}
+
+/// A path that speaks against a landing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Relative to the root.
+    pub path: String,
+    /// What is in the way and, where there is something, what to do.
+    pub reason: String,
+}
+
+impl Refused {
+    fn new(path: &str, reason: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// Why a change is not in the tree.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LandError {
+    /// The tree is not as it was. Nothing of the change is in it.
+    #[error("nothing was landed: {}", list(refused, left))]
+    Conflict {
+        /// Every path that speaks against it.
+        refused: Vec<Refused>,
+        /// Paths that were swapped and that somebody wrote to before they could be swapped back: they are as that
+        /// somebody left them.
+        left: Vec<String>,
+    },
+    /// Another landing is at work.
+    #[error("another landing into this project is at work; wait for its end")]
+    Busy,
+    /// An earlier landing, or this one, waits for recovery.
+    #[error(
+        "a landing was not finished ({0}); it is finished or taken back at the next start of any command"
+    )]
+    Unfinished(String),
+    /// The journal cannot be used.
+    #[error("{0}")]
+    Journal(String),
+    /// The system refuses. Nothing of the change is in the tree.
+    #[error("nothing was landed: {0}")]
+    File(#[from] FileError),
+}
+
+fn list(refused: &[Refused], left: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let mut lines: Vec<String> = refused
+        .iter()
+        .take(SHOWN)
+        .map(|it| format!("{}: {}", it.path, it.reason))
+        .collect();
+    if refused.len() > SHOWN {
+        lines.push(format!("and {} more", refused.len() - SHOWN));
+    }
+    if !left.is_empty() {
+        lines.push(format!(
+            "left as somebody wrote them meanwhile: {}",
+            left.join(", ")
+        ));
+    }
+    lines.join("; ")
+}
+
+/// Why the work stops before its end.
+enum Halt {
+    Conflict(Vec<Refused>),
+    File(FileError),
+}
+
+impl From<FileError> for Halt {
+    fn from(err: FileError) -> Self {
+        Self::File(err)
+    }
+}
+
+impl Halt {
+    fn into_error(self, mut left: Vec<String>) -> LandError {
+        match self {
+            Self::Conflict(refused) => {
+                left.sort_unstable();
+                left.dedup();
+                left.retain(|path| refused.iter().all(|it| it.path != *path));
+                LandError::Conflict { refused, left }
+            }
+            Self::File(err) if left.is_empty() => LandError::File(err),
+            Self::File(err) => LandError::Conflict {
+                refused: vec![Refused::new("the landing stopped", &err.message)],
+                left,
+            },
+        }
+    }
+}
+
+/// Brings all of these into the tree, or nothing. `journal_dir` is a private directory for one landing at a time,
+/// outside the tree.
+pub fn land(
+    root: &Root,
+    swaps: &[Swap],
+    source: &dyn Source,
+    contents: &Contents,
+    journal_dir: &Path,
+) -> Result<Done, LandError> {
+    land_through(&Disk::default(), root, swaps, source, contents, journal_dir)
+}
+
+fn land_through(
+    disk: &Disk,
+    root: &Root,
+    swaps: &[Swap],
+    source: &dyn Source,
+    contents: &Contents,
+    journal_dir: &Path,
+) -> Result<Done, LandError> {
+    let Some(desk) = Desk::take(disk, journal_dir)? else {
+        return Err(LandError::Busy);
+    };
+    if desk.read(disk)?.is_some() {
+        return Err(LandError::Unfinished(
+            "its journal is still there".to_owned(),
+        ));
+    }
+    if swaps.len() > MAX_SWAPS {
+        return Err(LandError::Journal(format!(
+            "nothing was landed: {} files are too many for one change; land at most {MAX_SWAPS} at once",
+            swaps.len()
+        )));
+    }
+    let layout = check::check(disk, root.handle(), swaps)?;
+    if layout.swaps.is_empty() {
+        return Ok(Done::default());
+    }
+    let mut journal = Journal {
+        state: State::Staging,
+        root: root.root().as_os_str().to_owned(),
+        name: format!("{STAGING}{:016x}", windlass_host::clock::random_u64()),
+        stages: layout.stages,
+        swaps: layout.swaps,
+        made: layout.made,
+        emptied: layout.emptied,
+        hold: false,
+    };
+    let landing = Landing {
+        disk,
+        root,
+        contents,
+        desk: &desk,
+    };
+    if let Err(err) = desk.write(disk, &journal) {
+        // It may lie there all the same; there is nothing yet that it could lead to.
+        let _ = desk.remove(disk);
+        return Err(err);
+    }
+    let staged = stage::make(disk, root.handle(), &journal).map_err(Halt::from);
+    if let Err(halt) = staged.and_then(|()| stage::fill(disk, root.handle(), &journal, source)) {
+        landing.finish(&journal);
+        return Err(halt.into_error(Vec::new()));
+    }
+    journal.state = State::Swapping;
+    if let Err(err) = desk.write(disk, &journal) {
+        landing.end(&mut journal, State::Undone);
+        return Err(err);
+    }
+    landing.swap(&mut journal)
+}
+
+struct Landing<'a> {
+    disk: &'a Disk,
+    root: &'a Root,
+    contents: &'a Contents,
+    desk: &'a Desk,
+}
+
+impl Landing<'_> {
+    /// Swaps every path, or takes back what was swapped.
+    fn swap(&self, journal: &mut Journal) -> Result<Done, LandError> {
+        let written = journal.clone();
+        let opened = Work::open(self.disk, self.root.handle(), &written, self.contents);
+        let gone = || {
+            windlass_host::workspace::from_errno(Path::new(&written.name), rustix::io::Errno::NOENT)
+        };
+        let work = match opened.and_then(|work| work.ok_or_else(gone)) {
+            Ok(work) => work,
+            Err(err) => {
+                self.end(journal, State::Undone);
+                return Err(err.into());
+            }
+        };
+        let kept = work
+            .forward(|_| Ok(Standing::NotYet))
+            .and_then(|()| work.keep_displaced());
+        let landed = kept.and_then(|not_kept| work.sync().map(|()| not_kept).map_err(Halt::from));
+        match landed {
+            Ok(not_kept) => {
+                // From here on it is landed, whatever fails: recovery finds every path swapped.
+                self.end(journal, State::Done);
+                let paths = journal
+                    .swaps
+                    .iter()
+                    .map(|(swap, _)| swap.path.clone())
+                    .collect();
+                Ok(Done { paths, not_kept })
+            }
+            Err(halt) => {
+                let back = work
+                    .back()
+                    .map_err(|err| LandError::Unfinished(err.message))?;
+                let mut left = back.left;
+                if back.hold {
+                    left.extend(journal.stage_paths());
+                }
+                journal.hold = back.hold;
+                self.end(journal, State::Undone);
+                Err(halt.into_error(left))
+            }
+        }
+    }
+
+    /// Writes the end down and cleans up. What cannot be done now is done by recovery.
+    fn end(&self, journal: &mut Journal, state: State) {
+        journal.state = state;
+        if self.desk.write(self.disk, journal).is_ok() {
+            self.finish(journal);
+        }
+    }
+
+    fn finish(&self, journal: &Journal) {
+        if journal.hold || stage::clean(self.disk, self.root.handle(), journal).is_ok() {
+            let _ = self.desk.remove(self.disk);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "landing/fault_tests.rs"]
+mod fault_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+#[path = "landing/landing_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+//! What a landing is about to do, written down before it does it, so that whoever comes after a crash can finish it
+//! or take it back. Nothing here touches the user's tree.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use windlass_core::image::Swap;
+
+use super::LandError;
+use super::disk::{Disk, Sys};
+use super::look::CHUNK;
+use windlass_host::workspace::from_errno;
+
+const FILE: &str = "journal.json";
+const DRAFT: &str = "journal.json.new";
+const LOCK: &str = "lock";
+/// A journal of the largest change that anyone lands is far below this.
+const MAX_JOURNAL: usize = 256 << 20;
+
+/// So many files are made to last one by one, which does not wait for what others write to the same disk. The tests
+/// have changes of both sizes.
+const FEW: usize = if cfg!(test) { 8 } else { 64 };
+
+/// How far a landing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    /// New files are being written aside; the tree is untouched.
+    Staging,
+    /// Paths are being swapped; every new file is complete.
+    Swapping,
+    /// The tree is the new one; what is left is to clean up.
+    Done,
+    /// The tree is the old one again; what is left is to clean up.
+    Undone,
+}
+
+/// A directory that was there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Dir {
+    pub(super) path: String,
+    /// Its permission bits.
+    pub(super) mode: u32,
+    /// The place in `stages` of what is on its file system.
+    pub(super) stage: usize,
+}
+
+/// One landing, as it is written down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Journal {
+    pub(super) state: State,
+    /// The path of the tree, which need not be UTF-8.
+    pub(super) root: OsString,
+    /// The name of every staging directory.
+    pub(super) name: String,
+    /// The directories that hold one; the first is the root, and more are only for other file systems.
+    pub(super) stages: Vec<String>,
+    /// In the order in which they are done, each with its place in `stages`.
+    pub(super) swaps: Vec<(Swap, usize)>,
+    /// Directories that are made, outermost first.
+    pub(super) made: Vec<String>,
+    /// Directories that go when the deletes have emptied them, deepest first.
+    pub(super) emptied: Vec<Dir>,
+    /// The staging directories hold something that has no other place, so they stay.
+    pub(super) hold: bool,
+}
+
+impl Journal {
+    /// Whether there are so many files that the file system is made to last as a whole, and not each of them.
+    pub(super) fn is_large(&self) -> bool {
+        self.swaps.len() > FEW
+    }
+
+    /// Where its staging directories are.
+    pub(super) fn stage_paths(&self) -> impl Iterator<Item = String> {
+        self.stages
+            .iter()
+            .map(|at| Path::new(at).join(&self.name).display().to_string())
+    }
+}
+
+/// The directory of the journal, held so that nobody else lands or recovers with it meanwhile.
+pub(super) struct Desk {
+    dir: OwnedFd,
+    path: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl Desk {
+    /// Takes the desk, or says that somebody sits there.
+    pub(super) fn take(disk: &Disk, path: &Path) -> Result<Option<Self>, LandError> {
+        let fail = |errno| LandError::File(from_errno(path, errno));
+        windlass_host::private::create_dir(path)?;
+        let dir = disk.open_dir(path).map_err(fail)?;
+        let lock = disk.lock(dir.as_fd(), OsStr::new(LOCK)).map_err(fail)?;
+        Ok(lock.map(|lock| Self {
+            dir,
+            path: path.to_owned(),
+            _lock: lock,
+        }))
+    }
+
+    /// The journal that lies there.
+    pub(super) fn read(&self, disk: &Disk) -> Result<Option<Journal>, LandError> {
+        let path = self.path.join(FILE);
+        let file = match disk.open(self.dir.as_fd(), OsStr::new(FILE)) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(from_errno(&path, errno).into()),
+        };
+        let text = read(disk, &file).map_err(|errno| from_errno(&path, errno))?;
+        let unreadable = |err: serde_json::Error| {
+            LandError::Journal(format!(
+                "{} cannot be read ({err}), so an unfinished landing cannot be recovered; look for directories \
+                 named `.windlass-landing-…` in the project, then remove the journal",
+                path.display()
+            ))
+        };
+        serde_json::from_slice(&text).map(Some).map_err(unreadable)
+    }
+
+    /// Writes it down so that it outlives a crash, as a whole or not at all.
+    pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
+        let text = serde_json::to_vec(journal).map_err(|err| {
+            LandError::Journal(format!("the landing cannot be written down: {err}"))
+        })?;
+        let (dir, draft) = (self.dir.as_fd(), OsStr::new(DRAFT));
+        let written = (|| {
+            match disk.remove(dir, draft) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            let file = disk.create(dir, draft, 0o600)?;
+            disk.write(&file, &text)?;
+            disk.sync(&file)?;
+            disk.rename(dir, draft, dir, FILE)?;
+            disk.sync_dir(dir)
+        })();
+        written.map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
+    }
+
+    /// The landing is over.
+    pub(super) fn remove(&self, disk: &Disk) -> Result<(), LandError> {
+        let fail = |errno| from_errno(&self.path.join(FILE), errno);
+        for name in [DRAFT, FILE] {
+            match disk.remove(self.dir.as_fd(), OsStr::new(name)) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(fail(errno).into()),
+            }
+        }
+        Ok(disk.sync_dir(self.dir.as_fd()).map_err(fail)?)
+    }
+}
+
+fn read(disk: &Disk, file: &File) -> Sys<Vec<u8>> {
+    let (mut text, mut buffer) = (Vec::new(), vec![0; CHUNK]);
+    loop {
+        let read = disk.read(file, &mut buffer)?;
+        if read == 0 {
+            return Ok(text);
+        }
+        text.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        if text.len() > MAX_JOURNAL {
+            return Err(Errno::FBIG);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! New files, written aside before anything is swapped: complete, with their modes, and safe on the disk.
+//! A staging directory is for its owner alone, and everything in it is ours by number.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use windlass_core::image::{Image, Swap};
+use windlass_core::workspace::FileError;
+
+use super::check::clashes;
+use super::contents::copy;
+use super::disk::Disk;
+use super::journal::Journal;
+use super::look::{Spot, dir_at, find};
+use super::{Halt, Refused, Source};
+use windlass_host::workspace::{from_errno, from_io};
+
+/// What comes to a path, and after an exchange what was there.
+pub(super) fn new_name(at: usize) -> OsString {
+    OsString::from(format!("{at}.new"))
+}
+
+/// What was at a path and was moved aside.
+pub(super) fn old_name(at: usize) -> OsString {
+    OsString::from(format!("{at}.old"))
+}
+
+/// A directory that is coming back.
+pub(super) fn dir_name(at: usize) -> OsString {
+    OsString::from(format!("{at}.dir"))
+}
+
+/// Makes the staging directories.
+pub(super) fn make(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<(), FileError> {
+    for at in &journal.stages {
+        let fail = |errno| from_errno(Path::new(if at.is_empty() { "." } else { at }), errno);
+        let dir = dir_at(disk, root, at)?.ok_or_else(|| fail(Errno::NOENT))?;
+        disk.make_dir(dir.as_fd(), OsStr::new(&journal.name), 0o700)
+            .map_err(fail)?;
+        disk.sync_dir(dir.as_fd()).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// The staging directories, in their order; nothing for one that is not there.
+pub(super) fn open(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+) -> Result<Vec<Option<OwnedFd>>, FileError> {
+    let opened = |at: &String| {
+        let path = if at.is_empty() {
+            journal.name.clone()
+        } else {
+            format!("{at}/{}", journal.name)
+        };
+        dir_at(disk, root, &path)
+    };
+    journal.stages.iter().map(opened).collect()
+}
+
+/// Writes every new file.
+pub(super) fn fill(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+    source: &dyn Source,
+) -> Result<(), Halt> {
+    refuse_clashes(disk, root, journal)?;
+    let stages = open(disk, root, journal)?;
+    for (at, (swap, stage)) in journal.swaps.iter().enumerate() {
+        let Some(Some(dir)) = stages.get(*stage) else {
+            return Err(from_errno(Path::new(&swap.path), Errno::NOENT).into());
+        };
+        let file = one(disk, root, dir.as_fd(), &new_name(at), swap, source)?;
+        if let Some(file) = file.filter(|_| !journal.is_large()) {
+            disk.sync(&file)
+                .map_err(|errno| from_errno(Path::new(&swap.path), errno))?;
+        }
+    }
+    for dir in stages.iter().flatten() {
+        let synced = if journal.is_large() {
+            disk.sync_all(dir.as_fd())
+        } else {
+            disk.sync_dir(dir.as_fd())
+        };
+        synced.map_err(|errno| from_errno(Path::new(&journal.name), errno))?;
+    }
+    Ok(())
+}
+
+/// Where case does not count, two paths may be one name; that is known only when something with a known spelling
+/// is there.
+fn refuse_clashes(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<(), Halt> {
+    let other = journal.name.to_uppercase();
+    let found = disk
+        .stat(root, OsStr::new(&other))
+        .map_err(|errno| from_errno(Path::new(&other), errno))?;
+    let arriving = journal
+        .swaps
+        .iter()
+        .filter(|(swap, _)| swap.after.is_there());
+    match found.map(|_| clashes(arriving.map(|(swap, _)| swap.path.as_str()))) {
+        Some(clashes) if !clashes.is_empty() => Err(Halt::Conflict(clashes)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes one new file, or makes a new link.
+fn one(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    stage: BorrowedFd<'_>,
+    name: &OsStr,
+    swap: &Swap,
+    source: &dyn Source,
+) -> Result<Option<File>, Halt> {
+    let path = Path::new(&swap.path);
+    let fail = |errno| from_errno(path, errno);
+    match &swap.after {
+        Image::Absent => Ok(None),
+        Image::Link { target } => {
+            disk.make_link(target, stage, name).map_err(fail)?;
+            Ok(None)
+        }
+        Image::File { hash, size, mode } => {
+            let from = source.open(swap).map_err(|err| from_io(path, &err))?;
+            let file = disk.create(stage, name, 0o600).map_err(fail)?;
+            if copy(disk, &from, &file).map_err(fail)? != (hash.clone(), *size) {
+                let reason = "the bytes to land are not the ones that were promised; run again, and let nothing \
+                              write to the copy meanwhile";
+                return Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]));
+            }
+            if matches!(swap.before, Image::File { .. }) {
+                take_after(disk, root, &file, swap)?;
+            }
+            disk.set_mode(&file, *mode).map_err(fail)?;
+            Ok(Some(file))
+        }
+    }
+}
+
+/// Gives a new file the owner and the attributes of the one it will replace.
+fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &File, swap: &Swap) -> Result<(), Halt> {
+    let path = Path::new(&swap.path);
+    let fail = |errno| from_errno(path, errno);
+    let Spot::There(dir, name) = find(disk, root, &swap.path)? else {
+        return Ok(());
+    };
+    let Some(old) = disk.stat(dir.as_fd(), &name).map_err(fail)? else {
+        return Ok(());
+    };
+    let fresh = disk.stat_of(file).map_err(fail)?;
+    if fresh.st_uid != old.st_uid {
+        match disk.set_owner(file, Some(old.st_uid), Some(old.st_gid)) {
+            Ok(()) => {}
+            Err(Errno::PERM | Errno::INVAL) => {
+                let reason = format!(
+                    "it belongs to somebody else (user {}); take it over first, or leave it out",
+                    old.st_uid
+                );
+                return Err(Halt::Conflict(vec![Refused::new(&swap.path, &reason)]));
+            }
+            Err(errno) => return Err(fail(errno).into()),
+        }
+    } else if fresh.st_gid != old.st_gid {
+        // A group that we are not in cannot be given; the file is then in ours, as a new one would be.
+        let _ = disk.set_owner(file, None, Some(old.st_gid));
+    }
+    Ok(disk
+        .copy_attributes(dir.as_fd(), &name, file)
+        .map_err(fail)?)
+}
+
+/// Removes the staging directories and all that is in them. A directory in one that is not empty is nothing that
+/// landing made, so it stays, and its place is given.
+pub(super) fn clean(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+) -> Result<Vec<String>, FileError> {
+    let mut left = Vec::new();
+    for (at, dir) in journal.stages.iter().zip(open(disk, root, journal)?) {
+        let Some(dir) = dir else { continue };
+        let fail = |errno| from_errno(Path::new(&journal.name), errno);
+        for name in disk.names(dir.as_fd()).map_err(fail)? {
+            match disk.remove(dir.as_fd(), &name) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR | Errno::PERM) => match disk.remove_dir(dir.as_fd(), &name) {
+                    Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                    Err(errno) => return Err(fail(errno)),
+                },
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+        let Some(above) = dir_at(disk, root, at)? else {
+            continue;
+        };
+        match disk.remove_dir(above.as_fd(), OsStr::new(&journal.name)) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                left.push(Path::new(at).join(&journal.name).display().to_string())
+            }
+            Err(errno) => return Err(fail(errno)),
+        }
+    }
+    Ok(left)
+}

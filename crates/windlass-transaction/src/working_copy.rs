@@ -1,0 +1,532 @@
+//! The copy of the workspace that commands in place work on, where the kernel offers no view in which names could be
+//! protected. Before a command the copy gets what changed in the workspace; after it, what changed in the copy is laid
+//! out like the upper directory of an overlay, so that one merge serves both. Every path is opened beneath the copy
+//! and through no symlink: a command that is still running could put one anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use windlass_core::gate::is_credential;
+
+use crate::isolated::copied::{self, copy_file, is_hidden};
+use crate::isolated::list_folder;
+use windlass_host::private::remove_tree;
+use windlass_host::sandbox::CommandTree;
+use windlass_host::workspace::Root;
+
+/// Entries of a tree that are looked at.
+const MAX_ENTRIES: usize = 400_000;
+
+/// Copies the workspace at `root` into a new folder in `parent`, without the `hidden` paths. Removed when it is dropped.
+pub fn copy_workspace(
+    root: &Path,
+    hidden: Vec<PathBuf>,
+    parent: &Path,
+) -> Result<Arc<dyn CommandTree>, String> {
+    Ok(Arc::new(WorkingCopy::make(root, hidden, parent)?))
+}
+
+/// The copy. It is removed when it is dropped.
+#[derive(Debug)]
+struct WorkingCopy {
+    folder: PathBuf,
+    tree: PathBuf,
+    workspace: Root,
+    copy: Root,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Paths that are not in the copy.
+    hidden: Vec<PathBuf>,
+    workspace: Records,
+    copy: Records,
+    /// Paths that commands changed: the merge may have kept some of them out.
+    changed: BTreeSet<PathBuf>,
+}
+
+/// What the system says of every entry of a tree, but for its root.
+type Records = BTreeMap<PathBuf, Record>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    kind: FileType,
+    mode: u32,
+    inode: u64,
+    size: i64,
+    written: (i64, i64),
+    /// The change time cannot be set back. Of a directory it changes with every entry, which is told of by itself.
+    changed: (i64, i64),
+}
+
+impl Record {
+    fn of(stat: &Stat) -> Self {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let folder = kind == FileType::Directory;
+        let time = |seconds: i64, nanos: u64| (seconds, nanos.cast_signed());
+        Self {
+            kind,
+            mode: stat.st_mode & 0o7777,
+            inode: stat.st_ino,
+            size: if folder { 0 } else { stat.st_size },
+            written: if folder {
+                (0, 0)
+            } else {
+                time(stat.st_mtime, stat.st_mtime_nsec)
+            },
+            changed: if folder {
+                (0, 0)
+            } else {
+                time(stat.st_ctime, stat.st_ctime_nsec)
+            },
+        }
+    }
+
+    /// Whether a file of the copy has the bytes of a file of the workspace, as far as records tell.
+    fn is_copy_of(&self, other: &Self) -> bool {
+        (self.kind, self.mode, self.size, self.written)
+            == (other.kind, other.mode, other.size, other.written)
+            && matches!(self.kind, FileType::RegularFile | FileType::Directory)
+    }
+}
+
+impl WorkingCopy {
+    /// Copies the workspace at `root` into a new folder in `parent`; `hidden` paths are not copied.
+    fn make(root: &Path, mut hidden: Vec<PathBuf>, parent: &Path) -> Result<Self, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let workspace = Root::open(root).map_err(|err| err.to_string())?;
+        hidden.extend(copied::measure(&workspace)?);
+        windlass_host::private::remove_abandoned(parent, |folder| drop(remove_tree(folder)));
+        let folder = parent.join(format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
+        let tree = folder.join("tree");
+        windlass_host::private::create_dir(&tree).map_err(|err| err.message)?;
+        // Canonical, because commands see this path.
+        let tree = tree
+            .canonicalize()
+            .map_err(|err| format!("{}: {err}", tree.display()))?;
+        let copy = Root::open(&tree).map_err(|err| err.to_string())?;
+        let made = Self {
+            folder,
+            tree,
+            workspace,
+            copy,
+            state: Mutex::default(),
+        };
+        let before = records(&made.workspace)?;
+        copied::copy(&made.workspace, &made.tree, &hidden)?;
+        *made.state() = State {
+            hidden,
+            workspace: before,
+            copy: records(&made.copy)?,
+            changed: BTreeSet::new(),
+        };
+        Ok(made)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes one path of the copy what it is in the workspace. Parents come before what lies in them.
+    fn update_path(&self, path: &Path, wanted: Option<&Record>) -> std::io::Result<()> {
+        let Ok((to, name)) = parent_of(&self.copy, path) else {
+            // The folder it was in is gone, and with it the path.
+            return Ok(());
+        };
+        let there = rustix::fs::statat(&to, name, AtFlags::SYMLINK_NOFOLLOW)
+            .ok()
+            .map(|stat| Record::of(&stat));
+        let (Some(wanted), Ok((from, _))) = (wanted, parent_of(&self.workspace, path)) else {
+            return if there.is_some() {
+                remove(to.as_fd(), name)
+            } else {
+                Ok(())
+            };
+        };
+        if there.is_some_and(|there| there.is_copy_of(wanted)) {
+            return Ok(());
+        }
+        let folder = wanted.kind == FileType::Directory;
+        if let Some(there) = there
+            && !(folder && there.kind == FileType::Directory)
+        {
+            remove(to.as_fd(), name)?;
+        }
+        put(from.as_fd(), to.as_fd(), name, wanted)
+    }
+
+    /// Takes one path; gives it where it is gone.
+    fn take_path(
+        &self,
+        upper: &Root,
+        path: &Path,
+        before: &Records,
+        now: &Records,
+    ) -> std::io::Result<Option<PathBuf>> {
+        let record = now.get(path);
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        if record.is_none()
+            && above.is_some_and(|above| {
+                now.get(above)
+                    .is_none_or(|one| one.kind != FileType::Directory)
+            })
+        {
+            // The folder it was in is gone as a whole.
+            return Ok(None);
+        }
+        if record.is_some_and(|record| record.kind == FileType::Socket) {
+            // It is of no use without the process that listens at it, which ends with its command.
+            return Ok(None);
+        }
+        let to = make_parents(upper, path, before, now)?;
+        let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
+        let Some(record) = record else {
+            return Ok(Some(path.to_owned()));
+        };
+        let (from, _) = parent_of(&self.copy, path)?;
+        put(from.as_fd(), to.as_fd(), name, record).map(|()| None)
+    }
+}
+
+impl CommandTree for WorkingCopy {
+    fn path(&self) -> &Path {
+        &self.tree
+    }
+
+    fn update(&self) -> Result<(), String> {
+        let mut state = self.state();
+        let now = records(&self.workspace)?;
+        let mut paths = differences(&state.workspace, &now);
+        // A credential that was put into the workspace since the copy was made.
+        let new = paths.iter().filter(|path| {
+            !state.workspace.contains_key(*path) && is_credential(&path.to_string_lossy())
+        });
+        let new: Vec<PathBuf> = new.cloned().collect();
+        state.hidden.extend(new);
+        paths.extend(std::mem::take(&mut state.changed));
+        for path in paths.iter().filter(|path| !is_hidden(&state.hidden, path)) {
+            self.update_path(path, now.get(path))
+                .map_err(|err| format!("`{}` cannot be copied anew: {err}", path.display()))?;
+        }
+        state.workspace = now;
+        state.copy = records(&self.copy)?;
+        Ok(())
+    }
+
+    fn take(&self, upper: &Path) -> Result<Option<BTreeSet<PathBuf>>, String> {
+        let mut state = self.state();
+        let now = records(&self.copy)?;
+        let upper = Root::open(upper).map_err(|err| err.to_string())?;
+        let changed: Vec<PathBuf> = differences(&state.copy, &now)
+            .into_iter()
+            .filter(|path| !is_hidden(&state.hidden, path))
+            .collect();
+        let mut gone = BTreeSet::new();
+        for path in &changed {
+            let taken = self.take_path(&upper, path, &state.copy, &now);
+            let taken = taken.map_err(|err| {
+                format!("`{}` cannot be taken from the copy: {err}", path.display())
+            })?;
+            gone.extend(taken);
+        }
+        state.copy = now;
+        let any = !changed.is_empty();
+        state.changed.extend(changed);
+        Ok(any.then_some(gone))
+    }
+}
+
+impl Drop for WorkingCopy {
+    fn drop(&mut self) {
+        let _ = remove_tree(&self.folder);
+    }
+}
+
+/// Everything below a root.
+fn records(root: &Root) -> Result<Records, String> {
+    let mut records = Records::new();
+    let mut open = vec![PathBuf::new()];
+    while let Some(dir) = open.pop() {
+        let here = if dir.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &dir
+        };
+        // What cannot be listed is not looked at; its own record is there.
+        let Ok((handle, entries)) = list_folder(root, here) else {
+            continue;
+        };
+        for (name, _) in entries {
+            let Ok(stat) = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let (path, record) = (dir.join(&name), Record::of(&stat));
+            if record.kind == FileType::Directory {
+                open.push(path.clone());
+            }
+            records.insert(path, record);
+            if records.len() > MAX_ENTRIES {
+                return Err(format!("the tree has more than {MAX_ENTRIES} entries"));
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// Paths whose records differ, sorted, so that parents come first.
+fn differences(before: &Records, now: &Records) -> BTreeSet<PathBuf> {
+    let changed = now
+        .iter()
+        .filter(|(path, record)| before.get(*path) != Some(record))
+        .map(|(path, _)| path);
+    let gone = before.keys().filter(|path| !now.contains_key(*path));
+    changed.chain(gone).cloned().collect()
+}
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const NO_LINKS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+
+/// The directory that a path is in, and its name there.
+pub(crate) fn parent_of<'a>(root: &Root, path: &'a Path) -> std::io::Result<(OwnedFd, &'a OsStr)> {
+    let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let above = path
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    Ok((
+        rustix::fs::openat2(root.handle(), above, FOLDER, Mode::empty(), NO_LINKS)?,
+        name,
+    ))
+}
+
+/// The directory in the upper tree that a path belongs into, made with the modes of the copy where it is missing.
+fn make_parents(
+    upper: &Root,
+    path: &Path,
+    before: &Records,
+    now: &Records,
+) -> std::io::Result<OwnedFd> {
+    let mut at = upper.handle().try_clone_to_owned()?;
+    let mut above = PathBuf::new();
+    for name in path.parent().unwrap_or(Path::new("")).iter() {
+        above.push(name);
+        at = match rustix::fs::openat(&at, name, FOLDER, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => {
+                let mode = now
+                    .get(&above)
+                    .or(before.get(&above))
+                    .map_or(0o755, |record| record.mode);
+                rustix::fs::mkdirat(&at, name, Mode::RWXU)?;
+                let made = rustix::fs::openat(&at, name, FOLDER, Mode::empty())?;
+                rustix::fs::fchmod(&made, Mode::from_raw_mode(mode | 0o700))?;
+                made
+            }
+            other => other?,
+        };
+    }
+    Ok(at)
+}
+
+/// Puts what is at a name of one directory into another one, where there may be nothing but a directory.
+fn put(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    name: &OsStr,
+    record: &Record,
+) -> std::io::Result<()> {
+    match record.kind {
+        FileType::Directory => {
+            match rustix::fs::mkdirat(to, name, Mode::RWXU) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(err) => return Err(err.into()),
+            }
+            // By a handle: a command could put a symlink in its place. Closed to its owner, nothing could be put into it.
+            let folder = rustix::fs::openat(to, name, FOLDER, Mode::empty())?;
+            Ok(rustix::fs::fchmod(
+                folder,
+                Mode::from_raw_mode(record.mode | 0o700),
+            )?)
+        }
+        FileType::RegularFile => copy_file(from, to, name, &mut true).map(drop),
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(from, name, Vec::new())?;
+            Ok(rustix::fs::symlinkat(target.as_c_str(), to, name)?)
+        }
+        kind @ (FileType::Fifo | FileType::Socket) => {
+            Ok(rustix::fs::mknodat(to, name, kind, Mode::RUSR, 0)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes what is at a name, itself and everything in it.
+pub(crate) fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> std::io::Result<()> {
+    let place = Path::new("/proc/self/fd")
+        .join(dir.as_raw_fd().to_string())
+        .join(name);
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => std::fs::remove_dir_all(place),
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    struct Lab {
+        _dir: tempfile::TempDir,
+        base: PathBuf,
+        copy: WorkingCopy,
+    }
+
+    impl Lab {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let base = dir.path().canonicalize().unwrap();
+            for folder in ["ws/src/deep", "copies"] {
+                fs::create_dir_all(base.join(folder)).unwrap();
+            }
+            for (path, text) in [
+                ("ws/a", "a"),
+                ("ws/src/b", "b"),
+                ("ws/src/deep/c", "c"),
+                ("ws/.env", "KEY=planted"),
+            ] {
+                fs::write(base.join(path), text).unwrap();
+            }
+            symlink("a", base.join("ws/link")).unwrap();
+            let copy =
+                WorkingCopy::make(&base.join("ws"), vec![".env".into()], &base.join("copies"))
+                    .unwrap();
+            Self {
+                _dir: dir,
+                base,
+                copy,
+            }
+        }
+
+        fn upper(&self) -> PathBuf {
+            let upper = self.base.join("upper");
+            let _ = fs::remove_dir_all(&upper);
+            fs::create_dir(&upper).unwrap();
+            upper
+        }
+    }
+
+    #[test]
+    fn hidden_files_are_not_in_the_copy() {
+        let lab = Lab::new();
+        let blank = lab.copy.path().join(".env");
+        assert!(blank.symlink_metadata().unwrap().file_type().is_socket());
+        assert!(fs::read(&blank).is_err());
+        fs::remove_file(&blank).unwrap();
+        fs::write(&blank, "mine").unwrap();
+        assert_eq!(
+            lab.copy.take(&lab.upper()).unwrap(),
+            None,
+            "what stands for a hidden file is not taken"
+        );
+    }
+
+    #[test]
+    fn changes_are_laid_out_like_an_upper_directory() {
+        let lab = Lab::new();
+        let tree = lab.copy.path().to_owned();
+        fs::write(tree.join("src/b"), "B").unwrap();
+        fs::write(tree.join("new"), "n").unwrap();
+        fs::remove_file(tree.join("a")).unwrap();
+        fs::remove_dir_all(tree.join("src/deep")).unwrap();
+        fs::remove_file(tree.join("link")).unwrap();
+        fs::create_dir_all(tree.join("link/x")).unwrap();
+        let upper = lab.upper();
+        let gone = lab.copy.take(&upper).unwrap().unwrap();
+        assert_eq!(
+            gone.iter()
+                .map(|path| path.to_str().unwrap())
+                .collect::<Vec<_>>(),
+            ["a", "src/deep"]
+        );
+        assert_eq!(fs::read_to_string(upper.join("src/b")).unwrap(), "B");
+        assert_eq!(fs::read_to_string(upper.join("new")).unwrap(), "n");
+        assert!(upper.join("link/x").is_dir());
+        // Nothing is merged in this test: the next update takes everything back.
+        lab.copy.update().unwrap();
+        assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "a");
+        assert_eq!(fs::read_to_string(tree.join("src/deep/c")).unwrap(), "c");
+        assert_eq!(fs::read_link(tree.join("link")).unwrap(), Path::new("a"));
+        assert!(!tree.join("new").exists());
+    }
+
+    #[test]
+    fn the_copy_follows_the_workspace() {
+        let lab = Lab::new();
+        let (ws, tree) = (lab.base.join("ws"), lab.copy.path().to_owned());
+        fs::write(ws.join("a"), "changed").unwrap();
+        fs::remove_dir_all(ws.join("src")).unwrap();
+        fs::write(ws.join("src"), "now a file").unwrap();
+        fs::create_dir(ws.join("dir")).unwrap();
+        fs::write(ws.join("dir/x"), "x").unwrap();
+        fs::set_permissions(ws.join("dir/x"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(ws.join(".env"), "KEY=other").unwrap();
+        fs::write(ws.join("id_rsa"), "planted").unwrap();
+        lab.copy.update().unwrap();
+        assert!(
+            !tree.join("id_rsa").exists(),
+            "a credential that came later is not copied either"
+        );
+        assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "changed");
+        assert_eq!(fs::read_to_string(tree.join("src")).unwrap(), "now a file");
+        assert_eq!(
+            fs::metadata(tree.join("dir/x"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o755
+        );
+        assert!(fs::read(tree.join(".env")).is_err());
+        assert_eq!(
+            lab.copy.take(&lab.upper()).unwrap(),
+            None,
+            "an update is no change of a command"
+        );
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_that_a_command_left() {
+        let lab = Lab::new();
+        let (ws, tree) = (lab.base.join("ws"), lab.copy.path().to_owned());
+        fs::create_dir(lab.base.join("out")).unwrap();
+        fs::remove_dir_all(tree.join("src")).unwrap();
+        symlink(lab.base.join("out"), tree.join("src")).unwrap();
+        fs::write(ws.join("src/b"), "changed").unwrap();
+        lab.copy.update().unwrap();
+        assert_eq!(fs::read_dir(lab.base.join("out")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_copy_goes_when_it_is_dropped() {
+        let lab = Lab::new();
+        let path = lab.copy.path().to_owned();
+        drop(lab.copy);
+        assert!(!path.exists());
+    }
+}
