@@ -57,6 +57,18 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-tools",
         ],
     ),
+    // Finds, installs, probes and chooses agents; runtimes | registry keeps files and installers out of the protocols.
+    (
+        "windlass-registry",
+        &[
+            "windlass-core",
+            "windlass-engine",
+            "windlass-host",
+            "windlass-providers",
+            "windlass-runtimes",
+            "windlass-scripted",
+        ],
+    ),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
     ("windlass-telemetry", &["windlass-core"]),
     // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
@@ -79,6 +91,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-engine",
             "windlass-host",
             "windlass-providers",
+            "windlass-registry",
             "windlass-runtimes",
             "windlass-sandbox",
             "windlass-shell",
@@ -88,7 +101,6 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-validators",
             "windlass-corpus",
             "windlass-crash",
-            "windlass-scripted",
             "windlass-needs",
         ],
     ),

@@ -9,6 +9,7 @@ use windlass_core::workspace::{FileError, Redactor};
 use windlass_engine::EngineError;
 use windlass_host::config::ConfigError;
 use windlass_host::secret::{Secret, SecretError, Secrets};
+use windlass_registry::{RegistryError, RegistryErrorKind};
 
 use crate::exit;
 use crate::safe::message;
@@ -105,6 +106,21 @@ impl From<ConfigError> for Failure {
 impl From<SecretError> for Failure {
     fn from(err: SecretError) -> Self {
         Self::usage(err.to_string())
+    }
+}
+
+impl From<RegistryError> for Failure {
+    fn from(err: RegistryError) -> Self {
+        let code = match err.kind {
+            RegistryErrorKind::Usage => exit::USAGE,
+            RegistryErrorKind::Failed => exit::FAILED,
+            RegistryErrorKind::Interrupted => exit::INTERRUPTED,
+        };
+        Self {
+            code,
+            what: err.message().to_owned(),
+            hint: err.to_do().map(str::to_owned),
+        }
     }
 }
 

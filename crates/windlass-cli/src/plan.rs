@@ -11,6 +11,7 @@ use windlass_core::workspace::Files;
 use windlass_host::config::nearest;
 use windlass_host::secret::Credentials;
 use windlass_host::workspace::{Root, discover};
+use windlass_providers::models::default_model;
 use windlass_providers::{VENDORS, Vendor, models, vendor};
 
 use crate::args::AgentArgs;
@@ -209,15 +210,6 @@ pub(crate) fn vendor_of(agent: &AgentArgs, model: Option<&str>) -> Option<String
         .provider
         .clone()
         .or_else(|| Some(named.or_else(|| VENDORS.iter().find(serves))?.id.to_owned()))
-}
-
-/// The model of a vendor that is asked when none is named.
-pub(crate) fn default_model(vendor: &Vendor) -> Option<&'static str> {
-    match vendor.id {
-        "anthropic" => Some("claude-sonnet-5-5"),
-        "openai" => Some("gpt-5.4"),
-        _ => None,
-    }
 }
 
 /// Opens the workspace: the git top level of the directory, or the directory itself.

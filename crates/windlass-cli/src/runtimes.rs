@@ -1,39 +1,26 @@
 //! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
 //! had is said here, before anything starts.
 
-mod abilities;
-mod choice;
-mod install;
-mod known;
-mod options;
-mod own;
-mod probe;
-mod program;
-mod python;
-mod said;
-mod standing;
-mod version;
+mod ground;
+#[cfg(test)]
+mod option_tests;
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value as Json};
 use windlass_core::runtime::{Capability, RunMode};
-use windlass_host::config::nearest;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
+use windlass_providers::models::default_model;
 use windlass_providers::{VENDORS, Vendor};
+use windlass_registry::options::{self, Given};
+use windlass_registry::{
+    AgentSetup, Choice, Installed, Program, RegistryError, abilities, asked_by, choose, needs_of,
+    own, plain_name, unknown,
+};
+use windlass_runtimes::known::{ANY_ACP, Kind, Known, RUNTIMES};
 
-pub(crate) use self::abilities::{abilities, does};
-pub(crate) use self::choice::{Choice, Need, choose, needs_of};
-pub(crate) use self::install::Installed;
-pub(crate) use self::known::{Kind, Known, RUNTIMES};
-pub(crate) use self::own::{Own, all as own_agents};
-pub(crate) use self::probe::Rehearsal;
-pub(crate) use self::program::Program;
-pub(crate) use self::standing::{Found, Ground, Standing};
+pub(crate) use self::ground::Ground;
 
-use self::known::ANY_ACP;
-use self::options::Given;
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
@@ -50,33 +37,14 @@ pub(crate) enum RuntimePlan {
 
 /// An agent that is not ours, with everything it is given.
 pub(crate) struct ForeignPlan {
-    pub(crate) known: &'static Known,
-    /// The name of its home and its conversations.
-    pub(crate) name: String,
-    /// Below which name its settings are.
-    pub(crate) settings: String,
-    /// Its program.
-    pub(crate) program: Program,
-    /// The words behind it, for any ACP agent.
-    pub(crate) words: Vec<String>,
-    /// The model, by the vendor's name for it.
-    pub(crate) model: Option<String>,
-    /// Who serves it; none with a login.
+    pub(crate) setup: AgentSetup,
+    /// Who serves its model; none with a login.
     pub(crate) upstream: Option<Upstream>,
     pub(crate) metering: MeteringPlan,
     /// Its credential file and the name in its home, with a login.
     pub(crate) login_file: Option<(PathBuf, String)>,
     /// Hosts that it reaches with a login.
     pub(crate) hosts: Vec<HostRule>,
-    /// Its own options, as the settings have them.
-    pub(crate) options: Map<String, Json>,
-}
-
-impl ForeignPlan {
-    /// The version of its program, as far as it is known without running it.
-    pub(crate) fn version(&self) -> Option<String> {
-        version::lies_beside(&self.program.file, self.known.install.package())
-    }
 }
 
 /// Who serves the model of a foreign agent.
@@ -100,9 +68,9 @@ impl RuntimePlan {
         agent: &AgentArgs,
         settings: &Settings,
     ) -> Result<(Self, Option<Choice>), Failure> {
-        options::check_names(settings)?;
+        options::check_names(&settings.layers)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
-        let Some(asked) = choice::asked_by(name) else {
+        let Some(asked) = asked_by(name) else {
             return Ok((Self::named(name, agent, settings)?, None));
         };
         let needs = needs_of(
@@ -113,7 +81,7 @@ impl RuntimePlan {
         let choice = choose(&standings, needs, settings.layers.texts("runtime_order"))?;
         match &choice.chosen {
             Some(chosen) => Ok((Self::named(chosen, agent, settings)?, Some(choice))),
-            None => Err(choice.failure()),
+            None => Err(choice.failure().into()),
         }
     }
 
@@ -122,7 +90,7 @@ impl RuntimePlan {
         if let Some(command) = name.strip_prefix("acp:") {
             return foreign(&ANY_ACP, Whose::Command(command), agent, settings);
         }
-        let own = own::all(settings)?;
+        let own = own::all(&settings.layers)?;
         if let Some(own) = own.iter().find(|own| own.name == name) {
             return foreign(own.known, Whose::Own(&own.name), agent, settings);
         }
@@ -155,7 +123,7 @@ impl RuntimePlan {
     pub(crate) fn foreign(&self) -> Option<&str> {
         match self {
             Self::Ours(..) => None,
-            Self::Foreign(plan) => Some(&plan.name),
+            Self::Foreign(plan) => Some(&plan.setup.name),
         }
     }
 
@@ -182,7 +150,10 @@ impl RuntimePlan {
             Self::Ours(Kind::Patch, _) => RunMode::Patch,
             Self::Ours(Kind::Completion, _) => RunMode::Analysis,
             Self::Ours(..) => RunMode::Full,
-            Self::Foreign(plan) => match abilities(plan.known).0.has(Capability::NativeToolLoop) {
+            Self::Foreign(plan) => match abilities(plan.setup.known)
+                .0
+                .has(Capability::NativeToolLoop)
+            {
                 true => RunMode::Full,
                 // Its model writes edits and runs nothing.
                 false => RunMode::Patch,
@@ -197,7 +168,8 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
         .iter()
         .find(|known| known.kind == Kind::Native)
         .map_or(&[][..], |known| known.hears);
-    let set = |key: &&&str| settings.layers.get(key).is_some() && !plan.known.hears.contains(*key);
+    let set =
+        |key: &&&str| settings.layers.get(key).is_some() && !plan.setup.known.hears.contains(*key);
     let unheard: Vec<String> = all
         .iter()
         .filter(set)
@@ -206,7 +178,7 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
     (!unheard.is_empty()).then(|| {
         format!(
             "{} cannot be told {}: it works as if nobody had said so",
-            plan.name,
+            plan.setup.name,
             unheard.join(", ")
         )
     })
@@ -221,30 +193,6 @@ enum Whose<'a> {
     Own(&'a str),
     /// Its command.
     Command(&'a str),
-}
-
-pub(crate) fn unknown(name: &str, own: &[Own]) -> Failure {
-    let failure = Failure::usage(format!("there is no runtime `{name}`"));
-    let own = own.iter().map(|own| own.name.as_str());
-    let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
-    // The beginning of a name says which one is meant, where it is of one alone.
-    let begun: Vec<&str> = all
-        .iter()
-        .copied()
-        .filter(|known| known.starts_with(name) && !name.is_empty())
-        .collect();
-    let near = if let [one] = begun[..] {
-        Some(one)
-    } else {
-        nearest(name, all.iter().copied().chain(["auto"]))
-    };
-    match near {
-        Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint(format!(
-            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
-            all.join(", ")
-        )),
-    }
 }
 
 fn foreign(
@@ -270,7 +218,7 @@ fn foreign(
         metering,
         login_file: file,
         mut options,
-    } = Given::read(table, settings)?;
+    } = Given::read(table, &settings.layers)?;
     let (auth, metering) = (
         agent.auth.clone().or(auth),
         agent.metering.clone().or(metering),
@@ -287,7 +235,7 @@ fn foreign(
     };
     let named = named.or(configured);
     if let (Whose::Own(name), None) = (whose, &named) {
-        return Err(own::no_command(name));
+        return Err(own::no_command(name).into());
     }
     let program = find_program(known, named.as_deref(), settings)?;
     let name = match whose {
@@ -320,7 +268,7 @@ fn foreign(
         let upstream = upstream(known, table, vendor, agent, settings)?;
         if known.needs_model && model.is_none() {
             model = Some(
-                plan::default_model(upstream.vendor)
+                default_model(upstream.vendor)
                     .ok_or_else(|| no_model(table, upstream.vendor))?
                     .to_owned(),
             );
@@ -330,22 +278,30 @@ fn foreign(
     options::tell_thinking(
         (known, table),
         agent.reasoning_effort.is_some(),
-        settings,
+        &settings.layers,
         &mut options,
     )?;
-    options::tell_sampling(known, settings, &mut options);
-    Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
+    options::tell_sampling(
         known,
-        name,
-        settings: table.to_owned(),
-        program,
-        words,
-        model,
+        settings.sampling().temperature,
+        settings.max_output(),
+        &mut options,
+    );
+    Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
+        setup: AgentSetup {
+            known,
+            name,
+            settings: table.to_owned(),
+            program,
+            words,
+            model,
+            protocol: upstream.as_ref().map(|upstream| upstream.vendor.protocol),
+            options,
+        },
         upstream,
         metering,
         login_file,
         hosts,
-        options,
     })))
 }
 
@@ -509,46 +465,11 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
 }
 
 /// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
-pub(crate) fn find_program(
+fn find_program(
     known: &Known,
     named: Option<&str>,
     settings: &Settings,
-) -> Result<Program, Failure> {
+) -> Result<Program, RegistryError> {
     let dir = settings.places.runtimes_dir();
-    let installed = Installed { dir: &dir };
-    let own = installed.program(known).filter(|_| named.is_none());
-    let own = own.map(|program| program.display().to_string());
-    let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
-        Failure::usage("acp: names no command").hint(
-            "name the agent's program and its words, as in `--runtime \"acp:my-agent --acp\"`",
-        )
-    })?;
-    installed.search().find(wanted).map_err(|why| {
-        let failure = Failure::usage(why);
-        match known.program {
-            Some(_) => failure.hint(format!(
-                "install it (`windlass runtimes install {0}`), or set `runtimes.{0}.command` to its path",
-                known.name
-            )),
-            None => failure.hint("name a program that is in PATH, or its path"),
-        }
-    })
-}
-
-/// A name that can be the name of a folder.
-fn plain_name(program: &Path) -> String {
-    let name = program
-        .file_stem()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let plain: String = name
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
-        .take(40)
-        .collect();
-    if plain.is_empty() {
-        "agent".to_owned()
-    } else {
-        plain
-    }
+    Installed { dir: &dir }.find(known, named)
 }

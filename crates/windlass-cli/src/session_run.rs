@@ -25,6 +25,7 @@ use windlass_core::workspace::LandTo;
 use windlass_engine::{Contract, Delivery, OnAsk, Open, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
+use windlass_registry::Choice;
 
 use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
@@ -34,7 +35,7 @@ use crate::plan;
 use crate::profile::Profile;
 use crate::programs::with_programs;
 use crate::run_flags::RunFlags;
-use crate::runtimes::{Choice, RuntimePlan};
+use crate::runtimes::RuntimePlan;
 use crate::safe::json_line;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;

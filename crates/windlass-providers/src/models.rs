@@ -4,6 +4,8 @@
 use windlass_core::budget::Price;
 use windlass_core::provider::ModelFacts;
 
+use crate::Vendor;
+
 const TABLE: &str = include_str!("models.csv");
 
 /// One row of the table.
@@ -35,6 +37,16 @@ pub fn table_date() -> &'static str {
         .lines()
         .find_map(|line| line.strip_prefix("# date "))
         .unwrap_or("unknown")
+}
+
+/// The model of a vendor that is asked when none is named.
+#[must_use]
+pub fn default_model(vendor: &Vendor) -> Option<&'static str> {
+    match vendor.id {
+        "anthropic" => Some("claude-sonnet-5-5"),
+        "openai" => Some("gpt-5.4"),
+        _ => None,
+    }
 }
 
 /// The facts of a vendor's model; the longest matching name wins.

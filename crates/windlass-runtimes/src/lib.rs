@@ -16,6 +16,8 @@ pub mod completion;
 pub mod contract;
 pub mod dialect;
 pub mod import;
+pub mod install;
+pub mod known;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;

@@ -16,16 +16,17 @@ use windlass_core::workspace::Files;
 use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
 use windlass_providers::VENDORS;
+use windlass_registry::{Found, Rehearsal, Standing};
 use windlass_sandbox::Tier;
 
 use self::report::{Finding, Group, Verdict, Work};
 use self::sandbox::SandboxReport;
-use super::runtimes::{row, to_probe};
+use super::runtimes::{look_closer, row, to_probe};
 use super::{block_on, models};
 use crate::args::{AgentArgs, DoctorArgs};
 use crate::failure::Failure;
 use crate::out::say;
-use crate::runtimes::{Found, Ground, Rehearsal, Standing};
+use crate::runtimes::Ground;
 use crate::safe::one_line;
 use crate::settings::Settings;
 use crate::{exit, plan};
@@ -199,13 +200,13 @@ async fn runtimes(
             return Ok(Default::default());
         }
     };
-    join_all(standings.iter_mut().map(Standing::look_closer)).await;
+    look_closer(&mut standings).await;
     findings.extend(standings.iter().filter_map(agent_finding));
     let mut rows: Vec<Value> = standings.iter().map(row).collect();
     let Some(names) = &args.probe else {
         return Ok((standings, rows));
     };
-    let mut rehearsal = Rehearsal::new(settings)?;
+    let mut rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
     for name in to_probe(names, &standings, settings)? {
         say!("probing {} …", one_line(&name));
         let probed = rehearsal.probe(&name).await?;

@@ -7,10 +7,11 @@ use windlass_core::runtime::{
     Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema,
 };
 use windlass_host::config::{Key, Kind};
+use windlass_registry::{abilities, does};
+use windlass_runtimes::known::{Known, RUNTIMES};
 
 use super::runtimes::FIELDS;
 use crate::exit;
-use crate::runtimes::{Known, RUNTIMES, abilities, does};
 use crate::settings::{KEYS, variable};
 
 /// The whole reference, as Markdown.

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_core::runtime::{Capability, Feature, Work};
 use windlass_core::workspace::Files;
+use windlass_registry::{Choice, Found, Need, Rehearsal, Standing, choose, needs_of, own, unknown};
 
 use super::block_on;
 use crate::args::{AgentArgs, LimitArgs, RuntimesArgs, RuntimesCommand};
@@ -16,10 +17,9 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::plan;
-use crate::runtimes::{
-    Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, own_agents, unknown,
-};
+use crate::runtimes::Ground;
 use crate::safe::{json_line, one_line};
+use crate::sandboxing;
 use crate::settings::Settings;
 
 /// How wide lines for people are.
@@ -57,7 +57,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         return block_on(probe(&names, &settings, args.json));
     }
     block_on(async {
-        join_all(standings.iter_mut().map(Standing::look_closer)).await;
+        look_closer(&mut standings).await;
         Ok(())
     })?;
     let mut text = String::new();
@@ -79,6 +79,12 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         ));
     }
     Ok(exit::printed(&text))
+}
+
+/// Finds the versions of all of them, at the same time.
+pub(super) async fn look_closer(standings: &mut [Standing]) {
+    let all = standings.iter_mut();
+    join_all(all.map(|one| one.look_closer(sandboxing::helper().ok()))).await;
 }
 
 /// What the fields of a row are, for the reference.
@@ -266,14 +272,14 @@ pub(super) fn to_probe(
     let is_one =
         |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
     match names.iter().find(|name| !is_one(name)) {
-        Some(name) => Err(unknown(name, &own_agents(settings)?)),
+        Some(name) => Err(unknown(name, &own::all(&settings.layers)?).into()),
         None => Ok(names.to_vec()),
     }
 }
 
 /// Rehearses runtimes one by one, and says what came of each as soon as it is known.
 async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
-    let mut rehearsal = Rehearsal::new(settings)?;
+    let mut rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
     let mut all_work = true;
     for name in names {
         say!("probing {} …", one_line(name));

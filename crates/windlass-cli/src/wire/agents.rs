@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
@@ -14,22 +13,12 @@ use windlass_engine::{NativeOptions, NativeRuntime};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
 use windlass_providers::WireProvider;
-use windlass_providers::protocol::Protocol;
-use windlass_runtimes::acp::Acp;
-use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::Profile;
-use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
-use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
-use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_registry::adapter;
+use windlass_runtimes::agent::{ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::completion::Completion;
-use windlass_runtimes::dialect::Dialect;
+use windlass_runtimes::known::Kind;
 use windlass_runtimes::meter::Meter;
-use windlass_runtimes::oneshot::OneShot;
-use windlass_runtimes::oneshot::aider::AiderOptions;
-use windlass_runtimes::oneshot::options::CliOptions;
-use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
-use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
 
 use super::{
     Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure,
@@ -37,13 +26,9 @@ use super::{
 use crate::failure::Failure;
 use crate::layers::Prompt;
 use crate::plan::ModelPlan;
-use crate::runtimes::{ForeignPlan, Kind, MeteringPlan, RuntimePlan};
+use crate::runtimes::{ForeignPlan, MeteringPlan, RuntimePlan};
 use crate::settings::Settings;
 use crate::tape::Asks;
-
-/// Why Aider is not started.
-const NO_PYTHON: &str = "it is started by its Python, and none was found for its program; install it with \
-                         `windlass runtimes install aider`, or set `command` to the `aider` of a Python environment";
 
 /// What runtimes are made from.
 pub(super) struct Making<'a> {
@@ -152,22 +137,23 @@ impl Making<'_> {
                 })
             }
         };
-        let adapter = adapter(plan, self.clock)?;
+        let adapter = adapter(&plan.setup, self.clock)?;
         let metering = self.metering(plan)?;
-        let runtime =
-            ForeignRuntime::new(adapter, metering, self.clock.clone()).versioned(plan.version());
-        let words = match plan.known.kind {
+        let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone())
+            .versioned(plan.setup.version());
+        let words = match plan.setup.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
             Kind::Sidecar(_) => self.prompt.system(),
             _ => self
                 .prompt
-                .for_others(|file| plan.known.reads.contains(&file)),
+                .for_others(|file| plan.setup.known.reads.contains(&file)),
         };
         Ok(Arc::new(runtime.answering(output).instructed(words)))
     }
 
     fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Failure> {
         let price = plan
+            .setup
             .model
             .as_deref()
             .and_then(|model| super::price(self.settings, model));
@@ -196,7 +182,7 @@ impl Making<'_> {
                 WireProvider::new(*vendor, options).map_err(setup_failure)?,
             ));
         }
-        if let (Some(model), Some(provider)) = (&plan.model, upstreams.first())
+        if let (Some(model), Some(provider)) = (&plan.setup.model, upstreams.first())
             && super::price(self.settings, model).is_none()
         {
             check_price(self.settings, provider.as_ref(), model)?;
@@ -270,125 +256,12 @@ fn form(kind: Kind, mode: RunMode) -> Kind {
     }
 }
 
-/// An agent by its protocol, with the options of the settings.
-pub(crate) fn adapter(
-    plan: &ForeignPlan,
-    clock: &Arc<dyn Clock>,
-) -> Result<Box<dyn Adapter>, Failure> {
-    let program = plan.program.file.display().to_string();
-    let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.settings));
-    let mut given = plan.options.clone();
-    if let Some(model) = &plan.model {
-        given
-            .entry("model")
-            .or_insert_with(|| Json::from(model.as_str()));
-    }
-    Ok(match plan.known.kind {
-        Kind::ClaudeCode => {
-            let options = ClaudeOptions {
-                program,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(ClaudeCode::new(options).map_err(wrong)?)
-        }
-        Kind::Acp => {
-            let mut options: AcpOptions = read(given).map_err(wrong)?;
-            options.name = Some(plan.name.clone());
-            options.command = Some(program);
-            if !plan.words.is_empty() {
-                let more = options.args.take().unwrap_or_default();
-                options.args = Some(plan.words.iter().cloned().chain(more).collect());
-            }
-            let profile = Profile::named(plan.known.name);
-            let acp = Acp::new(profile, options, dialect(plan), clock.clone());
-            Box::new(acp.map_err(|err| wrong(err.to_string()))?)
-        }
-        Kind::Codex => {
-            let options = CodexOptions {
-                program,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(Codex::new(options).map_err(wrong)?)
-        }
-        Kind::Aider => {
-            let python = plan
-                .program
-                .python()
-                .ok_or_else(|| wrong(NO_PYTHON.to_owned()))?
-                .display()
-                .to_string();
-            let options = AiderOptions {
-                python,
-                ..read(given).map_err(wrong)?
-            };
-            let program = options.program(dialect(plan)).map_err(wrong)?;
-            Box::new(OneShot::new(program).map_err(wrong)?)
-        }
-        Kind::Cli => {
-            let mut options: CliOptions = read(given).map_err(wrong)?;
-            options.name = Some(plan.name.clone());
-            options.command = vec![program];
-            Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
-        }
-        Kind::Sidecar(sdk) => {
-            let options = SidecarOptions {
-                program,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(Sidecar::new(sdk, dialect(plan), options).map_err(wrong)?)
-        }
-        Kind::OpenHands => {
-            // Where a program is nobody's script, it is taken for the Python itself.
-            let python = plan
-                .program
-                .python()
-                .map_or(program, |python| python.display().to_string());
-            let options = OpenHandsOptions {
-                python,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(OpenHands::new(options, dialect(plan)).map_err(wrong)?)
-        }
-        Kind::Native | Kind::Completion | Kind::Patch => {
-            return Err(wrong("it is not an agent of its own".to_owned()));
-        }
-    })
-}
-
-/// The words in which the run's model is asked; where the agent asks by itself, those that it is known for.
-fn dialect(plan: &ForeignPlan) -> Dialect {
-    let served = plan
-        .upstream
-        .as_ref()
-        .map(|upstream| upstream.vendor.protocol);
-    match served.or_else(|| plan.known.speaks.first().copied()) {
-        Some(Protocol::OpenAiResponses) => Dialect::OpenAiResponses,
-        Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,
-        Some(Protocol::Gemini) => Dialect::Gemini,
-        _ => Dialect::Anthropic,
-    }
-}
-
-fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
-    let names: Vec<String> = given.keys().cloned().collect();
-    serde_json::from_value(Json::Object(given)).map_err(|err| {
-        let why = err.to_string();
-        let missing = |name: &&String| why.starts_with(&format!("unknown field `{name}`"));
-        match names.iter().find(missing) {
-            Some(name) => format!(
-                "it has no option `{name}` (`windlass config keys` says which runtime has which)"
-            ),
-            None => why,
-        }
-    })
-}
-
 /// What an agent gets of this machine.
 pub(super) fn place(plan: &ForeignPlan, settings: &Settings) -> AgentPlan {
     AgentPlan {
-        name: plan.name.clone(),
-        read: plan.program.shows.clone(),
-        path: plan.program.path.clone(),
+        name: plan.setup.name.clone(),
+        read: plan.setup.program.shows.clone(),
+        path: plan.setup.program.path.clone(),
         homes: settings.places.sessions_dir(),
         home_files: plan
             .login_file

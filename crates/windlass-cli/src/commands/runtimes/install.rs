@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use windlass_host::config::nearest;
+use windlass_registry::Installed;
+use windlass_runtimes::known::{Known, RUNTIMES};
 
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
-use crate::runtimes::{Installed, Known, RUNTIMES};
 use crate::settings::Settings;
 
 /// Installs these, or all where none is named. One that cannot be had does not keep the others from coming.
@@ -38,13 +39,13 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
     let printed = exit::printed(&text);
     match failures.len() {
         0 => Ok(printed),
-        1 => Err(failures.remove(0)),
+        1 => Err(failures.remove(0).into()),
         _ => {
             let last = failures.pop();
             failures
                 .iter()
                 .for_each(|failure| say!("error: {}", failure.message()));
-            last.map_or(Ok(printed), Err)
+            last.map_or(Ok(printed), |failure| Err(failure.into()))
         }
     }
 }

@@ -1,30 +1,29 @@
 //! Agents of a person's own: a name and a kind in the settings make one. Which kinds there are is known; whose program it
 //! is and how it is told things the person says.
 
-use windlass_host::config::Value;
+use windlass_host::config::{Layers, Value, nearest};
 
-use super::known::{ANY_ACP, ANY_CLI, Known, RUNTIMES};
-use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::error::RegistryError;
+use windlass_runtimes::known::{ANY_ACP, ANY_CLI, Kind, Known, RUNTIMES};
 
 /// The longest name: it is a folder's, too.
 const MAX_NAME: usize = 40;
 
 /// One of them.
 #[derive(Clone)]
-pub(crate) struct Own {
+pub struct Own {
     /// What people type.
-    pub(crate) name: String,
+    pub name: String,
     /// What is known of its kind.
-    pub(crate) known: &'static Known,
+    pub known: &'static Known,
     /// What it is, in a few words.
-    pub(crate) about: String,
+    pub about: String,
 }
 
 /// All of them, in the order of their names.
-pub(crate) fn all(settings: &Settings) -> Result<Vec<Own>, Failure> {
+pub fn all(layers: &Layers<'_>) -> Result<Vec<Own>, RegistryError> {
     let mut all = Vec::new();
-    for (key, setting) in settings.layers.iter() {
+    for (key, setting) in layers.iter() {
         let kind = key
             .strip_prefix("runtimes.")
             .and_then(|rest| rest.strip_suffix(".kind"));
@@ -33,16 +32,15 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Own>, Failure> {
         };
         let name = name.trim_matches('"');
         if let Err(why) = check_name(name) {
-            return Err(Failure::usage(format!("{}: {why}", setting.origin)).hint(
+            return Err(RegistryError::usage(format!("{}: {why}", setting.origin)).hint(
                 "a name of your own is of letters, digits, `-` and `_`, as in `runtimes.my-agent`",
             ));
         }
         let known = if kind == "cli" { &ANY_CLI } else { &ANY_ACP };
-        let about = settings
-            .layers
-            .text(&Settings::named("runtimes", name, "about"))
+        let about = layers
+            .text(&format!("runtimes.{name}.about"))
             .unwrap_or(match known.kind {
-                super::Kind::Cli => "an agent of your own: a program that does one prompt and ends",
+                Kind::Cli => "an agent of your own: a program that does one prompt and ends",
                 _ => "an agent of your own, by ACP",
             });
         all.push(Own {
@@ -78,10 +76,36 @@ fn check_name(name: &str) -> Result<(), String> {
     Err(format!("`{name}` is not the name of a runtime"))
 }
 
-pub(super) fn no_command(name: &str) -> Failure {
-    Failure::usage(format!("`{name}` has no program")).hint(format!(
+/// That an agent of the settings names no program.
+pub fn no_command(name: &str) -> RegistryError {
+    RegistryError::usage(format!("`{name}` has no program")).hint(format!(
         "set `runtimes.{name}.command` to its name or its path"
     ))
+}
+
+/// That no runtime has this name, with the nearest one.
+pub fn unknown(name: &str, own: &[Own]) -> RegistryError {
+    let failure = RegistryError::usage(format!("there is no runtime `{name}`"));
+    let own = own.iter().map(|own| own.name.as_str());
+    let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
+    // The beginning of a name says which one is meant, where it is of one alone.
+    let begun: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|known| known.starts_with(name) && !name.is_empty())
+        .collect();
+    let near = if let [one] = begun[..] {
+        Some(one)
+    } else {
+        nearest(name, all.iter().copied().chain(["auto"]))
+    };
+    match near {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint(format!(
+            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
+            all.join(", ")
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::Task;
 
 /// The steps of a rehearsal, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// The run and the agent in it began.
     Start,
     /// The agent used the key that it was given.
@@ -23,7 +23,7 @@ pub(crate) enum Step {
 
 impl Step {
     /// Its word.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
             Self::SignIn => "sign-in",

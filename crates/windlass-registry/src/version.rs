@@ -5,9 +5,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use windlass_host::sandbox::{Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
+use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
 
-use super::Program;
+use crate::program::Program;
 
 /// The longest file about a package that is read.
 const MAX_FACTS: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const MAX_ANSWER: u64 = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is known without running it: `package` is its name where it came from PyPI.
-pub(super) fn lies_beside(program: &Path, package: Option<&str>) -> Option<String> {
+pub(crate) fn lies_beside(program: &Path, package: Option<&str>) -> Option<String> {
     of_npm(program)
         .or_else(|| package.and_then(|package| of_python(program.parent()?.parent()?, package)))
         .or_else(|| of_name(program))
@@ -139,7 +139,7 @@ fn said(text: &str) -> Option<String> {
 }
 
 /// Asks the program itself: in a sandbox, with no network and a folder of its own, and not for long.
-pub(super) async fn asked(program: &Program) -> Option<String> {
+pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
     let folder = tempfile::Builder::new()
         .prefix("windlass-version-")
         .tempdir()
@@ -175,7 +175,7 @@ pub(super) async fn asked(program: &Program) -> Option<String> {
         require: None,
         agent: None,
     };
-    let sandbox = Sandbox::new(plan, crate::sandboxing::helper().ok()?, env);
+    let sandbox = Sandbox::new(plan, helper, env);
     let null = || {
         std::fs::OpenOptions::new()
             .read(true)

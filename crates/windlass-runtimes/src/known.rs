@@ -2,70 +2,79 @@
 //! an agent is a row.
 
 use windlass_providers::protocol::Protocol;
-use windlass_runtimes::sidecar::Sdk;
 
-use super::install::Install;
+use crate::install::Install;
+use crate::sidecar::Sdk;
 
 /// A runtime by its name.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub struct Known {
     /// What people type.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// How it is driven.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// Its program, where it has one.
-    pub(crate) program: Option<&'static str>,
+    pub program: Option<&'static str>,
     /// In which words it asks its model.
-    pub(crate) speaks: &'static [Protocol],
+    pub speaks: &'static [Protocol],
     /// The vendors that are tried when none is named.
-    pub(crate) vendors: &'static [&'static str],
+    pub vendors: &'static [&'static str],
     /// Instruction files of a project that it reads by itself.
-    pub(crate) reads: &'static [&'static str],
+    pub reads: &'static [&'static str],
     /// Folders of a project that bring code or settings, where no option of its own keeps it from using them: they are
     /// empty where it works.
-    pub(crate) hides: &'static [&'static str],
+    pub hides: &'static [&'static str],
     /// It does not work before it is told its model.
-    pub(crate) needs_model: bool,
+    pub needs_model: bool,
     /// How it comes onto a machine, and the version it was last certified with.
-    pub(crate) install: Install,
+    pub install: Install,
     /// Its own sign-in, where it can have one.
-    pub(crate) login: Option<Login>,
+    pub login: Option<Login>,
     /// The settings about how a model answers that it can be told.
-    pub(crate) hears: &'static [&'static str],
+    pub hears: &'static [&'static str],
     /// What it is, in a few words.
-    pub(crate) about: &'static str,
+    pub about: &'static str,
 }
 
 impl Known {
     /// Whether the loop is ours.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Native | Kind::Completion | Kind::Patch)
     }
 }
 
 /// How a runtime is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Our loop, with its tools.
     Native,
+    /// Our loop, one answer without tools.
     Completion,
+    /// Our loop, one patch that the engine applies.
     Patch,
+    /// The control protocol of Claude Code.
     ClaudeCode,
+    /// The app server of Codex.
     Codex,
+    /// The Agent Client Protocol.
     Acp,
+    /// Aider, one process for each prompt.
     Aider,
+    /// Any program that does one prompt and ends.
     Cli,
     /// An SDK of Python in a sidecar of ours.
     Sidecar(Sdk),
+    /// The agent server of OpenHands.
     OpenHands,
 }
 
 /// What an agent needs to sign in by itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Login {
+pub struct Login {
     /// Its credential file below the person's home, which is all that it gets of it; none where a person has to say.
-    pub(crate) file: Option<&'static str>,
+    pub file: Option<&'static str>,
     /// The hosts it has to reach.
-    pub(crate) hosts: &'static [&'static str],
+    pub hosts: &'static [&'static str],
 }
 
 /// A sign-in of which nothing is known.
@@ -138,7 +147,7 @@ const AN_ACP: Known = Known {
 };
 
 /// All runtimes that have a name.
-pub(crate) const RUNTIMES: &[Known] = &[
+pub const RUNTIMES: &[Known] = &[
     OURS,
     Known {
         name: "patch",
@@ -372,7 +381,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
 ];
 
 /// Any agent that speaks ACP, by its command.
-pub(crate) const ANY_ACP: Known = Known {
+pub const ANY_ACP: Known = Known {
     name: "acp",
     speaks: EVERY_WIRE,
     vendors: &["anthropic", "openai", "gemini"],
@@ -382,7 +391,7 @@ pub(crate) const ANY_ACP: Known = Known {
 };
 
 /// Any program that does one prompt and ends, by the settings.
-pub(crate) const ANY_CLI: Known = Known {
+pub const ANY_CLI: Known = Known {
     name: "cli",
     kind: Kind::Cli,
     about: "a program that does one prompt and ends",

@@ -15,19 +15,18 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use windlass_core::clock::Clock;
 use windlass_core::runtime::Capability;
 use windlass_host::clock::SystemClock;
-use windlass_providers::models::model_rows;
+use windlass_host::config::Layers;
+use windlass_providers::models::{default_model, model_rows};
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
+use windlass_runtimes::known::{ANY_ACP, Kind, Known, RUNTIMES};
 use windlass_scripted::{Move, Script, Server};
 
-pub(crate) use self::judge::Step;
+pub use self::judge::Step;
 use self::judge::{Evidence, Heard, Seen};
-use super::known::ANY_ACP;
-use super::{Kind, Known, RUNTIMES, abilities, own, unknown};
-use crate::exit;
-use crate::failure::Failure;
-use crate::plan;
-use crate::settings::Settings;
+use crate::abilities::abilities;
+use crate::error::RegistryError;
+use crate::own::{self, unknown};
 
 /// The file that the task is about.
 const FILE: &str = "probe.txt";
@@ -43,8 +42,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MORE_PATIENCE: Duration = Duration::from_secs(180);
 
 /// Rehearses runtimes, one at a time. From its beginning an interrupt ends what is under way, and nothing is left.
-pub(crate) struct Rehearsal<'a> {
-    settings: &'a Settings,
+pub struct Rehearsal<'a> {
+    layers: &'a Layers<'a>,
+    /// Where agents are that were installed for us.
+    runtimes_dir: PathBuf,
     interrupts: Interrupts,
 }
 
@@ -75,22 +76,26 @@ impl Interrupts {
 
 /// What came of one.
 #[derive(Debug)]
-pub(crate) struct Probed {
-    pub(crate) name: String,
-    pub(crate) took: Duration,
+pub struct Probed {
+    /// As `--runtime` takes it.
+    pub name: String,
+    /// From the start of the run to its end.
+    pub took: Duration,
     /// How often the model was asked.
-    pub(crate) requests: usize,
+    pub requests: usize,
     /// What it was seen to do, or where it fell and why.
-    pub(crate) result: Result<&'static str, Fell>,
+    pub result: Result<&'static str, Fell>,
 }
 
 /// Where a rehearsal ended early.
 #[derive(Debug)]
-pub(crate) struct Fell {
-    pub(crate) step: Step,
-    pub(crate) why: String,
+pub struct Fell {
+    /// The first step that did not come about.
+    pub step: Step,
+    /// What was seen instead.
+    pub why: String,
     /// Its last words.
-    pub(crate) said: String,
+    pub said: String,
 }
 
 /// What a runtime is asked to do: what it can.
@@ -162,16 +167,18 @@ impl Task {
 }
 
 impl<'a> Rehearsal<'a> {
-    pub(crate) fn new(settings: &'a Settings) -> Result<Self, Failure> {
+    /// Listens for interrupts from here on. `runtimes_dir` has the agents that we installed.
+    pub fn new(layers: &'a Layers<'a>, runtimes_dir: PathBuf) -> Result<Self, RegistryError> {
         Ok(Self {
-            settings,
+            layers,
+            runtimes_dir,
             interrupts: Interrupts::listen()?,
         })
     }
 
     /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
-    pub(crate) async fn probe(&mut self, name: &str) -> Result<Probed, Failure> {
-        let own = own::all(self.settings)?;
+    pub async fn probe(&mut self, name: &str) -> Result<Probed, RegistryError> {
+        let own = own::all(self.layers)?;
         let of_own = || own.iter().find(|own| own.name == name).map(|own| own.known);
         let (known, table) = match name.starts_with("acp:") {
             true => (&ANY_ACP, ANY_ACP.name),
@@ -241,11 +248,11 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// The settings of the run: what the person set for this runtime, but for how it signs in and what it reaches.
-    fn configure(&self, table: &str, stage: &Stage) -> Result<(), Failure> {
+    fn configure(&self, table: &str, stage: &Stage) -> Result<(), RegistryError> {
         let prefix = format!("runtimes.{table}.");
         let personal = ["auth", "metering", "login_file", "mcp_servers"];
         let mut text = String::new();
-        for (key, setting) in self.settings.layers.iter() {
+        for (key, setting) in self.layers.iter() {
             if let Some(option) = key.strip_prefix(&prefix)
                 && !personal.contains(&option)
             {
@@ -254,7 +261,7 @@ impl<'a> Rehearsal<'a> {
         }
         std::fs::write(stage.at("config/windlass/config.toml"), text)?;
         // Agents that were installed for us are used where they are.
-        let installed = self.settings.places.runtimes_dir();
+        let installed = &self.runtimes_dir;
         if installed.is_dir() {
             std::os::unix::fs::symlink(installed, stage.at("data/windlass/runtimes"))?;
         }
@@ -269,7 +276,7 @@ impl<'a> Rehearsal<'a> {
         stage: &Stage,
         server: &Server,
         deadline: Duration,
-    ) -> Result<Command, Failure> {
+    ) -> Result<Command, RegistryError> {
         let vendor = vendor_for(known);
         let mut command = Command::new(std::env::current_exe()?);
         command.args([
@@ -308,10 +315,9 @@ impl<'a> Rehearsal<'a> {
         ] {
             command.env(name, stage.at(folder));
         }
-        let configured =
-            self.settings
-                .layers
-                .text(&Settings::named("providers", vendor.id, "key_env"));
+        let configured = self
+            .layers
+            .text(&format!("providers.{}.key_env", vendor.id));
         if let Some(variable) = configured.or(vendor.key_env) {
             command.env(variable, &stage.key);
         }
@@ -330,7 +336,7 @@ async fn watch(
     mut command: Command,
     deadline: Duration,
     interrupts: &mut Interrupts,
-) -> Result<Heard, Failure> {
+) -> Result<Heard, RegistryError> {
     let mut child = command.spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = (tokio::spawn(all_of(out)), tokio::spawn(all_of(err)));
@@ -347,8 +353,7 @@ async fn watch(
         }
     };
     if interrupted {
-        return Err(Failure::new(
-            exit::INTERRUPTED,
+        return Err(RegistryError::interrupted(
             "the probe was interrupted; what it started has ended",
         ));
     }
@@ -404,7 +409,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Result<Self, RegistryError> {
         let dir = tempfile::Builder::new()
             .prefix("windlass-probe-")
             .tempdir()?;
@@ -461,9 +466,7 @@ fn model_of(vendor: &Vendor) -> &'static str {
             .find(|row| row.vendor == vendor.id)
             .map(|row| row.name)
     };
-    plan::default_model(vendor)
-        .or_else(listed)
-        .unwrap_or("scripted")
+    default_model(vendor).or_else(listed).unwrap_or("scripted")
 }
 
 /// Where the scripted model serves a protocol.
@@ -490,7 +493,7 @@ fn last_words(err: &str) -> String {
 
 impl Probed {
     /// In one line.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         match &self.result {
             Ok(seen) => format!("works in {:.1} s: {seen}", self.took.as_secs_f64()),
             Err(fell) => format!("failed at the step `{}`: {}", fell.step.word(), fell.why),
@@ -498,7 +501,7 @@ impl Probed {
     }
 
     /// For programs.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let fell = self.result.as_ref().err();
         json!({
             "works": fell.is_none(),

@@ -6,17 +6,20 @@ use std::fmt;
 use windlass_core::runtime::{Capability, Feature, RunMode, Work};
 use windlass_host::config::nearest;
 
-use super::standing::Standing;
-use crate::failure::Failure;
+use crate::error::RegistryError;
+use crate::standing::Standing;
 
 /// The word that leaves the choice to us.
 const AUTO: &str = "auto";
 
 /// One thing that a runtime has to be able to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub enum Need {
+    /// All capabilities that a kind of work needs.
     Work(Work),
+    /// One capability.
     Capability(Capability),
+    /// One feature.
     Feature(Feature),
 }
 
@@ -30,7 +33,7 @@ impl Need {
     }
 
     /// Its word.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Work(work) => work.name(),
             Self::Capability(one) => one.word(),
@@ -39,11 +42,11 @@ impl Need {
     }
 
     /// The need of that word; a kind of work may be written with either line.
-    pub(crate) fn named(word: &str) -> Result<Self, Failure> {
+    pub fn named(word: &str) -> Result<Self, RegistryError> {
         let word = word.trim();
         let same = |known: &str| known.replace('-', "_") == word.replace('-', "_");
         Self::all().find(|need| same(need.word())).ok_or_else(|| {
-            let failure = Failure::usage(format!("`{word}` is nothing that a runtime can be chosen by"));
+            let failure = RegistryError::usage(format!("`{word}` is nothing that a runtime can be chosen by"));
             match nearest(word, Self::all().map(Self::word)) {
                 Some(near) => failure.hint(format!("did you mean `{near}`?")),
                 None => {
@@ -59,7 +62,7 @@ impl Need {
     }
 
     /// Several, with commas between them or one by one; none twice.
-    pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, Failure> {
+    pub fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, RegistryError> {
         let mut all = Vec::new();
         for word in words
             .into_iter()
@@ -91,7 +94,7 @@ impl Need {
 }
 
 /// What `auto` or `auto:NEED,…` asks for; none where a runtime is named.
-pub(crate) fn asked_by(name: &str) -> Option<Result<Vec<Need>, Failure>> {
+pub fn asked_by(name: &str) -> Option<Result<Vec<Need>, RegistryError>> {
     let rest = name.strip_prefix(AUTO)?;
     match rest.strip_prefix(':') {
         Some(words) => Some(Need::list([words])),
@@ -100,7 +103,7 @@ pub(crate) fn asked_by(name: &str) -> Option<Result<Vec<Need>, Failure>> {
 }
 
 /// All that a run needs: what its profile is for and what was asked; the work of a coder where neither says.
-pub(crate) fn needs_of(asked: &[Need], profile: Option<RunMode>) -> Vec<Need> {
+pub fn needs_of(asked: &[Need], profile: Option<RunMode>) -> Vec<Need> {
     let mut all: Vec<Need> = profile
         .map(|mode| Need::Work(mode.work()))
         .into_iter()
@@ -133,19 +136,20 @@ fn mode_of(needs: &[Need]) -> Option<RunMode> {
 
 /// What came of choosing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(crate) needs: Vec<Need>,
+pub struct Choice {
+    /// What was asked for; never empty.
+    pub needs: Vec<Need>,
     /// Who works.
-    pub(crate) chosen: Option<String>,
+    pub chosen: Option<String>,
     /// Every other one, in the order, with why not.
-    pub(crate) others: Vec<(String, WhyNot)>,
+    pub others: Vec<(String, WhyNot)>,
     /// How many of them come before it.
     before: usize,
 }
 
 /// Why a runtime was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum WhyNot {
+pub enum WhyNot {
     /// It cannot do that.
     Lacks(Vec<&'static str>),
     /// It changes files itself, and a patch is wanted.
@@ -183,7 +187,7 @@ impl WhyNot {
     }
 
     /// What to do about it.
-    pub(crate) fn to_do(&self) -> Option<&str> {
+    pub fn to_do(&self) -> Option<&str> {
         match self {
             Self::Unusable(_, hint) => hint.as_deref(),
             _ => None,
@@ -191,7 +195,7 @@ impl WhyNot {
     }
 
     /// A stable word for programs.
-    pub(crate) fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Lacks(_) => "lacks_capability",
             Self::ProposesNoPatch => "proposes_no_patch",
@@ -204,11 +208,11 @@ impl WhyNot {
 
 /// The first in the order that is usable and has what is needed. `order` is what the settings say; without it the
 /// built-in agent is first, then the tested ones, then the rest.
-pub(crate) fn choose(
+pub fn choose(
     standings: &[Standing],
     needs: Vec<Need>,
     order: Option<&[String]>,
-) -> Result<Choice, Failure> {
+) -> Result<Choice, RegistryError> {
     let mut chosen: Option<String> = None;
     let (mut others, mut before) = (Vec::new(), 0);
     let (candidates, left_out) = ordered(standings, order)?;
@@ -262,7 +266,7 @@ fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
 fn ordered<'a>(
     standings: &'a [Standing],
     order: Option<&[String]>,
-) -> Result<(Vec<&'a Standing>, Vec<&'a Standing>), Failure> {
+) -> Result<(Vec<&'a Standing>, Vec<&'a Standing>), RegistryError> {
     let Some(order) = order else {
         let rank = |standing: &&Standing| match () {
             () if standing.name == "native" => 0,
@@ -276,7 +280,7 @@ fn ordered<'a>(
     let mut candidates: Vec<&Standing> = Vec::new();
     for name in order {
         let Some(standing) = standings.iter().find(|standing| standing.name == *name) else {
-            let failure = Failure::usage(format!(
+            let failure = RegistryError::usage(format!(
                 "`runtime_order` names `{name}`, which is no runtime"
             ));
             return Err(
@@ -302,12 +306,12 @@ fn ordered<'a>(
 
 impl Choice {
     /// How a run of it works.
-    pub(crate) fn mode(&self) -> Option<RunMode> {
+    pub fn mode(&self) -> Option<RunMode> {
         mode_of(&self.needs)
     }
 
     /// What was needed, in words.
-    pub(crate) fn wanted(&self) -> String {
+    pub fn wanted(&self) -> String {
         self.needs
             .iter()
             .map(|need| need.word())
@@ -316,7 +320,7 @@ impl Choice {
     }
 
     /// In one line: who, what for, and who came before but was not fit.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let Some(chosen) = &self.chosen else {
             return format!("no runtime is usable for {}", self.wanted());
         };
@@ -340,14 +344,14 @@ impl Choice {
     }
 
     /// One line for each of the others.
-    pub(crate) fn reasons(&self) -> impl Iterator<Item = String> {
+    pub fn reasons(&self) -> impl Iterator<Item = String> {
         self.others
             .iter()
             .map(|(name, why)| format!("not {name}: {why}"))
     }
 
     /// For the log: who, and why each of the others was not.
-    pub(crate) fn whole(&self) -> String {
+    pub fn whole(&self) -> String {
         std::iter::once(self.summary())
             .chain(self.reasons())
             .collect::<Vec<_>>()
@@ -355,7 +359,7 @@ impl Choice {
     }
 
     /// That nobody can do it, with everything a person needs to change that.
-    pub(crate) fn failure(&self) -> Failure {
+    pub fn failure(&self) -> RegistryError {
         let mut text = self.summary();
         for (name, why) in &self.others {
             text.push_str(&format!("\n{name}: {why}"));
@@ -369,7 +373,7 @@ impl Choice {
             .map(|need| need.word())
             .collect::<Vec<_>>()
             .join(" ");
-        Failure::usage(text).hint(format!(
+        RegistryError::usage(text).hint(format!(
             "do one of these, or need less; `windlass runtimes --for {words}` says who would be chosen then"
         ))
     }
@@ -380,8 +384,11 @@ impl Choice {
 mod tests {
     use windlass_core::runtime::{Capabilities, Features};
 
-    use super::super::standing::{Found, Why};
-    use super::super::{RUNTIMES, abilities};
+    use windlass_runtimes::known::RUNTIMES;
+
+    use crate::abilities::abilities;
+    use crate::standing::{Found, Why};
+
     use super::*;
 
     /// A runtime of the table as it would stand; `!` behind its name: it is not usable.

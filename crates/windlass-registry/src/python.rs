@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::said::said;
+use crate::said::said;
 
 /// Candidates that are asked; more are not on a machine in earnest.
 const MAX_ASKED: usize = 40;

@@ -7,117 +7,42 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::known::Known;
-use super::program::Search;
-use super::python;
-use super::said::said;
-use crate::exit;
-use crate::failure::Failure;
+use windlass_runtimes::install::{Install, platformed};
+use windlass_runtimes::known::Known;
+
+use crate::error::RegistryError;
+use crate::program::{Program, Search};
+use crate::python;
+use crate::said::said;
 
 /// The note of a whole install; without it, what is there is a part of one.
 const NOTE: &str = "windlass-install.json";
 /// The Node that scripts get where the machine's is older than they want.
 const NODE: (&str, &str) = ("node", "22.23.3");
-/// What a package's name has in the place of this machine's system and processor.
-const PLATFORM: &str = "{platform}";
-
-/// How an agent comes onto a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Install {
-    /// It is here.
-    BuiltIn,
-    /// A package of npm.
-    Npm {
-        /// Its name; `{platform}` in it stands for a word such as `linux-x64`.
-        package: &'static str,
-        version: &'static str,
-        /// Where its program is below `node_modules`.
-        program: &'static str,
-        /// The oldest Node it runs on; none where it needs no Node.
-        node: Option<u32>,
-    },
-    /// Packages of PyPI in an environment of their own.
-    Pip {
-        /// The packages with their versions; the first is the agent.
-        packages: &'static [&'static str],
-        version: &'static str,
-        /// The versions of all packages that those need, as a file of pip's constraints.
-        pins: &'static str,
-        /// The Pythons it runs on, from and to: 3.N.
-        python: (u32, u32),
-        /// Where its program is in the environment.
-        program: &'static str,
-    },
-}
-
-impl Install {
-    /// The version that is installed, which is the one that was certified.
-    pub(crate) fn version(&self) -> Option<&'static str> {
-        match self {
-            Self::BuiltIn => None,
-            Self::Npm { version, .. } | Self::Pip { version, .. } => Some(version),
-        }
-    }
-
-    /// The Pythons it needs, in words.
-    pub(crate) fn python(&self) -> Option<(u32, u32)> {
-        match self {
-            Self::Pip { python, .. } => Some(*python),
-            Self::BuiltIn | Self::Npm { .. } => None,
-        }
-    }
-
-    /// Its package of PyPI, by its name alone.
-    pub(crate) fn package(&self) -> Option<&'static str> {
-        match self {
-            Self::Pip { packages, .. } => packages.first()?.split(['=', '[', '<', '>', '~']).next(),
-            Self::BuiltIn | Self::Npm { .. } => None,
-        }
-    }
-
-    fn program(&self) -> Option<PathBuf> {
-        match self {
-            Self::BuiltIn => None,
-            Self::Npm { program, .. } => Some(Path::new("node_modules").join(platformed(program))),
-            Self::Pip { program, .. } => Some(PathBuf::from(program)),
-        }
-    }
-
-    /// How a person would install it without us.
-    pub(crate) fn by_hand(&self) -> String {
-        match self {
-            Self::BuiltIn => "built in".to_owned(),
-            Self::Npm {
-                package, version, ..
-            } => format!("npm install -g {}@{version}", platformed(package)),
-            Self::Pip { packages, .. } => format!("pip install {}", packages.join(" ")),
-        }
-    }
-}
 
 /// Agents that were installed for us.
-pub(crate) struct Installed<'a> {
+pub struct Installed<'a> {
     /// Below which each has a folder of its name.
-    pub(crate) dir: &'a Path,
+    pub dir: &'a Path,
 }
 
 impl Installed<'_> {
     /// The program of an agent, where all of it is there.
-    pub(crate) fn program(&self, known: &Known) -> Option<PathBuf> {
+    pub fn program(&self, known: &Known) -> Option<PathBuf> {
         let folder = self.dir.join(known.name);
         let program = folder.join(known.install.program()?);
         (self.version(known.name).is_some() && program.is_file()).then_some(program)
     }
 
     /// The version of what is installed under this name.
-    pub(crate) fn version(&self, name: &str) -> Option<String> {
+    pub fn version(&self, name: &str) -> Option<String> {
         let note = std::fs::read(self.dir.join(name).join(NOTE)).ok()?;
         let note: Value = serde_json::from_slice(&note).ok()?;
         Some(note["version"].as_str()?.to_owned())
     }
 
     /// Where programs are looked for, with the Node of ours before others.
-    pub(crate) fn search(&self) -> Search {
+    pub fn search(&self) -> Search {
         let node = self.dir.join(NODE.0).join("node_modules/.bin");
         let own = self.version(NODE.0).map(|_| node).into_iter().collect();
         Search {
@@ -126,8 +51,29 @@ impl Installed<'_> {
         }
     }
 
+    /// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
+    pub fn find(&self, known: &Known, named: Option<&str>) -> Result<Program, RegistryError> {
+        let own = self.program(known).filter(|_| named.is_none());
+        let own = own.map(|program| program.display().to_string());
+        let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
+            RegistryError::usage("acp: names no command").hint(
+                "name the agent's program and its words, as in `--runtime \"acp:my-agent --acp\"`",
+            )
+        })?;
+        self.search().find(wanted).map_err(|why| {
+            let failure = RegistryError::usage(why);
+            match known.program {
+                Some(_) => failure.hint(format!(
+                    "install it (`windlass runtimes install {0}`), or set `runtimes.{0}.command` to its path",
+                    known.name
+                )),
+                None => failure.hint("name a program that is in PATH, or its path"),
+            }
+        })
+    }
+
     /// Installs an agent; what is there in this version stays. Says what it does as it goes.
-    pub(crate) fn install(&self, known: &Known, say: &dyn Fn(&str)) -> Result<PathBuf, Failure> {
+    pub fn install(&self, known: &Known, say: &dyn Fn(&str)) -> Result<PathBuf, RegistryError> {
         let there = self
             .program(known)
             .filter(|_| self.version(known.name).as_deref() == known.install.version());
@@ -136,8 +82,10 @@ impl Installed<'_> {
         }
         match known.install {
             Install::BuiltIn => {
-                return Err(Failure::usage(format!("`{}` is built in", known.name))
-                    .hint("there is nothing to install"));
+                return Err(
+                    RegistryError::usage(format!("`{}` is built in", known.name))
+                        .hint("there is nothing to install"),
+                );
             }
             Install::Npm {
                 package,
@@ -171,7 +119,7 @@ impl Installed<'_> {
     }
 
     /// Removes what was installed; whether there was something.
-    pub(crate) fn remove(&self, name: &str) -> Result<bool, Failure> {
+    pub fn remove(&self, name: &str) -> Result<bool, RegistryError> {
         let folder = self.dir.join(name);
         if !folder.exists() {
             return Ok(false);
@@ -182,7 +130,7 @@ impl Installed<'_> {
     }
 
     /// A Node that is new enough: the machine's, or one of ours.
-    fn node(&self, wanted: Option<u32>, say: &dyn Fn(&str)) -> Result<(), Failure> {
+    fn node(&self, wanted: Option<u32>, say: &dyn Fn(&str)) -> Result<(), RegistryError> {
         let Some(wanted) = wanted else { return Ok(()) };
         let enough = |search: &Search| {
             let node = search.find("node").ok()?;
@@ -200,7 +148,7 @@ impl Installed<'_> {
         package: &str,
         version: &str,
         say: &dyn Fn(&str),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RegistryError> {
         let search = self.search();
         let npm = search.find("npm").map_err(|_| {
             failed("npm is needed to install this agent, and was not found".to_owned()).hint(
@@ -248,7 +196,7 @@ impl Installed<'_> {
         version: &str,
         (pins, range): (&str, (u32, u32)),
         say: &dyn Fn(&str),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RegistryError> {
         let python = python::find(range).map_err(|why| {
             failed(format!("`{name}` cannot be installed: {why}")).hint(format!(
                 "install Python 3.{} with the system's package manager, pyenv or uv, and try again",
@@ -292,7 +240,7 @@ impl Installed<'_> {
     }
 
     /// An empty folder for an agent, which nobody else fills meanwhile.
-    fn begin(&self, name: &str) -> Result<(File, PathBuf), Failure> {
+    fn begin(&self, name: &str) -> Result<(File, PathBuf), RegistryError> {
         let folder = self.dir.join(name);
         std::fs::create_dir_all(self.dir)
             .map_err(|err| failed(format!("{}: {err}", self.dir.display())))?;
@@ -303,7 +251,7 @@ impl Installed<'_> {
         Ok((lock, folder))
     }
 
-    fn lock(&self, name: &str) -> Result<File, Failure> {
+    fn lock(&self, name: &str) -> Result<File, RegistryError> {
         let path = self.dir.join(format!("{name}.lock"));
         let file = File::options()
             .create(true)
@@ -322,7 +270,7 @@ impl Installed<'_> {
 }
 
 /// Removes a folder; first its note, so that what a broken removal leaves is not taken for an install.
-fn cleared(folder: &Path) -> Result<(), Failure> {
+fn cleared(folder: &Path) -> Result<(), RegistryError> {
     let _ = std::fs::remove_file(folder.join(NOTE));
     match std::fs::remove_dir_all(folder) {
         Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(failed(format!(
@@ -333,7 +281,7 @@ fn cleared(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-fn finished(folder: &Path, version: &str) -> Result<(), Failure> {
+fn finished(folder: &Path, version: &str) -> Result<(), RegistryError> {
     let note = folder.join(NOTE);
     let text = json!({ "version": version }).to_string();
     std::fs::write(&note, text).map_err(|err| failed(format!("{}: {err}", note.display())))
@@ -341,7 +289,7 @@ fn finished(folder: &Path, version: &str) -> Result<(), Failure> {
 
 /// Runs a tool in the folder that it fills: where a person stands may be anybody's, and tools read settings and modules
 /// from there.
-fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Failure> {
+fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), RegistryError> {
     command.current_dir(folder);
     // What it says is for the person; standard output is ours.
     command
@@ -354,23 +302,8 @@ fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Failu
     }
 }
 
-fn failed(what: String) -> Failure {
-    Failure::new(exit::FAILED, what)
-}
-
-/// A package's name for this machine.
-fn platformed(name: &str) -> String {
-    let system = if cfg!(target_os = "macos") {
-        "darwin"
-    } else {
-        std::env::consts::OS
-    };
-    let processor = match std::env::consts::ARCH {
-        "x86_64" => "x64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    name.replace(PLATFORM, &format!("{system}-{processor}"))
+fn failed(what: String) -> RegistryError {
+    RegistryError::failed(what)
 }
 
 fn main_version(said: &str) -> Option<u32> {
@@ -386,7 +319,7 @@ fn main_version(said: &str) -> Option<u32> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::runtimes::RUNTIMES;
+    use windlass_runtimes::known::RUNTIMES;
 
     #[test]
     fn only_a_whole_install_counts() {

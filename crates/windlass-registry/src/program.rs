@@ -14,18 +14,18 @@ const FIRST_LINE: u64 = 512;
 
 /// A program, found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Program {
+pub struct Program {
     /// The file that is started.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// What it needs to see of itself and of its interpreter.
-    pub(crate) shows: Vec<PathBuf>,
+    pub shows: Vec<PathBuf>,
     /// Folders in which it finds its interpreter, before all others.
-    pub(crate) path: Vec<PathBuf>,
+    pub path: Vec<PathBuf>,
 }
 
 impl Program {
     /// The Python that runs it: that of its environment, else the one its first line names.
-    pub(crate) fn python(&self) -> Option<PathBuf> {
+    pub fn python(&self) -> Option<PathBuf> {
         if let Some(environment) = environment_of(&self.file) {
             return Some(environment.join("bin/python"));
         }
@@ -47,18 +47,18 @@ impl Program {
 
 /// Where programs are looked for.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Search {
+pub struct Search {
     /// The folders of `PATH`.
-    pub(crate) folders: Vec<PathBuf>,
+    pub folders: Vec<PathBuf>,
     /// Those before them, where an interpreter of ours is.
-    pub(crate) own: Vec<PathBuf>,
+    pub own: Vec<PathBuf>,
     /// The person's home, of which nothing is shown but programs.
-    pub(crate) home: Option<PathBuf>,
+    pub home: Option<PathBuf>,
 }
 
 impl Search {
     /// As the environment says.
-    pub(crate) fn of_environment() -> Self {
+    pub fn of_environment() -> Self {
         let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect());
         let home = std::env::var_os("HOME").map(PathBuf::from);
         Self {
@@ -69,7 +69,7 @@ impl Search {
     }
 
     /// A program by its path or its name, with all that it needs.
-    pub(crate) fn find(&self, wanted: &str) -> Result<Program, String> {
+    pub fn find(&self, wanted: &str) -> Result<Program, String> {
         let file = self
             .look_up(wanted)
             .ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
@@ -290,6 +290,24 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     words
         .find(|word| !word.starts_with('-') && !word.contains('='))
         .map(PathBuf::from)
+}
+
+/// The name of a program, as the name of a folder.
+pub fn plain_name(program: &Path) -> String {
+    let name = program
+        .file_stem()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let plain: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .take(40)
+        .collect();
+    if plain.is_empty() {
+        "agent".to_owned()
+    } else {
+        plain
+    }
 }
 
 #[cfg(test)]

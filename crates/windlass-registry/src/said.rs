@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_SAID: usize = 4_096;
 
 /// What a program says, when it ends well and soon.
-pub(super) fn said(program: &Path, args: &[&str]) -> Option<String> {
+pub(crate) fn said(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     // Not where the person stands: launchers of versions read there which one they are to start.
     command

@@ -18,16 +18,16 @@ use windlass_runtimes::oneshot::options::CliOptions;
 use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
 
-use super::{Kind, Known};
+use windlass_runtimes::known::{Kind, Known};
 
 /// Whether it does a kind of work: what an agent with tools of its own makes is no patch that the engine applies.
-pub(crate) fn does(known: &Known, can: Capabilities, work: Work) -> bool {
+pub fn does(known: &Known, can: Capabilities, work: Work) -> bool {
     let changes_itself = !known.is_ours() && can.has(Capability::NativeToolLoop);
     can.require(known.name, work).is_ok() && !(work == Work::PatchCoder && changes_itself)
 }
 
 /// What a runtime can do, and how it can be held, as it is without options.
-pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {
+pub fn abilities(known: &Known) -> (Capabilities, Features) {
     let nothing = (Capabilities::NONE, Features::NONE);
     let of = |agent: &dyn Adapter| {
         (

@@ -1,0 +1,156 @@
+//! Every option of the settings is honoured by the agents that its words name, and an error on all others.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_core::clock::Clock;
+use windlass_host::clock::SystemClock;
+use windlass_host::config::{Kind as ValueKind, Layer, Layers, Value};
+use windlass_registry::options::Given;
+use windlass_registry::{AgentSetup, Program, adapter};
+use windlass_runtimes::known::{ANY_ACP, ANY_CLI, Kind, Known, RUNTIMES};
+
+use crate::settings::KEYS;
+
+/// A value that a key may have.
+fn sample(path: &str, kind: ValueKind) -> Value {
+    match kind {
+        ValueKind::Integer => Value::Integer(3),
+        ValueKind::Boolean => Value::Boolean(true),
+        ValueKind::Texts => {
+            let word = match path {
+                "setting_sources" => "project",
+                "tools" => "terminal",
+                "resume_args" => "{session}",
+                _ => "word",
+            };
+            Value::Texts(vec![word.to_owned()])
+        }
+        ValueKind::Choice(words) => Value::Text(words[0].to_owned()),
+        _ if path == "agents" => Value::Text(
+            r#"[{"name":"reviewer","description":"Reviews.","instructions":"Review what was done."}]"#.to_owned(),
+        ),
+        _ if path == "mcp_servers" => Value::Text(r#"{"docs":{"command":"docs"}}"#.to_owned()),
+        _ => Value::Text("high".to_owned()),
+    }
+}
+
+/// What else has to be set, so that a value makes sense.
+fn beside(path: &str) -> &'static [(&'static str, &'static str)] {
+    match path {
+        "fields.text" => &[("output", "jsonl")],
+        "resume_args" => &[
+            ("output", "jsonl"),
+            ("fields.text", "text"),
+            ("fields.session", "session"),
+        ],
+        _ => &[],
+    }
+}
+
+fn takes(known: &'static Known, file: &Path, path: &str, value: &Value) -> Result<(), String> {
+    let mut text = format!("runtimes.{}.{path} = {value}\n", known.name);
+    for (path, value) in beside(path) {
+        text.push_str(&format!("runtimes.{}.{path} = \"{value}\"\n", known.name));
+    }
+    let mut layers = Layers::new(KEYS);
+    layers
+        .add_text(Layer::User, Path::new("config.toml"), &text)
+        .unwrap();
+    let setup = AgentSetup {
+        known,
+        name: known.name.to_owned(),
+        settings: known.name.to_owned(),
+        program: Program {
+            file: file.to_owned(),
+            ..Program::default()
+        },
+        words: Vec::new(),
+        model: Some("m".to_owned()),
+        protocol: None,
+        options: Given::read(known.name, &layers).unwrap().options,
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    adapter(&setup, &clock)
+        .map(drop)
+        .map_err(|failure| failure.message().to_owned())
+}
+
+/// Two agents connect to no server in a folder that they do not trust, and say so.
+fn takes_it(name: &str, field: &str) -> bool {
+    !(["gemini-cli", "qwen-code"].contains(&name) && field == "mcp_servers")
+}
+
+#[test]
+fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
+    let agents: Vec<&'static Known> = RUNTIMES
+        .iter()
+        .filter(|known| known.program.is_some())
+        .chain([&ANY_ACP, &ANY_CLI])
+        .collect();
+    let of_runtimes: Vec<_> = KEYS
+        .iter()
+        .filter(|key| key.name.starts_with("runtimes.*."))
+        .collect();
+    assert!(of_runtimes.len() > 20);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent");
+    std::fs::write(&file, "#!/usr/bin/python3\n").unwrap();
+    for key in of_runtimes {
+        let name = if key.name.contains(".fields.") {
+            ".text"
+        } else {
+            ".NAME"
+        };
+        let path = key
+            .name
+            .trim_start_matches("runtimes.*.")
+            .replace(".*", name);
+        let value = sample(&path, key.kind);
+        let given = [path.as_str()]
+            .into_iter()
+            .chain(beside(&path).iter().map(|(path, _)| *path));
+        let fields: Vec<&str> = given.map(|path| path.split('.').next().unwrap()).collect();
+        let mut honoured = Vec::new();
+        for known in &agents {
+            match takes(known, &file, &path, &value) {
+                Ok(()) => honoured.push(known.name),
+                Err(why) => {
+                    let unknown = fields
+                        .iter()
+                        .any(|field| why.contains(&format!("no option `{field}`")));
+                    assert!(
+                        unknown || why.contains("no MCP server"),
+                        "{}: {why}",
+                        known.name
+                    );
+                }
+            }
+        }
+        // The words of a key say whose it is; without such words it is everybody's.
+        let whose = key
+            .doc
+            .split_once(": ")
+            .map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
+        let words = |known: &Known| match known.kind {
+            Kind::Acp => [known.name, "ACP"],
+            Kind::Sidecar(_) => [known.name, "SDKs"],
+            _ => [known.name; 2],
+        };
+        let all: Vec<&str> = agents.iter().flat_map(|known| words(known)).collect();
+        let whose = whose.filter(|whose| whose.iter().all(|one| all.contains(one)));
+        let meant = |known: &Known| {
+            whose
+                .as_ref()
+                .is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)))
+        };
+        let theirs = |known: &&&'static Known| meant(known) && takes_it(known.name, fields[0]);
+        let says: Vec<&str> = agents
+            .iter()
+            .filter(theirs)
+            .map(|known| known.name)
+            .collect();
+        assert_eq!(honoured, says, "{}", key.name);
+    }
+}

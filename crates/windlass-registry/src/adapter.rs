@@ -1,0 +1,169 @@
+//! The adapter of an agent, made of what is known of it and of the settings. An option that its adapter does not have is
+//! an error.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+use windlass_core::clock::Clock;
+use windlass_providers::protocol::Protocol;
+use windlass_runtimes::acp::Acp;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::Profile;
+use windlass_runtimes::agent::Adapter;
+use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_runtimes::dialect::Dialect;
+use windlass_runtimes::known::{Kind, Known};
+use windlass_runtimes::oneshot::OneShot;
+use windlass_runtimes::oneshot::aider::AiderOptions;
+use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
+
+use crate::error::RegistryError;
+use crate::program::Program;
+use crate::version;
+
+/// Why Aider is not started.
+const NO_PYTHON: &str = "it is started by its Python, and none was found for its program; install it with \
+                         `windlass runtimes install aider`, or set `command` to the `aider` of a Python environment";
+
+/// Everything that an adapter is made from.
+#[derive(Debug, Clone)]
+pub struct AgentSetup {
+    /// Its row.
+    pub known: &'static Known,
+    /// The name of its home and its conversations.
+    pub name: String,
+    /// The table of its settings, below `runtimes`.
+    pub settings: String,
+    /// Its program.
+    pub program: Program,
+    /// Arguments behind the program, for `acp:COMMAND`.
+    pub words: Vec<String>,
+    /// The model, by the vendor's name for it.
+    pub model: Option<String>,
+    /// The protocol by which its model is served; none where it signs in by itself.
+    pub protocol: Option<Protocol>,
+    /// Its own options, as the settings have them.
+    pub options: Map<String, Json>,
+}
+
+impl AgentSetup {
+    /// The version of its program, as far as it is known without running it.
+    #[must_use]
+    pub fn version(&self) -> Option<String> {
+        version::lies_beside(&self.program.file, self.known.install.package())
+    }
+}
+
+/// An agent by its protocol, with the options of the settings.
+pub fn adapter(
+    setup: &AgentSetup,
+    clock: &Arc<dyn Clock>,
+) -> Result<Box<dyn Adapter>, RegistryError> {
+    let program = setup.program.file.display().to_string();
+    let wrong = |why: String| RegistryError::usage(format!("runtimes.{}: {why}", setup.settings));
+    let mut given = setup.options.clone();
+    if let Some(model) = &setup.model {
+        given
+            .entry("model")
+            .or_insert_with(|| Json::from(model.as_str()));
+    }
+    Ok(match setup.known.kind {
+        Kind::ClaudeCode => {
+            let options = ClaudeOptions {
+                program,
+                ..read(given).map_err(wrong)?
+            };
+            Box::new(ClaudeCode::new(options).map_err(wrong)?)
+        }
+        Kind::Acp => {
+            let mut options: AcpOptions = read(given).map_err(wrong)?;
+            options.name = Some(setup.name.clone());
+            options.command = Some(program);
+            if !setup.words.is_empty() {
+                let more = options.args.take().unwrap_or_default();
+                options.args = Some(setup.words.iter().cloned().chain(more).collect());
+            }
+            let profile = Profile::named(setup.known.name);
+            let acp = Acp::new(profile, options, dialect(setup), clock.clone());
+            Box::new(acp.map_err(|err| wrong(err.to_string()))?)
+        }
+        Kind::Codex => {
+            let options = CodexOptions {
+                program,
+                ..read(given).map_err(wrong)?
+            };
+            Box::new(Codex::new(options).map_err(wrong)?)
+        }
+        Kind::Aider => {
+            let python = setup
+                .program
+                .python()
+                .ok_or_else(|| wrong(NO_PYTHON.to_owned()))?
+                .display()
+                .to_string();
+            let options = AiderOptions {
+                python,
+                ..read(given).map_err(wrong)?
+            };
+            let program = options.program(dialect(setup)).map_err(wrong)?;
+            Box::new(OneShot::new(program).map_err(wrong)?)
+        }
+        Kind::Cli => {
+            let mut options: CliOptions = read(given).map_err(wrong)?;
+            options.name = Some(setup.name.clone());
+            options.command = vec![program];
+            Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
+        }
+        Kind::Sidecar(sdk) => {
+            let options = SidecarOptions {
+                program,
+                ..read(given).map_err(wrong)?
+            };
+            Box::new(Sidecar::new(sdk, dialect(setup), options).map_err(wrong)?)
+        }
+        Kind::OpenHands => {
+            // Where a program is nobody's script, it is taken for the Python itself.
+            let python = setup
+                .program
+                .python()
+                .map_or(program, |python| python.display().to_string());
+            let options = OpenHandsOptions {
+                python,
+                ..read(given).map_err(wrong)?
+            };
+            Box::new(OpenHands::new(options, dialect(setup)).map_err(wrong)?)
+        }
+        Kind::Native | Kind::Completion | Kind::Patch => {
+            return Err(wrong("it is not an agent of its own".to_owned()));
+        }
+    })
+}
+
+/// The words in which the run's model is asked; where the agent asks by itself, those that it is known for.
+fn dialect(setup: &AgentSetup) -> Dialect {
+    let known = setup.known.speaks.first();
+    match setup.protocol.or_else(|| known.copied()) {
+        Some(Protocol::OpenAiResponses) => Dialect::OpenAiResponses,
+        Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,
+        Some(Protocol::Gemini) => Dialect::Gemini,
+        _ => Dialect::Anthropic,
+    }
+}
+
+fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
+    let names: Vec<String> = given.keys().cloned().collect();
+    serde_json::from_value(Json::Object(given)).map_err(|err| {
+        let why = err.to_string();
+        let missing = |name: &&String| why.starts_with(&format!("unknown field `{name}`"));
+        match names.iter().find(missing) {
+            Some(name) => format!(
+                "it has no option `{name}` (`windlass config keys` says which runtime has which)"
+            ),
+            None => why,
+        }
+    })
+}
