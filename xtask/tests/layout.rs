@@ -81,7 +81,22 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
     ("windlass-kit", &["windlass-scripted"]),
     // The library that every surface uses. It will put the crates above together; so far it folds logs.
-    ("windlass", &["windlass-core"]),
+    (
+        "windlass",
+        &[
+            "windlass-core",
+            "windlass-engine",
+            "windlass-host",
+            "windlass-providers",
+            "windlass-registry",
+            "windlass-runtimes",
+            "windlass-sandbox",
+            "windlass-telemetry",
+            "windlass-tools",
+            "windlass-transaction",
+            "windlass-validators",
+        ],
+    ),
     (
         "windlass-cli",
         &[

@@ -73,10 +73,7 @@ fn open(helper: PathBuf, workspace: &Path, home: &Path) -> Sandbox {
         require: None,
         agent: None,
     };
-    let helper = Helper {
-        program: helper,
-        args: vec!["__sandbox-helper".into()],
-    };
+    let helper = Helper::new(helper);
     Sandbox::new(plan, helper, vec![("PATH".into(), "/usr/bin:/bin".into())])
 }
 

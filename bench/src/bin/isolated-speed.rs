@@ -91,10 +91,7 @@ impl Place {
             require: None,
             agent: None,
         };
-        let helper = Helper {
-            program: self.helper.clone(),
-            args: vec!["__sandbox-helper".into()],
-        };
+        let helper = Helper::new(self.helper.clone());
         let sandbox = Arc::new(
             Sandbox::new(plan, helper, env.clone())
                 .copying_with(windlass_transaction::copy_workspace),

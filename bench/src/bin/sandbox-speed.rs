@@ -63,10 +63,7 @@ impl Place {
             require: None,
             agent: None,
         };
-        let helper = Helper {
-            program: self.helper.clone(),
-            args: vec!["__sandbox-helper".into()],
-        };
+        let helper = Helper::new(self.helper.clone());
         Sandbox::new(plan, helper, vec![("PATH".into(), "/usr/bin:/bin".into())])
     }
 }

@@ -8,12 +8,11 @@ mod sessions;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 
 pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
-    ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs,
-    UndoArgs,
+    DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
 };
 pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs, StatsBy};
 pub(crate) use self::sessions::{
@@ -216,9 +215,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PLAN")]
     pub(crate) plan: Option<String>,
     #[command(flatten)]
-    pub(crate) agent: AgentArgs,
+    pub(crate) agent: AgentFlags,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Work on the tree itself, not on a copy
@@ -228,7 +227,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) isolated: bool,
     #[command(flatten)]
-    pub(crate) contract: ContractArgs,
+    pub(crate) contract: ContractFlags,
     /// Go on with the newest session of this workspace
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub(crate) go_on: bool,
@@ -240,9 +239,9 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
-    pub(crate) agent: AgentArgs,
+    pub(crate) agent: AgentFlags,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Go on with the newest session of this workspace
@@ -252,7 +251,7 @@ pub(crate) struct ChatArgs {
     #[arg(long)]
     pub(crate) isolated: bool,
     #[command(flatten)]
-    pub(crate) contract: ContractArgs,
+    pub(crate) contract: ContractFlags,
 }
 
 #[derive(Debug, Args)]
@@ -274,11 +273,11 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "FLAG")]
     pub(crate) unset: Vec<String>,
     #[command(flatten)]
-    pub(crate) contract: ContractArgs,
+    pub(crate) contract: ContractFlags,
     #[command(flatten)]
-    pub(crate) agent: AgentArgs,
+    pub(crate) agent: AgentFlags,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -296,9 +295,9 @@ pub(crate) struct AnswerArgs {
     #[arg(long, value_name = "FLAG")]
     pub(crate) unset: Vec<String>,
     #[command(flatten)]
-    pub(crate) agent: AgentArgs,
+    pub(crate) agent: AgentFlags,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -313,88 +312,6 @@ pub(crate) struct ForkArgs {
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Who works, where, and how freely.
-#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct AgentArgs {
-    /// How to work: plan, review, implement, verify, or a profile of the settings
-    #[arg(long, value_name = "NAME")]
-    pub(crate) profile: Option<String>,
-    /// Who works: a name of `windlass runtimes`, acp:COMMAND, or auto for the first that can; auto:NEED,… names what it
-    /// has to be able to do [default: native]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) runtime: Option<String>,
-    /// The model, as `model` or `vendor/model`
-    #[arg(short, long)]
-    pub(crate) model: Option<String>,
-    /// The vendor that serves it
-    #[arg(long)]
-    pub(crate) provider: Option<String>,
-    /// Another address of that vendor, or of any compatible server
-    #[arg(long, value_name = "URL")]
-    pub(crate) base_url: Option<String>,
-    /// Play a scripted model from this file (TOML or JSON lines)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"])]
-    pub(crate) script: Option<PathBuf>,
-    /// Take down every exchange with the model server in this file, without keys
-    #[arg(long, value_name = "FILE", conflicts_with = "script")]
-    pub(crate) record: Option<PathBuf>,
-    /// Play exchanges that were taken down, in the place of the model server
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"])]
-    pub(crate) cassette: Option<PathBuf>,
-    /// How a foreign agent signs in to its model: with your key, which it never sees, or with its own login
-    #[arg(long, value_name = "HOW", value_parser = ["key", "login"])]
-    pub(crate) auth: Option<String>,
-    /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
-    #[arg(long, value_name = "HOW", value_parser = ["wire", "reported", "none"])]
-    pub(crate) metering: Option<String>,
-    /// Step down from the work to a patch to an answer, where the runtime cannot do more
-    #[arg(long)]
-    pub(crate) fallback: bool,
-    /// Work in this directory
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub(crate) cd: Option<PathBuf>,
-    /// How freely calls run: plan, ask, edit or auto
-    #[arg(long, value_name = "MODE")]
-    pub(crate) approval: Option<String>,
-    /// Answer yes to what a flag may answer; what needs a person still asks
-    #[arg(short, long)]
-    pub(crate) yes: bool,
-    /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
-    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
-    pub(crate) sandbox: Option<String>,
-    /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: off]
-    #[arg(long, value_name = "WHAT")]
-    pub(crate) net: Option<String>,
-    /// How hard to think: low, medium, high, or what the model knows
-    #[arg(long, value_name = "LEVEL")]
-    pub(crate) reasoning_effort: Option<String>,
-    /// The answer must be JSON that fits this schema (a file, or the schema itself)
-    #[arg(long, value_name = "SCHEMA")]
-    pub(crate) json_schema: Option<String>,
-    /// When nobody is there to answer: pause (exit code 5) or deny
-    #[arg(long, value_name = "WHAT", value_parser = ["pause", "deny"])]
-    pub(crate) on_ask: Option<String>,
-}
-
-/// What a run may spend. A number, or `unlimited`.
-#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct LimitArgs {
-    /// Most money, in US dollars [default: 10]
-    #[arg(long, value_name = "USD")]
-    pub(crate) max_budget_usd: Option<String>,
-    /// Most model calls [default: 50]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_steps: Option<String>,
-    /// Most tokens [default: 500000; 2000000 where nothing is cached]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_tokens: Option<String>,
-    /// Most seconds, without waiting for a person [default: 3600]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_seconds: Option<String>,
 }
 
 #[derive(Debug, Args, Default, Clone)]

@@ -3,13 +3,14 @@
 use crate::out::say;
 use std::process::ExitCode;
 
+use windlass::ErrorKind;
 use windlass_core::gate::keeps_secret;
-use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::store::StoreError;
 use windlass_core::workspace::{FileError, Redactor};
 use windlass_engine::EngineError;
 use windlass_host::config::ConfigError;
 use windlass_host::secret::{Secret, SecretError, Secrets};
-use windlass_registry::{RegistryError, RegistryErrorKind};
+use windlass_registry::RegistryError;
 
 use crate::exit;
 use crate::safe::message;
@@ -97,75 +98,40 @@ pub(crate) fn tell_of_panics() {
     }));
 }
 
-impl From<ConfigError> for Failure {
-    fn from(err: ConfigError) -> Self {
-        Self::usage(err.to_string())
-    }
-}
-
-impl From<SecretError> for Failure {
-    fn from(err: SecretError) -> Self {
-        Self::usage(err.to_string())
-    }
-}
-
-impl From<RegistryError> for Failure {
-    fn from(err: RegistryError) -> Self {
-        let code = match err.kind {
-            RegistryErrorKind::Usage => exit::USAGE,
-            RegistryErrorKind::Failed => exit::FAILED,
-            RegistryErrorKind::Interrupted => exit::INTERRUPTED,
+impl From<windlass::Error> for Failure {
+    fn from(err: windlass::Error) -> Self {
+        let code = match err.kind() {
+            ErrorKind::Usage => exit::USAGE,
+            ErrorKind::Provider => exit::PROVIDER,
+            ErrorKind::Isolation => exit::ISOLATION,
+            ErrorKind::Interrupted => exit::INTERRUPTED,
+            _ => exit::FAILED,
         };
         Self {
             code,
             what: err.message().to_owned(),
-            hint: err.to_do().map(str::to_owned),
+            hint: err.advice().map(str::to_owned),
         }
     }
 }
 
-impl From<FileError> for Failure {
-    fn from(err: FileError) -> Self {
-        Self::usage(err.message)
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(err: StoreError) -> Self {
-        let code = match err.kind {
-            StoreErrorKind::NotFound | StoreErrorKind::Exists => exit::USAGE,
-            _ => exit::FAILED,
-        };
-        let failure = Self::new(code, err.message);
-        match err.kind {
-            StoreErrorKind::NotFound => {
-                failure.hint("`windlass sessions list` shows the sessions there are")
+/// Errors of the crates below are told as the library tells them.
+macro_rules! as_the_library_tells {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(err: $error) -> Self {
+                windlass::Error::from(err).into()
             }
-            StoreErrorKind::Full => failure.hint("free some space; what was written is kept"),
-            _ => failure,
         }
-    }
+    )*};
 }
 
-impl From<EngineError> for Failure {
-    fn from(err: EngineError) -> Self {
-        match err {
-            EngineError::Store(err) => err.into(),
-            EngineError::Unmet(unmet) => Self::usage(unmet.to_string()),
-            EngineError::Unusable { ref tool, .. } => Self::usage(err.to_string()).hint(format!(
-                "leave it out of this run with the setting `rules.deny = [\"{tool}\"]`, or use another runtime"
-            )),
-            EngineError::OtherWorkspace { ref workspace, .. } => {
-                let hint = format!("go on there: add -C {workspace}");
-                Self::usage(err.to_string()).hint(hint)
-            }
-            other => Self::new(exit::FAILED, other.to_string()),
-        }
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(err: std::io::Error) -> Self {
-        Self::new(exit::FAILED, err.to_string())
-    }
-}
+as_the_library_tells!(
+    ConfigError,
+    SecretError,
+    RegistryError,
+    FileError,
+    StoreError,
+    EngineError,
+    std::io::Error
+);

@@ -3,36 +3,18 @@
 
 mod args;
 mod commands;
-mod contract;
 mod exit;
 mod failure;
-mod layers;
 mod out;
-mod plan;
-mod profile;
-mod programs;
-mod run_flags;
-mod runtimes;
+mod process;
 mod safe;
-mod sandboxing;
-mod saved_plan;
 mod session_run;
-mod settings;
-mod tape;
-mod telemetry;
+mod typed;
 mod view;
-mod wire;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The sandbox's helper is this program: it must be alone in its process, so it comes before everything else.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == sandboxing::HELPER)
-    {
-        return windlass_sandbox::supervise();
-    }
     // The most frequent question of scripts is answered before anything is set up.
     let mut words = std::env::args_os().skip(1);
     if let (Some(word), None) = (words.next(), words.next())

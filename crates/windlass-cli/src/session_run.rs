@@ -27,23 +27,26 @@ use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 use windlass_registry::Choice;
 
-use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
+use crate::args::{Format, OutputArgs};
 use crate::commands::trust::ask_about;
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::plan;
-use crate::profile::Profile;
-use crate::programs::with_programs;
-use crate::run_flags::RunFlags;
-use crate::runtimes::RuntimePlan;
+use crate::process;
 use crate::safe::json_line;
-use crate::settings::Settings;
-use crate::telemetry::Telemetry;
 use crate::view::style::first_line;
 use crate::view::{View, ask};
-use crate::{contract, exit, saved_plan, wire};
 pub(crate) use input::Input;
 use signals::Signals;
+use windlass::flags::RunFlags;
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use windlass::model;
+use windlass::profile::Profile;
+use windlass::program_tools::with_programs;
+use windlass::runtime_plan::RuntimePlan;
+use windlass::settings::Settings;
+use windlass::telemetry::Telemetry;
+use windlass::{contract, saved_plan, wire};
 
 /// A session at work, with its view and its person.
 pub(crate) struct Desk {
@@ -64,12 +67,12 @@ pub(crate) struct Desk {
 
 /// What to open.
 pub(crate) struct Opening<'a> {
-    pub(crate) agent: &'a AgentArgs,
-    pub(crate) limits: &'a LimitArgs,
+    pub(crate) agent: &'a AgentFlags,
+    pub(crate) limits: &'a LimitFlags,
     pub(crate) output: &'a OutputArgs,
     pub(crate) which: Which,
     pub(crate) isolation: Isolation,
-    pub(crate) contract: &'a ContractArgs,
+    pub(crate) contract: &'a ContractFlags,
     /// Go on with this kept run.
     pub(crate) kept: Option<String>,
     /// Nobody works on it any more: what is there is judged, and lands.
@@ -97,13 +100,12 @@ pub(crate) struct Ready {
 }
 
 /// Everything that can be wrong is found here, before a session is opened.
-pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Failure> {
+pub(crate) fn prepare(agent: &AgentFlags, limits: &LimitFlags) -> Result<Ready, Failure> {
     let tools = std::thread::spawn(windlass_tools::all);
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
-    let mut settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    let root = process::open_workspace(agent.cd.as_deref())?;
+    let mut settings = process::load_settings(Some(windlass_core::workspace::Files::root(&root)))?;
     if ask_about(&settings, windlass_core::workspace::Files::root(&root))? {
-        settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+        settings = process::load_settings(Some(windlass_core::workspace::Files::root(&root)))?;
     }
     settings.add_flags(agent, limits)?;
     let (plan, choice) = RuntimePlan::of(agent, &settings)?;
@@ -121,9 +123,8 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
 /// The same without an agent.
 pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Ready, Failure> {
     let tools = std::thread::spawn(Vec::new);
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(cd, home.as_deref())?;
-    let settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    let root = process::open_workspace(cd)?;
+    let settings = process::load_settings(Some(windlass_core::workspace::Files::root(&root)))?;
     Ok(Ready {
         settings,
         root: Arc::new(root),
@@ -553,9 +554,9 @@ impl Desk {
                 None => (line, Delivery::Steer),
             },
         };
-        match plan::attach(text.to_owned(), &self.root) {
+        match model::attach(text.to_owned(), &self.root) {
             Ok(prompt) => drop(self.session.queue(prompt, when).await?),
-            Err(failure) => failure.print(),
+            Err(error) => Failure::from(error).print(),
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::session::{Helper, SandboxError, Session, Standard};
+use crate::helper::Helper;
+use crate::session::{SandboxError, Session, Standard};
 use crate::spec::{Access, Spec, Tier};
 
 /// How long a program that does nothing may take.

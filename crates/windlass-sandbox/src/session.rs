@@ -8,12 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
+use crate::helper::{self, Helper};
 use crate::reap::reap_within;
 use crate::spec::{Access, LimitsHit, Spec};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Report, Request, send};
@@ -26,15 +27,6 @@ const SEND_TIME: Duration = Duration::from_secs(10);
 const TIDY_TIME: Duration = Duration::from_secs(2);
 /// How long the helper may take to exit after that, before it is left to the first process of the machine.
 const REAP_TIME: Duration = Duration::from_millis(100);
-
-/// The program that calls [`crate::supervise`], and the words that make it do so.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Helper {
-    /// Its path.
-    pub program: PathBuf,
-    /// Its words.
-    pub args: Vec<OsString>,
-}
 
 /// Why a sandbox cannot be had or a command not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,6 +155,7 @@ impl Session {
             |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
         let (control, theirs) =
             UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
+        helper::is_linked();
         let mut command = std::process::Command::new(&helper.program);
         command.args(&helper.args).env_clear().current_dir("/");
         command

@@ -13,7 +13,8 @@ use std::process::Command;
 use lab::{helper, run, wait_until};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
-    Access, Helper, Layer, Opened, Protected, Protection, SandboxError, Session, Spec, Tier, Tree,
+    Access, HELPER_ARG, Helper, Layer, Opened, Protected, Protection, SandboxError, Session, Spec,
+    Tier, Tree,
 };
 
 mod lab;
@@ -84,7 +85,7 @@ impl Lab {
         let args = become_somebody
             .iter()
             .map(Into::into)
-            .chain([lab.helper.program.clone().into()])
+            .chain([lab.helper.program.clone().into(), HELPER_ARG.into()])
             .collect();
         lab.helper = Helper {
             program: "setpriv".into(),
@@ -421,7 +422,7 @@ fn a_killed_helper_leaves_the_layer() {
     let pid = lab.base.join("pid");
     // The number of the helper is known because a shell becomes it.
     let line = format!(
-        "echo $$ > {}; exec {}",
+        "echo $$ > {}; exec {} {HELPER_ARG}",
         pid.display(),
         lab.helper.program.display()
     );

@@ -1,9 +1,28 @@
 //! The library that every surface uses: the command line today, other views and embedders later.
 //!
-//! Both modules fold the events of a session log: [`stats`] into time, tokens, money and calls, [`undo`] into the
-//! changes that can be undone and redone.
-//!
-//! Nothing here prints, reads the environment or opens a file.
+//! Nothing here prints, changes the process or reads the environment by itself: the caller passes an [`Environment`] and
+//! receives remarks through [`Notices`].
 
+pub mod cassette;
+pub mod contract;
+mod environment;
+mod error;
+pub mod flags;
+pub mod instructions;
+pub mod model;
+mod notices;
+pub mod profile;
+pub mod program_tools;
+pub mod runtime_plan;
+pub mod sandboxing;
+pub mod saved_plan;
+pub mod settings;
 pub mod stats;
+pub mod telemetry;
+pub mod trust;
 pub mod undo;
+pub mod wire;
+
+pub use environment::Environment;
+pub use error::{Error, ErrorKind};
+pub use notices::{Notice, Notices};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AgentArgs;
+use windlass::flags::AgentFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct PromptArgs {
@@ -30,11 +30,11 @@ pub(crate) struct PromptArgs {
 
 impl PromptArgs {
     /// The same as flags of a run.
-    pub(crate) fn agent(&self) -> AgentArgs {
-        AgentArgs {
+    pub(crate) fn agent(&self) -> AgentFlags {
+        AgentFlags {
             profile: self.profile.clone(),
             cd: self.cd.clone(),
-            ..AgentArgs::default()
+            ..AgentFlags::default()
         }
     }
 }

@@ -3,41 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use windlass::flags::ContractFlags;
 
 use super::OutputArgs;
-
-/// What must hold before changes land, and how they land.
-#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
-#[serde(default)]
-#[command(next_help_heading = "Checks and landing")]
-pub(crate) struct ContractArgs {
-    /// A command that must succeed before anything lands, the name of a validator, or `none`; may be given more than
-    /// once [default: what is found in the project]
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) validate: Vec<String>,
-    /// Make a commit of what lands, with this message or the prompt
-    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    pub(crate) commit: Option<String>,
-    /// Write a patch file and leave the tree as it is
-    #[arg(long, value_name = "FILE", conflicts_with = "commit")]
-    pub(crate) patch: Option<PathBuf>,
-    /// Land although other files were changed meanwhile, without checking again
-    #[arg(long)]
-    pub(crate) land_anyway: bool,
-    /// Changing nothing is fine
-    #[arg(long)]
-    pub(crate) allow_no_changes: bool,
-    /// Changed tests, scripts and settings of the checks are a failure
-    #[arg(long)]
-    pub(crate) strict_judge: bool,
-    /// Only these paths may be changed, as in an ignore file; may be given more than once
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) write_path: Option<Vec<String>>,
-    /// Most tries until the checks pass [default: 5]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_iterations: Option<String>,
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
@@ -72,7 +40,7 @@ pub(crate) struct LandArgs {
     /// Which kept run; the newest of this workspace without it
     pub(crate) name: Option<String>,
     #[command(flatten)]
-    pub(crate) contract: ContractArgs,
+    pub(crate) contract: ContractFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Work in this directory

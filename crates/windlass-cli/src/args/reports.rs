@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{AgentArgs, ContractArgs, LimitArgs};
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
@@ -69,13 +69,13 @@ pub(crate) struct DiagramArgs {
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitFlags,
 }
 
 impl DiagramArgs {
     /// The same as the flags of a run.
-    pub(crate) fn of_a_run(&self) -> (AgentArgs, ContractArgs) {
-        let agent = AgentArgs {
+    pub(crate) fn of_a_run(&self) -> (AgentFlags, ContractFlags) {
+        let agent = AgentFlags {
             profile: self.profile.clone(),
             model: self.model.clone(),
             provider: self.provider.clone(),
@@ -85,13 +85,13 @@ impl DiagramArgs {
             sandbox: self.sandbox.clone(),
             net: self.net.clone(),
             cd: self.cd.clone(),
-            ..AgentArgs::default()
+            ..AgentFlags::default()
         };
         (
             agent,
-            ContractArgs {
+            ContractFlags {
                 validate: self.validate.clone(),
-                ..ContractArgs::default()
+                ..ContractFlags::default()
             },
         )
     }

@@ -17,19 +17,19 @@ use crate::args::AnswerArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
-use crate::plan;
-use crate::run_flags::RunFlags;
+use crate::process;
 use crate::safe::{json_line, message, one_line};
 use crate::session_run::{Desk, Opening, Which, ask_row, finish, prepare};
 use crate::view::ask::understand;
 use crate::view::style::first_line;
 use crate::view::text::describe;
+use windlass::flags::RunFlags;
 
 /// Sessions that are looked through.
 const MAX_SESSIONS: usize = 10_000;
 
 pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
+    let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let Some(id) = &args.ask else {
         return block_on(list(&store, args));
@@ -127,7 +127,7 @@ async fn find(store: &SessionLog, id: &AskId) -> Result<Option<(SessionId, Glanc
 }
 
 async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure> {
-    let here = plan::open_workspace(args.agent.cd.as_deref(), None)
+    let here = process::open_workspace(args.agent.cd.as_deref())
         .ok()
         .map(|root| root.root().to_path_buf());
     let mut text = String::new();

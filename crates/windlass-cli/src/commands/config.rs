@@ -8,16 +8,16 @@ use windlass_host::config::{known, set, unset};
 use windlass_host::secret::Secrets;
 
 use crate::args::{ConfigArgs, ConfigCommand};
+use crate::exit;
 use crate::failure::Failure;
+use crate::process;
 use crate::safe::one_line;
-use crate::settings::{KEYS, Settings};
-use crate::{exit, plan};
+use windlass::settings::{KEYS, Settings};
 
 pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     // Settings can also be looked at where no work can be done, such as the home directory.
-    let root = plan::open_workspace(None, home.as_deref()).ok();
-    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let root = process::open_workspace(None).ok();
+    let settings = process::load_settings(root.as_ref().map(Files::root))?;
     let file = settings.places.config_file();
     let text = match &args.command {
         None => show(&settings, args.origin),

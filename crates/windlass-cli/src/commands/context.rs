@@ -22,13 +22,15 @@ use windlass_providers::{VENDORS, models};
 
 use super::block_on;
 use crate::args::ContextArgs;
+use crate::exit;
 use crate::failure::Failure;
-use crate::layers::{Inputs, Prompt};
-use crate::programs::{all_tools, names};
+use crate::process;
 use crate::safe::{json_line, one_line};
 use crate::session_run::{newest, session_id};
-use crate::settings::Settings;
-use crate::{exit, plan, wire};
+use windlass::instructions::{Inputs, Prompt};
+use windlass::program_tools::{all_tools, names};
+use windlass::settings::Settings;
+use windlass::wire;
 
 /// How wide a bar is that stands for everything.
 const BAR: usize = 30;
@@ -37,13 +39,12 @@ const MAX_HELD: usize = 256 << 20;
 
 pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, Failure> {
     block_on(async {
-        let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-        let here = plan::open_workspace(args.cd.as_deref(), home.as_deref());
+        let here = process::open_workspace(args.cd.as_deref());
         let here = match &args.session {
             Some(_) => here.ok(),
             None => Some(here?),
         };
-        let settings = Settings::load(here.as_ref().map(Files::root))?;
+        let settings = process::load_settings(here.as_ref().map(Files::root))?;
         let store = SessionLog::new(settings.places.sessions_dir());
         let id = match (&args.session, &here) {
             (Some(named), _) => session_id(named)?,

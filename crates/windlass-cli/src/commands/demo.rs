@@ -9,14 +9,14 @@ use windlass_core::outcome::Outcome;
 use windlass_core::terms::Isolation;
 
 use super::{block_on, replay, undo};
-use crate::args::{
-    AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs, OutputArgs, ReplayArgs, TakeBackArgs,
-    UndoArgs,
-};
+use crate::args::{DemoArgs, Format, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs};
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
+use crate::process;
 use crate::session_run::{Desk, Opening, Which, finish, prepare};
-use crate::{exit, sandboxing};
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use windlass::sandboxing;
 
 const PROMPT: &str =
     "The test in test.sh fails. Find out why, fix median.sh and make the test pass.";
@@ -33,19 +33,19 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let project = folder.path.join("project");
     make_project(&project)?;
     // The commands of the demo are our own, so it needs no sandbox; a run of the user's does.
-    let offer = sandboxing::offer(&project)?;
+    let offer = sandboxing::offer(&project, &process::environment())?;
     let held = offer.namespaces.is_ok() || offer.broker.is_ok();
-    let agent = AgentArgs {
+    let agent = AgentFlags {
         script: Some(script),
         cd: Some(project.clone()),
         sandbox: (!held).then(|| "full".to_owned()),
         approval: (!held).then(|| "auto".to_owned()),
         yes: !held,
-        ..AgentArgs::default()
+        ..AgentFlags::default()
     };
-    let contract = ContractArgs {
+    let contract = ContractFlags {
         validate: vec!["bash test.sh".into()],
-        ..ContractArgs::default()
+        ..ContractFlags::default()
     };
     let text = args.output.format() == Format::Text && !args.output.quiet;
     if text {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
             ),
         }
     }
-    let limits = LimitArgs::default();
+    let limits = LimitFlags::default();
     let ready = prepare(&agent, &limits)?;
     let opening = Opening {
         agent: &agent,

@@ -11,12 +11,14 @@ use windlass_host::secret::Secrets;
 use windlass_validators::ValidatorPlan;
 
 use crate::args::DiagramArgs;
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
-use crate::plan::{self, ModelPlan};
+use crate::process;
 use crate::safe::one_line;
-use crate::settings::Settings;
-use crate::{contract, exit, programs, sandboxing};
+use windlass::model::ModelPlan;
+use windlass::settings::Settings;
+use windlass::{contract, program_tools, sandboxing};
 
 /// Rules that are drawn; the rest is counted.
 const RULES: usize = 12;
@@ -24,10 +26,9 @@ const RULES: usize = 12;
 const LONGEST: usize = 120;
 
 pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let (agent, checks) = args.of_a_run();
-    let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
-    let mut settings = Settings::load(Some(root.root()))?;
+    let root = process::open_workspace(agent.cd.as_deref())?;
+    let mut settings = process::load_settings(Some(root.root()))?;
     settings.add_flags(&agent, &args.limits)?;
     settings.add_contract_flags(&checks)?;
     for warning in &settings.warnings {
@@ -38,10 +39,10 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
             .profile
             .as_ref()
             .is_some_and(|profile| profile.in_place);
-    let tools = programs::all_tools(&settings)?;
+    let tools = program_tools::all_tools(&settings)?;
     let gate = settings.gate(
         if isolated { Mode::Auto } else { Mode::Ask },
-        &programs::names(&tools),
+        &program_tools::names(&tools),
     )?;
     let mut chart = Chart::default();
     chart.line("flowchart LR");
@@ -108,7 +109,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The provider and the model, or why there is none.
-fn model(agent: &crate::args::AgentArgs, settings: &Settings) -> String {
+fn model(agent: &windlass::flags::AgentFlags, settings: &Settings) -> String {
     match ModelPlan::of(agent, settings) {
         Ok(ModelPlan::Scripted(path)) => format!("provider: scripted\nmodel: {}", path.display()),
         Ok(ModelPlan::Served {

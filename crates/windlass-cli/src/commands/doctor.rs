@@ -23,13 +23,16 @@ use self::report::{Finding, Group, Verdict, Work};
 use self::sandbox::SandboxReport;
 use super::runtimes::{look_closer, row, to_probe};
 use super::{block_on, models};
-use crate::args::{AgentArgs, DoctorArgs};
+use crate::args::DoctorArgs;
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
-use crate::runtimes::Ground;
+use crate::process;
 use crate::safe::one_line;
-use crate::settings::Settings;
-use crate::{exit, plan};
+use windlass::flags::AgentFlags;
+use windlass::model;
+use windlass::runtime_plan::Ground;
+use windlass::settings::Settings;
 
 /// Everything that was found.
 struct Examination {
@@ -68,14 +71,13 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
 }
 
 async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(None, home.as_deref());
+    let root = process::open_workspace(None);
     let workspace = root
         .as_ref()
         .map(|root| root.root().display().to_string())
         .map_err(|failure| failure.message());
     let mut findings = machine(workspace);
-    let loaded = Settings::load(root.as_ref().ok().map(Files::root)).and_then(|settings| {
+    let loaded = process::load_settings(root.as_ref().ok().map(Files::root)).and_then(|settings| {
         let credentials = Credentials::read(&settings.places.credentials_file())?;
         Ok((settings, credentials))
     });
@@ -192,11 +194,13 @@ async fn runtimes(
     settings: &Settings,
     findings: &mut Vec<Finding>,
 ) -> Result<(Vec<Standing>, Vec<Value>), Failure> {
-    let agent = AgentArgs::default();
+    let agent = AgentFlags::default();
     let mut standings = match Ground::new(&agent, settings).and_then(|ground| ground.standings()) {
         Ok(standings) => standings,
         Err(failure) => {
-            findings.push(Finding::new(Group::Agents, "runtimes", Err(failure.message())).needed());
+            findings.push(
+                Finding::new(Group::Agents, "runtimes", Err(failure.message().to_owned())).needed(),
+            );
             return Ok(Default::default());
         }
     };
@@ -257,8 +261,8 @@ fn agent_finding(standing: &Standing) -> Option<Finding> {
 
 /// The agent that can work: the built-in one if a model is configured, else one that is installed.
 fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Work {
-    let named = plan::named(
-        &AgentArgs::default(),
+    let named = model::named(
+        &AgentFlags::default(),
         settings.layers.text("model"),
         settings,
     );
@@ -330,7 +334,8 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
             Ok(format!("{copy}: overlays need the namespaces sandbox"))
         }
         Some(Tier::Namespaces) => {
-            let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
+            let helper = windlass::sandboxing::helper(&process::environment())
+                .map_err(|error| error.message().to_owned())?;
             match windlass_transaction::isolated::try_layer(&helper, &places.transactions_dir()) {
                 Ok(()) => Ok(
                     "an overlay over the tree, which costs the same for a tree of any size"

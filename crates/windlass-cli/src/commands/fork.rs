@@ -10,13 +10,14 @@ use crate::args::ForkArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
+use crate::process;
 use crate::safe::json_line;
 use crate::session_run::session_id;
-use crate::wire;
+use windlass::wire;
 
 pub(super) fn run(args: &ForkArgs) -> Result<ExitCode, Failure> {
     let from = session_id(&args.session)?;
-    let engine = wire::bystander()?;
+    let engine = wire::bystander(&process::environment())?;
     let session = block_on(async { Ok(engine.fork(&from, args.at, RunMode::Full).await?) })?;
     let id = session.id();
     if args.json {

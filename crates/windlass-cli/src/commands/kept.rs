@@ -27,11 +27,13 @@ use windlass_transaction::isolated::{
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
+use crate::process;
 use crate::safe::{marked_block, message, one_line};
-use crate::settings::Settings;
-use crate::{exit, plan, sandboxing, wire};
+use windlass::settings::Settings;
+use windlass::{sandboxing, wire};
 
 /// Mended landings that `status` tells of.
 const MAX_RECOVERIES: usize = 10;
@@ -42,7 +44,7 @@ pub(super) fn shelf(places: &Places) -> Shelf {
 
 /// Finishes or takes back what was broken off, and says so.
 pub(super) fn recover() {
-    let Ok(places) = crate::settings::places() else {
+    let Ok(places) = process::places() else {
         return;
     };
     for (name, recovered) in recover_landings(&shelf(&places), &places.undo_dir()) {
@@ -110,7 +112,7 @@ fn recoveries(places: &Places) -> Vec<String> {
 /// Tells the log of a session what landed, unless it knows.
 fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
     block_on(async {
-        let places = crate::settings::places()?;
+        let places = process::places()?;
         let id = crate::session_run::session_id(&card.session)?;
         let changes =
             super::undo::undoable_changes(&SessionLog::new(places.sessions_dir()), &id).await?;
@@ -149,11 +151,10 @@ pub(super) fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<C
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let places = process::places()?;
     let root = match args.all {
         true => None,
-        false => Some(plan::open_workspace(args.cd.as_deref(), home.as_deref())?),
+        false => Some(process::open_workspace(args.cd.as_deref())?),
     };
     let here = |card: &Card| root.as_ref().is_none_or(|root| card.root == root.root());
     let all = shelf(&places).list().into_iter();
@@ -216,9 +217,8 @@ fn state(card: &Card, busy: bool) -> &'static str {
 }
 
 pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = Arc::new(plan::open_workspace(args.cd.as_deref(), home.as_deref())?);
-    let settings = Settings::load(Some(root.root()))?;
+    let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
+    let settings = process::load_settings(Some(root.root()))?;
     let card = find(&settings.places, &root, args.name.as_deref())?;
     block_on(async move {
         let changes = changes_of(&settings, &root, &card).await?;
@@ -308,7 +308,7 @@ fn show(changes: &Changes, stat: bool) {
 }
 
 pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
+    let places = process::places()?;
     let slot = shelf(&places)
         .open(&args.name)
         .map_err(|err| Failure::usage(err.to_string()))?;
@@ -343,7 +343,7 @@ fn note(card: &Card, what: EventKind) -> Result<(), Failure> {
     let root = Arc::new(
         Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?,
     );
-    let settings = Settings::load(Some(root.root()))?;
+    let settings = process::load_settings(Some(root.root()))?;
     let wired = wire::engine(
         &settings,
         &wire::Agent::Nobody,

@@ -9,13 +9,15 @@ use windlass_providers::{VENDORS, Vendor};
 
 use super::block_on;
 use crate::args::ModelsArgs;
+use crate::exit;
 use crate::failure::Failure;
+use crate::process;
 use crate::safe::{json_line, one_line};
-use crate::settings::Settings;
-use crate::{exit, wire};
+use windlass::settings::Settings;
+use windlass::wire;
 
 pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
-    let settings = Settings::load(None)?;
+    let settings = process::load_settings(None)?;
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let states: Vec<_> = VENDORS
         .iter()
@@ -105,7 +107,7 @@ async fn ask(
             .map(str::to_owned);
         let provider = match wire::served(settings, vendor, base, credentials) {
             Ok(provider) => provider,
-            Err(failure) => return Some(Err(failure.message())),
+            Err(error) => return Some(Err(error.message().to_owned())),
         };
         Some(provider.models().await.map_err(|err| err.to_string()))
     });
@@ -130,7 +132,9 @@ pub(super) fn state(
     }
     match (wire::key(settings, vendor, credentials), vendor.key_env) {
         (Some(_), _) => Ok(format!("a key is set; {url}")),
-        (None, _) if wire::aws_keys(vendor).is_some() => Ok(format!("signing keys are set; {url}")),
+        (None, _) if wire::aws_keys(vendor, &settings.environment).is_some() => {
+            Ok(format!("signing keys are set; {url}"))
+        }
         (None, Some(env)) => Err(format!("no key: export {env}=…")),
         (None, None) => Ok(format!("{url}, without a key")),
     }

@@ -11,16 +11,17 @@ use windlass_telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
 use super::block_on;
 use crate::args::OtelArgs;
 use crate::failure::Failure;
-use crate::run_flags::RunFlags;
+use crate::process;
 use crate::session_run::session_id;
-use crate::settings::Settings;
-use crate::{exit, out, plan, telemetry};
+use crate::{exit, out};
+use windlass::flags::RunFlags;
+use windlass::{model, telemetry};
 
 /// Spans of one line.
 const BATCH: usize = 256;
 
 pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
-    let settings = Settings::load(None)?;
+    let settings = process::load_settings(None)?;
     let id = session_id(&args.session)?;
     let mut page = Page {
         resource: telemetry::resource(&settings, id.as_str()),
@@ -44,7 +45,7 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
                     let agent = RunFlags::load(flags)
                         .map(|flags| flags.agent)
                         .unwrap_or_default();
-                    spans.options.provider = plan::vendor_of(&agent, model.as_deref());
+                    spans.options.provider = model::vendor_of(&agent, model.as_deref());
                 }
                 _ => {}
             }

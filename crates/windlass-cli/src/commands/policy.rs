@@ -22,9 +22,11 @@ use windlass_host::workspace::Root;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
 use crate::failure::Failure;
+use crate::process;
 use crate::safe::plain;
-use crate::settings::Settings;
-use crate::{exit, out, plan, programs, sandboxing, wire};
+use crate::{exit, out};
+use windlass::settings::Settings;
+use windlass::{program_tools, sandboxing, wire};
 
 /// The largest table of cases.
 const MAX_TABLE: u64 = 4 << 20;
@@ -220,9 +222,8 @@ struct Desk {
 
 impl Desk {
     fn open(cd: Option<&Path>, sandbox: Option<&str>) -> Result<Self, Failure> {
-        let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-        let root: Arc<Root> = Arc::new(plan::open_workspace(cd, home.as_deref())?);
-        let mut settings = Settings::load(Some(root.root()))?;
+        let root: Arc<Root> = Arc::new(process::open_workspace(cd)?);
+        let mut settings = process::load_settings(Some(root.root()))?;
         if let Some(level) = sandbox {
             settings
                 .layers
@@ -232,7 +233,7 @@ impl Desk {
         let artifacts = ArtifactDir::new(settings.places.sessions_dir().join("none"));
         Ok(Self {
             held: sandboxing::holds_commands(&settings)?,
-            tools: ToolSet::new(programs::all_tools(&settings)?),
+            tools: ToolSet::new(program_tools::all_tools(&settings)?),
             settings,
             files: root,
             processes: Arc::new(processes),
@@ -246,7 +247,7 @@ impl Desk {
             .iter()
             .map(|tool| tool.spec().name.as_str())
             .collect();
-        self.settings.gate(Mode::Ask, &names)
+        Ok(self.settings.gate(Mode::Ask, &names)?)
     }
 
     fn tool(&self, name: &str) -> Result<&Arc<dyn Tool>, Failure> {

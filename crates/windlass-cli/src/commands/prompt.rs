@@ -8,24 +8,26 @@ use windlass_core::budget::Estimator;
 use windlass_core::workspace::Files;
 use windlass_host::instructions::Whose;
 
-use crate::args::{ContractArgs, LimitArgs, PromptArgs};
+use crate::args::PromptArgs;
+use crate::exit;
 use crate::failure::Failure;
-use crate::layers::{Inputs, Prompt};
-use crate::programs::{all_tools, names};
+use crate::process;
 use crate::safe::{json_line, one_line, plain};
-use crate::settings::Settings;
-use crate::{contract, exit, plan, wire};
+use windlass::flags::{ContractFlags, LimitFlags};
+use windlass::instructions::{Inputs, Prompt};
+use windlass::program_tools::{all_tools, names};
+use windlass::settings::Settings;
+use windlass::{contract, wire};
 
 pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = Arc::new(plan::open_workspace(args.cd.as_deref(), home.as_deref())?);
-    let mut settings = Settings::load(Some(root.root()))?;
-    settings.add_flags(&args.agent(), &LimitArgs::default())?;
+    let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
+    let mut settings = process::load_settings(Some(root.root()))?;
+    settings.add_flags(&args.agent(), &LimitFlags::default())?;
     let isolated = !args.in_place;
     let redactor = wire::redactor(&settings)?;
-    let checks = ContractArgs {
+    let checks = ContractFlags {
         validate: args.validate.clone(),
-        ..ContractArgs::default()
+        ..ContractFlags::default()
     };
     let validators =
         contract::validators(&settings, &checks, &root, || Ok(redactor.clone()), isolated)?;

@@ -12,7 +12,7 @@ use windlass_runtimes::known::{Known, RUNTIMES};
 
 use super::runtimes::FIELDS;
 use crate::exit;
-use crate::settings::{KEYS, variable};
+use windlass::settings::{KEYS, variable};
 
 /// The whole reference, as Markdown.
 pub(super) fn text() -> String {

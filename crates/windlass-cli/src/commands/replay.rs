@@ -12,11 +12,12 @@ use crate::args::ReplayArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::out;
+use crate::process;
 use crate::session_run::session_id;
 use crate::view::View;
 
 pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
+    let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let id = session_id(&args.session)?;
     block_on(async {

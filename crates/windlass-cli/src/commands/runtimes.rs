@@ -12,15 +12,16 @@ use windlass_core::workspace::Files;
 use windlass_registry::{Choice, Found, Need, Rehearsal, Standing, choose, needs_of, own, unknown};
 
 use super::block_on;
-use crate::args::{AgentArgs, LimitArgs, RuntimesArgs, RuntimesCommand};
+use crate::args::{RuntimesArgs, RuntimesCommand};
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::plan;
-use crate::runtimes::Ground;
+use crate::process;
 use crate::safe::{json_line, one_line};
-use crate::sandboxing;
-use crate::settings::Settings;
+use windlass::flags::{AgentFlags, LimitFlags};
+use windlass::runtime_plan::Ground;
+use windlass::sandboxing;
+use windlass::settings::Settings;
 
 /// How wide lines for people are.
 const WIDTH: usize = 80;
@@ -28,19 +29,18 @@ const WIDTH: usize = 80;
 const INDENT: usize = 18;
 
 pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(None, home.as_deref()).ok();
-    let mut settings = Settings::load(root.as_ref().map(Files::root))?;
+    let root = process::open_workspace(None).ok();
+    let mut settings = process::load_settings(root.as_ref().map(Files::root))?;
     match &args.command {
         Some(RuntimesCommand::Install { names, .. }) => return install::install(names, &settings),
         Some(RuntimesCommand::Remove { names }) => return install::remove(names, &settings),
         None => {}
     }
-    let agent = AgentArgs {
+    let agent = AgentFlags {
         model: args.model.clone(),
-        ..AgentArgs::default()
+        ..AgentFlags::default()
     };
-    settings.add_flags(&agent, &LimitArgs::default())?;
+    settings.add_flags(&agent, &LimitFlags::default())?;
     let ground = Ground::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
         let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
@@ -84,7 +84,8 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
 /// Finds the versions of all of them, at the same time.
 pub(super) async fn look_closer(standings: &mut [Standing]) {
     let all = standings.iter_mut();
-    join_all(all.map(|one| one.look_closer(sandboxing::helper().ok()))).await;
+    join_all(all.map(|one| one.look_closer(sandboxing::helper(&process::environment()).ok())))
+        .await;
 }
 
 /// What the fields of a row are, for the reference.

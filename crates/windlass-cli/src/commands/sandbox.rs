@@ -16,17 +16,23 @@ use windlass_transaction::in_place::run_program;
 
 use super::block_on;
 use crate::args::SandboxArgs;
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
+use crate::process;
 use crate::safe::plain;
-use crate::settings::Settings;
-use crate::{exit, plan, programs, sandboxing};
+use windlass::flags::{AgentFlags, LimitFlags};
+use windlass::{program_tools, sandboxing};
 
 pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(args.cd.as_deref(), home.as_deref())?;
-    let mut settings = Settings::load(Some(root.root()))?;
-    settings.add_sandbox_flags(args)?;
+    let root = process::open_workspace(args.cd.as_deref())?;
+    let mut settings = process::load_settings(Some(root.root()))?;
+    let flags = AgentFlags {
+        sandbox: args.sandbox.clone(),
+        net: args.net.clone(),
+        ..AgentFlags::default()
+    };
+    settings.add_flags(&flags, &LimitFlags::default())?;
     for warning in &settings.warnings {
         say!("warning: {}", plain(warning));
     }
@@ -34,9 +40,9 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
         std::env::vars_os(),
         settings.layers.texts("env.pass").unwrap_or_default(),
     );
-    let tools = programs::all_tools(&settings)?;
+    let tools = program_tools::all_tools(&settings)?;
     let hidden = settings
-        .gate(Mode::Ask, &programs::names(&tools))?
+        .gate(Mode::Ask, &program_tools::names(&tools))?
         .hidden_paths();
     let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env, None)? else {
         return Err(Failure::usage("`full` means no sandbox at all")

@@ -24,14 +24,15 @@ use windlass_host::session_log::SessionLog;
 
 use super::block_on;
 use crate::args::SessionsCommand;
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
+use crate::process;
 use crate::safe::message;
 use crate::session_run::session_id;
-use crate::{exit, plan};
 
 pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
+    let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     match command {
         SessionsCommand::List { json, limit } => block_on(list::run(&store, json, limit)),
@@ -76,11 +77,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
 
 /// Deletes all sessions of a workspace. One that is being written, or is damaged, is said and stays.
 async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let here = plan::open_workspace(cd, home.as_deref())?
-        .root()
-        .display()
-        .to_string();
+    let here = process::open_workspace(cd)?.root().display().to_string();
     let mut ids = Vec::new();
     let mut heads = store.list();
     while let Some(head) = heads.next().await {

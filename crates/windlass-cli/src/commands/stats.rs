@@ -15,12 +15,13 @@ use super::block_on;
 use crate::args::{StatsArgs, StatsBy};
 use crate::failure::Failure;
 use crate::out::say;
+use crate::process;
 use crate::safe::{message, one_line};
 use crate::session_run::{newest, session_id};
-use crate::{exit, out, plan};
+use crate::{exit, out};
 
 pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
+    let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let stats = block_on(gather(&store, args))?;
     match (args.by, args.json) {
@@ -37,8 +38,7 @@ async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> 
         return Ok(fold(store, &session_id(session)?, &[]).await?);
     }
     if !args.all {
-        let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-        let root = plan::open_workspace(None, home.as_deref())?;
+        let root = process::open_workspace(None)?;
         return Ok(fold(store, &newest(store, &root).await?, &[]).await?);
     }
     let (mut all, mut ids) = (Stats::default(), Vec::new());

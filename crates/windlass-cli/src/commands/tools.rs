@@ -8,15 +8,13 @@ use windlass_host::config::nearest;
 use crate::args::ToolsArgs;
 use crate::exit;
 use crate::failure::Failure;
-use crate::plan;
-use crate::programs::all_tools;
-use crate::settings::Settings;
+use crate::process;
 use crate::view::style::first_line;
+use windlass::program_tools::all_tools;
 
 pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(None, home.as_deref()).ok();
-    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let root = process::open_workspace(None).ok();
+    let settings = process::load_settings(root.as_ref().map(Files::root))?;
     let tools = all_tools(&settings)?;
     let mut text = String::new();
     match &args.name {

@@ -5,24 +5,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_core::gate::Mode;
 use windlass_core::workspace::Files;
-use windlass_host::config::{Layers, Value};
-use windlass_host::sandbox::NetPolicy;
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
 use crate::args::TrustCommand;
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::{err, say};
+use crate::process;
 use crate::safe::{json_line, marked_line, one_line};
-use crate::settings::{Settings, default_limit};
-use crate::{exit, plan};
+use windlass::settings::Settings;
+use windlass::trust::{Meaning, link_warning};
 
 /// Set in the environment of everything that a run starts.
 const INSIDE_A_RUN: &str = "WINDLASS_RUN";
 
 pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
-    let settings = Settings::load(None)?;
+    let settings = process::load_settings(None)?;
     let store = TrustStore::new(settings.places.trust_dir());
     match command.unwrap_or(TrustCommand::List { json: false }) {
         TrustCommand::List { json } => list(&store, json),
@@ -148,26 +147,15 @@ fn may_change() -> Result<(), Failure> {
 }
 
 fn workspace(dir: Option<&Path>) -> Result<PathBuf, Failure> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    Ok(plan::open_workspace(dir, home.as_deref())?
-        .root()
-        .to_owned())
+    Ok(process::open_workspace(dir)?.root().to_owned())
 }
 
 fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
     let (files, links) = project_files(root)?;
     for link in links {
-        say!("warning: {}", link_warning(root, link));
+        say!("warning: {}", one_line(&link_warning(root, link)));
     }
     Ok(files)
-}
-
-/// What is said about a name that is not read.
-pub(crate) fn link_warning(root: &Path, name: &str) -> String {
-    let place = one_line(&root.join(name).display().to_string());
-    format!(
-        "{place} is a link or no regular file, and is not read: a project's settings are files of its own"
-    )
 }
 
 /// Asks about every file of a project that would loosen or redirect something; says whether anything changed. Nobody
@@ -234,206 +222,4 @@ fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Str
         ));
     }
     Ok(text)
-}
-
-/// What a key does to somebody who did not write it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    /// Without trust it is used only where it tightens.
-    Tightens,
-    /// It may give more room.
-    Loosens,
-    /// It decides who is asked, with which key, at which address.
-    Redirects,
-    /// It names a program.
-    Runs,
-    /// Anything else; it needs trust, too.
-    Other,
-}
-
-impl Meaning {
-    /// Judged by the value as well: what gives more room than there is without the project loosens.
-    pub(crate) fn of(key: &str, value: &Value, own: &Layers<'_>) -> Self {
-        let by_value = |loosens: bool| {
-            if loosens {
-                Self::Loosens
-            } else {
-                Self::Tightens
-            }
-        };
-        match key {
-            "approval" => by_value(mode(Some(value)) > mode(own.get(key).map(|own| &own.value))),
-            "max_budget_usd" | "max_steps" | "max_iterations" | "max_tokens" | "max_seconds" => {
-                by_value(
-                    limit(value)
-                        > own
-                            .get(key)
-                            .map_or(default_limit(key), |own| limit(&own.value)),
-                )
-            }
-            "sandbox.level" => {
-                by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value)))
-            }
-            "sandbox.net" => by_value(net(Some(value)).is_none_or(|project| {
-                let own = net(own.get(key).map(|own| &own.value)).unwrap_or_default();
-                project.narrowed(&own) != project
-            })),
-            "rules.ask" | "rules.deny" | "validate.protect" => Self::Tightens,
-            "validate.strict_judge" => by_value(*value == Value::Boolean(false)),
-            key if is_check(key) => Self::Tightens,
-            "validate.chain" | "validate.write_paths" => Self::Loosens,
-            key if key.starts_with("validators.") => Self::Loosens,
-            "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
-            "provider" | "model" | "ca_file" | "runtime" | "runtime_order" | "runtime_fallback" => {
-                Self::Redirects
-            }
-            // Programs, their words and their variables.
-            key if key.starts_with("runtimes.") => Self::Runs,
-            key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
-            // It decides who else hears of the work here.
-            key if key.starts_with("otel.") => Self::Redirects,
-            key if key.starts_with("tools.") => Self::Runs,
-            key if key.starts_with("sandbox.") => Self::Loosens,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// One more check, which runs in the sandbox of an isolated run.
-fn is_check(key: &str) -> bool {
-    key.starts_with("validators.") && (key.ends_with(".command") || key.ends_with(".custom"))
-}
-
-fn text(value: Option<&Value>) -> Option<&str> {
-    match value {
-        Some(Value::Text(text)) => Some(text),
-        _ => None,
-    }
-}
-
-/// How freely calls run, as a number.
-fn mode(value: Option<&Value>) -> u8 {
-    text(value)
-        .and_then(|text| text.parse::<Mode>().ok())
-        .unwrap_or_default() as u8
-}
-
-/// How much commands may do, as a number. Without a word they may write in the workspace.
-fn level(value: Option<&Value>) -> u8 {
-    match text(value) {
-        Some("read-only") => 0,
-        Some("full") => 2,
-        _ => 1,
-    }
-}
-
-fn limit(value: &Value) -> f64 {
-    match value {
-        Value::Integer(number) => *number as f64,
-        Value::Number(number) => *number,
-        _ => f64::INFINITY,
-    }
-}
-
-fn net(value: Option<&Value>) -> Option<NetPolicy> {
-    text(value)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use windlass_host::config::Layer;
-
-    use super::*;
-    use crate::settings::KEYS;
-
-    #[track_caller]
-    fn check(own: &str, project: &str, expect: Meaning) {
-        let read = |text: &str| {
-            let mut layers = Layers::new(KEYS);
-            layers
-                .add_text(Layer::User, Path::new("config.toml"), text)
-                .expect(text);
-            layers
-        };
-        let (own_layers, project_layers) = (read(own), read(project));
-        let (key, setting) = project_layers.iter().next().expect("a key");
-        assert_eq!(
-            Meaning::of(key, &setting.value, &own_layers),
-            expect,
-            "{project} over {own:?}"
-        );
-    }
-
-    #[test]
-    fn a_value_is_held_against_what_is_in_force_without_the_project() {
-        use Meaning::{Loosens, Other, Redirects, Runs, Tightens};
-        check("", "approval = \"plan\"", Tightens);
-        check("", "approval = \"ask\"", Tightens);
-        check("", "approval = \"edit\"", Loosens);
-        check("", "approval = \"auto\"", Loosens);
-        check("approval = \"auto\"", "approval = \"edit\"", Tightens);
-        check("approval = \"plan\"", "approval = \"ask\"", Loosens);
-        check("", "sandbox.level = \"read-only\"", Tightens);
-        check("", "sandbox.level = \"full\"", Loosens);
-        check(
-            "sandbox.level = \"full\"",
-            "sandbox.level = \"workspace-write\"",
-            Tightens,
-        );
-        check(
-            "sandbox.level = \"read-only\"",
-            "sandbox.level = \"workspace-write\"",
-            Loosens,
-        );
-        check("", "sandbox.net = \"off\"", Tightens);
-        check("", "sandbox.net = \"loopback\"", Loosens);
-        check("", "sandbox.net = \"open\"", Loosens);
-        check("", "sandbox.net = \"no such thing\"", Loosens);
-        check(
-            "sandbox.net = \"open\"",
-            "sandbox.net = \"allow:a.example\"",
-            Tightens,
-        );
-        check(
-            "sandbox.net = \"allow:a.example,b.example\"",
-            "sandbox.net = \"allow:a.example\"",
-            Tightens,
-        );
-        check(
-            "sandbox.net = \"allow:a.example,b.example\"",
-            "sandbox.net = \"allow:b.example,a.example\"",
-            Tightens,
-        );
-        check(
-            "sandbox.net = \"allow:a.example\"",
-            "sandbox.net = \"allow:a.example,b.example\"",
-            Loosens,
-        );
-        check("", "max_steps = 50", Tightens);
-        check("", "max_steps = 51", Loosens);
-        check("max_steps = 60", "max_steps = 51", Tightens);
-        check("", "max_tokens = \"unlimited\"", Loosens);
-        check(
-            "max_tokens = \"unlimited\"",
-            "max_tokens = 900000000",
-            Tightens,
-        );
-        check("", "max_seconds = 3601", Loosens);
-        check("", "max_budget_usd = 0.5", Tightens);
-        check("", "max_budget_usd = 10.5", Loosens);
-        check("", "rules.deny = [\"bash\"]", Tightens);
-        check("", "rules.allow = [\"bash\"]", Loosens);
-        check("", "sandbox.write = [\"/\"]", Loosens);
-        check("", "model = \"x\"", Redirects);
-        check("", "otel.endpoint = \"http://x\"", Redirects);
-        check(
-            "otel.endpoint = \"http://x\"",
-            "otel.content = true",
-            Redirects,
-        );
-        check("", "tools.x.command = [\"x\"]", Runs);
-        check("", "temperature = 1.0", Other);
-    }
 }

@@ -1,7 +1,6 @@
 //! `undo` and `redo`: what the log says was done is planned against what is there now, shown, done as one landing, and
 //! logged. Files that nobody named are not looked at.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,12 +23,14 @@ use windlass_transaction::landing::{Contents, land};
 
 use super::block_on;
 use crate::args::{TakeBackArgs, UndoArgs};
+use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
+use crate::process;
 use crate::safe::{marked_block, message, one_line};
 use crate::session_run::session_id;
-use crate::settings::Settings;
-use crate::{exit, plan as planning, wire};
+use windlass::settings::Settings;
+use windlass::wire;
 
 /// Sessions that are looked through for something to take back.
 const MAX_SESSIONS: usize = 50;
@@ -113,12 +114,8 @@ fn take_back(
     args: &TakeBackArgs,
     pick: impl Fn(&UndoableChanges) -> Option<Task>,
 ) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let root = Arc::new(planning::open_workspace(
-        args.cd.as_deref(),
-        home.as_deref(),
-    )?);
-    let settings = Settings::load(Some(root.root()))?;
+    let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
+    let settings = process::load_settings(Some(root.root()))?;
     let store = SessionLog::new(settings.places.sessions_dir());
     block_on(async {
         let (session, task) = find(&store, &root, args.session.as_deref(), pick).await?;

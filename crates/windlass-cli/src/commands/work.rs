@@ -19,30 +19,30 @@ use windlass_host::session_log::SessionLog;
 use windlass_transaction::isolated::Card;
 
 use super::{answer, block_on, kept};
-use crate::args::{
-    AgentArgs, ChatArgs, ContractArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs,
-};
+use crate::args::{ChatArgs, Format, LandArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
-use crate::plan;
-use crate::run_flags::{RunFlags, over};
-use crate::saved_plan;
+use crate::process;
 use crate::session_run::{
     Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id,
 };
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use windlass::flags::{RunFlags, over};
+use windlass::model;
+use windlass::saved_plan;
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
-    let words = plan::words(&args.prompt)?;
+    let words = crate::typed::words(&args.prompt)?;
     let prompt = match &args.plan {
-        None => plan::prompt(words, &ready.root)?,
+        None => model::prompt(words, &ready.root)?,
         Some(given) => {
             let said = (!words.trim().is_empty())
-                .then(|| plan::prompt(words, &ready.root))
+                .then(|| model::prompt(words, &ready.root))
                 .transpose()?;
             saved_plan::with_plan(said, &saved_plan::load(&ready.settings.places, given)?)
         }
@@ -83,7 +83,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     };
     // Who talks also asks: an answer is enough, whoever works on a copy because they must.
     let allow_no_changes = args.contract.allow_no_changes || ready.needs_copy();
-    let contract = ContractArgs {
+    let contract = ContractFlags {
         allow_no_changes,
         ..args.contract.clone()
     };
@@ -102,8 +102,8 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
-    let places = crate::settings::places()?;
-    let root = plan::open_workspace(args.agent.cd.as_deref(), home().as_deref())?;
+    let places = process::places()?;
+    let root = process::open_workspace(args.agent.cd.as_deref())?;
     // A kept run has a name of words; a session's id never looks like one.
     let card = args
         .session
@@ -126,7 +126,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let words = if talks {
         String::new()
     } else {
-        plan::words(&args.prompt)?
+        crate::typed::words(&args.prompt)?
     };
     let mut input = Input::default();
     let waits_here =
@@ -170,7 +170,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         (true, true) => Some(Message::user(GO_ON)),
         // Nothing is said, so that what waits is done.
         (false, true) if !glance.queue.all().is_empty() => None,
-        _ => Some(plan::prompt(words, &ready.root)?),
+        _ => Some(model::prompt(words, &ready.root)?),
     };
     block_on(what_waits(ready, opening, prompt))
 }
@@ -263,15 +263,11 @@ async fn what_waits(
     Ok(finish(last.as_ref(), &desk.session, format))
 }
 
-fn home() -> Option<std::path::PathBuf> {
-    std::env::var_os("HOME").map(std::path::PathBuf::from)
-}
-
 /// Checks what a kept run did once more, and lands it.
 pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
     let ready = prepare_landing(args.cd.as_deref())?;
     let card = kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
-    let (agent, limits) = (AgentArgs::default(), LimitArgs::default());
+    let (agent, limits) = (AgentFlags::default(), LimitFlags::default());
     let mut contract = args.contract.clone();
     if contract.commit.as_deref() == Some("") {
         contract.commit = block_on(asked(&ready.settings.places, &card))?;
@@ -384,10 +380,10 @@ async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCo
             }
             _ => {}
         }
-        let prompt = match plan::attach(text, &desk.root) {
+        let prompt = match model::attach(text, &desk.root) {
             Ok(prompt) => prompt,
             Err(failure) => {
-                failure.print();
+                Failure::from(failure).print();
                 continue;
             }
         };

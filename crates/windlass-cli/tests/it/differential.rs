@@ -276,10 +276,7 @@ impl Bench {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().canonicalize().unwrap();
         let spec = Spec::around(dir.clone());
-        let helper = Helper {
-            program: BINARY.into(),
-            args: vec!["__sandbox-helper".into()],
-        };
+        let helper = Helper::new(BINARY);
         let bench = Self {
             session: Session::open(&helper, &spec).unwrap().session,
             _scratch: scratch,

@@ -101,10 +101,7 @@ impl Lab {
             require: None,
             agent: None,
         };
-        let helper = Helper {
-            program: BINARY.into(),
-            args: vec!["__sandbox-helper".into()],
-        };
+        let helper = Helper::new(BINARY);
         let sandbox = Arc::new(
             Sandbox::new(plan, helper, env.clone())
                 .copying_with(windlass_transaction::copy_workspace),

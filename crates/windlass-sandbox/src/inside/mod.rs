@@ -14,11 +14,11 @@ mod notify;
 mod private;
 mod processes;
 mod supervise;
-mod sys;
+pub(crate) mod sys;
 mod view;
 
 pub use private::shares_memory;
-pub use supervise::supervise;
+pub(crate) use supervise::supervise;
 
 use crate::wire::Report;
 

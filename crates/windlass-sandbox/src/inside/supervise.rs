@@ -6,7 +6,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -36,19 +35,18 @@ const MOST_PLACES: usize = 8;
 const SCRATCH: &str = "box-";
 
 /// Runs the helper to its end: the specification comes first on standard input, then requests.
-#[must_use]
-pub fn supervise() -> ExitCode {
+pub(crate) fn supervise() -> u8 {
     // What is typed at the engine's terminal is for the engine, which ends this by closing the socket.
     let _ = rustix::process::setsid();
     let control = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         Ok(control) => UnixStream::from(control),
-        Err(_) => return ExitCode::from(2),
+        Err(_) => return 2,
     };
     match oversee(&control) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(why) => {
             let _ = send(control.as_fd(), &Report::Unavailable { why }.encode(), &[]);
-            ExitCode::from(1)
+            1
         }
     }
 }

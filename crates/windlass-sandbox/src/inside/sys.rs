@@ -232,6 +232,12 @@ pub(crate) fn signal_handle(signals: &[i32]) -> io::Result<OwnedFd> {
 }
 
 /// Unblocks all signals and gives them back their usual meaning, for a program that is started next.
+/// A write to a pipe without a reader is an error, as in every Rust program once its `main` runs.
+pub(crate) fn ignore_broken_pipes() {
+    // SAFETY: the helper has one thread, and no handler is replaced.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 pub(crate) fn usual_signals() {
     // SAFETY: the set is made by the library before it is used; signal numbers out of range are refused by it.
     unsafe {

@@ -11,10 +11,7 @@ use windlass_sandbox::{Access, Ended, Helper, SandboxError, Session, Standard};
 pub(crate) const LOOK: &str = "cat README.md; echo x > new; echo x > /tmp/t && cat /tmp/t";
 
 pub(crate) fn helper() -> Helper {
-    Helper {
-        program: env!("CARGO_BIN_EXE_windlass-sandbox-helper").into(),
-        args: Vec::new(),
-    }
+    Helper::new(std::env::current_exe().unwrap())
 }
 
 pub(crate) fn run(session: &Session, dir: &Path, line: &str) -> (Ended, String) {

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use windlass_providers::{Http, HttpOptions};
 
-use crate::settings::Settings;
-use crate::wire;
+use windlass::settings::Settings;
+use windlass::wire;
 
 /// The time that a local server has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The proxies, their exceptions and the certificates that a request would use.
 pub(super) fn path(settings: &Settings) -> Result<String, String> {
-    let options = wire::http_options(settings).map_err(|failure| failure.message())?;
+    let options = wire::http_options(settings).map_err(|error| error.message().to_owned())?;
     // Certificates and addresses of proxies are only read here.
     Http::new(&options).map_err(|err| err.to_string())?;
     Ok(in_words(&options, settings.layers.text("ca_file")))

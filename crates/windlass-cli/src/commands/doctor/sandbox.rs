@@ -9,7 +9,7 @@ use windlass_sandbox::{Offer, Tier};
 use super::apparmor::AppArmorState;
 use super::report::{Finding, Group};
 use crate::failure::Failure;
-use crate::settings::Settings;
+use windlass::settings::Settings;
 
 /// The demands of the settings on the sandbox.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl WantedTier {
             _ => Tier::Broker,
         };
         Ok(Self {
-            off: !crate::sandboxing::holds_commands(settings)?,
+            off: !windlass::sandboxing::holds_commands(settings)?,
             weakest: Some(weakest),
         })
     }
@@ -55,13 +55,16 @@ pub(super) struct SandboxReport {
 impl SandboxReport {
     /// Tries every tier in `folder`.
     pub(super) fn probe(folder: &Path, settings: &Settings) -> Result<Self, Failure> {
-        let (helper, wanted) = (crate::sandboxing::helper()?, WantedTier::of(settings)?);
+        let (helper, wanted) = (
+            windlass::sandboxing::helper(&settings.environment)?,
+            WantedTier::of(settings)?,
+        );
         let Offer {
             namespaces,
             broker,
             landlock,
             landlock_version,
-        } = crate::sandboxing::offer(folder)?;
+        } = windlass::sandboxing::offer(folder, &settings.environment)?;
         let cause = if namespaces.is_err() {
             KernelFacts::read().cause(&helper.program)
         } else {

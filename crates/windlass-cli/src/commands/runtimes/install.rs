@@ -9,7 +9,7 @@ use windlass_runtimes::known::{Known, RUNTIMES};
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
-use crate::settings::Settings;
+use windlass::settings::Settings;
 
 /// Installs these, or all where none is named. One that cannot be had does not keep the others from coming.
 pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {

@@ -15,15 +15,15 @@ use windlass_runtimes::import::{FileKind, ImportError, Imported, Importer};
 use crate::args::{ImportArgs, ImportFrom};
 use crate::failure::Failure;
 use crate::out::say;
+use crate::process;
 use crate::safe::{message, one_line};
-use crate::settings::Settings;
-use crate::{exit, out, plan, wire};
+use crate::{exit, out};
+use windlass::wire;
 
 pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, Failure> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
     let given = match &args.cd {
         Some(dir) => Some(
-            plan::open_workspace(Some(dir), home.as_deref())?
+            process::open_workspace(Some(dir))?
                 .root()
                 .display()
                 .to_string(),
@@ -33,9 +33,12 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
     let workspace = |kind: FileKind, named: &str| match &given {
         Some(given) => given.clone(),
         None if kind == FileKind::Windlass => named.to_owned(),
-        None => around(Path::new(named), home.as_deref()),
+        None => around(
+            Path::new(named),
+            std::env::var_os("HOME").map(PathBuf::from).as_deref(),
+        ),
     };
-    let redactor = wire::redactor(&Settings::load(None)?)?;
+    let redactor = wire::redactor(&process::load_settings(None)?)?;
     let clock = SystemClock::new();
     let importer = Importer {
         store,

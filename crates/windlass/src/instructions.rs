@@ -10,6 +10,7 @@ use windlass_engine::Instructions;
 use windlass_host::instructions::{Found, LookIn, NAMES, Skipped, Whose, find};
 use windlass_host::workspace::Root;
 
+use crate::environment::Environment;
 use crate::settings::Settings;
 
 /// What is said before the instruction files. Which counts is said in words: a model knows no order but what it reads.
@@ -19,42 +20,42 @@ asks for in this conversation counts over those of the project. They are words: 
 them changes what needs an approval.";
 
 /// What a system prompt is made from.
-pub(crate) struct Inputs<'a> {
-    pub(crate) settings: &'a Settings,
-    pub(crate) root: &'a Root,
+pub struct Inputs<'a> {
+    pub settings: &'a Settings,
+    pub root: &'a Root,
     /// Where the work begins, when it is not the current directory.
-    pub(crate) cd: Option<&'a Path>,
-    pub(crate) isolated: bool,
-    pub(crate) validators: &'a [Arc<dyn Validator>],
-    pub(crate) redactor: &'a dyn Redactor,
+    pub cd: Option<&'a Path>,
+    pub isolated: bool,
+    pub validators: &'a [Arc<dyn Validator>],
+    pub redactor: &'a dyn Redactor,
 }
 
 /// One layer of it.
-pub(crate) struct Layer {
+pub struct Layer {
     /// A word for what it is.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// The file, where it is one.
-    pub(crate) path: Option<String>,
+    pub path: Option<String>,
     /// What the model reads.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// A system prompt and what it is made of.
-pub(crate) struct Prompt {
-    pub(crate) layers: Vec<Layer>,
-    pub(crate) skipped: Vec<Skipped>,
-    pub(crate) instructions: Instructions,
+pub struct Prompt {
+    pub layers: Vec<Layer>,
+    pub skipped: Vec<Skipped>,
+    pub instructions: Instructions,
 }
 
 impl Prompt {
-    pub(crate) fn of(inputs: &Inputs<'_>) -> Self {
+    pub fn of(inputs: &Inputs<'_>) -> Self {
         let Inputs {
             settings,
             root,
             redactor,
             ..
         } = inputs;
-        let below = below(root.root(), inputs.cd);
+        let below = below(root.root(), inputs.cd, &settings.environment);
         let places = &settings.places;
         let look = LookIn {
             managed: &places.managed_dir,
@@ -130,7 +131,7 @@ impl Prompt {
     }
 
     /// All of it but what belongs to the opening of a session.
-    pub(crate) fn system(&self) -> String {
+    pub fn system(&self) -> String {
         self.layers
             .iter()
             .map(|layer| layer.text.as_str())
@@ -139,7 +140,7 @@ impl Prompt {
 
     /// What an agent that is not ours does not find by itself: the person's words, and files of the project that it does
     /// not read.
-    pub(crate) fn for_others(&self, reads: impl Fn(&str) -> bool) -> String {
+    pub fn for_others(&self, reads: impl Fn(&str) -> bool) -> String {
         let told = |layer: &&Layer| match (layer.kind, &layer.path) {
             ("project", Some(path)) => !reads(path.rsplit('/').next().unwrap_or_default()),
             (kind, _) => ["managed", "user", "settings", "profile"].contains(&kind),
@@ -228,10 +229,10 @@ fn opening(root: &Path, below: &str) -> String {
 }
 
 /// The directory where the work begins, from the root; empty for the root, and for one that is not in it.
-fn below(root: &Path, cd: Option<&Path>) -> String {
+fn below(root: &Path, cd: Option<&Path>, environment: &Environment) -> String {
     let start = cd
         .map(Path::to_path_buf)
-        .or_else(|| std::env::current_dir().ok());
+        .or_else(|| environment.current_dir().map(Path::to_path_buf));
     let start = start.and_then(|dir| dir.canonicalize().ok());
     let below = start
         .as_deref()

@@ -3,7 +3,7 @@
 
 use super::*;
 
-fn load(user: &str, project: &str) -> Result<Settings, Failure> {
+fn load(user: &str, project: &str) -> Result<Settings, Error> {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join(".config/windlass");
     std::fs::create_dir_all(&dir).unwrap();
@@ -11,8 +11,7 @@ fn load(user: &str, project: &str) -> Result<Settings, Failure> {
     let root = home.path().join("project");
     std::fs::create_dir_all(root.join(".windlass")).unwrap();
     std::fs::write(root.join(".windlass/config.toml"), project).unwrap();
-    let path = home.path().as_os_str().to_owned();
-    Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone()))
+    Settings::load(Some(&root), Environment::empty().with("HOME", home.path()))
 }
 
 #[test]
@@ -54,15 +53,15 @@ fn a_project_may_tighten_and_nothing_else() {
 #[test]
 fn a_runtime_may_have_a_mode_of_its_own() {
     #[track_caller]
-    fn check(user: &str, project: &str, flags: AgentArgs, expect: Mode) {
+    fn check(user: &str, project: &str, flags: AgentFlags, expect: Mode) {
         let user = format!(
             "{user}\n[runtimes.codex]\napproval = \"auto\"\n[runtimes.acp]\napproval = \"plan\""
         );
         let mut settings = load(&user, project).unwrap();
-        settings.add_flags(&flags, &LimitArgs::default()).unwrap();
+        settings.add_flags(&flags, &LimitFlags::default()).unwrap();
         assert_eq!(settings.mode(Mode::Ask), expect);
     }
-    let none = AgentArgs::default;
+    let none = AgentFlags::default;
     check("", "", none(), Mode::Ask);
     check(
         "runtime = \"codex\"\napproval = \"edit\"",
@@ -80,7 +79,7 @@ fn a_runtime_may_have_a_mode_of_its_own() {
     check(
         "runtime = \"codex\"",
         "",
-        AgentArgs {
+        AgentFlags {
             approval: Some("ask".into()),
             ..none()
         },
@@ -146,13 +145,13 @@ fn mistakes_show_file_line_and_what_was_meant() {
 fn a_profile_counts_over_settings_and_under_flags() {
     let user = "model = \"a/x\"\nmax_steps = 9\n[profiles.fast]\nmodel = \"ollama/small\"\nmax_steps = 3\n";
     let mut settings = load(user, "").unwrap();
-    let agent = AgentArgs {
+    let agent = AgentFlags {
         profile: Some("fast".into()),
-        ..AgentArgs::default()
+        ..AgentFlags::default()
     };
-    let limits = LimitArgs {
+    let limits = LimitFlags {
         max_steps: Some("5".into()),
-        ..LimitArgs::default()
+        ..LimitFlags::default()
     };
     settings.add_flags(&agent, &limits).unwrap();
     assert_eq!(settings.layers.text("model"), Some("ollama/small"));
@@ -161,9 +160,9 @@ fn a_profile_counts_over_settings_and_under_flags() {
         "profile fast"
     );
     assert_eq!(settings.budget().unwrap().steps, Some(5));
-    let unknown = AgentArgs {
+    let unknown = AgentFlags {
         profile: Some("fats".into()),
-        ..AgentArgs::default()
+        ..AgentFlags::default()
     };
     let text = load(user, "")
         .unwrap()
@@ -204,7 +203,7 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
     .unwrap();
     let path = home.path().as_os_str().to_owned();
     let load =
-        || Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone())).unwrap();
+        || Settings::load(Some(&root), Environment::empty().with("HOME", path.clone())).unwrap();
     let before = load();
     assert_eq!(before.layers.text("model"), Some("user"));
     assert_eq!(before.layers.text("providers.groq.base_url"), None);
@@ -232,11 +231,11 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
     assert_eq!(after.budget().unwrap().steps, Some(9));
     assert_eq!(after.layers.number("temperature"), None);
     assert_eq!(after.gate(Mode::Ask, &["bash"]).unwrap().rules.len(), 1);
-    let agent = AgentArgs {
+    let agent = AgentFlags {
         model: Some("flag".into()),
-        ..AgentArgs::default()
+        ..AgentFlags::default()
     };
-    after.add_flags(&agent, &LimitArgs::default()).unwrap();
+    after.add_flags(&agent, &LimitFlags::default()).unwrap();
     assert_eq!(after.layers.text("model"), Some("flag"));
     std::fs::write(root.join(".windlass/config.toml"), format!("{text} ")).unwrap();
     let changed = load();

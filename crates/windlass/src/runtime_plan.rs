@@ -19,16 +19,17 @@ use windlass_registry::{
 };
 use windlass_runtimes::known::{ANY_ACP, Kind, Known, RUNTIMES};
 
-pub(crate) use self::ground::Ground;
+pub use self::ground::Ground;
 
-use crate::args::AgentArgs;
-use crate::failure::Failure;
-use crate::plan::{self, ModelPlan};
+use crate::cassette::Tape;
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind};
+use crate::flags::AgentFlags;
+use crate::model::{self, ModelPlan};
 use crate::settings::Settings;
-use crate::tape::Tape;
 
 /// Who works.
-pub(crate) enum RuntimePlan {
+pub enum RuntimePlan {
     /// Our own loop, in one of its forms, on a model.
     Ours(Kind, ModelPlan),
     /// An agent that is not ours.
@@ -36,27 +37,27 @@ pub(crate) enum RuntimePlan {
 }
 
 /// An agent that is not ours, with everything it is given.
-pub(crate) struct ForeignPlan {
-    pub(crate) setup: AgentSetup,
+pub struct ForeignPlan {
+    pub setup: AgentSetup,
     /// Who serves its model; none with a login.
-    pub(crate) upstream: Option<Upstream>,
-    pub(crate) metering: MeteringPlan,
+    pub upstream: Option<Upstream>,
+    pub metering: MeteringPlan,
     /// Its credential file and the name in its home, with a login.
-    pub(crate) login_file: Option<(PathBuf, String)>,
+    pub login_file: Option<(PathBuf, String)>,
     /// Hosts that it reaches with a login.
-    pub(crate) hosts: Vec<HostRule>,
+    pub hosts: Vec<HostRule>,
 }
 
 /// Who serves the model of a foreign agent.
-pub(crate) struct Upstream {
-    pub(crate) vendor: &'static Vendor,
-    pub(crate) base_url: Option<String>,
-    pub(crate) tape: Option<Tape>,
+pub struct Upstream {
+    pub vendor: &'static Vendor,
+    pub base_url: Option<String>,
+    pub tape: Option<Tape>,
 }
 
 /// How it is known what an agent spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MeteringPlan {
+pub enum MeteringPlan {
     Wire,
     Reported,
     None,
@@ -64,10 +65,7 @@ pub(crate) enum MeteringPlan {
 
 impl RuntimePlan {
     /// Who works, and how that was found where nobody named one.
-    pub(crate) fn of(
-        agent: &AgentArgs,
-        settings: &Settings,
-    ) -> Result<(Self, Option<Choice>), Failure> {
+    pub fn of(agent: &AgentFlags, settings: &Settings) -> Result<(Self, Option<Choice>), Error> {
         options::check_names(&settings.layers)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
         let Some(asked) = asked_by(name) else {
@@ -86,7 +84,7 @@ impl RuntimePlan {
     }
 
     /// The runtime of that name.
-    fn named(name: &str, agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+    fn named(name: &str, agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
         if let Some(command) = name.strip_prefix("acp:") {
             return foreign(&ANY_ACP, Whose::Command(command), agent, settings);
         }
@@ -106,7 +104,7 @@ impl RuntimePlan {
             ("--metering", agent.metering.is_some()),
         ];
         if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage(format!(
+            return Err(Error::usage(format!(
                 "{flag} is for agents that are not ours, and `{name}` is"
             ))
             .hint("leave it out, or name another runtime with --runtime"));
@@ -115,12 +113,12 @@ impl RuntimePlan {
     }
 
     /// Whether it works on a copy, whatever else is said.
-    pub(crate) fn needs_copy(&self) -> bool {
+    pub fn needs_copy(&self) -> bool {
         matches!(self, Self::Foreign(_))
     }
 
     /// The name of the agent, when it is not ours.
-    pub(crate) fn foreign(&self) -> Option<&str> {
+    pub fn foreign(&self) -> Option<&str> {
         match self {
             Self::Ours(..) => None,
             Self::Foreign(plan) => Some(&plan.setup.name),
@@ -128,7 +126,7 @@ impl RuntimePlan {
     }
 
     /// Who serves the model, by the vendor's name, as far as we know.
-    pub(crate) fn vendor(&self) -> Option<&str> {
+    pub fn vendor(&self) -> Option<&str> {
         match self {
             Self::Ours(_, ModelPlan::Scripted(_)) => Some("scripted"),
             Self::Ours(_, ModelPlan::Served { vendor, .. }) => Some(vendor.id),
@@ -137,7 +135,7 @@ impl RuntimePlan {
     }
 
     /// What a person should know before it starts: a model that nobody has heard of, settings that do not reach it.
-    pub(crate) fn warning(&self, settings: &Settings) -> Option<String> {
+    pub fn warning(&self, settings: &Settings) -> Option<String> {
         match self {
             Self::Ours(_, plan) => plan.unknown_model(),
             Self::Foreign(plan) => unheard(plan, settings),
@@ -145,7 +143,7 @@ impl RuntimePlan {
     }
 
     /// What kind of work it is, where nobody says.
-    pub(crate) fn mode(&self) -> RunMode {
+    pub fn mode(&self) -> RunMode {
         match self {
             Self::Ours(Kind::Patch, _) => RunMode::Patch,
             Self::Ours(Kind::Completion, _) => RunMode::Analysis,
@@ -198,11 +196,11 @@ enum Whose<'a> {
 fn foreign(
     known: &'static Known,
     whose: Whose<'_>,
-    agent: &AgentArgs,
+    agent: &AgentFlags,
     settings: &Settings,
-) -> Result<RuntimePlan, Failure> {
+) -> Result<RuntimePlan, Error> {
     if agent.script.is_some() {
-        return Err(Failure::usage(
+        return Err(Error::usage(
             "a foreign agent is not played by a script: it asks a served model",
         )
         .hint("leave --script out, or use the built-in agent"));
@@ -242,26 +240,29 @@ fn foreign(
         Whose::Known | Whose::Own(_) => table.to_owned(),
         Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
-    let (vendor, mut model) = plan::named(agent, settings.layers.text("model"), settings)?;
+    let (vendor, mut model) = model::named(agent, settings.layers.text("model"), settings)?;
     let login = auth.as_deref() == Some("login");
     if login && known.login.is_none() {
-        return Err(
-            Failure::usage(format!("`{table}` has no sign-in of its own"))
-                .hint("leave `--auth login` out: it works with your key, which it never sees"),
-        );
+        return Err(Error::usage(format!("`{table}` has no sign-in of its own"))
+            .hint("leave `--auth login` out: it works with your key, which it never sees"));
     }
     let metering = metering_plan(table, login, metering.as_deref(), settings)?;
     if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
         let why = "what an agent sends to its model can only be counted where its network is its own, and with \
                    `--net open` it is the machine's";
-        return Err(Failure::new(crate::exit::ISOLATION, why)
+        return Err(Error::new(ErrorKind::Isolation, why)
             .hint("leave it off, or allow hosts by name: --net allow:HOST"));
     }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
         (
             None,
-            Some(login_file(known, table, file.as_deref())?),
+            Some(login_file(
+                known,
+                table,
+                file.as_deref(),
+                &settings.environment,
+            )?),
             hosts,
         )
     } else {
@@ -309,9 +310,9 @@ fn upstream(
     known: &Known,
     name: &str,
     named: Option<&'static Vendor>,
-    agent: &AgentArgs,
+    agent: &AgentFlags,
     settings: &Settings,
-) -> Result<Upstream, Failure> {
+) -> Result<Upstream, Error> {
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let played = agent.cassette.is_some();
     let has_key = |vendor: &&'static Vendor| {
@@ -330,8 +331,8 @@ fn upstream(
                     .iter()
                     .filter_map(|id| windlass_providers::vendor(id)?.key_env)
                     .collect();
-                Failure::new(
-                    crate::exit::PROVIDER,
+                Error::new(
+                    ErrorKind::Provider,
                     format!(
                         "no key for the model of `{name}`: {} is not set",
                         keys.join(" or ")
@@ -346,7 +347,7 @@ fn upstream(
             .filter(|vendor| known.speaks.contains(&vendor.protocol))
             .map(|vendor| vendor.id)
             .collect();
-        return Err(Failure::usage(format!(
+        return Err(Error::usage(format!(
             "`{name}` does not speak the way `{}` is asked",
             vendor.id
         ))
@@ -354,7 +355,7 @@ fn upstream(
     }
     Ok(Upstream {
         vendor,
-        base_url: plan::base_url(agent, vendor, settings),
+        base_url: model::base_url(agent, vendor, settings),
         tape: Tape::of(agent),
     })
 }
@@ -376,10 +377,10 @@ fn metering_plan(
     login: bool,
     said: Option<&str>,
     settings: &Settings,
-) -> Result<MeteringPlan, Failure> {
+) -> Result<MeteringPlan, Error> {
     match (login, said) {
         (false, None | Some("wire")) => Ok(MeteringPlan::Wire),
-        (false, Some(_)) => Err(Failure::usage("with a key the model traffic goes through us, and is counted there")
+        (false, Some(_)) => Err(Error::usage("with a key the model traffic goes through us, and is counted there")
             .hint("leave --metering out, or use the agent's own sign-in with --auth login")),
         (true, Some("reported")) => Ok(MeteringPlan::Reported),
         (true, Some("none")) => {
@@ -392,12 +393,12 @@ fn metering_plan(
             match open.iter().find(|(_, unlimited)| !unlimited) {
                 None => Ok(MeteringPlan::None),
                 Some((flag, _)) => {
-                    Err(Failure::usage("nothing is counted with `--metering none`, so no limit can hold")
+                    Err(Error::usage("nothing is counted with `--metering none`, so no limit can hold")
                         .hint(format!("give {flag} unlimited, or use --metering reported")))
                 }
             }
         }
-        (true, _) => Err(Failure::usage(format!(
+        (true, _) => Err(Error::usage(format!(
             "with its own sign-in the traffic of `{name}` does not go through us: nothing is refused on its way, and the \
              agent has your credential"
         ))
@@ -405,8 +406,8 @@ fn metering_plan(
     }
 }
 
-fn no_model(name: &str, vendor: &Vendor) -> Failure {
-    Failure::usage(format!(
+fn no_model(name: &str, vendor: &Vendor) -> Error {
+    Error::usage(format!(
         "`{name}` has to be told its model, and none was named for `{}`",
         vendor.id
     ))
@@ -420,28 +421,29 @@ fn login_file(
     known: &Known,
     name: &str,
     configured: Option<&str>,
-) -> Result<(PathBuf, String), Failure> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
+    environment: &Environment,
+) -> Result<(PathBuf, String), Error> {
+    let home = environment.get("HOME").map(PathBuf::from);
     let below = configured
         .or(known.login.and_then(|login| login.file))
         .ok_or_else(|| {
-            Failure::usage(format!("it is not known where `{name}` keeps its sign-in")).hint(
-                format!("set `runtimes.{name}.login_file` to its path below your home"),
-            )
+            Error::usage(format!("it is not known where `{name}` keeps its sign-in")).hint(format!(
+                "set `runtimes.{name}.login_file` to its path below your home"
+            ))
         })?;
     if !Path::new(below)
         .components()
         .all(|part| matches!(part, std::path::Component::Normal(_)))
     {
-        return Err(Failure::usage(format!(
+        return Err(Error::usage(format!(
             "`runtimes.{name}.login_file` is `{below}`, which is no path below your home"
         ))
         .hint("name it as it is seen from there, as in `.agent/credentials.json`"));
     }
     let path = home.unwrap_or_default().join(below);
     if !path.is_file() {
-        return Err(Failure::new(
-            crate::exit::PROVIDER,
+        return Err(Error::new(
+            ErrorKind::Provider,
             format!("`{name}` is not signed in: {} is not there", path.display()),
         )
         .hint("sign in with the agent itself first"));
@@ -450,14 +452,14 @@ fn login_file(
 }
 
 /// The hosts that a sign-in needs, as rules of the network.
-fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
+fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Error> {
     let hosts = known.login.map_or(&[][..], |login| login.hosts);
     if hosts.is_empty() {
         return Ok(Vec::new());
     }
     match format!("allow:{}", hosts.join(","))
         .parse()
-        .map_err(|why: String| Failure::usage(why))?
+        .map_err(|why: String| Error::usage(why))?
     {
         NetPolicy::Hosts(rules) => Ok(rules),
         NetPolicy::Off | NetPolicy::Loopback | NetPolicy::Open => Ok(Vec::new()),

@@ -23,12 +23,12 @@ use windlass_runtimes::patch_proposal::{self, PatchProposal};
 use super::{
     Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure,
 };
-use crate::failure::Failure;
-use crate::layers::Prompt;
-use crate::plan::ModelPlan;
-use crate::runtimes::{ForeignPlan, MeteringPlan, RuntimePlan};
+use crate::cassette::Asks;
+use crate::error::{Error, ErrorKind};
+use crate::instructions::Prompt;
+use crate::model::ModelPlan;
+use crate::runtime_plan::{ForeignPlan, MeteringPlan, RuntimePlan};
 use crate::settings::Settings;
-use crate::tape::Asks;
 
 /// What runtimes are made from.
 pub(super) struct Making<'a> {
@@ -48,7 +48,7 @@ pub(super) struct Chosen {
 
 impl Making<'_> {
     /// The runtime for the work; where less will do, for less.
-    pub(super) fn choose(self, works: &Works<'_>) -> Result<Chosen, Failure> {
+    pub(super) fn choose(self, works: &Works<'_>) -> Result<Chosen, Error> {
         let (kind, model) = match works.plan {
             RuntimePlan::Foreign(plan) => {
                 let runtime = self.foreign(plan, works.schema)?;
@@ -90,13 +90,13 @@ impl Making<'_> {
         form: Kind,
         plan: &ModelPlan,
         schema: Option<&str>,
-    ) -> Result<Arc<dyn Runtime>, Failure> {
+    ) -> Result<Arc<dyn Runtime>, Error> {
         let (provider, model) = provider(self.settings, plan, self.credentials)?;
         check_price(self.settings, provider.as_ref(), &model)?;
         let schema = match (form, schema) {
             (Kind::Patch, None) => Some(patch_proposal::schema()),
             (Kind::Patch, Some(_)) => {
-                return Err(Failure::usage(
+                return Err(Error::usage(
                     "the answer of a patch coder is its patch, so --json-schema has no place",
                 )
                 .hint("leave --json-schema out, or use `--runtime completion` for an answer"));
@@ -121,11 +121,7 @@ impl Making<'_> {
         })
     }
 
-    fn foreign(
-        &self,
-        plan: &ForeignPlan,
-        schema: Option<&str>,
-    ) -> Result<Arc<dyn Runtime>, Failure> {
+    fn foreign(&self, plan: &ForeignPlan, schema: Option<&str>) -> Result<Arc<dyn Runtime>, Error> {
         let output = match schema.map(output_schema).transpose()? {
             None => None,
             Some(schema) => {
@@ -151,7 +147,7 @@ impl Making<'_> {
         Ok(Arc::new(runtime.answering(output).instructed(words)))
     }
 
-    fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Failure> {
+    fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Error> {
         let price = plan
             .setup
             .model
@@ -165,7 +161,7 @@ impl Making<'_> {
     }
 
     /// The endpoint that an agent's model is asked through.
-    fn meter(&self, plan: &ForeignPlan) -> Result<Meter, Failure> {
+    fn meter(&self, plan: &ForeignPlan) -> Result<Meter, Error> {
         let mut upstreams = Vec::new();
         for upstream in plan.upstream.iter() {
             let (vendor, base_url) = (upstream.vendor, upstream.base_url.clone());
@@ -174,8 +170,9 @@ impl Making<'_> {
                 tape.put_in(
                     &mut options,
                     vendor,
-                    redactor_of(self.credentials),
+                    redactor_of(self.credentials, &self.settings.environment),
                     Asks::Foreign,
+                    &self.settings.notices,
                 )?;
             }
             upstreams.push(Arc::new(
@@ -191,8 +188,8 @@ impl Making<'_> {
         let price_of = move |model: &str| prices.get(model).copied();
         let cost_is_explicit = self.settings.limit("max_budget_usd").flatten().is_some();
         Meter::new(upstreams, Arc::new(price_of), cost_is_explicit).map_err(|err| {
-            Failure::new(
-                crate::exit::FAILED,
+            Error::new(
+                ErrorKind::Failed,
                 format!("there is no chance to be had on this machine: {err}"),
             )
         })
@@ -200,10 +197,10 @@ impl Making<'_> {
 }
 
 /// An agent with tools of its own changes files itself: it proposes no patch, so that an answer is all that is less.
-fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen, Failure> {
+fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen, Error> {
     let patches = !runtime.capabilities().has(Capability::NativeToolLoop);
     if works.mode == RunMode::Patch && !patches {
-        return Err(Failure::usage(format!(
+        return Err(Error::usage(format!(
             "`{}` changes files itself, and proposes no patch",
             runtime.name()
         ))

@@ -3,7 +3,7 @@
 
 mod keys;
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use windlass_core::budget::Budget;
@@ -15,55 +15,44 @@ use windlass_host::config::{
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
-use crate::args::{AgentArgs, ContractArgs, LimitArgs, SandboxArgs};
-use crate::commands::trust::{Meaning, link_warning};
-use crate::failure::Failure;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::flags::{AgentFlags, ContractFlags, LimitFlags};
+use crate::notices::Notices;
 use crate::profile::Profile;
 use crate::sandboxing;
+use crate::trust::{Meaning, link_warning};
 
-pub(crate) use self::keys::KEYS;
+pub use self::keys::KEYS;
 
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
-pub(crate) fn variable(key: &Key) -> Option<String> {
+pub fn variable(key: &Key) -> Option<String> {
     (!key.name.contains('*'))
         .then(|| format!("WINDLASS_{}", key.name.replace('.', "_").to_uppercase()))
 }
 
 /// All settings, layered.
-pub(crate) struct Settings {
-    pub(crate) layers: Layers<'static>,
-    pub(crate) project: Layers<'static>,
-    pub(crate) places: Places,
-    pub(crate) warnings: Vec<String>,
+pub struct Settings {
+    pub layers: Layers<'static>,
+    pub project: Layers<'static>,
+    pub places: Places,
+    pub warnings: Vec<String>,
+    /// What they were read from.
+    pub environment: Environment,
+    /// Where remarks go that are made while a run is prepared.
+    pub notices: Notices,
     /// Project files that set more than they may, and about which nobody was asked yet.
-    pub(crate) untrusted: Vec<ProjectFile>,
+    pub untrusted: Vec<ProjectFile>,
     /// The profile of the run.
-    pub(crate) profile: Option<Profile>,
+    pub profile: Option<Profile>,
     /// The runtime that was chosen, where nobody named one.
-    pub(crate) chosen: Option<String>,
+    pub chosen: Option<String>,
 }
 
 impl Settings {
     /// Reads what applies to a workspace; `None` outside of one.
-    pub(crate) fn load(root: Option<&Path>) -> Result<Self, Failure> {
-        let mut settings = Self::load_with(root, |name| std::env::var_os(name))?;
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        let known: Vec<String> = KEYS.iter().filter_map(variable).collect();
-        for name in names.filter(|name| name.starts_with("WINDLASS_") && !known.contains(name)) {
-            let near = nearest(&name, known.iter().map(String::as_str));
-            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-            settings
-                .warnings
-                .push(format!("the variable {name} sets nothing{meant}"));
-        }
-        Ok(settings)
-    }
-
-    fn load_with(
-        root: Option<&Path>,
-        lookup: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, Failure> {
-        let (places, unwritable) = writable_places(&lookup)?;
+    pub fn load(root: Option<&Path>, environment: Environment) -> Result<Self, Error> {
+        let (places, unwritable) = writable_places(&environment)?;
         let mut layers = Layers::new(KEYS);
         for file in managed_files(&places.managed_dir)? {
             layers.add_file(Layer::Managed, &file)?;
@@ -73,11 +62,11 @@ impl Settings {
             let Some(variable) = variable(key) else {
                 continue;
             };
-            if let Some(value) = lookup(&variable) {
+            if let Some(value) = environment.get(&variable) {
                 let value = value
-                    .into_string()
-                    .map_err(|_| Failure::usage(format!("{variable} is not UTF-8")))?;
-                layers.add(Layer::Environment, key.name, &value, &variable)?;
+                    .to_str()
+                    .ok_or_else(|| Error::usage(format!("{variable} is not UTF-8")))?;
+                layers.add(Layer::Environment, key.name, value, &variable)?;
             }
         }
         let mut settings = Self {
@@ -85,6 +74,8 @@ impl Settings {
             project: Layers::new(KEYS),
             places,
             warnings: unwritable.into_iter().collect(),
+            environment,
+            notices: Notices::default(),
             untrusted: Vec::new(),
             profile: None,
             chosen: None,
@@ -94,10 +85,25 @@ impl Settings {
             settings.layers.add_file(Layer::User, &approved)?;
             settings.add_project(root)?;
         }
+        settings.warn_of_unknown_variables();
         Ok(settings)
     }
 
-    fn add_project(&mut self, root: &Path) -> Result<(), Failure> {
+    fn warn_of_unknown_variables(&mut self) {
+        let names = self
+            .environment
+            .variables()
+            .filter_map(|(name, _)| name.into_string().ok());
+        let known: Vec<String> = KEYS.iter().filter_map(variable).collect();
+        for name in names.filter(|name| name.starts_with("WINDLASS_") && !known.contains(name)) {
+            let near = nearest(&name, known.iter().map(String::as_str));
+            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            self.warnings
+                .push(format!("the variable {name} sets nothing{meant}"));
+        }
+    }
+
+    fn add_project(&mut self, root: &Path) -> Result<(), Error> {
         let (files, links) = project_files(root)?;
         self.warnings
             .extend(links.into_iter().map(|link| link_warning(root, link)));
@@ -146,9 +152,9 @@ impl Settings {
         Ok(())
     }
 
-    fn project_text(root: &Path, file: &ProjectFile) -> Result<String, Failure> {
+    fn project_text(root: &Path, file: &ProjectFile) -> Result<String, Error> {
         let unreadable = || {
-            Failure::usage(format!(
+            Error::usage(format!(
                 "{} is not UTF-8 text",
                 root.join(file.name).display()
             ))
@@ -157,10 +163,7 @@ impl Settings {
     }
 
     /// What a project file sets, by name.
-    pub(crate) fn project_values(
-        root: &Path,
-        file: &ProjectFile,
-    ) -> Result<Vec<(String, Value)>, Failure> {
+    pub fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, Value)>, Error> {
         let mut alone = Layers::new(KEYS);
         alone.add_text(
             Layer::Project,
@@ -174,7 +177,7 @@ impl Settings {
     }
 
     /// Keeps a rule that a person approved for good, for this workspace.
-    pub(crate) fn remember_rule(places: &Places, root: &Path, rule: &str) -> Result<(), Failure> {
+    pub fn remember_rule(places: &Places, root: &Path, rule: &str) -> Result<(), Error> {
         let file = places.rules_file(root);
         let mut known = Layers::new(KEYS);
         known.add_file(Layer::User, &file)?;
@@ -187,11 +190,7 @@ impl Settings {
     }
 
     /// Puts the flags where they belong.
-    pub(crate) fn add_flags(
-        &mut self,
-        agent: &AgentArgs,
-        limits: &LimitArgs,
-    ) -> Result<(), Failure> {
+    pub fn add_flags(&mut self, agent: &AgentFlags, limits: &LimitFlags) -> Result<(), Error> {
         if let Some(profile) = &agent.profile {
             // Before the flags of the same layer, so that a flag still counts over it.
             self.add_profile(profile)?;
@@ -224,7 +223,7 @@ impl Settings {
     }
 
     /// A flag may be stricter than the profile, not looser.
-    fn check_ceiling(&self, key: &str, value: &str, flag: &str) -> Result<(), Failure> {
+    fn check_ceiling(&self, key: &str, value: &str, flag: &str) -> Result<(), Error> {
         let Some(profile) = &self.profile else {
             return Ok(());
         };
@@ -233,7 +232,7 @@ impl Settings {
             .iter()
             .find(|(fixed, most)| *fixed == key && *most != value)
         {
-            Some((_, most)) => Err(Failure::usage(format!(
+            Some((_, most)) => Err(Error::usage(format!(
                 "the profile `{}` works with `{most}`, so `{flag} {value}` does not go with it",
                 profile.name
             ))
@@ -243,7 +242,7 @@ impl Settings {
     }
 
     /// What the profile fixes a setting to.
-    pub(crate) fn fixed(&self, key: &str) -> Option<&'static str> {
+    pub fn fixed(&self, key: &str) -> Option<&'static str> {
         let profile = self.profile.as_ref()?;
         profile
             .ceilings
@@ -253,7 +252,7 @@ impl Settings {
     }
 
     /// The flags of checks and landing that are settings, too.
-    pub(crate) fn add_contract_flags(&mut self, args: &ContractArgs) -> Result<(), Failure> {
+    pub fn add_contract_flags(&mut self, args: &ContractFlags) -> Result<(), Error> {
         if let Some(tries) = &args.max_iterations {
             self.layers
                 .add(Layer::Flag, "max_iterations", tries, "--max-iterations")?;
@@ -261,22 +260,8 @@ impl Settings {
         Ok(())
     }
 
-    /// The flags of `sandbox`.
-    pub(crate) fn add_sandbox_flags(&mut self, args: &SandboxArgs) -> Result<(), Failure> {
-        let flags = [
-            ("sandbox.level", &args.sandbox, "--sandbox"),
-            ("sandbox.net", &args.net, "--net"),
-        ];
-        for (key, value, flag) in flags {
-            if let Some(value) = value {
-                self.layers.add(Layer::Flag, key, value, flag)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Takes over what a profile sets.
-    fn add_profile(&mut self, name: &str) -> Result<(), Failure> {
+    fn add_profile(&mut self, name: &str) -> Result<(), Error> {
         let profile = Profile::named(name, &self.layers)?;
         let place = format!("profile {name}");
         for key in KEYS
@@ -306,7 +291,7 @@ impl Settings {
     }
 
     /// A key below a name that people choose, as in `prices."gpt-5.4".input`.
-    pub(crate) fn named(table: &str, name: &str, key: &str) -> String {
+    pub fn named(table: &str, name: &str, key: &str) -> String {
         let bare = name
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
@@ -318,14 +303,14 @@ impl Settings {
     }
 
     /// The limits of a run: the project's count where they are lower.
-    pub(crate) fn budget(&self) -> Result<Budget, Failure> {
+    pub fn budget(&self) -> Result<Budget, Error> {
         for key in ["max_steps", "max_tokens", "max_iterations"] {
             if self
                 .limit(key)
                 .flatten()
                 .is_some_and(|limit| limit.fract() != 0.0)
             {
-                return Err(Failure::usage(format!(
+                return Err(Error::usage(format!(
                     "`{key}` must be a whole number, or \"unlimited\""
                 )));
             }
@@ -351,7 +336,7 @@ impl Settings {
     }
 
     /// Wishes about how to answer.
-    pub(crate) fn sampling(&self) -> Sampling {
+    pub fn sampling(&self) -> Sampling {
         let number = |key: &str| {
             self.layers
                 .integer(key)
@@ -367,7 +352,7 @@ impl Settings {
     }
 
     /// Most tokens of one answer, where somebody said so.
-    pub(crate) fn max_output(&self) -> Option<u64> {
+    pub fn max_output(&self) -> Option<u64> {
         self.layers
             .integer("max_output")
             .and_then(|most| u64::try_from(most).ok())
@@ -375,13 +360,13 @@ impl Settings {
     }
 
     /// Whether somebody set a cost limit on purpose.
-    pub(crate) fn explicit_cost_limit(&self) -> bool {
+    pub fn explicit_cost_limit(&self) -> bool {
         matches!(self.limit("max_budget_usd"), Some(Some(_)))
     }
 
     /// How freely calls run: the project's word counts where it is stricter, and what a profile fixes holds whoever says
     /// otherwise. A word for one runtime counts over the one for all, unless that was said by somebody who counts for more.
-    pub(crate) fn mode(&self, default: Mode) -> Mode {
+    pub fn mode(&self, default: Mode) -> Mode {
         let mode = |layers: &Layers<'_>| {
             layers
                 .text("approval")
@@ -429,7 +414,7 @@ impl Settings {
     }
 
     /// Rules and mode: all rules of all levels, the project's only where they tighten.
-    pub(crate) fn gate(&self, default: Mode, tools: &[&str]) -> Result<PermissionGate, Failure> {
+    pub fn gate(&self, default: Mode, tools: &[&str]) -> Result<PermissionGate, Error> {
         let chosen = self.mode(default);
         let mut rules = Vec::new();
         let keys = [
@@ -455,7 +440,7 @@ impl Settings {
                 for text in texts {
                     let rule = Rule::parse(text, verdict, level);
                     let rule =
-                        rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?;
+                        rule.map_err(|err| Error::usage(format!("{}: {err}", setting.origin)))?;
                     // A project may forbid a tool that it would bring, before anybody trusts it to bring one.
                     let brought = Self::named("tools", &rule.tool, "command");
                     if level != Level::Project || self.project.get(&brought).is_none() {
@@ -489,7 +474,7 @@ impl Settings {
     }
 
     /// A limit: absent, `unlimited`, or a number.
-    pub(crate) fn limit(&self, key: &str) -> Option<Option<f64>> {
+    pub fn limit(&self, key: &str) -> Option<Option<f64>> {
         let read = |layers: &Layers<'_>| match &layers.get(key)?.value {
             Value::Integer(number) => Some(Some(*number as f64)),
             Value::Number(number) => Some(Some(*number)),
@@ -507,18 +492,17 @@ impl Settings {
 
 /// A rule about a tool that does not exist protects nothing, so it is a mistake.
 /// The directories of the user. Data goes to a temporary directory where the usual one cannot be written.
-pub(crate) fn places() -> Result<Places, Failure> {
-    Ok(writable_places(|name| std::env::var_os(name))?.0)
+pub fn places(environment: &Environment) -> Result<Places, Error> {
+    Ok(writable_places(environment)?.0)
 }
 
-fn writable_places(
-    lookup: impl Fn(&str) -> Option<OsString>,
-) -> Result<(Places, Option<String>), Failure> {
-    let named = lookup("XDG_DATA_HOME").is_some_and(|dir| Path::new(&dir).is_absolute());
-    Ok(Places::from_env(&lookup)?.writable(named, &std::env::temp_dir())?)
+fn writable_places(environment: &Environment) -> Result<(Places, Option<String>), Error> {
+    let named = environment.path("XDG_DATA_HOME").is_some();
+    let lookup = |name: &str| environment.get(name).map(OsStr::to_owned);
+    Ok(Places::from_env(lookup)?.writable(named, &environment.temp_dir())?)
 }
 
-fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failure> {
+fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Error> {
     let name = rule.tool.as_str();
     if name.contains('*')
         || name.starts_with("mcp__")
@@ -527,7 +511,7 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failur
     {
         return Ok(());
     }
-    let failure = Failure::usage(format!("{origin}: there is no tool `{name}`"));
+    let failure = Error::usage(format!("{origin}: there is no tool `{name}`"));
     Err(match nearest(name, tools.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint("`windlass tools` lists them"),
@@ -538,7 +522,7 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failur
 const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
 /// The limit of a run where nobody set one.
-pub(crate) fn default_limit(key: &str) -> f64 {
+pub fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
     let number = |value: Option<u64>| value.map_or(f64::INFINITY, |value| value as f64);
     match key {

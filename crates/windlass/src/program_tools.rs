@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use windlass_core::tool::{Effect, Tool};
 use windlass_tools::ProcessTool;
 
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::settings::Settings;
 
 /// Seconds a program may take when nothing is said.
@@ -19,26 +19,26 @@ const MAX_TIMEOUT: f64 = 600.0;
 
 /// All tools there are under these settings: our own, and the programs. Whoever reads rules or judges calls uses this
 /// list, so that a rule about a tool means the same everywhere.
-pub(crate) fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+pub fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     with_programs(windlass_tools::all(), settings)
 }
 
 /// The same, where our own are made already.
-pub(crate) fn with_programs(
+pub fn with_programs(
     mut own: Vec<Arc<dyn Tool>>,
     settings: &Settings,
-) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+) -> Result<Vec<Arc<dyn Tool>>, Error> {
     own.extend(program_tools(settings)?);
     Ok(own)
 }
 
 /// What rules may be about.
-pub(crate) fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
+pub fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
     tools.iter().map(|tool| tool.spec().name.as_str()).collect()
 }
 
 /// The tools that the settings describe, in the order of their names.
-fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     let named = settings
         .layers
         .iter()
@@ -52,14 +52,14 @@ fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
         .collect()
 }
 
-fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Failure> {
+fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Error> {
     let key = |what: &str| Settings::named("tools", name, what);
     let wrong = |what: &str, why: String| {
         let place = settings
             .layers
             .get(&key(what))
             .map(|setting| format!("{}: ", setting.origin));
-        Failure::usage(format!(
+        Error::usage(format!(
             "{}the tool `{name}` cannot be used: {why}",
             place.unwrap_or_default()
         ))

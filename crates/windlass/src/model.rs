@@ -1,7 +1,6 @@
 //! What the typed words mean: which vendor and model, which workspace, which prompt. A plan cannot be wrong; what is
 //! wrong is said here, before anything starts.
 
-use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -14,10 +13,11 @@ use windlass_host::workspace::{Root, discover};
 use windlass_providers::models::default_model;
 use windlass_providers::{VENDORS, Vendor, models, vendor};
 
-use crate::args::AgentArgs;
-use crate::failure::Failure;
+use crate::cassette::{self, Tape};
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind};
+use crate::flags::AgentFlags;
 use crate::settings::Settings;
-use crate::tape::{self, Tape};
 
 /// The longest prompt from standard input or an attached file.
 const MAX_TEXT: u64 = 4 << 20;
@@ -26,7 +26,7 @@ const MAX_IMAGE: u64 = 10 << 20;
 
 /// Which model is asked.
 #[derive(Debug)]
-pub(crate) enum ModelPlan {
+pub enum ModelPlan {
     /// One that is played from a file.
     Scripted(PathBuf),
     /// One that is served.
@@ -43,7 +43,7 @@ pub(crate) enum ModelPlan {
 }
 
 impl ModelPlan {
-    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+    pub fn of(agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
         if let Some(script) = &agent.script {
             return Ok(Self::Scripted(script.clone()));
         }
@@ -67,12 +67,10 @@ impl ModelPlan {
             (None, Some(model)) => model.to_owned(),
             (None, None) => {
                 return Err(
-                    Failure::usage(format!("no model was named for `{}`", vendor.id)).hint(
-                        format!(
-                            "name one with -m, for example -m {}/MODEL, or set `model`",
-                            vendor.id
-                        ),
-                    ),
+                    Error::usage(format!("no model was named for `{}`", vendor.id)).hint(format!(
+                        "name one with -m, for example -m {}/MODEL, or set `model`",
+                        vendor.id
+                    )),
                 );
             }
         };
@@ -88,7 +86,7 @@ impl ModelPlan {
 
 impl ModelPlan {
     /// A word about a model that nobody has heard of but that is nearly one we know.
-    pub(crate) fn unknown_model(&self) -> Option<String> {
+    pub fn unknown_model(&self) -> Option<String> {
         let Self::Served { vendor, model, .. } = self else {
             return None;
         };
@@ -109,10 +107,10 @@ impl ModelPlan {
 }
 
 /// Who was asked for what when a cassette was made, as `vendor/model`.
-fn recorded_model(file: &Path) -> Result<String, Failure> {
-    match tape::recorded_model(file)? {
+fn recorded_model(file: &Path) -> Result<String, Error> {
+    match cassette::recorded_model(file)? {
         Some((by, model)) if vendor(&by).is_some() => Ok(format!("{by}/{model}")),
-        _ => Err(Failure::usage(format!(
+        _ => Err(Error::usage(format!(
             "{} does not say which model was asked",
             file.display()
         ))
@@ -122,15 +120,15 @@ fn recorded_model(file: &Path) -> Result<String, Failure> {
 
 /// The vendor and the model that were named, each where it was. What stands in the model counts over a setting, but not
 /// over a flag that says otherwise.
-pub(crate) fn named(
-    agent: &AgentArgs,
+pub fn named(
+    agent: &AgentFlags,
     text: Option<&str>,
     settings: &Settings,
-) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+) -> Result<(Option<&'static Vendor>, Option<String>), Error> {
     let (named, model) = split_model(text)?;
     match (settings.layers.text("provider"), named) {
         (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
-        (Some(id), Some(named)) if id != named.id => Err(Failure::usage(format!(
+        (Some(id), Some(named)) if id != named.id => Err(Error::usage(format!(
             "the model names `{}` and --provider says `{id}`",
             named.id
         ))),
@@ -140,7 +138,7 @@ pub(crate) fn named(
 }
 
 /// Where a vendor is asked, when it is not its own address.
-pub(crate) fn base_url(agent: &AgentArgs, vendor: &Vendor, settings: &Settings) -> Option<String> {
+pub fn base_url(agent: &AgentFlags, vendor: &Vendor, settings: &Settings) -> Option<String> {
     let configured = settings
         .layers
         .text(&Settings::named("providers", vendor.id, "base_url"));
@@ -151,7 +149,7 @@ pub(crate) fn base_url(agent: &AgentArgs, vendor: &Vendor, settings: &Settings) 
 }
 
 /// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
-fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Error> {
     let Some(text) = text else {
         return Ok((None, None));
     };
@@ -166,10 +164,10 @@ fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<St
     }
 }
 
-fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
+fn known_vendor(id: &str) -> Result<&'static Vendor, Error> {
     vendor(id).ok_or_else(|| {
         let all: Vec<&str> = VENDORS.iter().map(|v| v.id).collect();
-        let failure = Failure::usage(format!("there is no vendor `{id}`"));
+        let failure = Error::usage(format!("there is no vendor `{id}`"));
         match nearest(id, all.iter().copied()) {
             Some(near) => failure.hint(format!("did you mean `{near}`?")),
             None => failure.hint(format!("the vendors are {}", all.join(", "))),
@@ -178,7 +176,7 @@ fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
 }
 
 /// Without a word about it: the vendor that serves this model, else the one whose key is there.
-fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Vendor, Failure> {
+fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Vendor, Error> {
     let serves =
         |v: &&'static Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
     if let Some(vendor) = VENDORS.iter().find(serves) {
@@ -188,7 +186,7 @@ fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Ven
     let has_key = |v: &&'static Vendor| crate::wire::key(settings, v, &credentials).is_some();
     let candidates = ["anthropic", "openai"].into_iter().filter_map(vendor);
     candidates.into_iter().find(has_key).ok_or_else(|| {
-        Failure::new(crate::exit::PROVIDER, "no model is set up: there is no key and no provider was named").hint(
+        Error::new(ErrorKind::Provider, "no model is set up: there is no key and no provider was named").hint(
             "set a key, for example `export ANTHROPIC_API_KEY=…` or `export OPENAI_API_KEY=…`; \
              or name a local model, for example `-m ollama/qwen3`; or try `windlass demo`, which needs neither",
         )
@@ -196,7 +194,7 @@ fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Ven
 }
 
 /// Who served a run, as far as its log knows: by what was typed, else by the name of the model.
-pub(crate) fn vendor_of(agent: &AgentArgs, model: Option<&str>) -> Option<String> {
+pub fn vendor_of(agent: &AgentFlags, model: Option<&str>) -> Option<String> {
     if agent.script.is_some() {
         return Some("scripted".to_owned());
     }
@@ -213,58 +211,34 @@ pub(crate) fn vendor_of(agent: &AgentArgs, model: Option<&str>) -> Option<String
 }
 
 /// Opens the workspace: the git top level of the directory, or the directory itself.
-pub(crate) fn open_workspace(dir: Option<&Path>, home: Option<&Path>) -> Result<Root, Failure> {
-    let here;
+pub fn open_workspace(dir: Option<&Path>, environment: &Environment) -> Result<Root, Error> {
     let start = match dir {
         Some(dir) => dir,
-        None => {
-            here = std::env::current_dir().map_err(|err| {
-                Failure::usage(format!("the current directory cannot be used: {err}"))
-            })?;
-            &here
-        }
+        None => environment
+            .current_dir()
+            .ok_or_else(|| Error::usage("the current directory cannot be used"))?,
     };
-    let unfit: Vec<PathBuf> = home.map(Path::to_path_buf).into_iter().collect();
-    let wrong = |err: windlass_host::workspace::OpenError| Failure::usage(err.to_string());
+    let unfit: Vec<PathBuf> = environment
+        .get("HOME")
+        .map(PathBuf::from)
+        .into_iter()
+        .collect();
+    let wrong = |err: windlass_host::workspace::OpenError| Error::usage(err.to_string());
     let top = discover(start, &unfit).map_err(wrong)?;
     Root::open_workspace(&top, &unfit).map_err(wrong)
 }
 
-/// What was typed, and standard input when it is piped.
-pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
-    let mut text = typed.join(" ");
-    if !std::io::stdin().is_terminal() {
-        let mut piped = Vec::new();
-        std::io::stdin()
-            .lock()
-            .take(MAX_TEXT + 1)
-            .read_to_end(&mut piped)?;
-        if piped.len() as u64 > MAX_TEXT {
-            return Err(Failure::usage("standard input is longer than 4 MiB")
-                .hint("attach a file with @path instead"));
-        }
-        let piped = String::from_utf8_lossy(&piped);
-        if !piped.trim().is_empty() {
-            if !text.is_empty() {
-                text.push_str("\n\n");
-            }
-            text.push_str(piped.trim_end());
-        }
-    }
-    Ok(text)
-}
-
 /// The prompt from the words and the files named `@path`.
-pub(crate) fn prompt(text: String, root: &Root) -> Result<Message, Failure> {
+pub fn prompt(text: String, root: &Root) -> Result<Message, Error> {
     if text.trim().is_empty() {
-        return Err(Failure::usage("there is no prompt")
+        return Err(Error::usage("there is no prompt")
             .hint("give one, for example: windlass run \"fix the failing test\""));
     }
     attach(text, root)
 }
 
 /// Adds the files a prompt names as `@path`. A word that is no file of the workspace stays a word.
-pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
+pub fn attach(text: String, root: &Root) -> Result<Message, Error> {
     let mut files = Vec::new();
     for word in text.split_whitespace() {
         let Some(path) = word
@@ -286,7 +260,7 @@ pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
             .into_iter()
             .any(windlass_core::gate::is_credential)
         {
-            return Err(Failure::usage(format!(
+            return Err(Error::usage(format!(
                 "`{path}` looks like a secret and is not attached"
             )));
         }
@@ -304,9 +278,9 @@ pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
     })
 }
 
-fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
+fn attachment(path: &str, root: &Root) -> Result<Part, Error> {
     let unusable =
-        |err: windlass_core::workspace::FileError| Failure::usage(format!("@{path}: {err}"));
+        |err: windlass_core::workspace::FileError| Error::usage(format!("@{path}: {err}"));
     let media_type = match path
         .rsplit('.')
         .next()
@@ -328,7 +302,7 @@ fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
     }
     let bytes = root.read(path, MAX_TEXT).map_err(unusable)?;
     let text = String::from_utf8(bytes).map_err(|_| {
-        Failure::usage(format!("@{path} is not UTF-8 text"))
+        Error::usage(format!("@{path} is not UTF-8 text"))
             .hint("only text and pictures can be attached")
     })?;
     Ok(Part::Text {

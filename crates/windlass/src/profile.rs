@@ -5,7 +5,7 @@ use windlass_core::gate::glob_match;
 use windlass_core::runtime::RunMode;
 use windlass_host::config::{Layers, nearest};
 
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::settings::Settings;
 
 /// Tools that change nothing by themselves. Commands are held by the sandbox.
@@ -27,22 +27,22 @@ const LOOKING: &[&str] = &[
 
 /// What a run of a profile is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Profile {
-    pub(crate) name: String,
+pub struct Profile {
+    pub name: String,
     /// What kind of work it is.
-    pub(crate) mode: RunMode,
+    pub mode: RunMode,
     /// The only tools there are; all of them when absent.
-    pub(crate) tools: Option<Vec<String>>,
+    pub tools: Option<Vec<String>>,
     /// What the model is told.
-    pub(crate) prompt: String,
+    pub prompt: String,
     /// It works on the tree itself, because it cannot change it.
-    pub(crate) in_place: bool,
+    pub in_place: bool,
     /// Nothing it does to files may land.
-    pub(crate) lands_nothing: bool,
+    pub lands_nothing: bool,
     /// Its last words are kept as a plan.
-    pub(crate) plans: bool,
+    pub plans: bool,
     /// Settings it fixes: a flag may be stricter, not looser.
-    pub(crate) ceilings: Vec<(&'static str, &'static str)>,
+    pub ceilings: Vec<(&'static str, &'static str)>,
 }
 
 /// A profile that is built in.
@@ -104,7 +104,7 @@ const BUILTIN: &[Builtin] = &[
 
 impl Profile {
     /// The profile of that name: what is built in, and what the settings say of it.
-    pub(crate) fn named(name: &str, layers: &Layers<'_>) -> Result<Self, Failure> {
+    pub fn named(name: &str, layers: &Layers<'_>) -> Result<Self, Error> {
         let key = |what: &str| Settings::named("profiles", name, what);
         let described = layers.iter().any(|(known, _)| {
             known
@@ -162,25 +162,25 @@ impl Profile {
     }
 
     /// Whether it changes nothing of the tree only because it works on a copy.
-    pub(crate) fn needs_copy(&self) -> bool {
+    pub fn needs_copy(&self) -> bool {
         self.lands_nothing && !self.in_place
     }
 
     /// Whether it takes a tool away.
-    pub(crate) fn lacks(&self, tool: &str) -> bool {
+    pub fn lacks(&self, tool: &str) -> bool {
         self.tools
             .as_ref()
             .is_some_and(|tools| !tools.iter().any(|known| glob_match(known, tool)))
     }
 }
 
-fn unknown(name: &str, layers: &Layers<'_>) -> Failure {
+fn unknown(name: &str, layers: &Layers<'_>) -> Error {
     let named = layers
         .iter()
         .filter_map(|(key, _)| key.strip_prefix("profiles.")?.split('.').next());
     let mut known: Vec<&str> = BUILTIN.iter().map(|one| one.name).chain(named).collect();
     known.dedup();
-    let failure = Failure::usage(format!("there is no profile `{name}`"));
+    let failure = Error::usage(format!("there is no profile `{name}`"));
     match nearest(name, known.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!(

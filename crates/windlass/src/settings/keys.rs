@@ -9,7 +9,7 @@ const LEVELS: Kind = Kind::Choice(&["read-only", "workspace-write", "full"]);
 const EFFECTS: Kind = Kind::Choice(&["read", "network", "write", "execute", "external"]);
 
 /// Every key there is.
-pub(crate) const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &[
     Key {
         name: "runtime",
         kind: Kind::Text,

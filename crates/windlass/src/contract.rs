@@ -13,9 +13,9 @@ use windlass_host::config::Layers;
 use windlass_host::workspace::Root;
 use windlass_validators::{LookAt, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect};
 
-use crate::args::ContractArgs;
-use crate::failure::Failure;
-use crate::out::say;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::flags::ContractFlags;
 use crate::settings::Settings;
 
 /// The word for all commands that are found in a project.
@@ -26,14 +26,14 @@ const USUAL: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
 const INSTALL_TIME: Duration = Duration::from_secs(180);
 
 /// A flag about landing is not passed over where nothing lands.
-pub(crate) fn fits(args: &ContractArgs, isolated: bool) -> Result<(), Failure> {
+pub fn fits(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
     let given = [
         ("--commit", args.commit.is_some()),
         ("--patch", args.patch.is_some()),
         ("--land-anyway", args.land_anyway),
     ];
     match given.into_iter().find(|(_, given)| *given) {
-        Some((flag, _)) if !isolated => Err(Failure::usage(format!(
+        Some((flag, _)) if !isolated => Err(Error::usage(format!(
             "`{flag}` says how a copy lands, and work in place reaches your files at once"
         ))
         .hint("work on a copy: leave out --in-place, or give --isolated to `chat` and `resume`")),
@@ -42,7 +42,7 @@ pub(crate) fn fits(args: &ContractArgs, isolated: bool) -> Result<(), Failure> {
 }
 
 /// The contract of a run.
-pub(crate) fn terms(settings: &Settings, args: &ContractArgs) -> Result<Contract, Failure> {
+pub fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contract, Error> {
     let to = match (&args.patch, &args.commit) {
         (Some(file), _) => LandTo::Patch(std::path::absolute(file)?),
         (None, Some(message)) => LandTo::Commit(message.clone()),
@@ -70,13 +70,13 @@ pub(crate) fn terms(settings: &Settings, args: &ContractArgs) -> Result<Contract
 }
 
 /// Who looks before it lands.
-pub(crate) fn validators(
+pub fn validators(
     settings: &Settings,
-    args: &ContractArgs,
+    args: &ContractFlags,
     root: &Root,
-    redactor: impl FnOnce() -> Result<Arc<dyn Redactor>, Failure>,
+    redactor: impl FnOnce() -> Result<Arc<dyn Redactor>, Error>,
     isolated: bool,
-) -> Result<Vec<Arc<dyn Validator>>, Failure> {
+) -> Result<Vec<Arc<dyn Validator>>, Error> {
     let plans = chain(settings, args, root, isolated)?;
     if plans.is_empty() {
         return Ok(Vec::new());
@@ -85,6 +85,7 @@ pub(crate) fn validators(
     if plans.iter().any(|plan| plan.kind == PlanKind::Bandit) {
         bandit = scanner(
             args.validate.iter().any(|name| name == "bandit") || asked_for(settings, "bandit"),
+            settings,
         );
     }
     let tools = Tools {
@@ -95,12 +96,12 @@ pub(crate) fn validators(
 }
 
 /// Who looks, as a plan.
-pub(crate) fn chain(
+pub fn chain(
     settings: &Settings,
-    args: &ContractArgs,
+    args: &ContractFlags,
     root: &Root,
     isolated: bool,
-) -> Result<Vec<ValidatorPlan>, Failure> {
+) -> Result<Vec<ValidatorPlan>, Error> {
     // In place nothing is gated: without a word about it nobody looks, and nothing need be looked for.
     if !isolated && args.validate.is_empty() && settings.layers.texts("validate.chain").is_none() {
         return Ok(Vec::new());
@@ -110,14 +111,14 @@ pub(crate) fn chain(
 
 fn plans(
     settings: &Settings,
-    args: &ContractArgs,
+    args: &ContractFlags,
     root: &Root,
     isolated: bool,
-) -> Result<Vec<ValidatorPlan>, Failure> {
+) -> Result<Vec<ValidatorPlan>, Error> {
     if args.validate.iter().any(|name| name == "none") {
         return match args.validate.len() {
             1 => Ok(Vec::new()),
-            _ => Err(Failure::usage(
+            _ => Err(Error::usage(
                 "`--validate none` and another `--validate` do not go together",
             )),
         };
@@ -126,7 +127,7 @@ fn plans(
     let found = detect(&LookAt(root));
     let known: Vec<ValidatorPlan> = found.iter().chain(&configured).cloned().collect();
     let named = |name: &str| {
-        ValidatorPlan::named(name, &known).map_err(|err| Failure::usage(err.to_string()))
+        ValidatorPlan::named(name, &known).map_err(|err| Error::usage(err.to_string()))
     };
     let mut plans = Vec::new();
     let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
@@ -142,7 +143,12 @@ fn plans(
     for name in &chain {
         match name.as_str() {
             DETECTED if args.validate.is_empty() => {
-                plans.extend(found.iter().filter(|plan| is_installed(plan)).cloned());
+                plans.extend(
+                    found
+                        .iter()
+                        .filter(|plan| is_installed(plan, settings))
+                        .cloned(),
+                );
                 plans.extend(
                     configured
                         .iter()
@@ -159,9 +165,12 @@ fn plans(
                     };
                     match plan {
                         Some(plan) => plans.push(plan),
-                        None if given == DETECTED => {
-                            plans.extend(found.iter().filter(|plan| is_installed(plan)).cloned())
-                        }
+                        None if given == DETECTED => plans.extend(
+                            found
+                                .iter()
+                                .filter(|plan| is_installed(plan, settings))
+                                .cloned(),
+                        ),
                         None => plans.push(ValidatorPlan::command(given, given)),
                     }
                 }
@@ -173,7 +182,7 @@ fn plans(
     let wanted =
         |name: &str| asked_for(settings, name) || args.validate.iter().any(|given| given == name);
     plans.retain(|plan| {
-        plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false).is_some()
+        plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false, settings).is_some()
     });
     for plan in &mut plans {
         adjust(plan, settings)?;
@@ -191,7 +200,7 @@ fn asked_for(settings: &Settings, name: &str) -> bool {
 }
 
 /// Validators that the settings describe. Those of a project that nobody trusts run in the sandbox of an isolated run.
-fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>, Failure> {
+fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>, Error> {
     let mut plans: Vec<ValidatorPlan> = Vec::new();
     let project = Some(&settings.project).filter(|_| isolated);
     for layers in std::iter::once(&settings.layers).chain(project) {
@@ -213,7 +222,7 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
             };
             let kind = match (text("command"), text("custom")) {
                 (Some(_), Some(_)) => {
-                    return Err(Failure::usage(format!("the validator `{name}` has both `command` and `custom`"))
+                    return Err(Error::usage(format!("the validator `{name}` has both `command` and `custom`"))
                         .hint("`command` is judged by its exit code, `custom` answers with JSON: keep one"));
                 }
                 (Some(line), None) => PlanKind::Command { line },
@@ -230,7 +239,7 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
 }
 
 /// What the settings say about one validator by its name, whatever its kind.
-fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> {
+fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Error> {
     let key = |what: &str| Settings::named("validators", &plan.name, what);
     if let Some(blocking) = settings.layers.boolean(&key("blocking")) {
         plan.blocking = blocking;
@@ -247,7 +256,7 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> 
             plan.timeout = Duration::from_secs_f64(seconds)
         }
         Some(_) => {
-            return Err(Failure::usage(format!(
+            return Err(Error::usage(format!(
                 "`{}` is a number of seconds, from 1 to 86400",
                 key("timeout_s")
             )));
@@ -257,7 +266,7 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> 
 }
 
 /// Whether the program of a detected command is there; one that is not can prove nothing here.
-fn is_installed(plan: &ValidatorPlan) -> bool {
+fn is_installed(plan: &ValidatorPlan, settings: &Settings) -> bool {
     let PlanKind::Command { line } = &plan.kind else {
         return true;
     };
@@ -265,54 +274,50 @@ fn is_installed(plan: &ValidatorPlan) -> bool {
     let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else {
         return true;
     };
-    let there = program.contains('/') || on_path(program).is_some();
+    let there = program.contains('/') || on_path(program, &settings.environment).is_some();
     if !there {
-        say!(
-            "warning: `{line}` would check this project, but {program} is not installed here, so it is left out"
-        );
+        settings.notices.warn(&format!(
+            "`{line}` would check this project, but {program} is not installed here, so it is left out"
+        ));
     }
     there
 }
 
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
+fn on_path(program: &str, environment: &Environment) -> Option<PathBuf> {
+    let path = environment.get("PATH")?;
+    std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(program))
         .find(|at| at.is_file())
 }
 
 /// The folder of scanners that we installed; commands in the sandbox may read it.
-pub(crate) fn scanners_dir() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+pub fn scanners_dir(environment: &Environment) -> Option<PathBuf> {
+    let home = || Some(environment.path("HOME")?.join(".cache"));
+    let cache = environment.path("XDG_CACHE_HOME").or_else(home)?;
     Some(cache.join("windlass").join("tools"))
 }
 
 /// Where bandit is: on the path, or in an environment of its own, which is made when it was asked for by name.
-fn scanner(wanted: bool) -> Option<String> {
-    if let Some(found) = on_path("bandit") {
+fn scanner(wanted: bool, settings: &Settings) -> Option<String> {
+    if let Some(found) = on_path("bandit", &settings.environment) {
         return Some(found.display().to_string());
     }
-    let folder = scanners_dir()?.join(format!("bandit-{}", windlass_validators::BANDIT_VERSION));
+    let folder = scanners_dir(&settings.environment)?
+        .join(format!("bandit-{}", windlass_validators::BANDIT_VERSION));
     let plan = bandit_install(&folder.display().to_string());
     if !Path::new(&plan.program).is_file() && wanted {
-        say!(
+        settings.notices.progress(&format!(
             "installing bandit {} into {}",
             plan.version,
             folder.display()
-        );
+        ));
         if let Err(why) = install(&plan.line) {
             // Half an environment would look like a whole one the next time.
             let _ = std::fs::remove_dir_all(&folder);
-            say!(
-                "warning: bandit could not be installed: {}",
-                crate::safe::message(&why)
-            );
+            settings
+                .notices
+                .warn(&format!("bandit could not be installed: {why}"));
         }
     }
     Path::new(&plan.program).is_file().then_some(plan.program)

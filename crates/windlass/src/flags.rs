@@ -2,26 +2,148 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use windlass_core::flags::{FlagValue, SavedFlags};
 use windlass_core::workspace::REDACTED;
 
-use crate::args::{AgentArgs, ContractArgs, LimitArgs};
-use crate::failure::Failure;
+use crate::error::Error;
+
+/// Who works, where, and how freely.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[serde(default)]
+pub struct AgentFlags {
+    /// How to work: plan, review, implement, verify, or a profile of the settings
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub profile: Option<String>,
+    /// Who works: a name of `windlass runtimes`, acp:COMMAND, or auto for the first that can; auto:NEED,… names what it
+    /// has to be able to do [default: native]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub runtime: Option<String>,
+    /// The model, as `model` or `vendor/model`
+    #[cfg_attr(feature = "clap", arg(short, long))]
+    pub model: Option<String>,
+    /// The vendor that serves it
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub provider: Option<String>,
+    /// Another address of that vendor, or of any compatible server
+    #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
+    pub base_url: Option<String>,
+    /// Play a scripted model from this file (TOML or JSON lines)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"]))]
+    pub script: Option<PathBuf>,
+    /// Take down every exchange with the model server in this file, without keys
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "FILE", conflicts_with = "script")
+    )]
+    pub record: Option<PathBuf>,
+    /// Play exchanges that were taken down, in the place of the model server
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"]))]
+    pub cassette: Option<PathBuf>,
+    /// How a foreign agent signs in to its model: with your key, which it never sees, or with its own login
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = ["key", "login"]))]
+    pub auth: Option<String>,
+    /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = ["wire", "reported", "none"]))]
+    pub metering: Option<String>,
+    /// Step down from the work to a patch to an answer, where the runtime cannot do more
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub fallback: bool,
+    /// Work in this directory
+    #[cfg_attr(feature = "clap", arg(short = 'C', long, value_name = "DIR"))]
+    pub cd: Option<PathBuf>,
+    /// How freely calls run: plan, ask, edit or auto
+    #[cfg_attr(feature = "clap", arg(long, value_name = "MODE"))]
+    pub approval: Option<String>,
+    /// Answer yes to what a flag may answer; what needs a person still asks
+    #[cfg_attr(feature = "clap", arg(short, long))]
+    pub yes: bool,
+    /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"]))]
+    pub sandbox: Option<String>,
+    /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: off]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT"))]
+    pub net: Option<String>,
+    /// How hard to think: low, medium, high, or what the model knows
+    #[cfg_attr(feature = "clap", arg(long, value_name = "LEVEL"))]
+    pub reasoning_effort: Option<String>,
+    /// The answer must be JSON that fits this schema (a file, or the schema itself)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEMA"))]
+    pub json_schema: Option<String>,
+    /// When nobody is there to answer: pause (exit code 5) or deny
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = ["pause", "deny"]))]
+    pub on_ask: Option<String>,
+}
+
+/// What a run may spend. A number, or `unlimited`.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[serde(default)]
+pub struct LimitFlags {
+    /// Most money, in US dollars [default: 10]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "USD"))]
+    pub max_budget_usd: Option<String>,
+    /// Most model calls [default: 50]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    pub max_steps: Option<String>,
+    /// Most tokens [default: 500000; 2000000 where nothing is cached]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    pub max_tokens: Option<String>,
+    /// Most seconds, without waiting for a person [default: 3600]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    pub max_seconds: Option<String>,
+}
+
+/// What must hold before changes land, and how they land.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[serde(default)]
+#[cfg_attr(feature = "clap", command(next_help_heading = "Checks and landing"))]
+pub struct ContractFlags {
+    /// A command that must succeed before anything lands, the name of a validator, or `none`; may be given more than
+    /// once [default: what is found in the project]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COMMAND"))]
+    pub validate: Vec<String>,
+    /// Make a commit of what lands, with this message or the prompt
+    #[cfg_attr(feature = "clap", arg(long, value_name = "MESSAGE", num_args = 0..=1, require_equals = true, default_missing_value = ""))]
+    pub commit: Option<String>,
+    /// Write a patch file and leave the tree as it is
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "FILE", conflicts_with = "commit")
+    )]
+    pub patch: Option<PathBuf>,
+    /// Land although other files were changed meanwhile, without checking again
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub land_anyway: bool,
+    /// Changing nothing is fine
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub allow_no_changes: bool,
+    /// Changed tests, scripts and settings of the checks are a failure
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub strict_judge: bool,
+    /// Only these paths may be changed, as in an ignore file; may be given more than once
+    #[cfg_attr(feature = "clap", arg(long, value_name = "GLOB"))]
+    pub write_path: Option<Vec<String>>,
+    /// Most tries until the checks pass [default: 5]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    pub max_iterations: Option<String>,
+}
 
 /// The flags of a run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RunFlags {
-    pub(crate) agent: AgentArgs,
-    pub(crate) limits: LimitArgs,
-    pub(crate) contract: ContractArgs,
+pub struct RunFlags {
+    pub agent: AgentFlags,
+    pub limits: LimitFlags,
+    pub contract: ContractFlags,
 }
 
 impl RunFlags {
     /// The flags that were typed now, with paths that mean the same from every directory.
-    pub(crate) fn new(agent: &AgentArgs, limits: &LimitArgs, contract: &ContractArgs) -> Self {
+    pub fn new(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> Self {
         let mut flags = Self {
             agent: agent.clone(),
             limits: limits.clone(),
@@ -49,7 +171,7 @@ impl RunFlags {
     }
 
     /// The flags that were given, for the log.
-    pub(crate) fn save(&self) -> SavedFlags {
+    pub fn save(&self) -> SavedFlags {
         given(&self.agent)
             .overridden_by(given(&self.limits))
             .overridden_by(given(&self.contract))
@@ -57,11 +179,11 @@ impl RunFlags {
 
     /// Reads flags of the log. A run is not resumed with a flag that is unknown here, or whose value was redacted:
     /// without it the run could be looser than it was.
-    pub(crate) fn load(saved: &SavedFlags) -> Result<Self, Failure> {
+    pub fn load(saved: &SavedFlags) -> Result<Self, Error> {
         let (agent, limits, contract) = (
-            names::<AgentArgs>(),
-            names::<LimitArgs>(),
-            names::<ContractArgs>(),
+            names::<AgentFlags>(),
+            names::<LimitFlags>(),
+            names::<ContractFlags>(),
         );
         let known = |name: &str| {
             [&agent, &limits, &contract]
@@ -84,12 +206,12 @@ impl RunFlags {
     }
 
     /// The flags that say who works, as far as they are known here: enough for another run.
-    pub(crate) fn load_model(saved: &SavedFlags) -> AgentArgs {
+    pub fn load_model(saved: &SavedFlags) -> AgentFlags {
         let text = |flag: &str| match saved.get(flag) {
             Some(FlagValue::Text(text)) if !text.contains(REDACTED) => Some(text.clone()),
             _ => None,
         };
-        AgentArgs {
+        AgentFlags {
             runtime: text("runtime"),
             auth: text("auth"),
             metering: text("metering"),
@@ -97,19 +219,19 @@ impl RunFlags {
             provider: text("provider"),
             base_url: text("base_url"),
             reasoning_effort: text("reasoning_effort"),
-            ..AgentArgs::default()
+            ..AgentFlags::default()
         }
     }
 
     /// The flags to resume a run with: those it was started with, without the ones that are unset, and with those that
     /// were typed now on top.
-    pub(crate) fn resumed(
+    pub fn resumed(
         mut saved: SavedFlags,
         unset: &[String],
-        agent: &AgentArgs,
-        limits: &LimitArgs,
+        agent: &AgentFlags,
+        limits: &LimitFlags,
         workspace: &Path,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         for flag in unset {
             let name = flag.trim_start_matches('-').replace('-', "_");
             if !saved.unset(&name) {
@@ -119,11 +241,10 @@ impl RunFlags {
                 } else {
                     all.join(", ")
                 };
-                return Err(Failure::usage(format!(
-                    "the run was not started with {}",
-                    typed(&name)
-                ))
-                .hint(format!("it was started with {all}")));
+                return Err(
+                    Error::usage(format!("the run was not started with {}", typed(&name)))
+                        .hint(format!("it was started with {all}")),
+                );
             }
         }
         let mut flags = Self::load(
@@ -137,10 +258,7 @@ impl RunFlags {
 }
 
 /// One set of flags on top of another.
-pub(crate) fn over<T: Serialize + DeserializeOwned + Default>(
-    below: &T,
-    above: &T,
-) -> Result<T, Failure> {
+pub fn over<T: Serialize + DeserializeOwned + Default>(below: &T, above: &T) -> Result<T, Error> {
     read(&given(below).overridden_by(given(above)), &names::<T>())
 }
 
@@ -193,7 +311,7 @@ fn flag_value(value: Value) -> Option<FlagValue> {
 }
 
 /// Reads the flags of one set.
-fn read<T: DeserializeOwned>(saved: &SavedFlags, names: &Map<String, Value>) -> Result<T, Failure> {
+fn read<T: DeserializeOwned>(saved: &SavedFlags, names: &Map<String, Value>) -> Result<T, Error> {
     let own = saved.iter().filter(|(name, _)| names.contains_key(*name));
     let own = own
         .map(|(name, value)| {
@@ -204,7 +322,7 @@ fn read<T: DeserializeOwned>(saved: &SavedFlags, names: &Map<String, Value>) -> 
         })
         .collect();
     serde_json::from_value(Value::Object(own)).map_err(|err| {
-        Failure::usage(format!("the flags of this run cannot be read: {err}"))
+        Error::usage(format!("the flags of this run cannot be read: {err}"))
             .hint("give the prompt and the flags anew")
     })
 }
@@ -217,9 +335,9 @@ fn texts(value: &FlagValue) -> impl Iterator<Item = &String> {
     }
 }
 
-fn refused(name: &str, why: &str) -> Failure {
+fn refused(name: &str, why: &str) -> Error {
     let flag = typed(name);
-    Failure::usage(format!("this run was started with {flag}, {why}")).hint(format!(
+    Error::usage(format!("this run was started with {flag}, {why}")).hint(format!(
         "resume it without that flag (`--unset {name}`), or give the prompt and the flags anew"
     ))
 }
@@ -240,26 +358,26 @@ mod tests {
 
     #[test]
     fn only_given_flags_are_saved_and_come_back() {
-        let agent = AgentArgs {
+        let agent = AgentFlags {
             model: Some("m".into()),
             yes: true,
-            ..AgentArgs::default()
+            ..AgentFlags::default()
         };
-        let contract = ContractArgs {
+        let contract = ContractFlags {
             validate: vec!["make".into()],
-            ..ContractArgs::default()
+            ..ContractFlags::default()
         };
-        let flags = RunFlags::new(&agent, &LimitArgs::default(), &contract).save();
+        let flags = RunFlags::new(&agent, &LimitFlags::default(), &contract).save();
         assert_eq!(
             serde_json::to_string(&flags).unwrap(),
             r#"{"model":"m","validate":["make"],"yes":true}"#
         );
-        let now = AgentArgs {
+        let now = AgentFlags {
             model: Some("n".into()),
-            ..AgentArgs::default()
+            ..AgentFlags::default()
         };
         let back =
-            RunFlags::resumed(flags, &[], &now, &LimitArgs::default(), Path::new("/w")).unwrap();
+            RunFlags::resumed(flags, &[], &now, &LimitFlags::default(), Path::new("/w")).unwrap();
         assert_eq!(
             (back.agent.model.as_deref(), back.agent.yes),
             (Some("n"), true)
@@ -275,8 +393,8 @@ mod tests {
         let resumed = RunFlags::resumed(
             start,
             &unset,
-            &AgentArgs::default(),
-            &LimitArgs::default(),
+            &AgentFlags::default(),
+            &LimitFlags::default(),
             Path::new("/w"),
         );
         match (resumed, expect) {
@@ -306,8 +424,8 @@ mod tests {
             RunFlags::resumed(
                 newer,
                 &unset,
-                &AgentArgs::default(),
-                &LimitArgs::default(),
+                &AgentFlags::default(),
+                &LimitFlags::default(),
                 Path::new("/w")
             )
             .is_ok()

@@ -9,7 +9,7 @@ use windlass_core::id::SessionId;
 use windlass_core::message::{Message, Part};
 use windlass_host::config::Places;
 
-use crate::failure::Failure;
+use crate::error::{Error, ErrorKind};
 use crate::wire::read_text;
 
 /// The longest plan.
@@ -21,15 +21,11 @@ fn folder(places: &Places) -> PathBuf {
 }
 
 /// Keeps the last words of a run as a plan; gives its name. A second plan of the same session has a number.
-pub(crate) fn save(
-    places: &Places,
-    session: &SessionId,
-    text: &str,
-) -> Result<(String, PathBuf), Failure> {
+pub fn save(places: &Places, session: &SessionId, text: &str) -> Result<(String, PathBuf), Error> {
     let dir = folder(places);
     let failed = |path: &Path, err: std::io::Error| {
-        Failure::new(
-            crate::exit::FAILED,
+        Error::new(
+            ErrorKind::Failed,
             format!("the plan cannot be kept in {}: {err}", path.display()),
         )
         .hint(format!(
@@ -66,19 +62,18 @@ pub(crate) fn save(
             Err(err) => return Err(failed(&path, err)),
         }
     }
-    Err(Failure::new(
-        crate::exit::FAILED,
-        "too many plans of this session are kept",
+    Err(
+        Error::new(ErrorKind::Failed, "too many plans of this session are kept")
+            .hint("remove some of them"),
     )
-    .hint("remove some of them"))
 }
 
 /// The text of a plan: a file, the name of a kept one, or `last`.
-pub(crate) fn load(places: &Places, given: &str) -> Result<String, Failure> {
+pub fn load(places: &Places, given: &str) -> Result<String, Error> {
     let dir = folder(places);
     let path = match given {
         "last" => newest(&dir).ok_or_else(|| {
-            Failure::usage("no plan is kept yet")
+            Error::usage("no plan is kept yet")
                 .hint("make one: windlass run --profile plan \"what to do\"")
         })?,
         // A name stays in the folder; anything that could lead elsewhere is a path that a person typed.
@@ -88,7 +83,7 @@ pub(crate) fn load(places: &Places, given: &str) -> Result<String, Failure> {
         },
     };
     if !path.is_file() {
-        return Err(Failure::usage(format!("there is no plan `{given}`"))
+        return Err(Error::usage(format!("there is no plan `{given}`"))
             .hint("give the name that was printed when it was made, `last`, or a file"));
     }
     read_text(&path, MAX_PLAN, "the plan")
@@ -107,7 +102,7 @@ fn newest(dir: &Path) -> Option<PathBuf> {
 }
 
 /// A prompt with a plan before it.
-pub(crate) fn with_plan(prompt: Option<Message>, plan: &str) -> Message {
+pub fn with_plan(prompt: Option<Message>, plan: &str) -> Message {
     let mut message = prompt.unwrap_or_else(|| Message::user("Carry this plan out."));
     let text = format!("<plan>\n{}\n</plan>\n", plan.trim());
     message.parts.push(Part::Text {

@@ -14,9 +14,9 @@ use windlass_providers::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, Head
 use windlass_providers::http::{Http, HttpOptions, Url};
 use windlass_telemetry::{Exporter, Options, Post, Resource, Signal, Spans, otlp};
 
-use crate::out::say;
+use crate::notices::Notices;
 use crate::settings::Settings;
-use crate::{safe, wire};
+use crate::wire;
 
 /// Where a collector listens when nobody says otherwise.
 const USUAL: &str = "http://localhost:4318";
@@ -28,23 +28,24 @@ const REQUEST: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 4 << 10;
 
 /// What watches runs and tells a collector of them; nothing by default.
-pub(crate) struct Telemetry(Option<Box<On>>);
+pub struct Telemetry(Option<Box<On>>);
 
 struct On {
     spans: Spans,
     exporter: Exporter,
+    notices: Notices,
 }
 
 impl Telemetry {
     /// As the settings say. What the session did before is folded and not sent again, so that a run that goes on is
     /// told as one.
-    pub(crate) async fn open(
+    pub async fn open(
         settings: &Settings,
         provider: Option<&str>,
         session: &Session,
         store: &dyn SessionStore,
     ) -> Self {
-        let variable = |name: &str| std::env::var(name).ok();
+        let variable = |name: &str| settings.environment.text(name);
         let post = match Target::of(&settings.layers, variable) {
             Ok(None) => return Self(None),
             Ok(Some(target)) => Collector::new(settings, target),
@@ -53,7 +54,9 @@ impl Telemetry {
         let post = match post {
             Ok(post) => post,
             Err(why) => {
-                say!("warning: no telemetry is sent: {}", safe::message(&why));
+                settings
+                    .notices
+                    .warn(&format!("no telemetry is sent: {why}"));
                 return Self(None);
             }
         };
@@ -65,6 +68,7 @@ impl Telemetry {
         let mut on = Box::new(On {
             spans: Spans::new(options),
             exporter,
+            notices: settings.notices.clone(),
         });
         let mut events = store.read(session.id(), 1);
         // A log that cannot be read is somebody else's to report.
@@ -81,27 +85,25 @@ impl Telemetry {
         Self(Some(on))
     }
 
-    pub(crate) fn event(&mut self, event: &Event) {
+    pub fn event(&mut self, event: &Event) {
         if let Some(on) = &mut self.0 {
             on.exporter.give(on.spans.apply(event));
         }
     }
 
     /// A run is over: what there is of it is sent.
-    pub(crate) async fn rest(&self) {
+    pub async fn rest(&self) {
         if let Some(on) = &self.0
             && let Some(why) = on.exporter.flush(AT_THE_END).await
         {
-            say!(
-                "warning: telemetry: {}; the run is not touched by it",
-                safe::message(&why)
-            );
+            on.notices
+                .warn(&format!("telemetry: {why}; the run is not touched by it"));
         }
     }
 }
 
 /// Who tells.
-pub(crate) fn resource(settings: &Settings, session: &str) -> Resource {
+pub fn resource(settings: &Settings, session: &str) -> Resource {
     Resource {
         service: settings
             .layers
@@ -232,7 +234,7 @@ impl Collector {
             connect_timeout: REQUEST,
             idle_timeout: REQUEST,
             total_timeout: REQUEST,
-            ..wire::http_options(settings).map_err(|failure| failure.message())?
+            ..wire::http_options(settings).map_err(|error| error.message().to_owned())?
         };
         let http = Http::new(&options).map_err(|err| err.to_string())?;
         Ok(Self { http, target })

@@ -11,32 +11,30 @@ use windlass_host::sandbox::{
 };
 use windlass_sandbox::Offer;
 
-use crate::failure::Failure;
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-/// The word that makes this program the sandbox's helper.
-pub(crate) const HELPER: &str = "__sandbox-helper";
-
 /// The sandbox for a workspace, with the environment its commands get; none where somebody wrote so.
-pub(crate) fn sandbox(
+pub fn sandbox(
     settings: &Settings,
     root: &Path,
     hidden: Vec<String>,
     env: Vec<(OsString, OsString)>,
     agent: Option<AgentPlan>,
-) -> Result<Option<Sandbox>, Failure> {
+) -> Result<Option<Sandbox>, Error> {
     let require = required_tier(settings);
     let Some(level) = level(settings)? else {
         if require.is_some() {
             let message =
                 "the setting `sandbox.require` asks for a sandbox, and `--sandbox full` is none";
-            return Err(Failure::new(crate::exit::ISOLATION, message)
+            return Err(Error::new(ErrorKind::Isolation, message)
                 .hint("leave `--sandbox full` out; `windlass config --origin` shows who set `sandbox.require`"));
         }
         return match agent {
             None => Ok(None),
-            Some(agent) => Err(Failure::new(
-                crate::exit::ISOLATION,
+            Some(agent) => Err(Error::new(
+                ErrorKind::Isolation,
                 format!(
                     "`{}` is not ours, and runs in a sandbox or not at all",
                     agent.name
@@ -51,12 +49,10 @@ pub(crate) fn sandbox(
     } else {
         level
     };
-    let home = std::env::var_os("HOME")
-        .map(PathBuf::from)
-        .filter(|home| home.is_absolute());
+    let home = settings.environment.path("HOME");
     let places = &settings.places;
     let mut read = paths(settings, "sandbox.read", root, home.as_deref())?;
-    read.extend(crate::contract::scanners_dir().filter(|dir| dir.is_dir()));
+    read.extend(crate::contract::scanners_dir(&settings.environment).filter(|dir| dir.is_dir()));
     let plan = SandboxPlan {
         root: root.to_owned(),
         own: own_folders(settings),
@@ -72,8 +68,8 @@ pub(crate) fn sandbox(
         agent,
         home,
     };
-    let sandbox =
-        Sandbox::new(plan, helper()?, env).copying_with(windlass_transaction::copy_workspace);
+    let sandbox = Sandbox::new(plan, helper(&settings.environment)?, env)
+        .copying_with(windlass_transaction::copy_workspace);
     // What was asked for by name is had or refused before the first token; the default waits for the first command.
     let named = settings.layers.get("sandbox.level").is_some();
     Ok(Some(if named { sandbox.demanded() } else { sandbox }))
@@ -90,25 +86,21 @@ fn required_tier(settings: &Settings) -> Option<Tier> {
 }
 
 /// The tiers that this kernel offers, found by trying them around a folder.
-pub(crate) fn offer(folder: &Path) -> Result<Offer, Failure> {
+pub fn offer(folder: &Path, environment: &Environment) -> Result<Offer, Error> {
     Ok(windlass_sandbox::probe(
-        &helper()?,
+        &helper(environment)?,
         folder,
-        &std::env::temp_dir(),
+        &environment.temp_dir(),
     ))
 }
 
-/// This program, as the helper.
-pub(crate) fn helper() -> Result<Helper, Failure> {
-    let program = std::env::current_exe().map_err(|err| {
-        Failure::usage(format!(
-            "this program cannot be found, which the sandbox needs: {err}"
-        ))
+/// The program that acts as the helper.
+pub fn helper(environment: &Environment) -> Result<Helper, Error> {
+    let program = environment.helper().ok_or_else(|| {
+        Error::usage("this program cannot be found, which the sandbox needs")
+            .hint("name the program that acts as the sandbox's helper")
     })?;
-    Ok(Helper {
-        program,
-        args: vec![HELPER.into()],
-    })
+    Ok(Helper::new(program))
 }
 
 /// Where our own settings, sessions and keys are: nothing in a sandbox sees them.
@@ -125,12 +117,12 @@ fn own_folders(settings: &Settings) -> Vec<PathBuf> {
 }
 
 /// Whether commands are held at all.
-pub(crate) fn holds_commands(settings: &Settings) -> Result<bool, Failure> {
+pub fn holds_commands(settings: &Settings) -> Result<bool, Error> {
     Ok(level(settings)?.is_some())
 }
 
 /// What commands may do and what they reach, in words.
-pub(crate) fn described(settings: &Settings) -> Result<(&'static str, String), Failure> {
+pub fn described(settings: &Settings) -> Result<(&'static str, String), Error> {
     let level = match level(settings)? {
         None => "full (no sandbox at all)",
         Some(Level::ReadOnly) => "read-only",
@@ -145,13 +137,13 @@ pub(crate) fn described(settings: &Settings) -> Result<(&'static str, String), F
 }
 
 /// The level: the project's counts where it is stricter. `None` is no sandbox at all.
-fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
+fn level(settings: &Settings) -> Result<Option<Level>, Error> {
     let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {
         None => Ok(None),
         Some("read-only") => Ok(Some(Some(Level::ReadOnly))),
         Some("workspace-write") => Ok(Some(Some(Level::WorkspaceWrite))),
         Some("full") => Ok(Some(None)),
-        Some(other) => Err(Failure::usage(format!(
+        Some(other) => Err(Error::usage(format!(
             "`{other}` is no sandbox: use read-only, workspace-write or full"
         ))),
     };
@@ -166,27 +158,27 @@ fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
     })
 }
 
-fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
-    let read = |layers: &Layers<'_>| -> Result<Option<NetPolicy>, Failure> {
+fn net(settings: &Settings) -> Result<NetPolicy, Error> {
+    let read = |layers: &Layers<'_>| -> Result<Option<NetPolicy>, Error> {
         let Some(setting) = layers.get("sandbox.net") else {
             return Ok(None);
         };
         let text = layers.text("sandbox.net").unwrap_or_default();
         text.parse()
             .map(Some)
-            .map_err(|why: String| Failure::usage(format!("{}: {why}", setting.origin)))
+            .map_err(|why: String| Error::usage(format!("{}: {why}", setting.origin)))
     };
     let own = read(&settings.layers)?.unwrap_or_default();
     Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
 }
 
 /// Whether commands have the network of this machine.
-pub(crate) fn is_open(settings: &Settings) -> Result<bool, Failure> {
+pub fn is_open(settings: &Settings) -> Result<bool, Error> {
     Ok(net(settings)? == NetPolicy::Open)
 }
 
 /// What the gate has to know of the network.
-pub(crate) fn reach(settings: &Settings) -> Result<Reach, Failure> {
+pub fn reach(settings: &Settings) -> Result<Reach, Error> {
     Ok(match net(settings)? {
         NetPolicy::Off => Reach::Nothing,
         NetPolicy::Loopback => Reach::Loopback,
@@ -194,11 +186,11 @@ pub(crate) fn reach(settings: &Settings) -> Result<Reach, Failure> {
     })
 }
 
-fn limits(settings: &Settings) -> Result<Limits, Failure> {
+fn limits(settings: &Settings) -> Result<Limits, Error> {
     let mut limits = Limits::default();
     let number = |key: &str, least: i64| match settings.layers.integer(key) {
         Some(number) if number < least => {
-            Err(Failure::usage(format!("`{key}` must be at least {least}")))
+            Err(Error::usage(format!("`{key}` must be at least {least}")))
         }
         other => Ok(other),
     };
@@ -218,7 +210,7 @@ fn paths(
     key: &str,
     root: &Path,
     home: Option<&Path>,
-) -> Result<Vec<PathBuf>, Failure> {
+) -> Result<Vec<PathBuf>, Error> {
     let meant = |text: &String| {
         let path = match (text.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
@@ -227,7 +219,7 @@ fn paths(
         if path.starts_with(root) || path.symlink_metadata().is_ok() {
             return Ok(path);
         }
-        Err(Failure::usage(format!("`{key}` grants `{text}`, which is not there"))
+        Err(Error::usage(format!("`{key}` grants `{text}`, which is not there"))
             .hint(format!("make it, or take it out of `{key}` (`windlass config --origin` shows where it is set)")))
     };
     settings

@@ -1,7 +1,7 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
-pub(crate) mod agents;
+pub mod agents;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,14 +34,14 @@ use windlass_providers::{
 use windlass_transaction::in_place::InPlace;
 use windlass_transaction::isolated::{Shelf, Transactions};
 
-use crate::exit;
-use crate::failure::Failure;
-use crate::layers::{Inputs, Prompt};
-use crate::plan::ModelPlan;
-use crate::runtimes::RuntimePlan;
+use crate::cassette::Asks;
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind};
+use crate::instructions::{Inputs, Prompt};
+use crate::model::ModelPlan;
+use crate::runtime_plan::RuntimePlan;
 use crate::settings::Settings;
-use crate::tape::Asks;
-use crate::{programs, sandboxing};
+use crate::{program_tools, sandboxing};
 
 use self::agents::{Chosen, Making};
 
@@ -49,17 +49,17 @@ use self::agents::{Chosen, Making};
 const MAX_FILE: u64 = 16 << 20;
 
 /// What a run is built from.
-pub(crate) struct Wired {
-    pub(crate) engine: Engine,
-    pub(crate) store: Arc<SessionLog>,
+pub struct Wired {
+    pub engine: Engine,
+    pub store: Arc<SessionLog>,
     /// The kind of work that it became.
-    pub(crate) mode: RunMode,
+    pub mode: RunMode,
     /// That it is less than what was asked for, and why.
-    pub(crate) fell: Option<EventKind>,
+    pub fell: Option<EventKind>,
 }
 
 /// Who does the work.
-pub(crate) enum Agent<'a> {
+pub enum Agent<'a> {
     /// A runtime, on this kind of work.
     Works(Works<'a>),
     /// Nobody: what is there already is judged.
@@ -67,26 +67,26 @@ pub(crate) enum Agent<'a> {
 }
 
 /// A runtime and what it is wanted for.
-pub(crate) struct Works<'a> {
-    pub(crate) plan: &'a RuntimePlan,
-    pub(crate) mode: RunMode,
+pub struct Works<'a> {
+    pub plan: &'a RuntimePlan,
+    pub mode: RunMode,
     /// The schema of its answer.
-    pub(crate) schema: Option<&'a str>,
+    pub schema: Option<&'a str>,
     /// The directory where it begins.
-    pub(crate) cd: Option<&'a Path>,
+    pub cd: Option<&'a Path>,
     /// Less will do where it cannot do that.
-    pub(crate) fallback: bool,
+    pub fallback: bool,
 }
 
 /// Builds an engine for a workspace.
-pub(crate) fn engine(
+pub fn engine(
     settings: &Settings,
     agent: &Agent<'_>,
     root: Arc<Root>,
     default_mode: windlass_core::gate::Mode,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
-) -> Result<Wired, Failure> {
+) -> Result<Wired, Error> {
     let isolated = default_mode == windlass_core::gate::Mode::Auto;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
@@ -97,7 +97,7 @@ pub(crate) fn engine(
             fell: None,
         },
         Agent::Works(works) => {
-            let redactor = redactor_of(&credentials);
+            let redactor = redactor_of(&credentials, &settings.environment);
             let inputs = Inputs {
                 settings,
                 root: &root,
@@ -125,9 +125,9 @@ pub(crate) fn engine(
     let place = foreign.map(|plan| agents::place(plan, settings));
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
-    let env = child_env(std::env::vars_os(), exceptions);
+    let env = child_env(settings.environment.variables(), exceptions);
     let artifacts = store.clone();
-    let gate = settings.gate(default_mode, &programs::names(&tools))?;
+    let gate = settings.gate(default_mode, &program_tools::names(&tools))?;
     let steering = foreign
         .iter()
         .flat_map(|plan| plan.setup.known.hides)
@@ -148,7 +148,7 @@ pub(crate) fn engine(
             Arc::new(artifacts.artifacts(session))
         }))
         .clock(clock)
-        .redactor(redactor_of(&credentials))
+        .redactor(redactor_of(&credentials, &settings.environment))
         .outside(Arc::new(OutsideReads))
         .gate(gate)
         .tools(tools)
@@ -162,8 +162,8 @@ pub(crate) fn engine(
 }
 
 /// An engine for what is done to sessions alone: it works nowhere.
-pub(crate) fn bystander() -> Result<Engine, Failure> {
-    let places = crate::settings::places()?;
+pub fn bystander(environment: &Environment) -> Result<Engine, Error> {
+    let places = crate::settings::places(environment)?;
     let store = Arc::new(SessionLog::new(places.sessions_dir()));
     let artifacts = store.clone();
     let engine = Engine::builder()
@@ -196,12 +196,12 @@ impl Workspaces for Nowhere {
 }
 
 /// How workspaces are opened: in place, or as copies in the data folder.
-pub(crate) fn transactions(
+pub fn transactions(
     settings: &Settings,
     root: Arc<Root>,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     sandbox: Option<Sandbox>,
-) -> Result<Transactions, Failure> {
+) -> Result<Transactions, Error> {
     let places = &settings.places;
     let in_place = InPlace::new(root.clone(), env.clone());
     let all = Transactions::new(
@@ -211,7 +211,7 @@ pub(crate) fn transactions(
         Shelf::new(places.transactions_dir()),
         places.undo_dir(),
     );
-    let all = all.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    let all = all.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     Ok(match sandbox {
         Some(sandbox) => all.sandboxed(Arc::new(sandbox)),
         None => all,
@@ -239,7 +239,7 @@ fn provider(
     settings: &Settings,
     plan: &ModelPlan,
     credentials: &Credentials,
-) -> Result<(Arc<dyn Provider>, String), Failure> {
+) -> Result<(Arc<dyn Provider>, String), Error> {
     match plan {
         ModelPlan::Scripted(path) => {
             let text = read_text(path, MAX_FILE, "the script")?;
@@ -249,7 +249,7 @@ fn provider(
             };
             let name = path.display().to_string();
             let scripted = ScriptedProvider::parse(&name, &text, format)
-                .map_err(|err| Failure::usage(err.to_string()))?;
+                .map_err(|err| Error::usage(err.to_string()))?;
             Ok((
                 configured(settings, Arc::new(scripted), "scripted"),
                 "scripted".to_owned(),
@@ -263,7 +263,14 @@ fn provider(
         } => {
             let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
             if let Some(tape) = tape {
-                tape.put_in(&mut options, vendor, redactor_of(credentials), Asks::Ours)?;
+                let redactor = redactor_of(credentials, &settings.environment);
+                tape.put_in(
+                    &mut options,
+                    vendor,
+                    redactor,
+                    Asks::Ours,
+                    &settings.notices,
+                )?;
             }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             Ok((configured(settings, Arc::new(wire), model), model.clone()))
@@ -272,12 +279,12 @@ fn provider(
 }
 
 /// A vendor's provider, ready to be asked.
-pub(crate) fn served(
+pub fn served(
     settings: &Settings,
     vendor: &Vendor,
     base_url: Option<String>,
     credentials: &Credentials,
-) -> Result<WireProvider, Failure> {
+) -> Result<WireProvider, Error> {
     let options = provider_options(settings, vendor, base_url, credentials)?;
     WireProvider::new(*vendor, options).map_err(setup_failure)
 }
@@ -287,14 +294,14 @@ fn provider_options(
     vendor: &Vendor,
     base_url: Option<String>,
     credentials: &Credentials,
-) -> Result<ProviderOptions, Failure> {
+) -> Result<ProviderOptions, Error> {
     let window = settings
         .layers
         .number(&Settings::named("providers", vendor.id, "context_window"));
     Ok(ProviderOptions {
         base_url,
         key: key(settings, vendor, credentials),
-        aws: aws_keys(vendor),
+        aws: aws_keys(vendor, &settings.environment),
         context_window: window
             .map(|tokens| tokens.max(0.0) as u64)
             .filter(|tokens| *tokens > 0),
@@ -304,18 +311,17 @@ fn provider_options(
 }
 
 /// What knows the secrets of this machine.
-pub(crate) fn redactor(settings: &Settings) -> Result<Arc<dyn Redactor>, Failure> {
-    Ok(redactor_of(&Credentials::read(
-        &settings.places.credentials_file(),
-    )?))
+pub fn redactor(settings: &Settings) -> Result<Arc<dyn Redactor>, Error> {
+    let credentials = Credentials::read(&settings.places.credentials_file())?;
+    Ok(redactor_of(&credentials, &settings.environment))
 }
 
-fn redactor_of(credentials: &Credentials) -> Arc<dyn Redactor> {
-    Arc::new(Secrets::new(secrets(credentials)))
+fn redactor_of(credentials: &Credentials, environment: &Environment) -> Arc<dyn Redactor> {
+    Arc::new(Secrets::new(secrets(credentials, environment)))
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
-pub(crate) fn key(
+pub fn key(
     settings: &Settings,
     vendor: &Vendor,
     credentials: &Credentials,
@@ -325,7 +331,7 @@ pub(crate) fn key(
         .text(&Settings::named("providers", vendor.id, "key_env"));
     let variable = configured.or(vendor.key_env);
     let from_env = variable
-        .and_then(|name| std::env::var(name).ok())
+        .and_then(|name| settings.environment.text(name))
         .filter(|key| !key.trim().is_empty());
     let key = from_env.or_else(|| {
         credentials
@@ -336,10 +342,10 @@ pub(crate) fn key(
 }
 
 /// The keys that sign requests, from the variables that usually hold them.
-pub(crate) fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
+pub fn aws_keys(vendor: &Vendor, environment: &Environment) -> Option<AwsKeys> {
     let variable = |name: &str| {
-        std::env::var(name)
-            .ok()
+        environment
+            .text(name)
             .filter(|value| !value.trim().is_empty())
     };
     if !matches!(vendor.auth, Auth::SigV4(_)) {
@@ -361,16 +367,16 @@ fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, Str
                 .text(&Settings::named("providers", vendor.id, setting.name));
         let value = configured
             .map(str::to_owned)
-            .or_else(|| std::env::var(setting.env).ok())?;
+            .or_else(|| settings.environment.text(setting.env))?;
         Some((setting.name.to_owned(), value))
     };
     vendor.settings.iter().filter_map(value).collect()
 }
 
-fn setup_failure(err: SetupError) -> Failure {
+fn setup_failure(err: SetupError) -> Error {
     match err {
-        SetupError::MissingKey { vendor, env } => Failure::new(
-            exit::PROVIDER,
+        SetupError::MissingKey { vendor, env } => Error::new(
+            ErrorKind::Provider,
             format!("no key for `{vendor}`: {env} is not set"),
         )
         .hint(format!(
@@ -378,24 +384,25 @@ fn setup_failure(err: SetupError) -> Failure {
                  `windlass config path` shows where)"
         )),
         SetupError::MissingUrl { vendor } => {
-            Failure::usage(format!("`{vendor}` has no address of its own")).hint(format!(
+            Error::usage(format!("`{vendor}` has no address of its own")).hint(format!(
                 "give one with --base-url, or set `providers.{vendor}.base_url`"
             ))
         }
-        other => Failure::usage(other.to_string()),
+        other => Error::usage(other.to_string()),
     }
 }
 
-fn http(settings: &Settings) -> Result<Http, Failure> {
-    Http::new(&http_options(settings)?).map_err(|err| Failure::usage(err.to_string()))
+fn http(settings: &Settings) -> Result<Http, Error> {
+    Http::new(&http_options(settings)?).map_err(|err| Error::usage(err.to_string()))
 }
 
 /// How the network is reached.
-pub(crate) fn http_options(settings: &Settings) -> Result<HttpOptions, Failure> {
+pub fn http_options(settings: &Settings) -> Result<HttpOptions, Error> {
     let variable = |name: &str| {
-        let lower = std::env::var(name.to_lowercase()).ok();
+        let environment = &settings.environment;
+        let lower = environment.text(&name.to_lowercase());
         lower
-            .or_else(|| std::env::var(name).ok())
+            .or_else(|| environment.text(name))
             .filter(|value| !value.is_empty())
     };
     let extra_ca_pem = match settings.layers.text("ca_file") {
@@ -407,7 +414,7 @@ pub(crate) fn http_options(settings: &Settings) -> Result<HttpOptions, Failure> 
         Some(seconds) if (0.1..=86_400.0).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
         }
-        Some(_) => Err(Failure::usage(format!(
+        Some(_) => Err(Error::usage(format!(
             "`{key}` is a number of seconds, from 0.1 to 86400"
         ))),
     };
@@ -423,8 +430,8 @@ pub(crate) fn http_options(settings: &Settings) -> Result<HttpOptions, Failure> 
 }
 
 /// Everything that must not be read back to a model or into a log.
-fn secrets(credentials: &Credentials) -> Vec<Secret> {
-    let named = std::env::vars_os().filter_map(|(name, value)| {
+fn secrets(credentials: &Credentials, environment: &Environment) -> Vec<Secret> {
+    let named = environment.variables().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         windlass_core::gate::keeps_secret(&name).then(|| value.into_string().ok())?
     });
@@ -435,16 +442,16 @@ fn secrets(credentials: &Credentials) -> Vec<Secret> {
 }
 
 /// A text file that a person named, of at most so many bytes.
-pub(crate) fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
+pub fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Error> {
     let cannot =
-        |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
+        |why: String| Error::usage(format!("{what} {} cannot be read: {why}", path.display()));
     let bytes =
         windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
 }
 
 /// The schema of the answer: a file's content, or the text itself.
-fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
+fn output_schema(given: &str) -> Result<serde_json::Value, Error> {
     let inline = given.trim_start().starts_with('{');
     let text = if inline {
         given.to_owned()
@@ -453,14 +460,14 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
     };
     let name = if inline { "--json-schema" } else { given };
     let schema = serde_json::from_str(&text)
-        .map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
+        .map_err(|err| Error::usage(format!("{name} is not JSON: {err}")))?;
     windlass_engine::check_schema(&schema)
-        .map_err(|err| Failure::usage(format!("{name} is not a JSON Schema: {err}")))?;
+        .map_err(|err| Error::usage(format!("{name} is not a JSON Schema: {err}")))?;
     Ok(schema)
 }
 
 /// The price from the configuration, when it has one for this model.
-pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
+pub fn price(settings: &Settings, model: &str) -> Option<Price> {
     let rate = |what: &str| {
         settings
             .layers
@@ -477,7 +484,7 @@ pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
 }
 
 /// The window from the configuration, when it has one for this model.
-pub(crate) fn window(settings: &Settings, model: &str) -> Option<u64> {
+pub fn window(settings: &Settings, model: &str) -> Option<u64> {
     let tokens = settings
         .layers
         .number(&Settings::named("models", model, "context_window"))?;
@@ -485,9 +492,9 @@ pub(crate) fn window(settings: &Settings, model: &str) -> Option<u64> {
 }
 
 /// An explicit cost limit that could not bind is a mistake, not a comfort.
-fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Result<(), Failure> {
+fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Result<(), Error> {
     if settings.explicit_cost_limit() && provider.facts(model).price.is_none() {
-        return Err(Failure::usage(format!(
+        return Err(Error::usage(format!(
             "a cost limit is set, but the price of `{model}` is not known"
         ))
         .hint(format!(

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::workspace::{NoSecrets, Redactor};
 use windlass_providers::{Player, ProviderOptions, Recorder, SecretString, Vendor};
 
-use crate::args::AgentArgs;
-use crate::failure::Failure;
-use crate::out::say;
+use crate::error::Error;
+use crate::flags::AgentFlags;
+use crate::notices::Notices;
 use crate::wire::read_text;
 
 /// The largest cassette.
@@ -18,7 +18,7 @@ const MAX_CASSETTE: u64 = 512 << 20;
 
 /// A cassette, and what to do with it.
 #[derive(Debug, Clone)]
-pub(crate) enum Tape {
+pub enum Tape {
     /// Take down what happens.
     Record(PathBuf),
     /// Play what was taken down.
@@ -27,14 +27,14 @@ pub(crate) enum Tape {
 
 /// Who asks: a foreign agent puts new ids and folders into every request, so that none is the same twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub enum Asks {
     Ours,
     Foreign,
 }
 
 impl Tape {
     /// The one that was asked for.
-    pub(crate) fn of(agent: &AgentArgs) -> Option<Self> {
+    pub fn of(agent: &AgentFlags) -> Option<Self> {
         match (&agent.record, &agent.cassette) {
             (Some(file), _) => Some(Self::Record(file.clone())),
             (None, Some(file)) => Some(Self::Play(file.clone())),
@@ -43,16 +43,21 @@ impl Tape {
     }
 
     /// Puts the cassette beside the network, or in its place.
-    pub(crate) fn put_in(
+    pub fn put_in(
         &self,
         options: &mut ProviderOptions,
         vendor: &Vendor,
         redactor: Arc<dyn Redactor>,
         asks: Asks,
-    ) -> Result<(), Failure> {
+        notices: &Notices,
+    ) -> Result<(), Error> {
         match self {
             Self::Record(file) => {
-                options.http = options.http.clone().recording(recorder(file, redactor)?)
+                options.http =
+                    options
+                        .http
+                        .clone()
+                        .recording(recorder(file, redactor, notices.clone())?)
             }
             Self::Play(file) => {
                 let player = player(file, redactor)?;
@@ -80,31 +85,32 @@ impl Tape {
 }
 
 /// Who was asked for what when a cassette was made: the vendor's id and the model.
-pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Failure> {
+pub fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Error> {
     let player = player(file, Arc::new(NoSecrets))?;
     Ok(player
         .first_model()
         .map(|(row, model)| (row.provider.clone(), model)))
 }
 
-fn player(file: &Path, redactor: Arc<dyn Redactor>) -> Result<Player, Failure> {
+fn player(file: &Path, redactor: Arc<dyn Redactor>) -> Result<Player, Error> {
     let text = read_text(file, MAX_CASSETTE, "the cassette")?;
-    Player::parse(&text, redactor)
-        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))
+    Player::parse(&text, redactor).map_err(|err| Error::usage(format!("{}: {err}", file.display())))
 }
 
 /// Takes down exchanges in a file, each as it ends.
-fn recorder(file: &Path, redactor: Arc<dyn Redactor>) -> Result<Recorder, Failure> {
+fn recorder(file: &Path, redactor: Arc<dyn Redactor>, notices: Notices) -> Result<Recorder, Error> {
     let cannot = |why: &str| format!("{} cannot be written: {why}", file.display());
     let out = windlass_host::workspace::create_file(file)
-        .map_err(|err| Failure::usage(cannot(&err.message)))?;
+        .map_err(|err| Error::usage(cannot(&err.message)))?;
     let (out, file) = (Mutex::new(Some(out)), file.display().to_string());
     Ok(Recorder::new(redactor, move |line| {
         let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(open) = out.as_mut() else { return };
         if let Err(err) = open.write_all(format!("{line}\n").as_bytes()) {
             // Half a cassette plays wrongly, so it is said once and left.
-            say!("warning: {file} cannot be written, nothing more is taken down: {err}");
+            notices.warn(&format!(
+                "{file} cannot be written, nothing more is taken down: {err}"
+            ));
             *out = None;
         }
     }))

@@ -9,23 +9,24 @@ use windlass_registry::{Found, Standing, Why, abilities, own};
 use windlass_runtimes::known::{Known, RUNTIMES};
 
 use super::{ForeignPlan, RuntimePlan, find_program};
-use crate::args::AgentArgs;
-use crate::failure::Failure;
-use crate::plan::ModelPlan;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::flags::AgentFlags;
+use crate::model::ModelPlan;
 use crate::settings::Settings;
 
-impl From<Failure> for Why {
-    fn from(failure: Failure) -> Self {
+impl From<Error> for Why {
+    fn from(error: Error) -> Self {
         Self {
-            what: failure.message(),
-            hint: failure.to_do().map(str::to_owned),
+            what: error.message().to_owned(),
+            hint: error.advice().map(str::to_owned),
         }
     }
 }
 
 /// What runtimes are held against: what was typed and set, the keys, and this kernel.
-pub(crate) struct Ground<'a> {
-    agent: &'a AgentArgs,
+pub struct Ground<'a> {
+    agent: &'a AgentFlags,
     settings: &'a Settings,
     credentials: Credentials,
     /// Whether agents can be held here; asked once, and only when somebody has to know.
@@ -33,7 +34,7 @@ pub(crate) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    pub(crate) fn new(agent: &'a AgentArgs, settings: &'a Settings) -> Result<Self, Failure> {
+    pub fn new(agent: &'a AgentFlags, settings: &'a Settings) -> Result<Self, Error> {
         let credentials = Credentials::read(&settings.places.credentials_file())?;
         Ok(Self {
             agent,
@@ -44,7 +45,7 @@ impl<'a> Ground<'a> {
     }
 
     /// All runtimes that have a name, and the person's own.
-    pub(crate) fn standings(&self) -> Result<Vec<Standing>, Failure> {
+    pub fn standings(&self) -> Result<Vec<Standing>, Error> {
         let own = own::all(&self.settings.layers)?;
         let known = RUNTIMES
             .iter()
@@ -108,7 +109,10 @@ impl<'a> Ground<'a> {
             );
             return Err(why(what, "leave `--sandbox full` out"));
         }
-        if let Err(text) = self.kernel.get_or_init(kernel) {
+        if let Err(text) = self
+            .kernel
+            .get_or_init(|| kernel(&self.settings.environment))
+        {
             return Err(why(
                 format!("this kernel cannot hold it: {text}"),
                 "`windlass doctor` says what to allow",
@@ -173,7 +177,11 @@ impl<'a> Ground<'a> {
         }
         let key = crate::wire::key(self.settings, vendor, &self.credentials);
         match vendor.key_env {
-            _ if key.is_some() || crate::wire::aws_keys(vendor).is_some() => asks(how),
+            _ if key.is_some()
+                || crate::wire::aws_keys(vendor, &self.settings.environment).is_some() =>
+            {
+                asks(how)
+            }
             None => asks("without a key"),
             Some(env) => {
                 let hint =
@@ -188,9 +196,9 @@ impl<'a> Ground<'a> {
 }
 
 /// Whether this kernel holds whole agents.
-fn kernel() -> Result<(), String> {
-    let offer =
-        crate::sandboxing::offer(&std::env::temp_dir()).map_err(|failure| failure.message())?;
+fn kernel(environment: &Environment) -> Result<(), String> {
+    let offer = crate::sandboxing::offer(&environment.temp_dir(), environment)
+        .map_err(|error| error.message().to_owned())?;
     let windlass_sandbox::Offer {
         namespaces, broker, ..
     } = offer;

@@ -1,0 +1,38 @@
+//! What this process was started with: its environment, the workspace it was started in, and the settings of both.
+
+use std::path::Path;
+
+use windlass::settings::{self, Settings};
+use windlass::{Environment, Notice, Notices, model};
+use windlass_host::config::Places;
+use windlass_host::workspace::Root;
+
+use crate::failure::Failure;
+use crate::out::say;
+use crate::safe::message;
+
+/// The environment of this process.
+pub(crate) fn environment() -> Environment {
+    Environment::of_process()
+}
+
+/// The directories of the user.
+pub(crate) fn places() -> Result<Places, Failure> {
+    Ok(settings::places(&environment())?)
+}
+
+/// Opens the workspace of a directory, or of the current one.
+pub(crate) fn open_workspace(dir: Option<&Path>) -> Result<Root, Failure> {
+    Ok(model::open_workspace(dir, &environment())?)
+}
+
+/// Reads the settings that apply to a workspace; `None` outside of one. Remarks go to standard error.
+pub(crate) fn load_settings(root: Option<&Path>) -> Result<Settings, Failure> {
+    let mut settings = Settings::load(root, environment())?;
+    settings.notices = Notices::new(|notice| match notice {
+        Notice::Warning(text) => say!("warning: {}", message(text)),
+        Notice::Progress(text) => say!("{}", message(text)),
+        _ => {}
+    });
+    Ok(settings)
+}

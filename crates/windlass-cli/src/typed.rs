@@ -1,0 +1,32 @@
+//! The words of a prompt: typed, or from standard input.
+
+use std::io::{IsTerminal, Read};
+
+use crate::failure::Failure;
+
+/// The longest prompt from standard input.
+const MAX_TEXT: u64 = 4 << 20;
+
+/// What was typed, and standard input when it is piped.
+pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
+    let mut text = typed.join(" ");
+    if !std::io::stdin().is_terminal() {
+        let mut piped = Vec::new();
+        std::io::stdin()
+            .lock()
+            .take(MAX_TEXT + 1)
+            .read_to_end(&mut piped)?;
+        if piped.len() as u64 > MAX_TEXT {
+            return Err(Failure::usage("standard input is longer than 4 MiB")
+                .hint("attach a file with @path instead"));
+        }
+        let piped = String::from_utf8_lossy(&piped);
+        if !piped.trim().is_empty() {
+            if !text.is_empty() {
+                text.push_str("\n\n");
+            }
+            text.push_str(piped.trim_end());
+        }
+    }
+    Ok(text)
+}

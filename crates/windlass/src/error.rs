@@ -1,0 +1,157 @@
+//! The error of the library: what happened, what to do about it, and what kind of failure it is.
+
+use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::workspace::FileError;
+use windlass_engine::EngineError;
+use windlass_host::config::ConfigError;
+use windlass_host::secret::SecretError;
+use windlass_registry::{RegistryError, RegistryErrorKind};
+
+/// Why nothing was started, or why an operation failed. A run that ended badly is no error: its result says so.
+///
+/// ```
+/// use windlass::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::Usage, "there is no prompt").hint("give one");
+/// assert_eq!(error.to_string(), "there is no prompt");
+/// assert_eq!((error.kind(), error.advice()), (ErrorKind::Usage, Some("give one")));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    hint: Option<String>,
+}
+
+/// Kinds of failure that a caller may want to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument or a setting is wrong. Nothing was started.
+    Usage,
+    /// The model cannot be asked: there is no key, or no provider.
+    Provider,
+    /// The isolation that was asked for is not available.
+    Isolation,
+    /// A person or a signal interrupted it.
+    Interrupted,
+    /// Anything else.
+    Failed,
+}
+
+impl Error {
+    /// An error of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// An argument or a setting is wrong.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The kind of failure.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What happened, without the advice.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it, where something can be done.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> String {
+        format!("{} | {}", self.message, self.advice().unwrap_or_default())
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(err: ConfigError) -> Self {
+        Self::usage(err.to_string())
+    }
+}
+
+impl From<SecretError> for Error {
+    fn from(err: SecretError) -> Self {
+        Self::usage(err.to_string())
+    }
+}
+
+impl From<RegistryError> for Error {
+    fn from(err: RegistryError) -> Self {
+        let kind = match err.kind {
+            RegistryErrorKind::Usage => ErrorKind::Usage,
+            RegistryErrorKind::Failed => ErrorKind::Failed,
+            RegistryErrorKind::Interrupted => ErrorKind::Interrupted,
+        };
+        Self {
+            kind,
+            message: err.message().to_owned(),
+            hint: err.to_do().map(str::to_owned),
+        }
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(err: FileError) -> Self {
+        Self::usage(err.message)
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(err: StoreError) -> Self {
+        let kind = match err.kind {
+            StoreErrorKind::NotFound | StoreErrorKind::Exists => ErrorKind::Usage,
+            _ => ErrorKind::Failed,
+        };
+        let error = Self::new(kind, err.message);
+        match err.kind {
+            StoreErrorKind::NotFound => {
+                error.hint("`windlass sessions list` shows the sessions there are")
+            }
+            StoreErrorKind::Full => error.hint("free some space; what was written is kept"),
+            _ => error,
+        }
+    }
+}
+
+impl From<EngineError> for Error {
+    fn from(err: EngineError) -> Self {
+        match err {
+            EngineError::Store(err) => err.into(),
+            EngineError::Unmet(unmet) => Self::usage(unmet.to_string()),
+            EngineError::Unusable { ref tool, .. } => Self::usage(err.to_string()).hint(format!(
+                "leave it out of this run with the setting `rules.deny = [\"{tool}\"]`, or use another runtime"
+            )),
+            EngineError::OtherWorkspace { ref workspace, .. } => {
+                let hint = format!("go on there: add -C {workspace}");
+                Self::usage(err.to_string()).hint(hint)
+            }
+            other => Self::new(ErrorKind::Failed, other.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(err: std::io::Error) -> Self {
+        Self::new(ErrorKind::Failed, err.to_string())
+    }
+}
