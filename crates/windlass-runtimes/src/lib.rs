@@ -10,6 +10,7 @@
 
 pub mod acp;
 pub mod agent;
+pub mod agents;
 pub mod claude_code;
 pub mod codex;
 pub mod completion;
@@ -17,7 +18,6 @@ pub mod contract;
 pub mod dialect;
 pub mod import;
 pub mod install;
-pub mod known;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;
