@@ -16,6 +16,7 @@ pub mod codex;
 pub mod completion;
 pub mod contract;
 pub mod dialect;
+pub mod dialogue;
 pub mod import;
 pub mod install;
 pub mod lines;
@@ -29,6 +30,7 @@ pub mod sidecar;
 
 mod conversation;
 mod dollars;
+mod driver;
 mod filling;
 mod given;
 mod no_tools;

@@ -130,7 +130,7 @@ pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&
 }
 
 fn tools(visit: &Visit<'_>) -> Value {
-    let tools = offered(visit.job.toolbox).map(|spec| {
+    let tools = offered(visit.job.toolbox).into_iter().map(|spec| {
         json!({
             "type": "function",
             "name": spec.name,

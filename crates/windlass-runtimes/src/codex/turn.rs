@@ -22,7 +22,7 @@ use super::launch;
 use super::options::CodexOptions;
 use crate::agent::{Answer, CANCEL_GRACE, End, Reported, Visit};
 use crate::conversation::Ended;
-use crate::offered::is_offered;
+use crate::offered::{is_offered, offered};
 use crate::rpc::{Heard, Rpc, RpcError};
 use crate::said::Said;
 
@@ -409,7 +409,7 @@ impl<'v> Turn<'v> {
             return Ok(());
         };
         let refused = item.get("status").and_then(Value::as_str) == Some("declined");
-        let hosted = is_offered(self.visit.job.toolbox, &known.call.name);
+        let hosted = is_offered(&offered(self.visit.job.toolbox), &known.call.name);
         if !std::mem::replace(&mut known.asked, true) && !refused && !hosted {
             // It ran, and nobody was asked. It was held by its place alone.
             let call = known.call.clone();

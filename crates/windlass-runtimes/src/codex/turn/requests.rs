@@ -8,7 +8,7 @@ use windlass_core::tool::Admitted;
 
 use super::{Done, Turn};
 use crate::codex::items::{command, foreign};
-use crate::offered::is_offered;
+use crate::offered::{is_offered, offered};
 use crate::rpc::RpcError;
 
 /// The most requests of it that are open at a time.
@@ -211,7 +211,7 @@ impl Turn<'_> {
             let same = known.call.name == call.name && known.call.args == call.args;
             same && !std::mem::replace(&mut known.asked, true)
         });
-        if !runs || !is_offered(visit.job.toolbox, &call.name) {
+        if !runs || !is_offered(&offered(visit.job.toolbox), &call.name) {
             self.open.remove(&id.to_string());
             self.answer(
                 &id,
