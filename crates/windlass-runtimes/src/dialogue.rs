@@ -163,7 +163,7 @@ impl Outputs {
     }
 
     /// The first of them.
-    pub fn next(&mut self) -> Option<Output> {
+    pub fn pop(&mut self) -> Option<Output> {
         self.0.pop_front()
     }
 
@@ -206,5 +206,16 @@ impl Outputs {
             },
         };
         self.push(Output::Result { result, ran });
+    }
+
+    /// A part of the message that is being gathered.
+    pub(crate) fn part(&mut self, part: Part) {
+        self.push(Output::Part(String::new(), part));
+    }
+
+    /// A text that is a whole message, with what was gathered before it.
+    pub(crate) fn say(&mut self, text: String) {
+        self.part(Part::Text { text });
+        self.push(Output::Flush);
     }
 }

@@ -232,7 +232,7 @@ impl<'v> Turn<'_, 'v> {
 
     /// Does everything that follows from the last input; how the turn ended, where that was the last.
     async fn settle(&mut self) -> Result<Option<Ended>, RuntimeError> {
-        while let Some(output) = self.out.next() {
+        while let Some(output) = self.out.pop() {
             match output {
                 Output::End(ended) => return Ok(Some(ended)),
                 output => self.apply(output).await?,

@@ -28,7 +28,6 @@ pub mod patch_proposal;
 pub mod peer;
 pub mod sidecar;
 
-mod conversation;
 mod dollars;
 mod driver;
 mod filling;
