@@ -29,6 +29,11 @@ pub trait Dialogue: Send {
         false
     }
 
+    /// Whether the agent may use the name of a call again in the same session. The log then has another name for it.
+    fn repeats_names(&self) -> bool {
+        false
+    }
+
     /// Bytes that may wait for the program to read before it is not read from either.
     fn max_unread(&self) -> usize {
         usize::MAX

@@ -26,6 +26,9 @@ const MAX_OPEN: usize = 256;
 /// Our tools that run in parallel.
 const MAX_PARALLEL: usize = 4;
 
+/// Why a program is broken that forgot what it was never told.
+const UNASKED: &str = "it says that it does not know a conversation that it was not asked for";
+
 /// A program that runs, with its protocol. It may outlive a turn.
 pub(crate) struct Conversation<D> {
     pub(crate) dialogue: D,
@@ -117,6 +120,27 @@ pub(crate) async fn start(
         .map_err(|err| failed(err.to_string()))
 }
 
+/// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
+pub(crate) async fn stay<D: Dialogue + 'static>(
+    visit: &Visit<'_>,
+    running: Result<Conversation<D>, String>,
+    prompt: &str,
+) -> Result<Answer, RuntimeError> {
+    let mut running = match running {
+        Ok(running) => running,
+        Err(why) => return Ok(broken(why)),
+    };
+    match running.turn(visit, prompt.to_owned()).await? {
+        Ended::Answered(answer) => {
+            if answer.end == End::Done {
+                visit.keep(running);
+            }
+            Ok(answer)
+        }
+        Ended::Forgotten => Ok(broken(UNASKED.to_owned())),
+    }
+}
+
 /// One prompt to a program that is started for each: in the conversation of the attempt or, where the program forgot it,
 /// in a new one that is told what was said before. `start` starts the program, for a conversation to resume.
 pub(crate) async fn one_turn<'a, D: Dialogue>(
@@ -124,11 +148,6 @@ pub(crate) async fn one_turn<'a, D: Dialogue>(
     prompt: &str,
     start: impl Fn(Option<String>) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
 ) -> Result<Answer, RuntimeError> {
-    let broken = |why: String| Answer {
-        text: String::new(),
-        output: None,
-        end: End::Broken(why),
-    };
     let mut first = match start(visit.session()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
@@ -149,9 +168,7 @@ pub(crate) async fn one_turn<'a, D: Dialogue>(
     };
     Ok(match again.turn(visit, told_anew(visit, prompt)).await? {
         Ended::Answered(answer) => answer,
-        Ended::Forgotten => broken(
-            "it says that it does not know a conversation that it was not asked for".to_owned(),
-        ),
+        Ended::Forgotten => broken(UNASKED.to_owned()),
     })
 }
 
@@ -301,11 +318,10 @@ impl<'v> Turn<'_, 'v> {
     }
 
     async fn announce(&mut self, call: ToolCall) -> Result<(), RuntimeError> {
-        if self.calls.contains_key(&call.id.0) || self.calls.len() >= MAX_CALLS {
-            return Ok(());
+        if !self.calls.contains_key(&call.id.0) && self.calls.len() < MAX_CALLS {
+            self.know(call.clone());
+            self.gathered.1.push(Part::Call(call));
         }
-        self.know(call.clone());
-        self.gathered.1.push(Part::Call(call));
         self.flush().await
     }
 
@@ -391,11 +407,13 @@ impl<'v> Turn<'_, 'v> {
     }
 
     /// Runs a tool of ours, once its turn comes.
-    async fn run(&mut self, ticket: Ticket, call: ToolCall) -> Result<(), RuntimeError> {
+    async fn run(&mut self, ticket: Ticket, mut call: ToolCall) -> Result<(), RuntimeError> {
         let Some(n) = self.admit(ticket) else {
             return Ok(());
         };
-        self.flush().await?;
+        if self.dialogue.repeats_names() {
+            call.id = self.visit.call_id(&call.id.0);
+        }
         self.announce(call.clone()).await?;
         let runs = self.calls.get_mut(&call.id.0).is_some_and(|known| {
             let same = known.call.name == call.name && known.call.args == call.args;
@@ -476,6 +494,14 @@ impl<'v> Turn<'_, 'v> {
         }
         self.input(Input::Interrupt);
         self.timer = Some(self.visit.clock.sleep(CANCEL_GRACE));
+    }
+}
+
+fn broken(why: String) -> Answer {
+    Answer {
+        text: String::new(),
+        output: None,
+        end: End::Broken(why),
     }
 }
 
