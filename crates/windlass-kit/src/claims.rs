@@ -14,6 +14,10 @@ pub struct Claims {
     pub version: Option<String>,
     /// Capabilities and features, by their words.
     pub words: Vec<String>,
+    /// Whether it is a part of windlass.
+    pub built_in: bool,
+    /// Vendors whose models it can be asked with, the first one by default.
+    pub vendors: Vec<String>,
     /// Why it cannot work here.
     pub missing: Option<String>,
 }
@@ -100,11 +104,17 @@ fn of(line: &Value) -> Claims {
     let words = ["capabilities", "features"]
         .iter()
         .flat_map(|list| line[*list].as_array().into_iter().flatten());
+    let texts = |name: &str| {
+        let list = line[name].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
     // Keys and models are the kit's matter; whether the program is there is the machine's.
     let found = line["found"].as_bool().unwrap_or(!line["found"].is_null());
     Claims {
         name: word("name").unwrap_or_default(),
         version: word("version"),
+        built_in: line["built_in"] == true,
+        vendors: texts("vendors"),
         words: words.filter_map(Value::as_str).map(str::to_owned).collect(),
         missing: (!found)
             .then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),

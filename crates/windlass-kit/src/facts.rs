@@ -1,7 +1,9 @@
-//! What the kit must know of each runtime that has a name, one row each: what it is asked with, what it cannot be asked
-//! for and why, how it is started bare. Adding a runtime to the kit is a row here. Data alone.
+//! What the kit knows of runtimes: which model each is asked with, what it is not tried with and why, how it is started
+//! without windlass. For most agents all of that follows from `windlass runtimes --json`; a row here is for one that differs.
 
 use std::time::Duration;
+
+use crate::claims::Claims;
 
 /// Something a scenario needs of a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub(crate) type Lacks = &'static [(&'static [Need], &'static str)];
 /// One runtime.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
-    /// As `--runtime` takes it.
+    /// As `--runtime` takes it; empty where there is no row.
     pub(crate) name: &'static str,
     /// The model it is asked to use; none where it is left its own.
     pub(crate) model: Option<&'static str>,
@@ -161,7 +163,7 @@ pub(crate) const ANY_CLI: Facts = Facts {
     ..CLI_THAT_TELLS
 };
 
-/// Those that have a name, in the order of the table.
+/// Those of which the kit has to know more than windlass says, in the order of the table.
 pub(crate) const FACTS: &[Facts] = &[
     NATIVE,
     Facts {
@@ -221,32 +223,6 @@ pub(crate) const FACTS: &[Facts] = &[
         ..AGENT
     },
     Facts {
-        name: "gemini-cli",
-        model: GEMINI,
-        lacks: &[(
-            &[Need::Mcp],
-            "Gemini CLI connects to no server in a folder that it does not trust",
-        )],
-        ..AGENT
-    },
-    Facts {
-        name: "qwen-code",
-        model: OPENAI_CHAT,
-        lacks: &[(
-            &[Need::Mcp],
-            "Qwen Code connects to no server in a folder that it does not trust",
-        )],
-        ..AGENT
-    },
-    Facts {
-        name: "goose",
-        ..AGENT
-    },
-    Facts {
-        name: "claude-agent-acp",
-        ..AGENT
-    },
-    Facts {
         name: "codex-acp",
         model: OPENAI,
         removes_by_command: true,
@@ -301,6 +277,46 @@ pub(crate) const FACTS: &[Facts] = &[
         ..AGENT
     },
 ];
+
+/// An agent that connects to no MCP server, and one that does not ask either.
+const NO_MCP: Lacks = &[(
+    &[Need::Mcp],
+    "it connects to no MCP server that it is given",
+)];
+const NEVER_ASKS: Lacks = &[(
+    &[Need::Approval],
+    "it does not ask before a call; the sandbox holds it",
+)];
+const NO_MCP_NEVER_ASKS: Lacks = &[NO_MCP[0], NEVER_ASKS[0]];
+
+impl Facts {
+    /// The kit's own row for a runtime, or what follows from what windlass says of it.
+    pub(crate) fn of(claims: &Claims) -> Self {
+        if let Some(facts) = FACTS.iter().find(|facts| facts.name == claims.name) {
+            return *facts;
+        }
+        let has = |word: &str| claims.words.iter().any(|one| one == word);
+        let lacks = match (has("mcp"), has("per_tool_approval")) {
+            (true, true) => AGENT.lacks,
+            (false, true) => NO_MCP,
+            (true, false) => NEVER_ASKS,
+            (false, false) => NO_MCP_NEVER_ASKS,
+        };
+        let model = match claims.vendors.first().map(String::as_str) {
+            Some("openai") => OPENAI,
+            Some("openai-chat") => OPENAI_CHAT,
+            Some("gemini") => GEMINI,
+            Some("anthropic") => ANTHROPIC,
+            _ => None,
+        };
+        Self {
+            name: "",
+            model,
+            lacks,
+            ..AGENT
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -69,7 +69,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
 #[derive(Default)]
 struct Typed {
     windlass: Option<PathBuf>,
-    runtimes: Vec<Runtime>,
+    runtimes: Vec<Named>,
     scenarios: Vec<String>,
     installed: Option<PathBuf>,
     if_installed: bool,
@@ -78,6 +78,13 @@ struct Typed {
     verbose: bool,
     steps: Option<usize>,
     times: Option<usize>,
+}
+
+/// A runtime as it was typed, with what was typed before it.
+struct Named {
+    name: String,
+    model: Option<String>,
+    settings: String,
 }
 
 impl Typed {
@@ -99,8 +106,11 @@ impl Typed {
                 .with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
             match flag.as_str() {
                 "--windlass" => typed.windlass = Some(value.into()),
-                "--runtime" if value == "all" => typed.runtimes.extend(Runtime::programs()),
-                "--runtime" => typed.runtimes.push(named(value, model, &settings)?),
+                "--runtime" => typed.runtimes.push(Named {
+                    name: value.clone(),
+                    model: model.map(str::to_owned),
+                    settings: settings.clone(),
+                }),
                 "--settings" => {
                     settings = std::fs::read_to_string(value)
                         .with_context(|| format!("cannot read {value}"))?;
@@ -121,7 +131,7 @@ impl Typed {
 
 impl Typed {
     /// The product that is tried, once it is clear that there is something to try.
-    fn product(&self) -> Result<Product> {
+    fn product(&self) -> Result<(Product, Vec<Runtime>)> {
         let windlass = self.windlass.as_ref();
         let windlass =
             windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
@@ -129,34 +139,43 @@ impl Typed {
             bail!("--runtime says with what it is tried\n{USAGE}");
         }
         let product = Product::open(windlass).map_err(|err| anyhow!(err))?;
-        match &self.installed {
-            Some(folder) => product.with_installed(folder).map_err(|err| anyhow!(err)),
-            None => Ok(product),
+        let product = match &self.installed {
+            Some(folder) => product.with_installed(folder).map_err(|err| anyhow!(err))?,
+            None => product,
+        };
+        let listed = product.listed().map_err(|err| anyhow!(err))?;
+        let mut runtimes = Vec::new();
+        for named in &self.runtimes {
+            match named.name.as_str() {
+                "all" => runtimes.extend(Runtime::programs(&listed)),
+                _ => runtimes.push(named.find(&listed)?),
+            }
+        }
+        Ok((product, runtimes))
+    }
+}
+
+impl Named {
+    /// A runtime of the settings, or one that windlass or the kit knows.
+    fn find(&self, listed: &[Claims]) -> Result<Runtime> {
+        let (name, model) = (self.name.as_str(), self.model.as_deref());
+        match Runtime::of_settings(name, model, &self.settings, listed) {
+            Some(runtime) => Ok(runtime),
+            None => Runtime::new(name, model, &own()?, listed).map_err(|err| anyhow!(err)),
         }
     }
 }
 
-/// A runtime of the settings, or one that the kit knows.
-fn named(name: &str, model: Option<&str>, settings: &str) -> Result<Runtime> {
-    match Runtime::of_settings(name, model, settings) {
-        Some(runtime) => Ok(runtime),
-        None => Runtime::new(name, model, &own()?).map_err(|err| anyhow!(err)),
-    }
-}
-
 fn run(typed: Typed) -> Result<ExitCode> {
-    let product = typed.product()?;
-    let claims = product
-        .claims(&typed.runtimes)
-        .map_err(|err| anyhow!(err))?;
+    let (product, runtimes) = typed.product()?;
+    let claims = product.claims(&runtimes).map_err(|err| anyhow!(err))?;
     let missing = |claims: &Claims| Some((claims.name.clone(), claims.missing.clone()?));
     let missing: Vec<_> = claims
         .iter()
         .filter(|_| typed.if_installed)
         .filter_map(missing)
         .collect();
-    let (hostile, others): (Vec<_>, Vec<_>) =
-        typed.runtimes.into_iter().partition(Runtime::is_hostile);
+    let (hostile, others): (Vec<_>, Vec<_>) = runtimes.into_iter().partition(Runtime::is_hostile);
     let mut failures = 0;
     for (attacks, runtimes) in [(false, others), (true, hostile)] {
         if runtimes.is_empty() {
@@ -206,14 +225,15 @@ fn run(typed: Typed) -> Result<ExitCode> {
 
 /// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare.
 fn speed(typed: Typed) -> Result<ExitCode> {
+    let (product, runtimes) = typed.product()?;
     let speed = Speed {
-        product: typed.product()?,
+        product,
         steps: typed.steps.unwrap_or(100).clamp(1, 1000),
         times: typed.times.unwrap_or(5).clamp(1, 1000),
     };
     println!("load {}", speed::load());
     let mut all = Vec::new();
-    for runtime in &typed.runtimes {
+    for runtime in &runtimes {
         let name = runtime.short();
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
         let measured = speed.measure(runtime, &|(ours, bare)| {

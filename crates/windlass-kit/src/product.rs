@@ -112,17 +112,38 @@ impl Product {
         Ok(self)
     }
 
+    /// Every runtime that it knows by name, without settings.
+    ///
+    /// # Errors
+    /// Where it does not list them.
+    pub fn listed(&self) -> Result<Vec<Claims>, String> {
+        self.list("")
+    }
+
     /// What it says of these runtimes, each under its short name.
     ///
     /// # Errors
     /// Where it does not say it.
     pub fn claims(&self, runtimes: &[Runtime]) -> Result<Vec<Claims>, String> {
-        let place = Place::new()?;
         let tables: Vec<String> = runtimes
             .iter()
             .map(|runtime| table(runtime, None, ""))
             .collect();
-        self.settle(&place, &tables.concat())?;
+        let all = self.list(&tables.concat())?;
+        let of = |runtime: &Runtime| {
+            let known = all.iter().find(|claims| claims.name == runtime.name)?;
+            Some(Claims {
+                name: runtime.short(),
+                ..known.clone()
+            })
+        };
+        Ok(runtimes.iter().filter_map(of).collect())
+    }
+
+    /// The rows of `windlass runtimes --json` under these settings.
+    fn list(&self, settings: &str) -> Result<Vec<Claims>, String> {
+        let place = Place::new()?;
+        self.settle(&place, settings)?;
         let mut command = self.command(&place);
         command.args(["runtimes", "--json"]);
         let said = child::run(
@@ -135,15 +156,7 @@ impl Product {
         crate::holds(said.code == 0, || {
             format!("`windlass runtimes` failed: {}", last_lines(&said))
         })?;
-        let all = claims::read(&said.out);
-        let of = |runtime: &Runtime| {
-            let known = all.iter().find(|claims| claims.name == runtime.name)?;
-            Some(Claims {
-                name: runtime.short(),
-                ..known.clone()
-            })
-        };
-        Ok(runtimes.iter().filter_map(of).collect())
+        Ok(claims::read(&said.out))
     }
 
     /// Writes the settings, and puts the installed agents where they are looked for.
@@ -396,15 +409,15 @@ mod tests {
     fn a_program_takes_the_place_of_the_one_in_the_settings() {
         let text = "[runtimes.mine]\nkind = \"cli\"\ncommand = \"a\"\n";
         let runtime =
-            Runtime::of_settings("mine", None, text).unwrap_or_else(|| panic!("no table"));
+            Runtime::of_settings("mine", None, text, &[]).unwrap_or_else(|| panic!("no table"));
         assert_eq!(table(&runtime, None, ""), text);
         assert_eq!(
             table(&runtime, Some("b"), ""),
             text.replace("\"a\"", "\"b\"")
         );
         assert_eq!(table(&runtime, None, "c = 1\n"), format!("{text}c = 1\n"));
-        let named =
-            Runtime::new("acp:mine", None, Path::new("/own")).unwrap_or_else(|why| panic!("{why}"));
+        let named = Runtime::new("acp:mine", None, Path::new("/own"), &[])
+            .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(table(&named, None, "c = 1\n"), "[runtimes.acp]\nc = 1\n");
         assert_eq!(table(&named, Some("b"), ""), "");
     }

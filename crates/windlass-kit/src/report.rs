@@ -313,6 +313,7 @@ mod tests {
             version: Some("1.0".to_owned()),
             words: words.iter().map(|word| (*word).to_owned()).collect(),
             missing: None,
+            ..Claims::default()
         });
         Report::new(&matrix, &claims.collect::<Vec<_>>())
     }

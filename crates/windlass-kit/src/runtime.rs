@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::facts::{ANY_ACP, ANY_CLI, CLI_THAT_TELLS, FACTS, FIXTURE, Facts, Need, Works};
+use crate::claims::Claims;
+use crate::facts::{ANY_ACP, ANY_CLI, CLI_THAT_TELLS, FIXTURE, Facts, Need, Works};
 
 /// The kit's own one-shot program, as it is named in the settings, and where things stand in its lines.
 const CLI_FIXTURE: &str = "kit-fixture";
@@ -32,27 +33,33 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Reads a name; `model` is in the place of the one that fits the runtime best. `fixture` is the kit's own honest
+    /// Reads a name; `listed` is what windlass says of the runtimes that it knows; `model` is in the place of the one that fits the runtime best. `fixture` is the kit's own honest
     /// agent, `cli:fixture` the same as a one-shot program, and `hostile` its other one: all are the program at `own`.
     ///
     /// # Errors
     /// Where there is no such runtime.
-    pub fn new(name: &str, model: Option<&str>, own: &Path) -> Result<Self, String> {
+    pub fn new(
+        name: &str,
+        model: Option<&str>,
+        own: &Path,
+        listed: &[Claims],
+    ) -> Result<Self, String> {
         let fixture = format!("acp:{} honest", own.display());
-        let known = FACTS.iter().find(|facts| facts.name == name);
+        let known = listed.iter().find(|claims| claims.name == name);
         let (name, facts, short) = match name {
             "fixture" | "acp:fixture" => (fixture, FIXTURE, "acp:fixture".to_owned()),
             "hostile" => (fixture, FIXTURE, name.to_owned()),
             "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_THAT_TELLS, name.to_owned()),
             _ => match (known, name.strip_prefix("acp:")) {
-                (Some(facts), _) => (name.to_owned(), *facts, name.to_owned()),
+                (Some(claims), _) => (name.to_owned(), Facts::of(claims), name.to_owned()),
                 (None, Some(command)) => (
                     name.to_owned(),
                     ANY_ACP,
                     format!("acp:{}", program_of(command)),
                 ),
                 (None, None) => {
-                    let names: Vec<&str> = FACTS.iter().map(|facts| facts.name).collect();
+                    let names: Vec<&str> =
+                        listed.iter().map(|claims| claims.name.as_str()).collect();
                     return Err(format!(
                         "there is no runtime `{name}`; there are: {}, acp:COMMAND, fixture, cli:fixture, hostile; an \
                          agent of your own settings is told by --settings FILE before it",
@@ -78,22 +85,30 @@ impl Runtime {
     }
 
     /// Every program of others that has a name.
-    pub fn programs() -> impl Iterator<Item = Self> {
-        let of = |facts: &Facts| Self {
-            name: facts.name.to_owned(),
-            model: facts.model.map(str::to_owned),
-            facts: *facts,
-            settings: String::new(),
-            short: facts.name.to_owned(),
-            hostile: false,
+    pub fn programs(listed: &[Claims]) -> impl Iterator<Item = Self> {
+        let of = |claims: &Claims| {
+            let facts = Facts::of(claims);
+            Self {
+                name: claims.name.clone(),
+                model: facts.model.map(str::to_owned),
+                facts,
+                settings: String::new(),
+                short: claims.name.clone(),
+                hostile: false,
+            }
         };
-        FACTS.iter().filter(|facts| facts.foreign).map(of)
+        listed.iter().filter(|claims| !claims.built_in).map(of)
     }
 
     /// An agent that a person's own settings describe or change, in a table of its name; none where they have no such
     /// table.
     #[must_use]
-    pub fn of_settings(name: &str, model: Option<&str>, settings: &str) -> Option<Self> {
+    pub fn of_settings(
+        name: &str,
+        model: Option<&str>,
+        settings: &str,
+        listed: &[Claims],
+    ) -> Option<Self> {
         let head = format!("[runtimes.{name}]");
         let lines = settings
             .lines()
@@ -104,13 +119,13 @@ impl Runtime {
             .collect();
         let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
         let says = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
-        let known = FACTS.iter().find(|facts| facts.name == name);
+        let known = listed.iter().find(|claims| claims.name == name);
         let facts = match (
             known,
             lines.iter().any(one_shot),
             says("resume_args") && says("fields.tool"),
         ) {
-            (Some(facts), ..) => *facts,
+            (Some(claims), ..) => Facts::of(claims),
             (None, true, true) => CLI_THAT_TELLS,
             (None, true, false) => ANY_CLI,
             (None, false, _) => ANY_ACP,
@@ -184,10 +199,27 @@ impl fmt::Display for Runtime {
 mod tests {
     use super::*;
 
+    /// What windlass says of a few runtimes.
+    fn listed() -> Vec<Claims> {
+        let row = |name: &str, vendor: &str, words: &[&str]| Claims {
+            name: name.to_owned(),
+            vendors: vec![vendor.to_owned()],
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            ..Claims::default()
+        };
+        vec![
+            row("codex", "openai", &["mcp", "per_tool_approval"]),
+            row("opencode", "anthropic", &["mcp", "per_tool_approval"]),
+            row("gemini-cli", "gemini", &["per_tool_approval"]),
+            row("aider", "anthropic", &[]),
+            row("a-new-one", "openai-chat", &["mcp", "per_tool_approval"]),
+        ]
+    }
+
     #[track_caller]
     fn check(typed: &str, name: &str, short: &str, model: Option<&str>) {
-        let runtime =
-            Runtime::new(typed, None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
+        let runtime = Runtime::new(typed, None, Path::new("/kit/own"), &listed())
+            .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(
             (runtime.name.as_str(), runtime.short().as_str()),
             (name, short)
@@ -198,40 +230,52 @@ mod tests {
     #[test]
     fn a_name_says_what_is_run() {
         check("codex", "codex", "codex", Some("openai/gpt-5.5"));
+        check(
+            "a-new-one",
+            "a-new-one",
+            "a-new-one",
+            Some("openai-chat/gpt-5.5"),
+        );
         check("fixture", "acp:/kit/own honest", "acp:fixture", None);
         check("hostile", "acp:/kit/own honest", "hostile", None);
         check("cli:fixture", "kit-fixture", "cli:fixture", None);
         check("acp:/opt/my agent", "acp:/opt/my agent", "acp:my", None);
-        let unknown = Runtime::new("codx", None, Path::new("/kit/own"));
+        let unknown = Runtime::new("codx", None, Path::new("/kit/own"), &listed());
         assert!(unknown.is_err_and(|why| why.contains("codex, opencode, gemini-cli")));
     }
 
     #[test]
     fn an_agent_of_the_settings_is_read_from_its_table() {
         let settings = "[a]\nb = 1\n[runtimes.mine]\nkind = \"cli\"\ncommand = \"x\"\n\n[runtimes.other]\nkind = \"acp\"\n";
-        let mine = Runtime::of_settings("mine", None, settings);
+        let mine = Runtime::of_settings("mine", None, settings, &listed());
         assert!(mine.is_some_and(
             |mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")
         ));
         assert!(
-            Runtime::of_settings("other", None, settings)
+            Runtime::of_settings("other", None, settings, &listed())
                 .is_some_and(|other| other.has(Need::Approval))
         );
-        assert!(Runtime::of_settings("codex", None, settings).is_none());
-        let codex = Runtime::of_settings("codex", None, "[runtimes.codex]\ncommand = \"x\"\n");
+        assert!(Runtime::of_settings("codex", None, settings, &listed()).is_none());
+        let codex = Runtime::of_settings(
+            "codex",
+            None,
+            "[runtimes.codex]\ncommand = \"x\"\n",
+            &listed(),
+        );
         assert!(codex.is_some_and(|codex| codex.model.as_deref() == Some("openai/gpt-5.5")));
     }
 
     #[test]
     fn a_limit_has_its_reason() {
-        let aider = Runtime::new("aider", None, Path::new("/kit/own"))
+        let aider = Runtime::new("aider", None, Path::new("/kit/own"), &listed())
             .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(
             aider.lacks(Need::Approval),
             Some("Aider runs no tools, so there is no call to deny")
         );
         let takes_servers = |name| {
-            Runtime::new(name, None, Path::new("/kit/own")).is_ok_and(|it| it.has(Need::Mcp))
+            Runtime::new(name, None, Path::new("/kit/own"), &listed())
+                .is_ok_and(|it| it.has(Need::Mcp))
         };
         assert!(
             takes_servers("acp:mine") && !takes_servers("fixture") && !takes_servers("gemini-cli")

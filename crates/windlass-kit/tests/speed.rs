@@ -4,13 +4,18 @@
 
 use std::path::Path;
 
-use windlass_kit::{Runtime, speed};
+use windlass_kit::{Claims, Runtime, speed};
 
 fn runtime(name: &str) -> Runtime {
     Runtime::new(
         name,
         None,
         Path::new(env!("CARGO_BIN_EXE_windlass-hostile-agent")),
+        &[Claims {
+            name: "native".to_owned(),
+            built_in: true,
+            ..Claims::default()
+        }],
     )
     .unwrap()
 }

@@ -1,93 +1,60 @@
-//! What each runtime can do and how it can be held, by what it says of itself.
+//! What each runtime can do, by what its adapter claims when it is made without options.
 
 use std::sync::Arc;
 
+use serde_json::Map;
+use windlass_core::clock::Clock;
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_engine::NativeRuntime;
 use windlass_host::clock::SystemClock;
-use windlass_runtimes::acp::Acp;
-use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::Profile;
-use windlass_runtimes::agent::Adapter;
-use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
-use windlass_runtimes::codex::{Codex, CodexOptions};
-use windlass_runtimes::dialect::Dialect;
-use windlass_runtimes::oneshot::OneShot;
-use windlass_runtimes::oneshot::aider::AiderOptions;
-use windlass_runtimes::oneshot::options::CliOptions;
-use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
-use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
+use windlass_runtimes::agents::{AgentKind, AgentSpec};
+use windlass_runtimes::{completion, patch_proposal};
 
-use windlass_runtimes::known::{Kind, Known};
+use crate::adapter::{AgentSetup, build};
+use crate::program::Program;
 
 /// Whether it does a kind of work: what an agent with tools of its own makes is no patch that the engine applies.
-pub fn does(known: &Known, can: Capabilities, work: Work) -> bool {
+#[must_use]
+pub fn does(known: &AgentSpec, can: Capabilities, work: Work) -> bool {
     let changes_itself = !known.is_ours() && can.has(Capability::NativeToolLoop);
     can.require(known.name, work).is_ok() && !(work == Work::PatchCoder && changes_itself)
 }
 
 /// What a runtime can do, and how it can be held, as it is without options.
-pub fn abilities(known: &Known) -> (Capabilities, Features) {
-    let nothing = (Capabilities::NONE, Features::NONE);
-    let of = |agent: &dyn Adapter| {
-        (
-            Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])),
-            agent.features(),
-        )
-    };
+#[must_use]
+pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
     match known.kind {
-        Kind::Native => (
+        AgentKind::Native => (
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
             Features::of(NativeRuntime::FEATURES.iter().copied()),
         ),
-        Kind::Completion => (
-            Capabilities::of(windlass_runtimes::completion::CAPABILITIES),
+        AgentKind::Completion => (Capabilities::of(completion::CAPABILITIES), Features::NONE),
+        AgentKind::Patch => (
+            Capabilities::of(patch_proposal::CAPABILITIES),
             Features::NONE,
         ),
-        Kind::Patch => (
-            Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES),
-            Features::NONE,
-        ),
-        Kind::ClaudeCode => {
-            ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent))
-        }
-        Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
-        Kind::Aider => {
-            let options = AiderOptions {
-                python: "python".into(),
-                model: Some("m".into()),
-                ..AiderOptions::default()
+        _ => {
+            let setup = AgentSetup {
+                known,
+                name: known.name.to_owned(),
+                settings: known.name.to_owned(),
+                program: Program {
+                    file: "agent".into(),
+                    ..Program::default()
+                },
+                words: Vec::new(),
+                model: Some("m".to_owned()),
+                protocol: None,
+                options: Map::new(),
             };
-            let agent = options.program(Dialect::OpenAiChat).and_then(OneShot::new);
-            agent.map_or(nothing, |agent| of(&agent))
-        }
-        Kind::Cli => {
-            let options = CliOptions {
-                command: vec!["agent".into()],
-                ..CliOptions::default()
-            };
-            options
-                .program()
-                .and_then(OneShot::new)
-                .map_or(nothing, |agent| of(&agent))
-        }
-        Kind::Sidecar(sdk) => Sidecar::new(sdk, Dialect::OpenAiChat, SidecarOptions::default())
-            .map_or(nothing, |agent| of(&agent)),
-        Kind::OpenHands => OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic)
-            .map_or(nothing, |agent| of(&agent)),
-        Kind::Acp => {
-            let clock = Arc::new(SystemClock::new());
-            let options = AcpOptions {
-                command: Some("agent".to_owned()),
-                ..AcpOptions::default()
-            };
-            Acp::new(
-                Profile::named(known.name),
-                options,
-                Dialect::Anthropic,
-                clock,
-            )
-            .map_or(nothing, |agent| of(&agent))
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            match build(&setup, Some("python".into()), &clock) {
+                Ok(agent) => (
+                    Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])),
+                    agent.features(),
+                ),
+                Err(_) => (Capabilities::NONE, Features::NONE),
+            }
         }
     }
 }

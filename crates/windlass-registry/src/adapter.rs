@@ -1,6 +1,7 @@
 //! The adapter of an agent, made of what is known of it and of the settings. An option that its adapter does not have is
 //! an error.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -9,12 +10,11 @@ use windlass_core::clock::Clock;
 use windlass_providers::protocol::Protocol;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::Profile;
 use windlass_runtimes::agent::Adapter;
+use windlass_runtimes::agents::{AgentKind, AgentSpec};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::dialect::Dialect;
-use windlass_runtimes::known::{Kind, Known};
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
@@ -33,7 +33,7 @@ const NO_PYTHON: &str = "it is started by its Python, and none was found for its
 #[derive(Debug, Clone)]
 pub struct AgentSetup {
     /// Its row.
-    pub known: &'static Known,
+    pub known: &'static AgentSpec,
     /// The name of its home and its conversations.
     pub name: String,
     /// The table of its settings, below `runtimes`.
@@ -63,6 +63,15 @@ pub fn adapter(
     setup: &AgentSetup,
     clock: &Arc<dyn Clock>,
 ) -> Result<Box<dyn Adapter>, RegistryError> {
+    build(setup, setup.program.python(), clock)
+}
+
+/// The same, started by this Python where it is a program of Python.
+pub(crate) fn build(
+    setup: &AgentSetup,
+    python: Option<PathBuf>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Box<dyn Adapter>, RegistryError> {
     let program = setup.program.file.display().to_string();
     let wrong = |why: String| RegistryError::usage(format!("runtimes.{}: {why}", setup.settings));
     let mut given = setup.options.clone();
@@ -72,14 +81,14 @@ pub fn adapter(
             .or_insert_with(|| Json::from(model.as_str()));
     }
     Ok(match setup.known.kind {
-        Kind::ClaudeCode => {
+        AgentKind::ClaudeCode => {
             let options = ClaudeOptions {
                 program,
                 ..read(given).map_err(wrong)?
             };
             Box::new(ClaudeCode::new(options).map_err(wrong)?)
         }
-        Kind::Acp => {
+        AgentKind::Acp => {
             let mut options: AcpOptions = read(given).map_err(wrong)?;
             options.name = Some(setup.name.clone());
             options.command = Some(program);
@@ -87,21 +96,18 @@ pub fn adapter(
                 let more = options.args.take().unwrap_or_default();
                 options.args = Some(setup.words.iter().cloned().chain(more).collect());
             }
-            let profile = Profile::named(setup.known.name);
-            let acp = Acp::new(profile, options, dialect(setup), clock.clone());
+            let acp = Acp::new(setup.known, options, dialect(setup), clock.clone());
             Box::new(acp.map_err(|err| wrong(err.to_string()))?)
         }
-        Kind::Codex => {
+        AgentKind::Codex => {
             let options = CodexOptions {
                 program,
                 ..read(given).map_err(wrong)?
             };
             Box::new(Codex::new(options).map_err(wrong)?)
         }
-        Kind::Aider => {
-            let python = setup
-                .program
-                .python()
+        AgentKind::Aider => {
+            let python = python
                 .ok_or_else(|| wrong(NO_PYTHON.to_owned()))?
                 .display()
                 .to_string();
@@ -112,32 +118,29 @@ pub fn adapter(
             let program = options.program(dialect(setup)).map_err(wrong)?;
             Box::new(OneShot::new(program).map_err(wrong)?)
         }
-        Kind::Cli => {
+        AgentKind::Cli => {
             let mut options: CliOptions = read(given).map_err(wrong)?;
             options.name = Some(setup.name.clone());
             options.command = vec![program];
             Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
         }
-        Kind::Sidecar(sdk) => {
+        AgentKind::Sidecar(sdk) => {
             let options = SidecarOptions {
                 program,
                 ..read(given).map_err(wrong)?
             };
             Box::new(Sidecar::new(sdk, dialect(setup), options).map_err(wrong)?)
         }
-        Kind::OpenHands => {
+        AgentKind::OpenHands => {
             // Where a program is nobody's script, it is taken for the Python itself.
-            let python = setup
-                .program
-                .python()
-                .map_or(program, |python| python.display().to_string());
+            let python = python.map_or(program, |python| python.display().to_string());
             let options = OpenHandsOptions {
                 python,
                 ..read(given).map_err(wrong)?
             };
             Box::new(OpenHands::new(options, dialect(setup)).map_err(wrong)?)
         }
-        Kind::Native | Kind::Completion | Kind::Patch => {
+        AgentKind::Native | AgentKind::Completion | AgentKind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));
         }
     })
@@ -145,7 +148,7 @@ pub fn adapter(
 
 /// The words in which the run's model is asked; where the agent asks by itself, those that it is known for.
 fn dialect(setup: &AgentSetup) -> Dialect {
-    let known = setup.known.speaks.first();
+    let known = setup.known.protocols.first();
     match setup.protocol.or_else(|| known.copied()) {
         Some(Protocol::OpenAiResponses) => Dialect::OpenAiResponses,
         Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,

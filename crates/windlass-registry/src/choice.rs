@@ -384,7 +384,7 @@ impl Choice {
 mod tests {
     use windlass_core::runtime::{Capabilities, Features};
 
-    use windlass_runtimes::known::RUNTIMES;
+    use windlass_runtimes::agents::agent;
 
     use crate::abilities::abilities;
     use crate::standing::{Found, Why};
@@ -394,7 +394,7 @@ mod tests {
     /// A runtime of the table as it would stand; `!` behind its name: it is not usable.
     fn standing(name: &str) -> Standing {
         let (name, usable) = (name.trim_end_matches('!'), !name.ends_with('!'));
-        let known = RUNTIMES.iter().find(|known| known.name == name).unwrap();
+        let known = agent(name).unwrap();
         let (can, held) = abilities(known);
         let why = || Why {
             what: "no key".to_owned(),

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use windlass_runtimes::agents::AgentSpec;
 use windlass_runtimes::install::{Install, platformed};
-use windlass_runtimes::known::Known;
 
 use crate::error::RegistryError;
 use crate::program::{Program, Search};
@@ -28,7 +28,7 @@ pub struct Installed<'a> {
 
 impl Installed<'_> {
     /// The program of an agent, where all of it is there.
-    pub fn program(&self, known: &Known) -> Option<PathBuf> {
+    pub fn program(&self, known: &AgentSpec) -> Option<PathBuf> {
         let folder = self.dir.join(known.name);
         let program = folder.join(known.install.program()?);
         (self.version(known.name).is_some() && program.is_file()).then_some(program)
@@ -52,7 +52,7 @@ impl Installed<'_> {
     }
 
     /// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
-    pub fn find(&self, known: &Known, named: Option<&str>) -> Result<Program, RegistryError> {
+    pub fn find(&self, known: &AgentSpec, named: Option<&str>) -> Result<Program, RegistryError> {
         let own = self.program(known).filter(|_| named.is_none());
         let own = own.map(|program| program.display().to_string());
         let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
@@ -73,7 +73,7 @@ impl Installed<'_> {
     }
 
     /// Installs an agent; what is there in this version stays. Says what it does as it goes.
-    pub fn install(&self, known: &Known, say: &dyn Fn(&str)) -> Result<PathBuf, RegistryError> {
+    pub fn install(&self, known: &AgentSpec, say: &dyn Fn(&str)) -> Result<PathBuf, RegistryError> {
         let there = self
             .program(known)
             .filter(|_| self.version(known.name).as_deref() == known.install.version());
@@ -319,13 +319,13 @@ fn main_version(said: &str) -> Option<u32> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use windlass_runtimes::known::RUNTIMES;
+    use windlass_runtimes::agents::AGENTS;
 
     #[test]
     fn only_a_whole_install_counts() {
         let dir = tempfile::tempdir().unwrap();
         let installed = Installed { dir: dir.path() };
-        let codex = RUNTIMES.iter().find(|known| known.name == "codex").unwrap();
+        let codex = AGENTS.iter().find(|known| known.name == "codex").unwrap();
         let program = dir
             .path()
             .join("codex")

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 use windlass_host::config::{Layers, Value, nearest};
-use windlass_runtimes::known::{ANY_ACP, Kind, Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec};
 
 use crate::error::RegistryError;
 use crate::own;
@@ -99,14 +99,14 @@ fn put(all: &mut Map<String, Json>, path: &str, value: Json) {
 /// Refuses settings of runtimes that have none, or that nobody knows.
 pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
     let with_options = || {
-        RUNTIMES
+        AGENTS
             .iter()
             .chain([&ANY_ACP])
-            .filter(|known| known.kind != Kind::Native)
+            .filter(|known| known.kind != AgentKind::Native)
     };
     let own = own::all(layers)?;
     let mut known: Vec<&str> = with_options()
-        .filter(|known| !known.speaks.is_empty())
+        .filter(|known| !known.protocols.is_empty())
         .map(|known| known.name)
         .collect();
     known.extend(own.iter().map(|own| own.name.as_str()));
@@ -137,12 +137,12 @@ pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
 
 /// Passes on how hard the model is to think, where the agent can be told.
 pub fn tell_thinking(
-    (known, name): (&Known, &str),
+    (known, name): (&AgentSpec, &str),
     flag: bool,
     layers: &Layers<'_>,
     options: &mut Map<String, Json>,
 ) -> Result<(), RegistryError> {
-    let heard = |key: &str| known.hears.contains(&key);
+    let heard = |key: &str| known.sampling_options.contains(&key);
     if let Some(tokens) = layers
         .integer("thinking_tokens")
         .filter(|_| heard("thinking_tokens"))
@@ -165,7 +165,7 @@ pub fn tell_thinking(
     }
     let failure = RegistryError::usage(format!("`{name}` cannot be told how hard to think"));
     Err(match known.kind {
-        Kind::Acp => failure.hint(format!(
+        AgentKind::Acp => failure.hint(format!(
             "leave --reasoning-effort out, or set an option that the agent has for it (`runtimes.{name}.config_options`)"
         )),
         _ => failure.hint("leave --reasoning-effort out"),
@@ -174,12 +174,12 @@ pub fn tell_thinking(
 
 /// Passes on how the model is to answer, where the agent can be told.
 pub fn tell_sampling(
-    known: &Known,
+    known: &AgentSpec,
     temperature: Option<f64>,
     max_output: Option<u64>,
     options: &mut Map<String, Json>,
 ) {
-    let heard = |key: &str| known.hears.contains(&key);
+    let heard = |key: &str| known.sampling_options.contains(&key);
     if let Some(temperature) = temperature.filter(|_| heard("temperature")) {
         options.insert("temperature".to_owned(), Json::from(temperature));
     }

@@ -4,7 +4,7 @@
 use windlass_host::config::{Layers, Value, nearest};
 
 use crate::error::RegistryError;
-use windlass_runtimes::known::{ANY_ACP, ANY_CLI, Kind, Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec};
 
 /// The longest name: it is a folder's, too.
 const MAX_NAME: usize = 40;
@@ -15,7 +15,7 @@ pub struct Own {
     /// What people type.
     pub name: String,
     /// What is known of its kind.
-    pub known: &'static Known,
+    pub known: &'static AgentSpec,
     /// What it is, in a few words.
     pub about: String,
 }
@@ -40,7 +40,7 @@ pub fn all(layers: &Layers<'_>) -> Result<Vec<Own>, RegistryError> {
         let about = layers
             .text(&format!("runtimes.{name}.about"))
             .unwrap_or(match known.kind {
-                Kind::Cli => "an agent of your own: a program that does one prompt and ends",
+                AgentKind::Cli => "an agent of your own: a program that does one prompt and ends",
                 _ => "an agent of your own, by ACP",
             });
         all.push(Own {
@@ -55,7 +55,7 @@ pub fn all(layers: &Layers<'_>) -> Result<Vec<Own>, RegistryError> {
 /// Refuses names that mean another runtime, and such that are no folder's.
 fn check_name(name: &str) -> Result<(), String> {
     if name == "auto"
-        || RUNTIMES
+        || AGENTS
             .iter()
             .chain([&ANY_ACP, &ANY_CLI])
             .any(|known| known.name == name)
@@ -87,7 +87,7 @@ pub fn no_command(name: &str) -> RegistryError {
 pub fn unknown(name: &str, own: &[Own]) -> RegistryError {
     let failure = RegistryError::usage(format!("there is no runtime `{name}`"));
     let own = own.iter().map(|own| own.name.as_str());
-    let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
+    let all: Vec<&str> = AGENTS.iter().map(|known| known.name).chain(own).collect();
     // The beginning of a name says which one is meant, where it is of one alone.
     let begun: Vec<&str> = all
         .iter()

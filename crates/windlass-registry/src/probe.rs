@@ -19,7 +19,7 @@ use windlass_host::config::Layers;
 use windlass_providers::models::{default_model, model_rows};
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
-use windlass_runtimes::known::{ANY_ACP, Kind, Known, RUNTIMES};
+use windlass_runtimes::agents::{ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 use windlass_scripted::{Move, Script, Server};
 
 pub use self::judge::Step;
@@ -114,11 +114,11 @@ enum Task {
 }
 
 impl Task {
-    fn of(known: &Known) -> Self {
+    fn of(known: &'static AgentSpec) -> Self {
         let (can, _) = abilities(known);
         match known.kind {
-            Kind::Patch => Self::Patch,
-            Kind::Cli => Self::Untold,
+            AgentKind::Patch => Self::Patch,
+            AgentKind::Cli => Self::Untold,
             _ if can.has(Capability::NativeToolLoop) => Self::Tool,
             _ if can.has(Capability::FilesystemEdit) => Self::Edit,
             _ => Self::Answer,
@@ -183,10 +183,7 @@ impl<'a> Rehearsal<'a> {
         let (known, table) = match name.starts_with("acp:") {
             true => (&ANY_ACP, ANY_ACP.name),
             false => {
-                let known = RUNTIMES
-                    .iter()
-                    .find(|known| known.name == name)
-                    .or_else(of_own);
+                let known = agent_named(name).or_else(of_own);
                 (known.ok_or_else(|| unknown(name, &own))?, name)
             }
         };
@@ -272,7 +269,7 @@ impl<'a> Rehearsal<'a> {
     fn command(
         &self,
         name: &str,
-        known: &Known,
+        known: &AgentSpec,
         stage: &Stage,
         server: &Server,
         deadline: Duration,
@@ -449,7 +446,7 @@ impl Stage {
 }
 
 /// The vendor that a runtime is rehearsed with: the first that it would try.
-fn vendor_for(known: &Known) -> &'static Vendor {
+fn vendor_for(known: &AgentSpec) -> &'static Vendor {
     let first = known
         .vendors
         .iter()

@@ -3,7 +3,7 @@
 
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_host::sandbox::Helper;
-use windlass_runtimes::known::Known;
+use windlass_runtimes::agents::AgentSpec;
 
 use crate::abilities::does;
 use crate::program::Program;
@@ -17,7 +17,7 @@ pub struct Standing {
     /// What it is, in a few words.
     pub about: String,
     /// Its row; for an agent of the settings, the row of its kind.
-    pub known: &'static Known,
+    pub known: &'static AgentSpec,
     /// Where its program is.
     pub found: Found,
     /// The version that is here, once it was looked for.
@@ -124,14 +124,14 @@ impl Standing {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use windlass_runtimes::agents::AGENTS;
     use windlass_runtimes::install::Install;
-    use windlass_runtimes::known::RUNTIMES;
 
     use super::*;
     use crate::abilities::abilities;
 
     /// An agent that needs a Python that nobody has.
-    const SNAKE: Known = Known {
+    const SNAKE: AgentSpec = AgentSpec {
         name: "snake",
         program: Some("snake"),
         install: Install::Pip {
@@ -141,7 +141,7 @@ mod tests {
             python: (98, 99),
             program: "bin/snake",
         },
-        ..windlass_runtimes::known::ANY_ACP
+        ..windlass_runtimes::agents::ANY_ACP
     };
 
     fn standing(found: Found, version: Option<&str>) -> Standing {
@@ -149,7 +149,7 @@ mod tests {
             what: "`snake` is not on this machine".to_owned(),
             hint: Some("install it".to_owned()),
         };
-        let (can, held) = abilities(&RUNTIMES[2]);
+        let (can, held) = abilities(&AGENTS[2]);
         let version = version.map(str::to_owned);
         let about = String::new();
         Standing {

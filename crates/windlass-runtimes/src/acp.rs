@@ -1,7 +1,7 @@
 //! Agents that speak the Agent Client Protocol, version 1, over their standard input and output. Only the protocol is
 //! here: who may do what is decided by the gate, and what holds an agent is its place.
 //!
-//! In the order of one try: [`options`] and [`profiles`] say how it is started, `opening` begins the conversation,
+//! In the order of one try: [`options`] and [`profile`] say how it is started, `opening` begins the conversation,
 //! `talk` follows a turn over the pipes of its program (`rpc`), `transcript` makes facts of what it tells, `call` and `permission`
 //! have its calls judged, and `desk` and `terminals` do what it asks of us.
 
@@ -10,7 +10,7 @@ mod desk;
 mod opening;
 pub mod options;
 mod permission;
-pub mod profiles;
+pub mod profile;
 mod talk;
 mod terminals;
 mod transcript;
@@ -31,11 +31,12 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::desk::Desk;
 use self::options::AcpOptions;
-use self::profiles::{GENERIC, Profile, TurnUsage};
+use self::profile::{Profile, TurnUsage};
 use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
 use crate::agent::{Adapter, Answer, End, ModelAccess, Reported, Visit, told_anew};
+use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
 use crate::mcp_server;
 use crate::rpc::{Rpc, RpcError};
@@ -99,14 +100,15 @@ impl Live {
 }
 
 impl Acp {
-    /// The agent of this profile, or any by its command, with these options, for a model that speaks so.
+    /// This agent with these options, for a model that speaks this dialect. [`crate::agents::ANY_ACP`] is any agent, by
+    /// its command.
     pub fn new(
-        profile: Option<&'static Profile>,
+        spec: &'static AgentSpec,
         options: AcpOptions,
         dialect: Dialect,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AcpError> {
-        let profile = profile.unwrap_or(&GENERIC);
+        let profile = &spec.acp;
         let own: Vec<String> = profile
             .command
             .iter()
@@ -141,11 +143,11 @@ impl Acp {
         if !profile.mcp && !options.mcp_servers.is_empty() {
             return Err(AcpError(format!(
                 "{} connects to no MCP server that it is given",
-                profile.name
+                spec.name
             )));
         }
         let kinds = Arc::new(kinds(profile, &options)?);
-        let name = options.name.clone().unwrap_or_else(|| match profile.name {
+        let name = options.name.clone().unwrap_or_else(|| match spec.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),
         });

@@ -2,22 +2,21 @@
 //! tools are offered in the same pipe, and each turn is a process of its own that goes on with the conversation.
 
 mod calls;
+mod dialogue;
 mod ended;
 mod hosted;
 mod launch;
 mod options;
-mod turn;
 mod words;
 
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
+use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
-use self::turn::Turn;
-use crate::agent::{Adapter, Answer, End, Visit};
-use crate::conversation::{Ended, one_turn};
+use crate::agent::{Adapter, Answer, Visit};
+use crate::driver::{Conversation, one_turn, start};
 use crate::offered::offered;
-use crate::peer::Peer;
 
 pub use self::options::{ClaudeEffort, ClaudeOptions, SettingSource};
 
@@ -37,38 +36,16 @@ impl ClaudeCode {
         Ok(Self { options })
     }
 
-    async fn turn(
+    async fn start(
         &self,
         visit: &Visit<'_>,
-        resume: Option<&str>,
-        say: String,
-    ) -> Result<Ended, RuntimeError> {
-        let offers = offered(visit.job.toolbox).next().is_some();
-        let started = match launch(&self.options, visit, resume, offers) {
-            Ok(launch) => visit
-                .place
-                .start(launch)
-                .await
-                .map_err(|err| err.to_string()),
-            Err(err) => Err(err),
-        };
-        let inmate = match started {
-            Ok(inmate) => inmate,
-            Err(err) => {
-                let end = End::Broken(format!(
-                    "`{}` could not be started: {err}",
-                    self.options.program
-                ));
-                return Ok(Ended::Answered(Answer {
-                    text: String::new(),
-                    output: None,
-                    end,
-                }));
-            }
-        };
-        Turn::new(visit, Peer::new(inmate), resume.is_some(), say)
-            .follow(offers)
-            .await
+        resume: Option<String>,
+    ) -> Result<Conversation<ClaudeDialogue>, String> {
+        let tools = offered(visit.job.toolbox);
+        let launch = launch(&self.options, visit, resume.as_deref(), !tools.is_empty());
+        let program = start(visit, launch, &self.options.program).await?;
+        let dialogue = ClaudeDialogue::new(tools, resume.is_some());
+        Ok(Conversation::new(dialogue, program))
     }
 }
 
@@ -126,8 +103,8 @@ impl Adapter for ClaudeCode {
         visit: &'a Visit<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(one_turn(visit, say, "Claude Code", move |session, say| {
-            Box::pin(async move { self.turn(visit, session.as_deref(), say).await })
+        Box::pin(one_turn(visit, say, move |resume| {
+            Box::pin(self.start(visit, resume))
         }))
     }
 }

@@ -1,19 +1,19 @@
 //! Codex as a runtime: `codex app-server` with JSON-RPC both ways. Every command and patch is judged by our gate, our tools
 //! are offered as its dynamic ones, and each turn is a process of its own that goes on with the conversation.
 
+mod dialogue;
 mod ended;
 mod items;
 mod launch;
 mod options;
-mod turn;
 
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
-use self::turn::Turn;
-use crate::agent::{Adapter, Answer, End, Visit};
-use crate::conversation::{Ended, one_turn};
-use crate::rpc::Rpc;
+use self::dialogue::{CodexDialogue, CodexSetup};
+use crate::agent::{Adapter, Answer, Visit};
+use crate::driver::{Conversation, one_turn, start};
+use crate::offered::offered;
 
 pub use self::options::CodexOptions;
 
@@ -33,44 +33,22 @@ impl Codex {
         Ok(Self { options })
     }
 
-    async fn turn(
+    async fn start(
         &self,
         visit: &Visit<'_>,
         resume: Option<String>,
-        say: String,
-    ) -> Result<Ended, RuntimeError> {
-        let started = match launch::launch(&self.options, visit) {
-            Ok(launch) => visit
-                .place
-                .start(launch)
-                .await
-                .map_err(|err| err.to_string()),
-            Err(err) => Err(err),
-        };
-        match started {
-            Ok(inmate) => {
-                Turn::new(
-                    &self.options,
-                    visit,
-                    Rpc::without_version(inmate),
-                    resume,
-                    say,
-                )
-                .follow()
-                .await
-            }
-            Err(err) => {
-                let end = End::Broken(format!(
-                    "`{}` could not be started: {err}",
-                    self.options.program
-                ));
-                Ok(Ended::Answered(Answer {
-                    text: String::new(),
-                    output: None,
-                    end,
-                }))
-            }
-        }
+    ) -> Result<Conversation<CodexDialogue>, String> {
+        let launch = launch::launch(&self.options, visit);
+        let program = start(visit, launch, &self.options.program).await?;
+        let dialogue = CodexDialogue::new(CodexSetup {
+            thread: launch::thread(&self.options, visit, resume.as_deref()),
+            turn: launch::turn(&self.options, visit),
+            resumes: resume.is_some(),
+            model: self.options.model.clone(),
+            tools: offered(visit.job.toolbox),
+            root: visit.job.files.root().to_string_lossy().into_owned(),
+        });
+        Ok(Conversation::new(dialogue, program))
     }
 }
 
@@ -115,8 +93,8 @@ impl Adapter for Codex {
         visit: &'a Visit<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(one_turn(visit, say, "Codex", move |session, say| {
-            Box::pin(self.turn(visit, session, say))
+        Box::pin(one_turn(visit, say, move |resume| {
+            Box::pin(self.start(visit, resume))
         }))
     }
 }

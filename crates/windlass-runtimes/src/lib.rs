@@ -10,14 +10,15 @@
 
 pub mod acp;
 pub mod agent;
+pub mod agents;
 pub mod claude_code;
 pub mod codex;
 pub mod completion;
 pub mod contract;
 pub mod dialect;
+pub mod dialogue;
 pub mod import;
 pub mod install;
-pub mod known;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;
@@ -27,8 +28,8 @@ pub mod patch_proposal;
 pub mod peer;
 pub mod sidecar;
 
-mod conversation;
 mod dollars;
+mod driver;
 mod filling;
 mod given;
 mod no_tools;

@@ -4,15 +4,15 @@
 use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
 
 /// The tools on offer, in their order.
-pub(crate) fn offered(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
-    toolbox
-        .tools()
-        .iter()
-        .map(|tool| tool.spec())
+pub(crate) fn offered(toolbox: &dyn Toolbox) -> Vec<ToolSpec> {
+    let specs = toolbox.tools().iter().map(|tool| tool.spec());
+    specs
         .filter(|spec| spec.exposure == Exposure::Function)
+        .cloned()
+        .collect()
 }
 
 /// Whether there is one of this name.
-pub(crate) fn is_offered(toolbox: &dyn Toolbox, name: &str) -> bool {
-    offered(toolbox).any(|spec| spec.name == name)
+pub(crate) fn is_offered(tools: &[ToolSpec], name: &str) -> bool {
+    tools.iter().any(|spec| spec.name == name)
 }

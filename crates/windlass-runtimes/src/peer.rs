@@ -88,6 +88,14 @@ impl Peer {
         }
     }
 
+    /// The same, but nothing is read while more than so many bytes wait for the program.
+    pub(crate) async fn next_within(&mut self, max_unread: usize) -> io::Result<Option<Value>> {
+        while self.waiting.len() >= max_unread {
+            self.write_on().await;
+        }
+        self.next().await
+    }
+
     /// Says these words and then the end of the input, as soon as the program reads.
     pub fn say_last(&mut self, text: &str) {
         self.waiting.extend_from_slice(text.as_bytes());

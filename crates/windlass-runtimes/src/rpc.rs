@@ -11,7 +11,7 @@ use windlass_core::enclosure::Inmate;
 use crate::peer::Peer;
 
 /// Bytes that wait for the program to read them before it is not listened to any more.
-const MAX_UNREAD: usize = 4 << 20;
+pub(crate) const MAX_UNREAD: usize = 4 << 20;
 /// Bytes of the id of a request: it is kept until that is answered.
 const MAX_ID: usize = 1 << 10;
 
@@ -94,62 +94,57 @@ pub(crate) enum Heard {
     End,
 }
 
-/// A running program that speaks so.
-pub(crate) struct Rpc {
-    peer: Peer,
+/// Makes messages. Every request of ours has a number of its own.
+#[derive(Debug)]
+pub(crate) struct Frames {
     next_id: u64,
     /// Every message says which JSON-RPC it is.
     says_version: bool,
 }
 
-impl Rpc {
-    /// Over the pipes of this program.
-    pub(crate) fn new(inmate: Inmate) -> Self {
+impl Frames {
+    /// As the standard has it.
+    pub(crate) fn new() -> Self {
+        let (next_id, says_version) = (0, true);
         Self {
-            peer: Peer::new(inmate),
-            next_id: 0,
-            says_version: true,
+            next_id,
+            says_version,
         }
     }
 
     /// The same for a program that leaves the version out of its messages.
-    pub(crate) fn without_version(inmate: Inmate) -> Self {
+    pub(crate) fn without_version() -> Self {
         Self {
             says_version: false,
-            ..Self::new(inmate)
+            ..Self::new()
         }
     }
 
-    fn send(&mut self, mut message: Value) {
+    fn frame(&self, mut message: Value) -> Value {
         if let Value::Object(fields) = &mut message
             && self.says_version
         {
             fields.shift_insert(0, "jsonrpc".to_owned(), "2.0".into());
         }
-        self.peer.send(&message);
+        message
     }
 
-    /// Lines that were passed over: too long, or no JSON.
-    pub(crate) fn passed_over(&self) -> u64 {
-        self.peer.unread()
-    }
-
-    /// Puts a request of ours on its way; its id.
-    pub(crate) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> u64 {
+    /// A request of ours, and its number.
+    pub(crate) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> (u64, Value) {
         self.next_id += 1;
         let id = self.next_id;
-        self.send(json!({ "id": id, "method": method, "params": params }));
-        id
+        let message = json!({ "id": id, "method": method, "params": params });
+        (id, self.frame(message))
     }
 
-    /// Puts something that needs no answer on its way.
-    pub(crate) fn tell(&mut self, method: &str, params: &impl serde::Serialize) {
-        self.send(json!({ "method": method, "params": params }));
+    /// Something that needs no answer.
+    pub(crate) fn notice(&self, method: &str, params: &impl serde::Serialize) -> Value {
+        self.frame(json!({ "method": method, "params": params }))
     }
 
-    /// Puts an answer on its way.
-    pub(crate) fn answer(&mut self, id: &Value, result: &Result<Value, RpcError>) {
-        self.send(match result {
+    /// An answer to a request.
+    pub(crate) fn answer(&self, id: &Value, result: &Result<Value, RpcError>) -> Value {
+        self.frame(match result {
             Ok(value) => json!({ "id": id, "result": value }),
             Err(RpcError {
                 code,
@@ -165,7 +160,45 @@ impl Rpc {
             }) => {
                 json!({ "id": id, "error": { "code": code, "message": message, "data": data } })
             }
-        });
+        })
+    }
+}
+
+/// A running program that speaks so.
+pub(crate) struct Rpc {
+    peer: Peer,
+    frames: Frames,
+}
+
+impl Rpc {
+    /// Over the pipes of this program.
+    pub(crate) fn new(inmate: Inmate) -> Self {
+        Self {
+            peer: Peer::new(inmate),
+            frames: Frames::new(),
+        }
+    }
+
+    /// Lines that were passed over: too long, or no JSON.
+    pub(crate) fn passed_over(&self) -> u64 {
+        self.peer.unread()
+    }
+
+    /// Puts a request of ours on its way; its id.
+    pub(crate) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> u64 {
+        let (id, line) = self.frames.request(method, params);
+        self.peer.send(&line);
+        id
+    }
+
+    /// Puts something that needs no answer on its way.
+    pub(crate) fn tell(&mut self, method: &str, params: &impl serde::Serialize) {
+        self.peer.send(&self.frames.notice(method, params));
+    }
+
+    /// Puts an answer on its way.
+    pub(crate) fn answer(&mut self, id: &Value, result: &Result<Value, RpcError>) {
+        self.peer.send(&self.frames.answer(id, result));
     }
 
     /// The next message; writes what is to be written meanwhile. With `listen` off it only writes, and never ends. May
@@ -180,18 +213,14 @@ impl Rpc {
         }
     }
 
-    /// Tells the program that nothing more comes, and waits for its end for so long.
-    pub(crate) async fn end(&mut self, clock: &dyn Clock, grace: Duration) {
-        self.peer.end(clock, grace).await;
-    }
-
     /// How the program ended, in words, with what it complained about last. It has so long for it.
     pub(crate) async fn obituary(&mut self, clock: &dyn Clock, grace: Duration) -> String {
         self.peer.ended_in_words(clock, grace).await
     }
 }
 
-fn understood(value: Value) -> Heard {
+/// What a line is.
+pub(crate) fn understood(value: Value) -> Heard {
     let Value::Object(mut fields) = value else {
         return Heard::Odd;
     };

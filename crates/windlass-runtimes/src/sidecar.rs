@@ -2,18 +2,19 @@
 //! that speaks JSON lines. All their tools are ours, run by the engine like calls of the built-in agent; they remember
 //! nothing by themselves, so that the log is their memory.
 
+mod dialogue;
 mod ended;
 mod history;
 mod launch;
 mod options;
-mod turn;
 
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
-use self::turn::{Running, Turn};
-use crate::agent::{Adapter, Answer, End, Visit};
+use self::dialogue::SidecarDialogue;
+use crate::agent::{Adapter, Answer, Visit};
 use crate::dialect::Dialect;
+use crate::driver::{Conversation, start, stay};
 
 pub use self::options::{Helper, Sdk, SidecarOptions};
 
@@ -33,17 +34,26 @@ impl Sidecar {
     }
 
     /// The program that was kept from the turn before, or a new one.
-    async fn running(&self, visit: &Visit<'_>) -> Result<Running, String> {
+    async fn running(&self, visit: &Visit<'_>) -> Result<Conversation<SidecarDialogue>, String> {
         if let Some(kept) = visit.take_kept() {
             return Ok(kept);
         }
-        let launch = launch::launch(self.sdk, &self.options, visit)?;
-        visit
-            .place
-            .start(launch)
-            .await
-            .map(Running::new)
-            .map_err(|err| err.to_string())
+        let launch = launch::launch(self.sdk, &self.options, visit);
+        let program = start(visit, launch, &self.options.program).await?;
+        let dialogue = SidecarDialogue::new(self.options.clone());
+        Ok(Conversation::new(dialogue, program))
+    }
+
+    async fn begin(
+        &self,
+        visit: &Visit<'_>,
+        say: &str,
+    ) -> Result<Conversation<SidecarDialogue>, String> {
+        let mut running = self.running(visit).await?;
+        let new = running.dialogue.is_new();
+        let start = launch::start(self.sdk, self.wire, &self.options, visit, say, new)?;
+        running.dialogue.next_turn(start);
+        Ok(running)
     }
 }
 
@@ -90,32 +100,6 @@ impl Adapter for Sidecar {
         visit: &'a Visit<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(async move {
-            let broken = |why: String| Answer {
-                text: String::new(),
-                output: None,
-                end: End::Broken(why),
-            };
-            let running = match self.running(visit).await {
-                Ok(running) => running,
-                Err(why) => {
-                    return Ok(broken(format!(
-                        "`{}` could not be started: {why}",
-                        self.options.program
-                    )));
-                }
-            };
-            match launch::start(
-                self.sdk,
-                self.wire,
-                &self.options,
-                visit,
-                say,
-                running.turns == 0,
-            ) {
-                Ok(start) => Turn::new(visit, running, &self.options).follow(start).await,
-                Err(why) => Ok(broken(why)),
-            }
-        })
+        Box::pin(async move { stay(visit, self.begin(visit, say).await, say).await })
     }
 }

@@ -17,7 +17,7 @@ use windlass_registry::{
     AgentSetup, Choice, Installed, Program, RegistryError, abilities, asked_by, choose, needs_of,
     own, plain_name, unknown,
 };
-use windlass_runtimes::known::{ANY_ACP, Kind, Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 
 pub use self::ground::Ground;
 
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 /// Who works.
 pub enum RuntimePlan {
     /// Our own loop, in one of its forms, on a model.
-    Ours(Kind, ModelPlan),
+    Ours(AgentKind, ModelPlan),
     /// An agent that is not ours.
     Foreign(Box<ForeignPlan>),
 }
@@ -92,10 +92,7 @@ impl RuntimePlan {
         if let Some(own) = own.iter().find(|own| own.name == name) {
             return foreign(own.known, Whose::Own(&own.name), agent, settings);
         }
-        let known = RUNTIMES
-            .iter()
-            .find(|known| known.name == name)
-            .ok_or_else(|| unknown(name, &own))?;
+        let known = agent_named(name).ok_or_else(|| unknown(name, &own))?;
         if known.program.is_some() {
             return foreign(known, Whose::Known, agent, settings);
         }
@@ -145,8 +142,8 @@ impl RuntimePlan {
     /// What kind of work it is, where nobody says.
     pub fn mode(&self) -> RunMode {
         match self {
-            Self::Ours(Kind::Patch, _) => RunMode::Patch,
-            Self::Ours(Kind::Completion, _) => RunMode::Analysis,
+            Self::Ours(AgentKind::Patch, _) => RunMode::Patch,
+            Self::Ours(AgentKind::Completion, _) => RunMode::Analysis,
             Self::Ours(..) => RunMode::Full,
             Self::Foreign(plan) => match abilities(plan.setup.known)
                 .0
@@ -162,12 +159,13 @@ impl RuntimePlan {
 
 /// Wishes about how a model answers that a foreign agent cannot be told.
 fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
-    let all = RUNTIMES
+    let all = AGENTS
         .iter()
-        .find(|known| known.kind == Kind::Native)
-        .map_or(&[][..], |known| known.hears);
-    let set =
-        |key: &&&str| settings.layers.get(key).is_some() && !plan.setup.known.hears.contains(*key);
+        .find(|known| known.kind == AgentKind::Native)
+        .map_or(&[][..], |known| known.sampling_options);
+    let set = |key: &&&str| {
+        settings.layers.get(key).is_some() && !plan.setup.known.sampling_options.contains(*key)
+    };
     let unheard: Vec<String> = all
         .iter()
         .filter(set)
@@ -194,7 +192,7 @@ enum Whose<'a> {
 }
 
 fn foreign(
-    known: &'static Known,
+    known: &'static AgentSpec,
     whose: Whose<'_>,
     agent: &AgentFlags,
     settings: &Settings,
@@ -307,7 +305,7 @@ fn foreign(
 }
 
 fn upstream(
-    known: &Known,
+    known: &AgentSpec,
     name: &str,
     named: Option<&'static Vendor>,
     agent: &AgentFlags,
@@ -341,10 +339,10 @@ fn upstream(
                 .hint(no_key_hint(known, keys.first().unwrap_or(&"KEY")))
             })?,
     };
-    if !known.speaks.contains(&vendor.protocol) {
+    if !known.protocols.contains(&vendor.protocol) {
         let fit: Vec<&str> = VENDORS
             .iter()
-            .filter(|vendor| known.speaks.contains(&vendor.protocol))
+            .filter(|vendor| known.protocols.contains(&vendor.protocol))
             .map(|vendor| vendor.id)
             .collect();
         return Err(Error::usage(format!(
@@ -360,7 +358,7 @@ fn upstream(
     })
 }
 
-fn no_key_hint(known: &Known, variable: &str) -> String {
+fn no_key_hint(known: &AgentSpec, variable: &str) -> String {
     let signs_in = known.login.is_some_and(|login| login.file.is_some());
     match signs_in {
         false => format!("run `export {variable}=…`, or name another vendor with -m VENDOR/MODEL"),
@@ -418,7 +416,7 @@ fn no_model(name: &str, vendor: &Vendor) -> Error {
 }
 
 fn login_file(
-    known: &Known,
+    known: &AgentSpec,
     name: &str,
     configured: Option<&str>,
     environment: &Environment,
@@ -452,7 +450,7 @@ fn login_file(
 }
 
 /// The hosts that a sign-in needs, as rules of the network.
-fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Error> {
+fn login_hosts(known: &AgentSpec) -> Result<Vec<HostRule>, Error> {
     let hosts = known.login.map_or(&[][..], |login| login.hosts);
     if hosts.is_empty() {
         return Ok(Vec::new());
@@ -468,7 +466,7 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Error> {
 
 /// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
 fn find_program(
-    known: &Known,
+    known: &AgentSpec,
     named: Option<&str>,
     settings: &Settings,
 ) -> Result<Program, RegistryError> {

@@ -130,7 +130,7 @@ pub fn engine(
     let gate = settings.gate(default_mode, &program_tools::names(&tools))?;
     let steering = foreign
         .iter()
-        .flat_map(|plan| plan.setup.known.hides)
+        .flat_map(|plan| plan.setup.known.masked_dirs)
         .map(|name| (*name).to_owned());
     let hidden = gate.hidden_paths().into_iter().chain(steering).collect();
     let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), place)?;

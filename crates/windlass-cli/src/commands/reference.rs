@@ -8,7 +8,7 @@ use windlass_core::runtime::{
 };
 use windlass_host::config::{Key, Kind};
 use windlass_registry::{abilities, does};
-use windlass_runtimes::known::{Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, AgentSpec};
 
 use super::runtimes::FIELDS;
 use crate::exit;
@@ -68,7 +68,7 @@ pub(super) fn text() -> String {
 
 /// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
 fn runtimes() -> String {
-    let all: Vec<_> = RUNTIMES
+    let all: Vec<_> = AGENTS
         .iter()
         .map(|known| (known, abilities(known)))
         .collect();
@@ -83,9 +83,9 @@ fn runtimes() -> String {
             "---|".repeat(names.len())
         )
     };
-    let row = |first: &str, has: &dyn Fn(&Known, Capabilities, Features) -> bool| {
+    let row = |first: &str, has: &dyn Fn(&AgentSpec, Capabilities, Features) -> bool| {
         let mark =
-            |(known, (can, held)): &(&Known, (Capabilities, Features))| has(known, *can, *held);
+            |(known, (can, held)): &(&AgentSpec, (Capabilities, Features))| has(known, *can, *held);
         let marks: Vec<&str> = all
             .iter()
             .map(|one| if mark(one) { "yes" } else { "" })

@@ -123,6 +123,10 @@ pub(super) const FIELDS: &[(&str, &str)] = &[
         "missing",
         "For kinds of work that it cannot do, the capabilities that it lacks.",
     ),
+    (
+        "vendors",
+        "Vendors whose model it is asked with where none is named: the first that has a key.",
+    ),
     ("capabilities", "What it can do."),
     ("features", "How it can be held and steered."),
 ];
@@ -163,6 +167,7 @@ pub(super) fn row(standing: &Standing) -> Value {
         "by_hand": standing.tested().map(|_| standing.known.install.by_hand()),
         "work": work,
         "missing": missing,
+        "vendors": standing.known.vendors,
         "capabilities": standing.can.iter().map(Capability::word).collect::<Vec<_>>(),
         "features": standing.held.iter().map(Feature::word).collect::<Vec<_>>(),
     })

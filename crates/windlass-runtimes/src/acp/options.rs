@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::profiles::TurnUsage;
+use super::profile::TurnUsage;
 use crate::mcp_server::McpServers;
 
 /// The options of one agent.

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 use windlass_core::message::ToolResult;
-use windlass_core::tool::Toolbox;
+use windlass_core::tool::ToolSpec;
 
 use super::options::OURS;
-use crate::offered::{is_offered, offered};
+use crate::offered::is_offered;
 
 /// The revisions of MCP that are spoken here, newest first.
 const REVISIONS: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -30,7 +30,7 @@ pub(super) enum Asked {
 }
 
 /// Reads a message.
-pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
+pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
     let id = message.get("id").cloned().unwrap_or(Value::Null);
     let params = message.get("params").unwrap_or(&Value::Null);
     let method = message
@@ -59,7 +59,8 @@ pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
         }
         "ping" => answer(id, json!({})),
         "tools/list" => {
-            let tools: Vec<Value> = offered(toolbox)
+            let tools: Vec<Value> = tools
+                .iter()
                 .map(|spec| json!({ "name": spec.name, "description": spec.description, "inputSchema": spec.schema }))
                 .collect();
             answer(id, json!({ "tools": tools }))
@@ -69,7 +70,7 @@ pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
                 .get("name")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            if !is_offered(toolbox, tool) {
+            if !is_offered(tools, tool) {
                 return Asked::Answered(refused(id, -32602, "there is no such tool"));
             }
             let args = params

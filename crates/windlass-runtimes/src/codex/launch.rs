@@ -130,7 +130,7 @@ pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&
 }
 
 fn tools(visit: &Visit<'_>) -> Value {
-    let tools = offered(visit.job.toolbox).map(|spec| {
+    let tools = offered(visit.job.toolbox).into_iter().map(|spec| {
         json!({
             "type": "function",
             "name": spec.name,
@@ -141,9 +141,9 @@ fn tools(visit: &Visit<'_>) -> Value {
     Value::Array(tools.collect())
 }
 
-/// What a turn is begun with.
-pub(super) fn turn(options: &CodexOptions, visit: &Visit<'_>, thread: &str, say: &str) -> Value {
-    let mut params = json!({ "threadId": thread, "input": [{ "type": "text", "text": say }] });
+/// What a turn is begun with, but for the conversation and the prompt.
+pub(super) fn turn(options: &CodexOptions, visit: &Visit<'_>) -> Value {
+    let mut params = json!({ "threadId": null, "input": null });
     if let Some(effort) = &options.effort {
         params["effort"] = json!(effort);
     }

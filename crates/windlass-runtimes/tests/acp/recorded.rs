@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_core::runtime::Stop;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::Profile;
+use windlass_runtimes::agents::agent;
 use windlass_runtimes::dialect::Dialect;
 
 use crate::stage::{Agent, Stage};
@@ -241,7 +241,7 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
     };
     let stage = Stage {
         options,
-        profile: Profile::named(name),
+        spec: agent(name).unwrap(),
         dialect,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
         ..Stage::default()

@@ -25,8 +25,8 @@ use windlass_core::{BoxFuture, CancellationToken};
 use windlass_host::workspace::Root;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::Profile;
 use windlass_runtimes::agent::{Endpoint, ForeignRuntime, Ledger, Metering, Trip};
+use windlass_runtimes::agents::{ANY_ACP, AgentSpec};
 use windlass_runtimes::dialect::Dialect;
 
 /// Time as the test's executor has it: paused, it moves when nobody has anything to do.
@@ -439,7 +439,7 @@ impl Agent {
 /// One try.
 pub(crate) struct Stage {
     pub(crate) options: AcpOptions,
-    pub(crate) profile: Option<&'static Profile>,
+    pub(crate) spec: &'static AgentSpec,
     pub(crate) dialect: Dialect,
     pub(crate) resume: Option<String>,
     pub(crate) judge: Judge,
@@ -462,7 +462,7 @@ impl Default for Stage {
                 command: Some("toy".into()),
                 ..AcpOptions::default()
             },
-            profile: None,
+            spec: &ANY_ACP,
             dialect: Dialect::OpenAiChat,
             resume: None,
             judge: Arc::new(|_| Some(true)),
@@ -541,7 +541,7 @@ impl Stage {
             steers: Mutex::new(std::iter::repeat_n((), self.steers).collect()),
         };
         let acp = Acp::new(
-            self.profile,
+            self.spec,
             self.options,
             self.dialect,
             Arc::clone(&self.clock),

@@ -9,7 +9,8 @@ use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::runtime::Stop;
 use windlass_core::workspace::ProcessEnd;
 use windlass_runtimes::acp::options::{AcpOptions, Setting};
-use windlass_runtimes::acp::profiles::{GENERIC, Profile};
+use windlass_runtimes::acp::profile::{GENERIC, Profile};
+use windlass_runtimes::agents::{ANY_ACP, AgentSpec, agent};
 use windlass_runtimes::mcp_server::McpServer;
 
 use crate::stage::{Agent, Stage};
@@ -586,13 +587,16 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
 
 /// An agent whose conversations stay in their directory, with one to resume.
 async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
-    static KEEPS: Profile = Profile {
-        keeps_directory: true,
-        ..GENERIC
+    static KEEPS: AgentSpec = AgentSpec {
+        acp: Profile {
+            keeps_directory: true,
+            ..GENERIC
+        },
+        ..ANY_ACP
     };
     let stage = Stage {
         resume: Some(format!("toy:{id}")),
-        profile: Some(&KEEPS),
+        spec: &KEEPS,
         ..Stage::default()
     };
     let can = json!({ "sessionCapabilities": { "list": {}, "resume": {} } });
@@ -691,7 +695,7 @@ async fn opencode_has_one_provider_and_asks_about_everything() {
     };
     let stage = Stage {
         options,
-        profile: Profile::named("opencode"),
+        spec: agent("opencode").unwrap(),
         ..Stage::default()
     };
     let (_, notes) = stage

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
 use windlass_registry::{Found, Standing, Why, abilities, own};
-use windlass_runtimes::known::{Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, AgentSpec};
 
 use super::{ForeignPlan, RuntimePlan, find_program};
 use crate::environment::Environment;
@@ -47,7 +47,7 @@ impl<'a> Ground<'a> {
     /// All runtimes that have a name, and the person's own.
     pub fn standings(&self) -> Result<Vec<Standing>, Error> {
         let own = own::all(&self.settings.layers)?;
-        let known = RUNTIMES
+        let known = AGENTS
             .iter()
             .map(|known| self.standing(known.name, known.about, known));
         Ok(known
@@ -58,7 +58,7 @@ impl<'a> Ground<'a> {
             .collect())
     }
 
-    fn standing(&self, name: &str, about: &str, known: &'static Known) -> Standing {
+    fn standing(&self, name: &str, about: &str, known: &'static AgentSpec) -> Standing {
         let (can, held) = abilities(known);
         Standing {
             name: name.to_owned(),
@@ -72,7 +72,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    fn found(&self, name: &str, known: &Known) -> Found {
+    fn found(&self, name: &str, known: &AgentSpec) -> Found {
         if known.is_ours() {
             return Found::BuiltIn;
         }

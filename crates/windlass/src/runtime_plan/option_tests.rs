@@ -9,7 +9,7 @@ use windlass_host::clock::SystemClock;
 use windlass_host::config::{Kind as ValueKind, Layer, Layers, Value};
 use windlass_registry::options::Given;
 use windlass_registry::{AgentSetup, Program, adapter};
-use windlass_runtimes::known::{ANY_ACP, ANY_CLI, Kind, Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec};
 
 use crate::settings::KEYS;
 
@@ -49,7 +49,7 @@ fn beside(path: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-fn takes(known: &'static Known, file: &Path, path: &str, value: &Value) -> Result<(), String> {
+fn takes(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> Result<(), String> {
     let mut text = format!("runtimes.{}.{path} = {value}\n", known.name);
     for (path, value) in beside(path) {
         text.push_str(&format!("runtimes.{}.{path} = \"{value}\"\n", known.name));
@@ -84,7 +84,7 @@ fn takes_it(name: &str, field: &str) -> bool {
 
 #[test]
 fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
-    let agents: Vec<&'static Known> = RUNTIMES
+    let agents: Vec<&'static AgentSpec> = AGENTS
         .iter()
         .filter(|known| known.program.is_some())
         .chain([&ANY_ACP, &ANY_CLI])
@@ -133,19 +133,19 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
             .doc
             .split_once(": ")
             .map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
-        let words = |known: &Known| match known.kind {
-            Kind::Acp => [known.name, "ACP"],
-            Kind::Sidecar(_) => [known.name, "SDKs"],
+        let words = |known: &AgentSpec| match known.kind {
+            AgentKind::Acp => [known.name, "ACP"],
+            AgentKind::Sidecar(_) => [known.name, "SDKs"],
             _ => [known.name; 2],
         };
         let all: Vec<&str> = agents.iter().flat_map(|known| words(known)).collect();
         let whose = whose.filter(|whose| whose.iter().all(|one| all.contains(one)));
-        let meant = |known: &Known| {
+        let meant = |known: &AgentSpec| {
             whose
                 .as_ref()
                 .is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)))
         };
-        let theirs = |known: &&&'static Known| meant(known) && takes_it(known.name, fields[0]);
+        let theirs = |known: &&&'static AgentSpec| meant(known) && takes_it(known.name, fields[0]);
         let says: Vec<&str> = agents
             .iter()
             .filter(theirs)

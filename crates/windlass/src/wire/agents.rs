@@ -15,8 +15,8 @@ use windlass_host::secret::Credentials;
 use windlass_providers::WireProvider;
 use windlass_registry::adapter;
 use windlass_runtimes::agent::{ForeignRuntime, Metering, WantedOutput};
+use windlass_runtimes::agents::AgentKind;
 use windlass_runtimes::completion::Completion;
-use windlass_runtimes::known::Kind;
 use windlass_runtimes::meter::Meter;
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
 
@@ -87,15 +87,15 @@ impl Making<'_> {
 
     fn ours(
         &self,
-        form: Kind,
+        form: AgentKind,
         plan: &ModelPlan,
         schema: Option<&str>,
     ) -> Result<Arc<dyn Runtime>, Error> {
         let (provider, model) = provider(self.settings, plan, self.credentials)?;
         check_price(self.settings, provider.as_ref(), &model)?;
         let schema = match (form, schema) {
-            (Kind::Patch, None) => Some(patch_proposal::schema()),
-            (Kind::Patch, Some(_)) => {
+            (AgentKind::Patch, None) => Some(patch_proposal::schema()),
+            (AgentKind::Patch, Some(_)) => {
                 return Err(Error::usage(
                     "the answer of a patch coder is its patch, so --json-schema has no place",
                 )
@@ -115,8 +115,8 @@ impl Making<'_> {
         };
         let inner = Arc::new(NativeRuntime::new(provider, self.clock.clone(), options));
         Ok(match form {
-            Kind::Patch => Arc::new(PatchProposal { inner }),
-            Kind::Completion => Arc::new(Completion { inner }),
+            AgentKind::Patch => Arc::new(PatchProposal { inner }),
+            AgentKind::Completion => Arc::new(Completion { inner }),
             _ => inner,
         })
     }
@@ -139,10 +139,10 @@ impl Making<'_> {
             .versioned(plan.setup.version());
         let words = match plan.setup.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
-            Kind::Sidecar(_) => self.prompt.system(),
+            AgentKind::Sidecar(_) => self.prompt.system(),
             _ => self
                 .prompt
-                .for_others(|file| plan.setup.known.reads.contains(&file)),
+                .for_others(|file| plan.setup.known.instruction_files.contains(&file)),
         };
         Ok(Arc::new(runtime.answering(output).instructed(words)))
     }
@@ -245,10 +245,10 @@ fn prices(settings: &Settings) -> HashMap<String, Price> {
 }
 
 /// The form of our loop that a kind of work needs.
-fn form(kind: Kind, mode: RunMode) -> Kind {
+fn form(kind: AgentKind, mode: RunMode) -> AgentKind {
     match (kind, mode) {
-        (Kind::Native | Kind::Completion, RunMode::Patch) => Kind::Patch,
-        (Kind::Patch, RunMode::Analysis) => Kind::Completion,
+        (AgentKind::Native | AgentKind::Completion, RunMode::Patch) => AgentKind::Patch,
+        (AgentKind::Patch, RunMode::Analysis) => AgentKind::Completion,
         (kind, _) => kind,
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use windlass_host::config::nearest;
 use windlass_registry::Installed;
-use windlass_runtimes::known::{Known, RUNTIMES};
+use windlass_runtimes::agents::{AGENTS, AgentSpec};
 
 use crate::exit;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use windlass::settings::Settings;
 
 /// Installs these, or all where none is named. One that cannot be had does not keep the others from coming.
 pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
-    let wanted: Vec<&Known> = match names {
+    let wanted: Vec<&AgentSpec> = match names {
         [] => installable().collect(),
         names => names
             .iter()
@@ -67,17 +67,17 @@ pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, 
     Ok(exit::printed(&text))
 }
 
-fn installable() -> impl Iterator<Item = &'static Known> {
-    RUNTIMES
+fn installable() -> impl Iterator<Item = &'static AgentSpec> {
+    AGENTS
         .iter()
         .filter(|known| known.install.version().is_some())
 }
 
-fn named(name: &str) -> Result<&'static Known, Failure> {
+fn named(name: &str) -> Result<&'static AgentSpec, Failure> {
     if let Some(known) = installable().find(|known| known.name == name) {
         return Ok(known);
     }
-    if RUNTIMES.iter().any(|known| known.name == name) {
+    if AGENTS.iter().any(|known| known.name == name) {
         return Err(Failure::usage(format!("`{name}` is built in"))
             .hint("there is nothing to install or to remove"));
     }

@@ -1,0 +1,753 @@
+//! The agents that have a name, one row each: where the program is, how it is installed, which protocols its model may
+//! speak, how it signs in, and for an ACP agent how it is started and held. The registry, the adapters, the settings and
+//! (through `windlass runtimes --json`) the conformance kit read these rows. Adding an ACP agent is a row here and nothing
+//! else.
+
+use windlass_providers::protocol::Protocol;
+
+use crate::acp::profile::{GENERIC, Profile, TurnUsage};
+use crate::dialect::Dialect;
+use crate::install::Install;
+use crate::sidecar::Sdk;
+
+/// One agent, or one form of the built-in loop.
+#[derive(Debug)]
+pub struct AgentSpec {
+    /// What people type.
+    pub name: &'static str,
+    /// How it is driven.
+    pub kind: AgentKind,
+    /// Its program, where it has one.
+    pub program: Option<&'static str>,
+    /// Protocols that it can ask its model by.
+    pub protocols: &'static [Protocol],
+    /// The vendors that are tried when none is named.
+    pub vendors: &'static [&'static str],
+    /// Instruction files of a project that it reads by itself; it is not told them again.
+    pub instruction_files: &'static [&'static str],
+    /// Directories of a project that bring code or settings and that no option of the agent turns off: they are empty in
+    /// its copy.
+    pub masked_dirs: &'static [&'static str],
+    /// Whether it has to be told its model.
+    pub needs_model: bool,
+    /// How it comes onto a machine, and the version it was last certified with.
+    pub install: Install,
+    /// Its own sign-in, where it can have one.
+    pub login: Option<Login>,
+    /// Settings for sampling that it can be told: `temperature`, `max_output`, `reasoning_effort` and others.
+    pub sampling_options: &'static [&'static str],
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// How it is started and held over ACP; unused by other kinds.
+    pub acp: Profile,
+}
+
+impl AgentSpec {
+    /// Whether the loop is ours.
+    pub fn is_ours(&self) -> bool {
+        matches!(
+            self.kind,
+            AgentKind::Native | AgentKind::Completion | AgentKind::Patch
+        )
+    }
+}
+
+/// How a runtime is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentKind {
+    /// Our loop, with its tools.
+    Native,
+    /// Our loop, one answer without tools.
+    Completion,
+    /// Our loop, one patch that the engine applies.
+    Patch,
+    /// The control protocol of Claude Code.
+    ClaudeCode,
+    /// The app server of Codex.
+    Codex,
+    /// The Agent Client Protocol.
+    Acp,
+    /// Aider, one process for each prompt.
+    Aider,
+    /// Any program that does one prompt and ends.
+    Cli,
+    /// An SDK of Python in a sidecar of ours.
+    Sidecar(Sdk),
+    /// The agent server of OpenHands.
+    OpenHands,
+}
+
+/// What an agent needs to sign in by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Login {
+    /// Its credential file below the person's home, which is all that it gets of it; none where a person has to say.
+    pub file: Option<&'static str>,
+    /// The hosts it has to reach.
+    pub hosts: &'static [&'static str],
+}
+
+/// A sign-in of which nothing is known.
+const SOME_LOGIN: Option<Login> = Some(Login {
+    file: None,
+    hosts: &[],
+});
+/// Where Claude Code and Codex sign in, by whichever protocol they are driven.
+const CLAUDE_LOGIN: Option<Login> = Some(Login {
+    file: Some(".claude/.credentials.json"),
+    hosts: &[
+        "api.anthropic.com",
+        "claude.ai",
+        "platform.claude.com",
+        "console.anthropic.com",
+    ],
+});
+const CODEX_LOGIN: Option<Login> = Some(Login {
+    file: Some(".codex/auth.json"),
+    hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"],
+});
+
+/// The settings of opencode: one provider, ours, and everything asked about.
+const OPENCODE: &str = concat!(
+    r#"{"model":"windlass/{model}","small_model":"windlass/{model}","enabled_providers":["windlass"],"#,
+    r#""share":"disabled","autoupdate":false,"snapshot":false,"permission":{"*":"ask"},"#,
+    r#""instructions":["{workspace}/AGENTS.md"],"#,
+    r#""provider":{"windlass":{"npm":"{package}","name":"windlass","#,
+    r#""options":{"baseURL":"{url}{path}","apiKey":"{key}"},"models":{"{model}":{"name":"{model}"}}}}}"#,
+);
+
+/// The settings of Gemini CLI that nobody else can change.
+const GEMINI: &str = concat!(
+    r#"{"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"#,
+    r#""privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
+    r#""security":{"disableYoloMode":true,"disableAlwaysAllow":true},"hooksConfig":{"enabled":false},"#,
+    r#""adminPolicyPaths":["{home}/.windlass/gemini.toml"]}"#,
+);
+
+/// And its policy: it asks before every call, also of tools that only look. The vendor would do the searching of the web.
+const GEMINI_POLICY: &str = r#"[[rule]]
+toolName = "*"
+decision = "ask_user"
+priority = 900
+
+[[rule]]
+toolName = "google_web_search"
+decision = "deny"
+priority = 950
+"#;
+
+/// The provider of goose: ours, with the one model, so that it does not ask for the list of all.
+const GOOSE: &str = concat!(
+    r#"{"name":"windlass","engine":"{engine}","display_name":"windlass","description":"","#,
+    r#""api_key_env":"WINDLASS_KEY","base_url":"{url}","base_path":"{path}","supports_streaming":true,"#,
+    r#""models":[{"name":"{model}","context_limit":200000}],"dynamic_models":false}"#,
+);
+
+/// The settings of Qwen Code that nobody else can change.
+const QWEN: &str = concat!(
+    r#"{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
+    r#""ui":{"enableFollowupSuggestions":false},"disableAllHooks":true,"security":{"folderTrust":{"enabled":true}},"#,
+    r#""memory":{"enableManagedAutoMemory":false,"enableManagedAutoDream":false,"enableAutoSkill":false},"#,
+    r#""permissions":{"ask":["Bash","Read","Edit","Write","WebFetch","Agent","Skill"],"deny":["WebSearch"]}}"#,
+);
+
+/// What a session of Claude Code is begun with: no settings of the project's, no hooks, no tools that wait for a person
+/// or search by the vendor's hand.
+const CLAUDE: &str = concat!(
+    r#"{"claudeCode":{"options":{"settingSources":[],"settings":{"disableAllHooks":true,"permissions":{"#,
+    r#""ask":["Bash","Read","Glob","Grep","Edit","Write","NotebookEdit","WebFetch","Agent","Skill"]}},"strictMcpConfig":true,"#,
+    r#""promptSuggestions":false,"additionalDirectories":["{workspace}"],"disallowedTools":["WebSearch","#,
+    r#""AskUserQuestion","EnterPlanMode","ExitPlanMode","EnterWorktree","ExitWorktree","CronCreate","CronDelete","#,
+    r#""CronList","ScheduleWakeup"]}}}"#,
+);
+
+/// The settings of Codex that hold it. It no longer has a policy that asks before every command; but what it cannot do
+/// inside a sandbox of its own that lets it read alone, it asks about, and then does without that sandbox.
+const CODEX: &str = r#"default_permissions = "windlass"
+check_for_update_on_startup = false
+
+[approval_policy.granular]
+sandbox_approval = true
+rules = true
+mcp_elicitations = true
+skill_approval = true
+request_permissions = true
+
+[analytics]
+enabled = false
+
+[features]
+use_legacy_landlock = true
+plugins = false
+apps = false
+
+[permissions.windlass.filesystem]
+":root" = "read"
+"#;
+
+/// And those that point it at its model. The vendor would do the searching of the web, outside of every sandbox.
+const CODEX_MODEL: &str = concat!(
+    r#"{"model":"{model}","model_provider":"windlass","web_search":"disabled","model_providers":{"windlass":{"#,
+    r#""name":"windlass","base_url":"{url}/v1","wire_api":"responses","env_key":"WINDLASS_KEY","#,
+    r#""requires_openai_auth":false,"request_max_retries":1,"stream_max_retries":1,"supports_websockets":false}}}"#,
+);
+
+const ANTHROPIC: &[Protocol] = &[
+    Protocol::AnthropicMessages,
+    Protocol::BedrockAnthropic,
+    Protocol::VertexAnthropic,
+];
+const EVERY_WIRE: &[Protocol] = &[
+    Protocol::AnthropicMessages,
+    Protocol::BedrockAnthropic,
+    Protocol::VertexAnthropic,
+    Protocol::OpenAiResponses,
+    Protocol::OpenAiChat,
+    Protocol::Gemini,
+];
+
+const OURS: AgentSpec = AgentSpec {
+    name: "native",
+    kind: AgentKind::Native,
+    program: None,
+    protocols: &[],
+    vendors: &[],
+    instruction_files: &[],
+    masked_dirs: &[],
+    needs_model: false,
+    install: Install::BuiltIn,
+    login: None,
+    sampling_options: &[
+        "temperature",
+        "stop",
+        "max_output",
+        "reasoning_effort",
+        "thinking_tokens",
+    ],
+    about: "the built-in agent",
+    acp: GENERIC,
+};
+
+/// What is the same for most agents that are not ours.
+const FOREIGN: AgentSpec = AgentSpec {
+    needs_model: true,
+    sampling_options: &[],
+    ..OURS
+};
+
+/// And for most that speak ACP.
+const AN_ACP: AgentSpec = AgentSpec {
+    kind: AgentKind::Acp,
+    login: SOME_LOGIN,
+    ..FOREIGN
+};
+
+/// All agents that have a name.
+pub const AGENTS: &[AgentSpec] = &[
+    OURS,
+    AgentSpec {
+        name: "patch",
+        kind: AgentKind::Patch,
+        about: "a model proposes a patch, the engine checks and applies it",
+        ..OURS
+    },
+    AgentSpec {
+        name: "completion",
+        kind: AgentKind::Completion,
+        about: "a model answers; it has no tools",
+        ..OURS
+    },
+    AgentSpec {
+        name: "claude-code",
+        kind: AgentKind::ClaudeCode,
+        program: Some("claude"),
+        protocols: ANTHROPIC,
+        vendors: &["anthropic"],
+        instruction_files: &["CLAUDE.md"],
+        needs_model: false,
+        install: Install::Npm {
+            package: "@anthropic-ai/claude-code",
+            version: "2.1.325",
+            program: ".bin/claude",
+            node: Some(22),
+        },
+        login: CLAUDE_LOGIN,
+        sampling_options: &["reasoning_effort", "thinking_tokens"],
+        about: "Claude Code, by its control protocol",
+        ..FOREIGN
+    },
+    AgentSpec {
+        name: "codex",
+        kind: AgentKind::Codex,
+        program: Some("codex"),
+        protocols: &[Protocol::OpenAiResponses],
+        vendors: &["openai"],
+        instruction_files: &["AGENTS.md"],
+        needs_model: false,
+        install: Install::Npm {
+            package: "@openai/codex",
+            version: "0.166.0",
+            program: ".bin/codex",
+            node: Some(22),
+        },
+        login: CODEX_LOGIN,
+        sampling_options: &["reasoning_effort"],
+        about: "Codex, by its app server",
+        ..FOREIGN
+    },
+    AgentSpec {
+        name: "opencode",
+        kind: AgentKind::Acp,
+        program: Some("opencode"),
+        protocols: EVERY_WIRE,
+        vendors: &["anthropic", "openai"],
+        masked_dirs: &[".opencode"],
+        instruction_files: &["AGENTS.md", "CLAUDE.md"],
+        install: Install::Npm {
+            package: "opencode-ai",
+            version: "1.18.33",
+            program: ".bin/opencode",
+            node: Some(22),
+        },
+        login: Some(Login {
+            file: Some(".local/share/opencode/auth.json"),
+            hosts: &[],
+        }),
+        sampling_options: &[],
+        about: "opencode, by ACP",
+        acp: Profile {
+            command: &["opencode", "acp"],
+            env: &[
+                ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+                ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+                ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+                ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
+                // The project's own settings could allow what is to be asked about, and bring code; its instructions are
+                // named below.
+                ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
+                ("OPENCODE_PERMISSION", r#"{"*":"ask"}"#),
+            ],
+            point_at: &[("OPENCODE_CONFIG_CONTENT", OPENCODE)],
+            // Only packages that are part of the program: it cannot fetch others in its place.
+            words: &[
+                (
+                    Some(Dialect::Anthropic),
+                    &[("{package}", "@ai-sdk/anthropic"), ("{path}", "/v1")],
+                ),
+                (
+                    Some(Dialect::OpenAiResponses),
+                    &[("{package}", "@ai-sdk/openai"), ("{path}", "/v1")],
+                ),
+                (
+                    Some(Dialect::Gemini),
+                    &[("{package}", "@ai-sdk/google"), ("{path}", "/v1beta")],
+                ),
+                (
+                    None,
+                    &[
+                        ("{package}", "@ai-sdk/openai-compatible"),
+                        ("{path}", "/v1"),
+                    ],
+                ),
+            ],
+            asks: true,
+            turn_usage: TurnUsage::LastCall,
+            keeps_directory: true,
+            steered_by: &[".config/opencode", ".opencode", ".claude", ".agents"],
+            ..GENERIC
+        },
+        ..FOREIGN
+    },
+    AgentSpec {
+        name: "gemini-cli",
+        program: Some("gemini"),
+        protocols: &[Protocol::Gemini],
+        vendors: &["gemini"],
+        install: Install::Npm {
+            package: "@google/gemini-cli",
+            version: "0.61.0",
+            program: ".bin/gemini",
+            node: Some(20),
+        },
+        login: Some(Login {
+            file: Some(".gemini/oauth_creds.json"),
+            hosts: &[
+                "cloudcode-pa.googleapis.com",
+                "oauth2.googleapis.com",
+                "www.googleapis.com",
+            ],
+        }),
+        about: "Gemini CLI, by ACP",
+        acp: Profile {
+            calls_itself: "gemini-cli",
+            command: &["gemini", "--acp"],
+            env: &[
+                // What the project or its owner set could allow what is to be asked about, and bring code.
+                ("GEMINI_CLI_TRUST_WORKSPACE", "false"),
+                (
+                    "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+                    "{home}/.windlass/gemini.json",
+                ),
+                ("GEMINI_TELEMETRY_ENABLED", "false"),
+                ("NO_BROWSER", "1"),
+            ],
+            point_at: &[
+                ("GOOGLE_GEMINI_BASE_URL", "{url}"),
+                ("GEMINI_API_KEY", "{key}"),
+                ("GEMINI_MODEL", "{model}"),
+            ],
+            home_files: &[
+                (".windlass/gemini.json", GEMINI),
+                (".windlass/gemini.toml", GEMINI_POLICY),
+            ],
+            auth_method: Some("gemini-api-key"),
+            mode: Some("default"),
+            // It takes a file that is not there yet for an error.
+            fs: false,
+            mcp: false,
+            asks: true,
+            steered_by: &[
+                ".gemini/settings.json",
+                ".gemini/trustedFolders.json",
+                ".gemini/policies",
+                ".gemini/extensions",
+                ".gemini/commands",
+                ".gemini/skills",
+                ".gemini/agents",
+                ".gemini/hooks",
+                ".gemini/GEMINI.md",
+                ".gemini/memory",
+                ".gemini/.env",
+                ".env",
+                ".agents",
+            ],
+            ..GENERIC
+        },
+        ..AN_ACP
+    },
+    AgentSpec {
+        name: "qwen-code",
+        program: Some("qwen"),
+        protocols: &[Protocol::OpenAiChat],
+        vendors: &["openai-chat", "openrouter"],
+        masked_dirs: &[".qwen"],
+        install: Install::Npm {
+            package: "@qwen-code/qwen-code",
+            version: "0.24.4",
+            program: ".bin/qwen",
+            node: Some(22),
+        },
+        about: "Qwen Code, by ACP",
+        acp: Profile {
+            command: &["qwen", "--acp"],
+            env: &[
+                (
+                    "QWEN_CODE_SYSTEM_SETTINGS_PATH",
+                    "{home}/.windlass/qwen.json",
+                ),
+                ("NO_BROWSER", "1"),
+            ],
+            point_at: &[
+                ("OPENAI_BASE_URL", "{url}/v1"),
+                ("OPENAI_API_KEY", "{key}"),
+                ("OPENAI_MODEL", "{model}"),
+            ],
+            home_files: &[(".windlass/qwen.json", QWEN)],
+            mode: Some("default"),
+            fs: false,
+            mcp: false,
+            asks: true,
+            steered_by: &[
+                ".qwen/settings.json",
+                ".qwen/trustedFolders.json",
+                ".qwen/extensions",
+                ".qwen/commands",
+                ".qwen/skills",
+                ".qwen/agents",
+                ".qwen/hooks",
+                ".qwen/QWEN.md",
+                ".qwen/memories",
+                ".qwen/.env",
+                ".env",
+                ".agents",
+            ],
+            ..GENERIC
+        },
+        ..AN_ACP
+    },
+    AgentSpec {
+        name: "goose",
+        program: Some("goose"),
+        protocols: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        instruction_files: &["AGENTS.md"],
+        install: Install::Npm {
+            package: "@aaif/goose-binary-{platform}",
+            version: "1.52.0",
+            program: "@aaif/goose-binary-{platform}/bin/goose",
+            node: None,
+        },
+        about: "goose, by ACP",
+        acp: Profile {
+            command: &["goose", "acp", "--with-builtin", "developer"],
+            env: &[
+                ("GOOSE_MODE", "approve"),
+                ("GOOSE_DISABLE_KEYRING", "1"),
+                ("GOOSE_TELEMETRY_OFF", "1"),
+                ("GOOSE_TELEMETRY_ENABLED", "false"),
+            ],
+            point_at: &[
+                ("GOOSE_PROVIDER", "{provider}"),
+                ("GOOSE_MODEL", "{model}"),
+                ("WINDLASS_KEY", "{key}"),
+                ("GOOGLE_HOST", "{url}"),
+                ("GOOGLE_API_KEY", "{key}"),
+            ],
+            home_files: &[(".config/goose/custom_providers/windlass.json", GOOSE)],
+            words: &[
+                (
+                    Some(Dialect::Anthropic),
+                    &[
+                        ("{provider}", "windlass"),
+                        ("{engine}", "anthropic"),
+                        ("{path}", "v1/messages"),
+                    ],
+                ),
+                (
+                    Some(Dialect::OpenAiResponses),
+                    &[
+                        ("{provider}", "windlass"),
+                        ("{engine}", "openai"),
+                        ("{path}", "v1/responses"),
+                    ],
+                ),
+                (
+                    Some(Dialect::Gemini),
+                    &[
+                        ("{provider}", "google"),
+                        ("{engine}", "openai"),
+                        ("{path}", ""),
+                    ],
+                ),
+                (
+                    None,
+                    &[
+                        ("{provider}", "windlass"),
+                        ("{engine}", "openai"),
+                        ("{path}", "v1/chat/completions"),
+                    ],
+                ),
+            ],
+            fs: false,
+            terminal: false,
+            asks: true,
+            turn_usage: TurnUsage::LastCall,
+            kinds: &[
+                ("shell", "execute"),
+                ("write", "edit"),
+                ("edit", "edit"),
+                ("tree", "read"),
+            ],
+            steered_by: &[
+                ".config/goose",
+                ".config/agents",
+                ".agents",
+                ".goose",
+                ".goosehints",
+            ],
+            ..GENERIC
+        },
+        ..AN_ACP
+    },
+    AgentSpec {
+        name: "claude-agent-acp",
+        program: Some("claude-agent-acp"),
+        protocols: ANTHROPIC,
+        vendors: &["anthropic"],
+        instruction_files: &["CLAUDE.md"],
+        install: Install::Npm {
+            package: "@agentclientprotocol/claude-agent-acp",
+            version: "0.99.0",
+            program: ".bin/claude-agent-acp",
+            node: Some(22),
+        },
+        login: CLAUDE_LOGIN,
+        about: "Claude Code, by its ACP adapter",
+        acp: Profile {
+            calls_itself: "@agentclientprotocol/claude-agent-acp",
+            command: &["claude-agent-acp"],
+            env: &[
+                ("DISABLE_TELEMETRY", "1"),
+                ("DISABLE_AUTOUPDATER", "1"),
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+                ("CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD", "1"),
+                // An answer while work goes on behind it would not be the end of the work.
+                ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+                ("NO_BROWSER", "1"),
+            ],
+            point_at: &[
+                ("ANTHROPIC_BASE_URL", "{url}"),
+                ("ANTHROPIC_API_KEY", "{key}"),
+                ("ANTHROPIC_MODEL", "{model}"),
+                ("ANTHROPIC_CUSTOM_MODEL_OPTION", "{model}"),
+                ("CLAUDE_CODE_MAX_RETRIES", "1"),
+            ],
+            session_meta: Some(CLAUDE),
+            mode: Some("default"),
+            asks: true,
+            reports_cost: true,
+            steered_by: &[
+                ".claude/settings.json",
+                ".claude/settings.local.json",
+                ".claude/remote-settings.json",
+                ".claude/CLAUDE.md",
+                ".claude/rules",
+                ".claude/agents",
+                ".claude/commands",
+                ".claude/skills",
+                ".claude/plugins",
+                ".claude/hooks",
+                ".claude/output-styles",
+            ],
+            ..GENERIC
+        },
+        ..AN_ACP
+    },
+    AgentSpec {
+        name: "codex-acp",
+        program: Some("codex-acp"),
+        protocols: &[Protocol::OpenAiResponses],
+        vendors: &["openai"],
+        masked_dirs: &[".codex"],
+        instruction_files: &["AGENTS.md"],
+        install: Install::Npm {
+            package: "@agentclientprotocol/codex-acp",
+            version: "2.6.0",
+            program: ".bin/codex-acp",
+            node: Some(22),
+        },
+        login: CODEX_LOGIN,
+        about: "Codex, by its ACP adapter",
+        acp: Profile {
+            calls_itself: "@agentclientprotocol/codex-acp",
+            command: &["codex-acp"],
+            env: &[("CODEX_HOME", "{home}/.codex"), ("NO_BROWSER", "1")],
+            point_at: &[
+                ("CODEX_CONFIG", CODEX_MODEL),
+                ("MODEL_PROVIDER", "windlass"),
+                ("WINDLASS_KEY", "{key}"),
+            ],
+            home_files: &[(".codex/config.toml", CODEX)],
+            mode: Some("permission-profile:windlass"),
+            asks: true,
+            steered_by: &[
+                ".codex/rules",
+                ".codex/AGENTS.md",
+                ".codex/AGENTS.override.md",
+                ".codex/prompts",
+                ".codex/skills",
+                ".codex/plugins",
+                ".codex/hooks.json",
+                ".codex/requirements.toml",
+                ".agents",
+            ],
+            ..GENERIC
+        },
+        ..AN_ACP
+    },
+    AgentSpec {
+        name: "aider",
+        kind: AgentKind::Aider,
+        program: Some("aider"),
+        protocols: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        install: Install::Pip {
+            packages: &["aider-chat==0.86.2"],
+            version: "0.86.2",
+            pins: include_str!("pins/aider.txt"),
+            python: (10, 12),
+            program: "bin/aider",
+        },
+        sampling_options: &["reasoning_effort", "thinking_tokens"],
+        about: "Aider, one prompt at a time",
+        ..FOREIGN
+    },
+    AgentSpec {
+        name: "openai-agents",
+        kind: AgentKind::Sidecar(Sdk::OpenAiAgents),
+        program: Some("openai-agents"),
+        protocols: &[Protocol::OpenAiResponses, Protocol::OpenAiChat],
+        vendors: &["openai"],
+        install: Install::Pip {
+            packages: &["openai-agents==0.24.0"],
+            version: "0.24.0",
+            pins: include_str!("pins/openai-agents.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        sampling_options: &["temperature", "max_output", "reasoning_effort"],
+        about: "the OpenAI Agents SDK, in a sidecar with our tools",
+        ..FOREIGN
+    },
+    AgentSpec {
+        name: "google-adk",
+        kind: AgentKind::Sidecar(Sdk::GoogleAdk),
+        program: Some("google-adk"),
+        protocols: EVERY_WIRE,
+        vendors: &["gemini", "anthropic", "openai"],
+        install: Install::Pip {
+            packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
+            version: "2.13.0",
+            pins: include_str!("pins/google-adk.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        sampling_options: &["temperature", "max_output"],
+        about: "Google's Agent Development Kit, in a sidecar with our tools",
+        ..FOREIGN
+    },
+    AgentSpec {
+        name: "openhands",
+        kind: AgentKind::OpenHands,
+        program: Some("agent-server"),
+        protocols: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        install: Install::Pip {
+            packages: &[
+                "openhands-agent-server==1.58.0",
+                "openhands-sdk==1.58.0",
+                "openhands-tools==1.58.0",
+            ],
+            version: "1.58.0",
+            pins: include_str!("pins/openhands.txt"),
+            python: (12, 13),
+            program: "bin/agent-server",
+        },
+        sampling_options: &["reasoning_effort"],
+        about: "OpenHands, by its agent server",
+        ..FOREIGN
+    },
+];
+
+/// The agent of this name.
+#[must_use]
+pub fn agent(name: &str) -> Option<&'static AgentSpec> {
+    AGENTS.iter().find(|agent| agent.name == name)
+}
+
+/// Any agent that speaks ACP, by its command.
+pub const ANY_ACP: AgentSpec = AgentSpec {
+    name: "acp",
+    protocols: EVERY_WIRE,
+    vendors: &["anthropic", "openai", "gemini"],
+    needs_model: false,
+    about: "any agent that speaks ACP, as acp:COMMAND",
+    ..AN_ACP
+};
+
+/// Any program that does one prompt and ends, by the settings.
+pub const ANY_CLI: AgentSpec = AgentSpec {
+    name: "cli",
+    kind: AgentKind::Cli,
+    about: "a program that does one prompt and ends",
+    ..ANY_ACP
+};

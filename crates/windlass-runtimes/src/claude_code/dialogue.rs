@@ -1,0 +1,355 @@
+//! The control protocol of Claude Code: what its lines mean, and how it is answered. Our hook is registered first, and only
+//! then is it told the prompt, so that every call of it is judged.
+
+use serde_json::{Value, json};
+use windlass_core::id::CallId;
+use windlass_core::message::{ErrorCategory, Part, ToolCall};
+use windlass_core::tool::{Admitted, ForeignCall, ToolSpec};
+
+use super::calls::foreign;
+use super::ended::{answer, reported};
+use super::hosted::{self, Asked};
+use super::options::OURS;
+use super::words::{blocks, delta_of, hook_answer, permission_answer, result_text};
+use crate::agent::{Answer, End};
+use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+
+/// The id of the request that registers our hook, and of the one that interrupts.
+const HELLO: &str = "windlass-1";
+const INTERRUPT: &str = "windlass-2";
+/// Our hook's own name.
+const HOOK: &str = "windlass";
+/// Seconds that a call may wait for its verdict: a person may be asked.
+const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
+
+/// One turn with Claude Code.
+pub(super) struct ClaudeDialogue {
+    tools: Vec<ToolSpec>,
+    resumed: bool,
+    /// The prompt, until it was said.
+    prompt: Option<String>,
+    model: Option<String>,
+    spoke: bool,
+    cancelled: bool,
+}
+
+impl ClaudeDialogue {
+    /// With these tools of ours; `resumed` says that it was started with a conversation to resume.
+    pub(super) fn new(tools: Vec<ToolSpec>, resumed: bool) -> Self {
+        Self {
+            tools,
+            resumed,
+            prompt: None,
+            model: None,
+            spoke: false,
+            cancelled: false,
+        }
+    }
+
+    fn line(&mut self, line: &Value, out: &mut Outputs) {
+        let sub = line.get("parent_tool_use_id").and_then(Value::as_str);
+        match text(line, "type") {
+            "system" if text(line, "subtype") == "init" => {
+                self.model = line.get("model").and_then(Value::as_str).map(str::to_owned);
+                let session = line.get("session_id").and_then(Value::as_str);
+                out.push(Output::Began(session.map(str::to_owned)));
+            }
+            "stream_event" if sub.is_none() => {
+                if let Some((of, text)) = line.get("event").and_then(delta_of) {
+                    out.delta(of, text);
+                }
+            }
+            "assistant" => match sub {
+                Some(parent) => sub_agent(parent, line, out),
+                None => self.assistant(line, out),
+            },
+            "user" => results(line, out),
+            "control_request" => self.request(line, out),
+            "control_response" => self.response(line, out),
+            "control_cancel_request" => {
+                out.push(Output::Forget(text(line, "request_id").to_owned()));
+            }
+            "result" => self.result(line, out),
+            "system" | "stream_event" | "rate_limit_event" | "tool_progress"
+            | "tool_use_summary" | "auth_status" | "prompt_suggestion" | "keep_alive" => {}
+            _ => out.push(Output::Unknown),
+        }
+    }
+
+    fn assistant(&mut self, line: &Value, out: &mut Outputs) {
+        let Some(message) = line.get("message") else {
+            return;
+        };
+        // The program itself writes such a message, for an error of its model.
+        let synthetic = text(message, "model") == "<synthetic>";
+        if synthetic || line.get("error").is_some_and(|error| !error.is_null()) {
+            return;
+        }
+        for part in blocks(message) {
+            self.spoke = true;
+            let part = match part {
+                Part::Call(call) => Part::Call(logged(call)),
+                part => part,
+            };
+            out.push(Output::Part(text(message, "id").to_owned(), part));
+        }
+    }
+
+    /// The answer of the program to a request of ours.
+    fn response(&mut self, line: &Value, out: &mut Outputs) {
+        let response = line.get("response").unwrap_or(&Value::Null);
+        if text(response, "request_id") != HELLO {
+            return;
+        }
+        if text(response, "subtype") != "success" {
+            let why = response.get("error").and_then(Value::as_str);
+            out.end(Ended::broken(format!(
+                "it did not take our hook, without which its calls are not judged: {}",
+                why.unwrap_or("it does not say why")
+            )));
+            return;
+        }
+        if let Some(text) = self.prompt.take().filter(|_| !self.cancelled) {
+            let message = json!({ "role": "user", "content": text });
+            out.send(json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" }));
+        }
+    }
+
+    fn result(&mut self, line: &Value, out: &mut Outputs) {
+        out.push(Output::Flush);
+        if let Some(more) = reported(line, self.model.as_deref()) {
+            out.push(Output::Spent(more));
+        }
+        let answer = answer(line, self.cancelled);
+        out.end(match &answer {
+            Answer {
+                end: End::Broken(how),
+                ..
+            } if self.forgot(how) => Ended::Forgotten,
+            _ => Ended::Answered(answer),
+        });
+    }
+
+    /// Whether it says that it does not know the conversation to resume: on standard error, or in its last line.
+    fn forgot(&self, how: &str) -> bool {
+        self.resumed && !self.spoke && how.contains("No conversation found")
+    }
+
+    /// A request of the program: whether a call may run, or a message to our tools.
+    fn request(&mut self, line: &Value, out: &mut Outputs) {
+        let Some(id) = line.get("request_id").and_then(Value::as_str) else {
+            return;
+        };
+        let request = line.get("request").unwrap_or(&Value::Null);
+        let input = request.get("input").unwrap_or(&Value::Null);
+        match text(request, "subtype") {
+            "hook_callback" => {
+                let call = (input.get("tool_name"), input.get("tool_input"));
+                let named = request.get("tool_use_id").or(input.get("tool_use_id"));
+                judge(Ticket::new(id, json!({ "hook": true })), call, named, out);
+            }
+            "can_use_tool" => {
+                let call = (request.get("tool_name"), request.get("input"));
+                let ticket = Ticket::new(id, json!({ "input": input }));
+                judge(ticket, call, request.get("tool_use_id"), out);
+            }
+            "mcp_message" => self.message(id, request, out),
+            "elicitation" => out.send(success(id, json!({ "action": "decline" }))),
+            other => {
+                out.push(Output::Unknown);
+                let why = format!("unsupported request `{}`", other.escape_debug());
+                out.send(failure(id, &why));
+            }
+        }
+    }
+
+    /// A message to our tools.
+    fn message(&mut self, request_id: &str, request: &Value, out: &mut Outputs) {
+        if text(request, "server_name") != OURS {
+            out.send(failure(request_id, "there is no such server"));
+            return;
+        }
+        let message = request.get("message").unwrap_or(&Value::Null);
+        match hosted::ask(&self.tools, message) {
+            Asked::Answered(message) => {
+                out.send(success(request_id, json!({ "mcp_response": message })));
+            }
+            Asked::Run {
+                id,
+                tool,
+                args,
+                call,
+            } => {
+                let call = call.unwrap_or_else(|| format!("{OURS}-{request_id}"));
+                let call = ToolCall {
+                    id: call.as_str().into(),
+                    name: tool,
+                    args,
+                    malformed: None,
+                };
+                let ticket = Ticket::new(request_id, json!({ "message": id }));
+                out.push(Output::Run { ticket, call });
+            }
+        }
+    }
+}
+
+impl Dialogue for ClaudeDialogue {
+    fn program(&self) -> &str {
+        "Claude Code"
+    }
+
+    fn input(&mut self, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Prompt(prompt) => {
+                self.prompt = Some(prompt);
+                out.send(hello(!self.tools.is_empty()));
+            }
+            Input::Line(line) => self.line(&line, out),
+            Input::Judged(ticket, verdict) => out.send(verdict_on(&ticket, &verdict)),
+            Input::Ran(Ticket { id, mut data }, result) => {
+                let message = hosted::ran(data["message"].take(), &result);
+                out.send(success(&id, json!({ "mcp_response": message })));
+            }
+            Input::Withdrawn(ticket) => out.send(match ticket.data.get("message") {
+                Some(message) => {
+                    let message = hosted::refused(message.clone(), -32000, "the run was cancelled");
+                    success(&ticket.id, json!({ "mcp_response": message }))
+                }
+                None => verdict_on(&ticket, &no("the run was cancelled")),
+            }),
+            Input::Interrupt => {
+                self.cancelled = true;
+                let request = json!({ "subtype": "interrupt" });
+                out.send(json!({ "type": "control_request", "request_id": INTERRUPT, "request": request }));
+            }
+            Input::Exited(how) if self.forgot(&how) => out.end(Ended::Forgotten),
+            Input::Exited(how) => {
+                out.end(Ended::broken(format!("it ended without an answer, {how}")));
+            }
+            Input::Late(_) => {}
+        }
+    }
+
+    fn liken(&self, call: ToolCall) -> ForeignCall {
+        foreign(call)
+    }
+}
+
+/// An agent of the agent: its words are progress of the call that started it, its calls are announced when they are judged.
+fn sub_agent(parent: &str, line: &Value, out: &mut Outputs) {
+    out.push(Output::Flush);
+    for part in line.get("message").map(blocks).unwrap_or_default() {
+        let text = match &part {
+            Part::Text { text } => text.clone(),
+            Part::Call(call) => format!("{} {}", call.name, call.args),
+            _ => continue,
+        };
+        out.push(Output::Progress(CallId::from(parent), text));
+    }
+}
+
+/// Results of calls.
+fn results(line: &Value, out: &mut Outputs) {
+    let content = line
+        .get("message")
+        .and_then(|message| message.get("content"))
+        .and_then(Value::as_array);
+    for block in content.into_iter().flatten() {
+        let Some(id) = block.get("tool_use_id").and_then(Value::as_str) else {
+            continue;
+        };
+        let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
+        let text = result_text(block.get("content").unwrap_or(&Value::Null));
+        out.result(
+            id,
+            text,
+            failed.then_some(ErrorCategory::Exception),
+            !failed,
+        );
+    }
+}
+
+/// A question about a call. Tools of ours are judged when they run.
+fn judge(
+    ticket: Ticket,
+    (name, args): (Option<&Value>, Option<&Value>),
+    id: Option<&Value>,
+    out: &mut Outputs,
+) {
+    let Some(id) = id.and_then(Value::as_str) else {
+        let why = "the call has no id, so it cannot be judged";
+        out.send(verdict_on(&ticket, &no(why)));
+        return;
+    };
+    let call = ToolCall {
+        id: id.into(),
+        name: name.and_then(Value::as_str).unwrap_or_default().to_owned(),
+        args: args.cloned().unwrap_or_else(|| json!({})),
+        malformed: None,
+    };
+    if ours(&call.name).is_some() {
+        out.push(Output::Announce(logged(call)));
+        let rule = "a tool of ours".to_owned();
+        out.send(verdict_on(&ticket, &Admitted::Yes { rule }));
+        return;
+    }
+    out.push(Output::Judge {
+        ticket,
+        call,
+        may_differ: true,
+    });
+}
+
+fn verdict_on(ticket: &Ticket, verdict: &Admitted) -> Value {
+    let answer = match ticket.data.get("input") {
+        Some(input) => permission_answer(verdict, input.clone()),
+        None => hook_answer(verdict),
+    };
+    success(&ticket.id, answer)
+}
+
+fn hello(offers: bool) -> Value {
+    let hook = json!({ "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT, "onFailure": "block" });
+    let mut request = json!({ "subtype": "initialize", "hooks": { "PreToolUse": [hook] } });
+    if offers {
+        request["sdkMcpServers"] = json!([OURS]);
+    }
+    json!({ "type": "control_request", "request_id": HELLO, "request": request })
+}
+
+/// A call under the name that it has in the log.
+fn logged(mut call: ToolCall) -> ToolCall {
+    if let Some(ours) = ours(&call.name) {
+        call.name = ours.to_owned();
+    }
+    call
+}
+
+/// The name of our tool behind the one it is offered under.
+fn ours(name: &str) -> Option<&str> {
+    name.strip_prefix("mcp__")?
+        .strip_prefix(OURS)?
+        .strip_prefix("__")
+}
+
+fn no(why: &str) -> Admitted {
+    Admitted::No {
+        category: ErrorCategory::Blocked,
+        text: why.to_owned(),
+    }
+}
+
+fn success(id: &str, response: Value) -> Value {
+    let response = json!({ "subtype": "success", "request_id": id, "response": response });
+    json!({ "type": "control_response", "response": response })
+}
+
+fn failure(id: &str, why: &str) -> Value {
+    let response = json!({ "subtype": "error", "request_id": id, "error": why });
+    json!({ "type": "control_response", "response": response })
+}
+
+fn text<'a>(from: &'a Value, key: &str) -> &'a str {
+    from.get(key).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,511 @@
+//! The app server of Codex: hello, a conversation begun or resumed, one turn in it. What its notices mean, and how its
+//! requests are answered.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use windlass_core::event::DeltaOf;
+use windlass_core::id::CallId;
+use windlass_core::message::{Part, ToolCall};
+use windlass_core::tool::{Admitted, ForeignCall, ToolSpec};
+
+use super::ended::{Meter, end, failed};
+use super::items::{call, command, foreign, result};
+use crate::agent::{End, Reported};
+use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::offered::is_offered;
+use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
+
+/// Calls and warnings of one turn.
+const MAX_CALLS: usize = 20_000;
+const MAX_WARNINGS: u32 = 20;
+/// How often in a row it may say that it tries its model again. It would do so for ever.
+const MAX_RETRIES: u32 = 6;
+
+/// What a turn with Codex is made from.
+pub(super) struct CodexSetup {
+    /// Params of `thread/start` or `thread/resume`.
+    pub(super) thread: Value,
+    /// Params of `turn/start`, but for the conversation and the prompt.
+    pub(super) turn: Value,
+    pub(super) resumes: bool,
+    pub(super) model: Option<String>,
+    /// Tools of ours that it is offered.
+    pub(super) tools: Vec<ToolSpec>,
+    /// Where the workspace is.
+    pub(super) root: String,
+}
+
+/// One turn with Codex.
+pub(super) struct CodexDialogue {
+    setup: CodexSetup,
+    frames: Frames,
+    /// Our requests that have no answer.
+    asked: HashMap<u64, &'static str>,
+    prompt: String,
+    thread: Option<String>,
+    turn: Option<String>,
+    /// Calls that were announced, and whether one was asked about.
+    calls: HashMap<String, (ToolCall, bool)>,
+    /// Its last words.
+    text: String,
+    /// A message that was begun and not said.
+    unsaid: Option<String>,
+    error: Option<Value>,
+    retries: u32,
+    meter: Meter,
+    warnings: u32,
+    cancelled: bool,
+}
+
+impl CodexDialogue {
+    pub(super) fn new(setup: CodexSetup) -> Self {
+        Self {
+            setup,
+            frames: Frames::without_version(),
+            asked: HashMap::new(),
+            prompt: String::new(),
+            thread: None,
+            turn: None,
+            calls: HashMap::new(),
+            text: String::new(),
+            unsaid: None,
+            error: None,
+            retries: 0,
+            meter: Meter::default(),
+            warnings: 0,
+            cancelled: false,
+        }
+    }
+
+    fn ask(&mut self, method: &'static str, params: &Value, out: &mut Outputs) {
+        let (id, line) = self.frames.request(method, params);
+        self.asked.insert(id, method);
+        out.send(line);
+    }
+
+    fn answer(&self, id: &Value, result: Value, out: &mut Outputs) {
+        out.send(self.frames.answer(id, &Ok(result)));
+    }
+
+    fn over(&mut self, end: End, out: &mut Outputs) {
+        out.end(Ended::with(std::mem::take(&mut self.text), end));
+    }
+
+    /// An answer to a request of ours leads to the next.
+    fn response(
+        &mut self,
+        method: &'static str,
+        result: Result<Value, RpcError>,
+        out: &mut Outputs,
+    ) {
+        let result = match result {
+            Ok(result) => result,
+            Err(RpcError { message, .. })
+                if method == "thread/resume"
+                    && (message.contains("no rollout") || message.contains("not found")) =>
+            {
+                return out.end(Ended::Forgotten);
+            }
+            Err(_) if method == "turn/interrupt" => return,
+            Err(RpcError { code, message, .. }) => {
+                let why = format!("it refused `{method}`: {message} ({code})");
+                return self.over(End::Broken(why), out);
+            }
+        };
+        let id = |of: &str| result.get(of)?.get("id")?.as_str().map(str::to_owned);
+        match method {
+            "initialize" => {
+                out.send(self.frames.notice("initialized", &json!({})));
+                let method = if self.setup.resumes {
+                    "thread/resume"
+                } else {
+                    "thread/start"
+                };
+                let params = self.setup.thread.take();
+                self.ask(method, &params, out);
+            }
+            "thread/start" | "thread/resume" => {
+                let Some(thread) = id("thread") else {
+                    let why = "it began a conversation without an id".to_owned();
+                    return self.over(End::Broken(why), out);
+                };
+                out.push(Output::Began(Some(thread.clone())));
+                if !self.cancelled {
+                    let mut params = self.setup.turn.take();
+                    params["threadId"] = json!(thread);
+                    params["input"] = json!([{ "type": "text", "text": self.prompt }]);
+                    self.ask("turn/start", &params, out);
+                }
+                self.thread = Some(thread);
+            }
+            "turn/start" => {
+                self.turn = id("turn");
+                if self.cancelled {
+                    self.stop_turn(out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn stop_turn(&mut self, out: &mut Outputs) {
+        let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else {
+            return;
+        };
+        let params = json!({ "threadId": thread, "turnId": turn });
+        self.ask("turn/interrupt", &params, out);
+    }
+
+    fn notice(&mut self, method: &str, params: &Value, out: &mut Outputs) {
+        let text = |key: &str| text(params, key);
+        let item = params.get("item").unwrap_or(&Value::Null);
+        let ours = self.thread.as_deref() == params.get("threadId").and_then(Value::as_str);
+        if method.starts_with("item/") {
+            self.retries = 0;
+        }
+        match method {
+            "item/started" => {
+                if ours && item.get("type") == Some(&json!("agentMessage")) {
+                    self.unsaid = item.get("id").and_then(Value::as_str).map(str::to_owned);
+                }
+                // A call is announced as soon as it is known, because it is judged next.
+                if let Some(call) = call(item) {
+                    self.announce(call, out);
+                }
+            }
+            "item/completed" => self.completed(item, ours, out),
+            "item/agentMessage/delta" if ours => out.delta(DeltaOf::Text, text("delta")),
+            "item/reasoning/textDelta" | "item/reasoning/summaryTextDelta" if ours => {
+                out.delta(DeltaOf::Reasoning, text("delta"));
+            }
+            "item/commandExecution/outputDelta" => {
+                let call = CallId::from(text("itemId"));
+                out.push(Output::Progress(call, text("delta").to_owned()));
+            }
+            "thread/tokenUsage/updated" if ours => {
+                let now = self.turn.is_some()
+                    && self.turn.as_deref() == params.get("turnId").and_then(Value::as_str);
+                let more = params
+                    .get("tokenUsage")
+                    .and_then(|count| self.meter.more(count, now));
+                if let Some(usage) = more {
+                    out.push(Output::Spent(Reported {
+                        usage,
+                        cost_micros: None,
+                        model: self.setup.model.clone(),
+                    }));
+                }
+            }
+            "serverRequest/resolved" => {
+                if let Some(id) = params.get("requestId") {
+                    out.push(Output::Forget(id.to_string()));
+                }
+            }
+            "error" if ours => {
+                self.error = params.get("error").cloned();
+                self.retries += 1;
+                if params.get("willRetry") == Some(&Value::Bool(true)) && self.retries > MAX_RETRIES
+                {
+                    let end = failed(self.error.as_ref());
+                    self.over(end, out);
+                }
+            }
+            "turn/completed" if ours => {
+                let turn = params.get("turn").unwrap_or(&Value::Null);
+                let end = match end(turn, self.error.as_ref(), self.cancelled) {
+                    // That is all that can be seen of a model that declines.
+                    End::Done if self.unsaid.is_some() => End::Refused(
+                        "its model began an answer and gave none, as one does that declines"
+                            .to_owned(),
+                    ),
+                    end => end,
+                };
+                self.over(end, out);
+            }
+            "warning" | "configWarning" => {
+                let said = ["message", "summary"].into_iter().map(text);
+                let said = said.into_iter().find(|text| !text.is_empty());
+                let said = said.unwrap_or("a warning without words");
+                self.warn(format!("Codex says: {said}"), out);
+            }
+            "mcpServer/startupStatus/updated" if text("status") == "failed" => {
+                let (name, why) = (text("name"), text("error"));
+                let text = format!("Codex could not start the MCP server `{name}`: {why}");
+                self.warn(text, out);
+            }
+            other if !is_known(other) => out.push(Output::Unknown),
+            _ => {}
+        }
+    }
+
+    fn announce(&mut self, call: ToolCall, out: &mut Outputs) {
+        if self.calls.len() < MAX_CALLS && !self.calls.contains_key(&call.id.0) {
+            let id = call.id.0.clone();
+            self.calls.insert(id, (call.clone(), false));
+        }
+        out.push(Output::Announce(call));
+    }
+
+    fn completed(&mut self, item: &Value, ours: bool, out: &mut Outputs) {
+        match text(item, "type") {
+            "agentMessage" if ours => {
+                self.unsaid = None;
+                text(item, "text").clone_into(&mut self.text);
+                out.say(self.text.clone());
+            }
+            "reasoning" if ours => {
+                let parts = ["summary", "content"]
+                    .into_iter()
+                    .filter_map(|key| item.get(key)?.as_array());
+                let texts: Vec<&str> = parts.flatten().filter_map(Value::as_str).collect();
+                if !texts.is_empty() {
+                    let (text, opaque) = (texts.join("\n"), None);
+                    out.part(Part::Reasoning { text, opaque });
+                }
+            }
+            _ => {
+                let Some(call) = call(item) else {
+                    return;
+                };
+                self.announce(call.clone(), out);
+                let refused = text(item, "status") == "declined";
+                let ran = !refused && !is_offered(&self.setup.tools, &call.name);
+                if let Some((_, asked)) = self.calls.get_mut(&call.id.0) {
+                    *asked = true;
+                }
+                let result = result(item, &call);
+                out.push(Output::Result { result, ran });
+            }
+        }
+    }
+
+    fn request(&mut self, id: Value, method: &str, params: &Value, out: &mut Outputs) {
+        match method {
+            "item/commandExecution/requestApproval" => {
+                let call = self.command_asked(params);
+                self.judge(id, "approval", call, out);
+            }
+            "item/fileChange/requestApproval" => {
+                let call = self.calls.get(text(params, "itemId"));
+                // Without its changes nobody knows what the patch would do.
+                let call = call.map(|(call, _)| call.clone()).filter(|call| {
+                    let changes = call.args.get("changes").and_then(Value::as_array);
+                    changes.is_some_and(|changes| !changes.is_empty())
+                });
+                self.judge(id, "approval", call, out);
+            }
+            "mcpServer/elicitation/request" => {
+                let call = self.tool_asked(params);
+                self.judge(id, "elicitation", call, out);
+            }
+            "item/tool/call" => self.tool_call(&id, params, out),
+            // More than the enclosure gives is not given.
+            "item/permissions/requestApproval" => {
+                self.answer(&id, json!({ "permissions": {}, "scope": "turn" }), out);
+            }
+            "item/tool/requestUserInput" => self.answer(&id, json!({ "answers": {} }), out),
+            "execCommandApproval" | "applyPatchApproval" => {
+                self.answer(&id, json!({ "decision": "denied" }), out);
+            }
+            _ => {
+                out.push(Output::Unknown);
+                let err = RpcError::new(RpcError::NO_METHOD, "method not found");
+                out.send(self.frames.answer(&id, &Err(err)));
+            }
+        }
+    }
+
+    /// The command that is asked about; `None` for something that is no plain command.
+    fn command_asked(&self, params: &Value) -> Option<ToolCall> {
+        let text = |key: &str| params.get(key).and_then(Value::as_str);
+        let more = ["networkApprovalContext", "additionalPermissions"];
+        if more
+            .iter()
+            .any(|key| params.get(*key).is_some_and(|value| !value.is_null()))
+        {
+            return None;
+        }
+        // One item may be asked about more than once; each time it is another call.
+        let id = text("approvalId")
+            .or(text("itemId"))
+            .filter(|id| !id.is_empty())?;
+        let Some(line) = text("command") else {
+            return self.calls.get(id).map(|(call, _)| call.clone());
+        };
+        let (name, args) = if text("kind").is_some_and(|kind| kind != "command") {
+            let args = json!({ "input": line, "to": text("itemId") });
+            ("write_stdin", args)
+        } else {
+            let args = command(line, text("cwd").unwrap_or_default());
+            ("exec_command", args)
+        };
+        Some(ToolCall {
+            id: id.into(),
+            name: name.to_owned(),
+            args,
+            malformed: None,
+        })
+    }
+
+    /// The tool of an MCP server that is asked about; `None` for any other question.
+    fn tool_asked(&self, params: &Value) -> Option<ToolCall> {
+        let meta = params.get("_meta")?;
+        if meta.get("codex_approval_kind")?.as_str()? != "mcp_tool_call" {
+            return None;
+        }
+        let args = meta.get("tool_params")?;
+        let prefix = format!("mcp__{}__", params.get("serverName")?.as_str()?);
+        let mut calls = self.calls.values().filter(|(_, asked)| !asked);
+        calls
+            .find(|(call, _)| call.name.starts_with(&prefix) && call.args == *args)
+            .map(|(call, _)| call.clone())
+    }
+
+    /// Has a call judged. What cannot be judged is refused.
+    fn judge(&mut self, id: Value, form: &str, call: Option<ToolCall>, out: &mut Outputs) {
+        let ticket = Ticket::new(id.to_string(), json!({ "id": id, "form": form }));
+        let Some(call) = call else {
+            let word = if self.cancelled { "cancel" } else { "decline" };
+            return self.decide(&ticket, word, out);
+        };
+        self.announce(call.clone(), out);
+        if let Some((_, asked)) = self.calls.get_mut(&call.id.0) {
+            *asked = true;
+        }
+        out.push(Output::Judge {
+            ticket,
+            call,
+            may_differ: false,
+        });
+    }
+
+    fn decide(&self, ticket: &Ticket, word: &str, out: &mut Outputs) {
+        let answer = match ticket.data["form"].as_str() {
+            Some("elicitation") => {
+                let content = (word == "accept").then(|| json!({}));
+                json!({ "action": word, "content": content, "_meta": null })
+            }
+            _ => json!({ "decision": word }),
+        };
+        self.answer(&ticket.data["id"], answer, out);
+    }
+
+    /// Runs a tool of ours.
+    fn tool_call(&mut self, id: &Value, params: &Value, out: &mut Outputs) {
+        let args = params.get("arguments").cloned();
+        let call = ToolCall {
+            id: text(params, "callId").into(),
+            name: text(params, "tool").to_owned(),
+            args: args.unwrap_or_else(|| json!({})),
+            malformed: None,
+        };
+        self.announce(call.clone(), out);
+        if !is_offered(&self.setup.tools, &call.name) {
+            return self.answer(id, tool_answer("there is no such tool", false), out);
+        }
+        let ticket = Ticket::new(id.to_string(), json!({ "id": id }));
+        out.push(Output::Run { ticket, call });
+    }
+
+    fn warn(&mut self, text: String, out: &mut Outputs) {
+        self.warnings += 1;
+        if self.warnings <= MAX_WARNINGS {
+            out.push(Output::Warn("agent_warning", text));
+        }
+    }
+}
+
+impl Dialogue for CodexDialogue {
+    fn program(&self) -> &str {
+        "Codex"
+    }
+
+    fn input(&mut self, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Prompt(prompt) => {
+                self.prompt = prompt;
+                let client = json!({ "name": "windlass", "title": "Windlass", "version": env!("CARGO_PKG_VERSION") });
+                let params =
+                    json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } });
+                self.ask("initialize", &params, out);
+            }
+            Input::Line(line) => match understood(line) {
+                Heard::Response { id, result } => match id.and_then(|id| self.asked.remove(&id)) {
+                    Some(method) => self.response(method, result, out),
+                    None => out.push(Output::Unknown),
+                },
+                Heard::Request { id, method, params } => self.request(id, &method, &params, out),
+                Heard::Told { method, params } => self.notice(&method, &params, out),
+                Heard::Odd | Heard::End => out.push(Output::Unknown),
+            },
+            Input::Judged(ticket, verdict) => {
+                let yes = matches!(verdict, Admitted::Yes { .. });
+                self.decide(&ticket, if yes { "accept" } else { "decline" }, out);
+            }
+            Input::Ran(ticket, result) => {
+                let answer = tool_answer(&result.text, result.error.is_none());
+                self.answer(&ticket.data["id"], answer, out);
+            }
+            Input::Withdrawn(ticket) if ticket.data.get("form").is_none() => {
+                let answer = tool_answer("the run was cancelled", false);
+                self.answer(&ticket.data["id"], answer, out);
+            }
+            Input::Withdrawn(ticket) => self.decide(&ticket, "cancel", out),
+            Input::Interrupt => {
+                self.cancelled = true;
+                self.stop_turn(out);
+            }
+            Input::Exited(how) => {
+                let why = format!("it ended without an answer, {how}");
+                self.over(End::Broken(why), out);
+            }
+            Input::Late(_) => {}
+        }
+    }
+
+    fn liken(&self, call: ToolCall) -> ForeignCall {
+        foreign(call, &self.setup.root)
+    }
+
+    fn max_unread(&self) -> usize {
+        MAX_UNREAD
+    }
+}
+
+/// Notices that are passed over because nothing follows from them; of others it is said that they are not known.
+fn is_known(method: &str) -> bool {
+    let family = method.split('/').next().unwrap_or_default();
+    matches!(
+        family,
+        "item"
+            | "turn"
+            | "thread"
+            | "account"
+            | "mcpServer"
+            | "remoteControl"
+            | "model"
+            | "modelProvider"
+            | "skills"
+            | "hook"
+            | "app"
+            | "fs"
+            | "project"
+            | "process"
+            | "command"
+            | "rawResponse"
+            | "rawResponseItem"
+            | "autoApprovalReview"
+            | "error"
+            | "guardianWarning"
+            | "deprecationNotice"
+    )
+}
+
+fn tool_answer(text: &str, success: bool) -> Value {
+    json!({ "contentItems": [{ "type": "inputText", "text": text }], "success": success })
+}
+
+fn text<'a>(from: &'a Value, key: &str) -> &'a str {
+    from.get(key).and_then(Value::as_str).unwrap_or_default()
+}

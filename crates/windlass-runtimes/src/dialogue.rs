@@ -1,0 +1,226 @@
+//! A protocol of foreign agents as a pure state machine: lines of the program and decisions about its requests go in,
+//! lines to the program and facts for the log come out. A dialogue opens nothing, waits for nothing and knows no clock;
+//! [`crate::driver`] does all of that for every protocol, so that a dialogue is tested by recorded transcripts alone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_core::event::DeltaOf;
+use windlass_core::id::CallId;
+use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
+use windlass_core::tool::{Admitted, ForeignCall};
+
+use crate::agent::{Answer, End, Reported};
+
+/// A protocol, for as long as its program runs.
+pub trait Dialogue: Send {
+    /// What people call the program, in warnings.
+    fn program(&self) -> &str;
+
+    /// Takes what happened; says what follows from it.
+    fn input(&mut self, input: Input, out: &mut Outputs);
+
+    /// Which of our calls a call of the agent is like, so that the same rules judge it.
+    fn liken(&self, call: ToolCall) -> ForeignCall;
+
+    /// Whether the program may take the next prompt after it was done with one.
+    fn stays(&self) -> bool {
+        false
+    }
+
+    /// Whether the agent may use the name of a call again in the same session. The log then has another name for it.
+    fn repeats_names(&self) -> bool {
+        false
+    }
+
+    /// Bytes that may wait for the program to read before it is not read from either.
+    fn max_unread(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// A request of the agent that waits for its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ticket {
+    /// The agent's name of the request.
+    pub id: String,
+    /// What the dialogue needs to answer it. The driver does not look at it.
+    pub data: Value,
+}
+
+impl Ticket {
+    /// A request, with what is needed to answer it.
+    pub fn new(id: impl Into<String>, data: Value) -> Self {
+        let id = id.into();
+        Self { id, data }
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// The program runs and is to be told this prompt.
+    Prompt(String),
+    /// The program wrote a line of JSON.
+    Line(Value),
+    /// A call was judged; see [`Output::Judge`].
+    Judged(Ticket, Admitted),
+    /// A tool of ours ran; see [`Output::Run`].
+    Ran(Ticket, ToolResult),
+    /// The run was cancelled before this request was decided. It still needs an answer.
+    Withdrawn(Ticket),
+    /// The run was cancelled. The program has [`crate::agent::CANCEL_GRACE`] to end its turn.
+    Interrupt,
+    /// The time is over that [`Output::Within`] set. With what the program wrote to standard error last.
+    Late(String),
+    /// The program closed its output without an answer. In words: how it ended, and what it wrote to standard error last.
+    Exited(String),
+}
+
+/// What follows from it.
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    /// Write this line to the program.
+    Send(Value),
+    /// The agent has this conversation; `None` where it has none to resume.
+    Began(Option<String>),
+    /// Show a piece of an answer.
+    Delta(DeltaOf, String),
+    /// Show the newest output of a call.
+    Progress(CallId, String),
+    /// A part of the message of this name. Parts of one message are logged together.
+    Part(String, Part),
+    /// Log the parts that were gathered.
+    Flush,
+    /// Log a message that no model wrote.
+    Note(Message),
+    /// Log a call, unless it is known.
+    Announce(ToolCall),
+    /// Have a call judged. It is judged once, however often it is asked about; a call that differs from the announced one
+    /// is refused, unless `may_differ` says that the first question may correct the arguments.
+    Judge {
+        /// Comes back with [`Input::Judged`].
+        ticket: Ticket,
+        /// The call.
+        call: ToolCall,
+        /// Whether its arguments may differ from the announced ones.
+        may_differ: bool,
+    },
+    /// Run a tool of ours. Tools that only read run in parallel, all others one by one.
+    Run {
+        /// Comes back with [`Input::Ran`].
+        ticket: Ticket,
+        /// The call.
+        call: ToolCall,
+    },
+    /// The program takes back a request: it gets no answer.
+    Forget(String),
+    /// What came of a call; `ran` says that the agent ran it.
+    Result {
+        /// Its result. The driver fills in the name of the call.
+        result: ToolResult,
+        /// Whether the agent ran it, asked or not.
+        ran: bool,
+    },
+    /// What the agent says it spent.
+    Spent(Reported),
+    /// Warn the user.
+    Warn(&'static str, String),
+    /// A line that is not understood.
+    Unknown,
+    /// The next line has to come within this time; `None` ends the wait.
+    Within(Option<Duration>),
+    /// The turn is over.
+    End(Ended),
+}
+
+/// How a turn ended.
+#[derive(Debug, PartialEq)]
+pub enum Ended {
+    /// With an answer.
+    Answered(Answer),
+    /// The program does not know the conversation that it was to resume.
+    Forgotten,
+}
+
+impl Ended {
+    /// Without an answer, and why.
+    pub(crate) fn broken(why: impl Into<String>) -> Self {
+        Self::with("", End::Broken(why.into()))
+    }
+
+    /// With these last words.
+    pub(crate) fn with(text: impl Into<String>, end: End) -> Self {
+        let (text, output) = (text.into(), None);
+        Self::Answered(Answer { text, output, end })
+    }
+}
+
+/// What follows, in order.
+#[derive(Debug, Default)]
+pub struct Outputs(VecDeque<Output>);
+
+impl Outputs {
+    /// One more.
+    pub fn push(&mut self, output: Output) {
+        self.0.push_back(output);
+    }
+
+    /// The first of them.
+    pub fn pop(&mut self) -> Option<Output> {
+        self.0.pop_front()
+    }
+
+    pub(crate) fn send(&mut self, line: Value) {
+        self.push(Output::Send(line));
+    }
+
+    pub(crate) fn end(&mut self, ended: Ended) {
+        self.push(Output::End(ended));
+    }
+
+    pub(crate) fn delta(&mut self, of: DeltaOf, text: &str) {
+        if !text.is_empty() {
+            self.push(Output::Delta(of, text.to_owned()));
+        }
+    }
+
+    /// What came of a call; with an error where it failed. `ran` says that the agent ran it.
+    pub(crate) fn result(
+        &mut self,
+        call: &str,
+        text: String,
+        failed: Option<ErrorCategory>,
+        ran: bool,
+    ) {
+        let call = ToolCall {
+            id: call.into(),
+            name: String::new(),
+            args: Value::Null,
+            malformed: None,
+        };
+        let result = match failed {
+            Some(category) => ToolResult::failed(&call, category, &text),
+            None => ToolResult {
+                id: call.id,
+                name: call.name,
+                text,
+                error: None,
+                artifact: None,
+            },
+        };
+        self.push(Output::Result { result, ran });
+    }
+
+    /// A part of the message that is being gathered.
+    pub(crate) fn part(&mut self, part: Part) {
+        self.push(Output::Part(String::new(), part));
+    }
+
+    /// A text that is a whole message, with what was gathered before it.
+    pub(crate) fn say(&mut self, text: String) {
+        self.part(Part::Text { text });
+        self.push(Output::Flush);
+    }
+}

@@ -1,0 +1,520 @@
+//! One turn with a foreign agent, whatever protocol it speaks: the driver starts nothing and knows no protocol, but owns
+//! everything else. It reads and writes the lines of the program, gathers messages, has every call judged once and
+//! answers every request once, runs our tools, interrupts the program and gives it its grace, and ends it when the turn
+//! is over. What a line means is decided by a [`Dialogue`].
+
+use std::collections::{HashMap, VecDeque};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use windlass_core::BoxFuture;
+use windlass_core::enclosure::Launch;
+use windlass_core::event::EventKind;
+use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::runtime::RuntimeError;
+use windlass_core::tool::{Admitted, Effect};
+
+use crate::agent::{Answer, CANCEL_GRACE, End, Visit, told_anew};
+use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::peer::Peer;
+use crate::said::{Said, waits_no_more};
+
+/// Calls of one turn whose verdict is remembered.
+const MAX_CALLS: usize = 20_000;
+/// Requests of the agent that are open at a time.
+const MAX_OPEN: usize = 256;
+/// Our tools that run in parallel.
+const MAX_PARALLEL: usize = 4;
+
+/// Why a program is broken that forgot what it was never told.
+const UNASKED: &str = "it says that it does not know a conversation that it was not asked for";
+
+/// A program that runs, with its protocol. It may outlive a turn.
+pub(crate) struct Conversation<D> {
+    pub(crate) dialogue: D,
+    peer: Peer,
+    /// Unread lines that were warned about.
+    warned: u64,
+}
+
+impl<D: Dialogue> Conversation<D> {
+    pub(crate) fn new(dialogue: D, peer: Peer) -> Self {
+        Self {
+            dialogue,
+            peer,
+            warned: 0,
+        }
+    }
+
+    /// Says a prompt and follows the program to the end of its answer. A program that cannot take another prompt has
+    /// ended when this returns.
+    pub(crate) async fn turn(
+        &mut self,
+        visit: &Visit<'_>,
+        prompt: String,
+    ) -> Result<Ended, RuntimeError> {
+        let mut turn = Turn {
+            visit,
+            dialogue: &mut self.dialogue,
+            peer: &mut self.peer,
+            out: Outputs::default(),
+            work: FuturesUnordered::new(),
+            open: HashMap::new(),
+            queue: VecDeque::new(),
+            running: 0,
+            alone: false,
+            calls: HashMap::new(),
+            gathered: (String::new(), Vec::new()),
+            said: Said::default(),
+            unknown: 0,
+            counted: 0,
+            timer: None,
+            cancelled: false,
+        };
+        let ended = turn.follow(prompt).await?;
+        turn.flush().await?;
+        let (unknown, cancelled) = (turn.unknown, turn.cancelled);
+        drop(turn);
+        if !self.dialogue.stays() {
+            // It writes down what it remembers before it exits.
+            let grace = if cancelled {
+                CANCEL_GRACE / 4
+            } else {
+                CANCEL_GRACE * 4
+            };
+            self.peer.end(visit.clock, grace).await;
+        }
+        self.warn_of_unread(visit, unknown).await?;
+        Ok(ended)
+    }
+
+    async fn warn_of_unread(
+        &mut self,
+        visit: &Visit<'_>,
+        unknown: u64,
+    ) -> Result<(), RuntimeError> {
+        let all = self.peer.unread();
+        let unread = all.saturating_sub(std::mem::replace(&mut self.warned, all));
+        if unread == 0 && unknown == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{unread} lines of {} could not be read, and {unknown} were of a kind that is not known here; they were \
+             passed over",
+            self.dialogue.program()
+        );
+        visit.warn("unread_lines", text).await
+    }
+}
+
+/// Starts a program in the enclosure of the attempt; in words, why it could not be started.
+pub(crate) async fn start(
+    visit: &Visit<'_>,
+    launch: Result<Launch, String>,
+    program: &str,
+) -> Result<Peer, String> {
+    let failed = |why: String| format!("`{program}` could not be started: {why}");
+    let started = visit.place.start(launch.map_err(failed)?).await;
+    started
+        .map(Peer::new)
+        .map_err(|err| failed(err.to_string()))
+}
+
+/// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
+pub(crate) async fn stay<D: Dialogue + 'static>(
+    visit: &Visit<'_>,
+    running: Result<Conversation<D>, String>,
+    prompt: &str,
+) -> Result<Answer, RuntimeError> {
+    let mut running = match running {
+        Ok(running) => running,
+        Err(why) => return Ok(broken(why)),
+    };
+    match running.turn(visit, prompt.to_owned()).await? {
+        Ended::Answered(answer) => {
+            if answer.end == End::Done {
+                visit.keep(running);
+            }
+            Ok(answer)
+        }
+        Ended::Forgotten => Ok(broken(UNASKED.to_owned())),
+    }
+}
+
+/// One prompt to a program that is started for each: in the conversation of the attempt or, where the program forgot it,
+/// in a new one that is told what was said before. `start` starts the program, for a conversation to resume.
+pub(crate) async fn one_turn<'a, D: Dialogue>(
+    visit: &'a Visit<'a>,
+    prompt: &str,
+    start: impl Fn(Option<String>) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
+) -> Result<Answer, RuntimeError> {
+    let mut first = match start(visit.session()).await {
+        Ok(conversation) => conversation,
+        Err(why) => return Ok(broken(why)),
+    };
+    if let Ended::Answered(answer) = first.turn(visit, prompt.to_owned()).await? {
+        return Ok(answer);
+    }
+    let text = format!(
+        "{} does not know the conversation any more that it was to go on with; it begins a new one and is told what was \
+         said before, shortened",
+        first.dialogue.program()
+    );
+    drop(first);
+    visit.warn("session_lost", text).await?;
+    let mut again = match start(None).await {
+        Ok(conversation) => conversation,
+        Err(why) => return Ok(broken(why)),
+    };
+    Ok(match again.turn(visit, told_anew(visit, prompt)).await? {
+        Ended::Answered(answer) => answer,
+        Ended::Forgotten => broken(UNASKED.to_owned()),
+    })
+}
+
+/// A call of the agent.
+struct KnownCall {
+    call: ToolCall,
+    verdict: Option<Admitted>,
+    /// It is being judged, was judged, or ran.
+    asked: bool,
+}
+
+/// What came of work for a request.
+enum Done {
+    Judged(u64, String, Admitted),
+    Ran(u64, ToolResult),
+}
+
+struct Turn<'t, 'v> {
+    visit: &'v Visit<'v>,
+    dialogue: &'t mut dyn Dialogue,
+    peer: &'t mut Peer,
+    out: Outputs,
+    work: FuturesUnordered<BoxFuture<'v, Result<Done, RuntimeError>>>,
+    /// Requests that have no answer yet, by our number for them.
+    open: HashMap<u64, Ticket>,
+    /// Calls of our tools that wait, how many run, and whether one runs that must not have others beside it.
+    queue: VecDeque<(u64, ToolCall)>,
+    running: usize,
+    alone: bool,
+    calls: HashMap<String, KnownCall>,
+    /// A message whose parts still come, with its name.
+    gathered: (String, Vec<Part>),
+    said: Said,
+    unknown: u64,
+    counted: u64,
+    /// Ends the wait for the program: its grace after a cancel, else the time that the dialogue set.
+    timer: Option<BoxFuture<'v, ()>>,
+    cancelled: bool,
+}
+
+impl<'v> Turn<'_, 'v> {
+    async fn follow(&mut self, prompt: String) -> Result<Ended, RuntimeError> {
+        let visit = self.visit;
+        self.input(Input::Prompt(prompt));
+        loop {
+            if let Some(ended) = self.settle().await? {
+                return Ok(ended);
+            }
+            self.run_next();
+            let max_unread = self.dialogue.max_unread();
+            tokio::select! {
+                biased;
+                () = visit.cancel.cancelled(), if !self.cancelled => self.cancel(),
+                () = passed(&mut self.timer) => {
+                    self.timer = None;
+                    if self.cancelled {
+                        return Ok(Ended::with("", End::Cancelled));
+                    }
+                    let complaint = self.peer.complaint();
+                    self.input(Input::Late(complaint));
+                }
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done?),
+                line = self.peer.next_within(max_unread) => match line {
+                    Ok(Some(line)) => self.input(Input::Line(line)),
+                    Ok(None) | Err(_) if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
+                    Ok(None) | Err(_) => {
+                        let how = self.peer.ended_in_words(visit.clock, CANCEL_GRACE * 4).await;
+                        self.input(Input::Exited(how));
+                    }
+                },
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        self.dialogue.input(input, &mut self.out);
+    }
+
+    /// Does everything that follows from the last input; how the turn ended, where that was the last.
+    async fn settle(&mut self) -> Result<Option<Ended>, RuntimeError> {
+        while let Some(output) = self.out.pop() {
+            match output {
+                Output::End(ended) => return Ok(Some(ended)),
+                output => self.apply(output).await?,
+            }
+        }
+        Ok(self.said.too_much().map(Ended::broken))
+    }
+
+    async fn apply(&mut self, output: Output) -> Result<(), RuntimeError> {
+        let visit = self.visit;
+        match output {
+            Output::Send(line) => self.peer.send(&line),
+            Output::Began(session) => visit.began(session.as_deref()).await?,
+            Output::Delta(of, text) => visit.delta(of, &text),
+            Output::Progress(call, text) => visit.progress(&call, &text),
+            Output::Part(of, part) => self.gather(of, part).await?,
+            Output::Flush => self.flush().await?,
+            Output::Note(message) => {
+                self.said.add(&message.parts);
+                visit.job.outlet.emit(EventKind::said(message)).await?;
+            }
+            Output::Announce(call) => self.announce(call).await?,
+            Output::Judge {
+                ticket,
+                call,
+                may_differ,
+            } => self.judge(ticket, call, may_differ).await?,
+            Output::Run { ticket, call } => self.run(ticket, call).await?,
+            Output::Forget(id) => self.open.retain(|_, ticket| ticket.id != id),
+            Output::Result { result, ran } => self.result(result, ran).await?,
+            Output::Spent(more) => visit.spent(&more),
+            Output::Warn(code, text) => visit.warn(code, text).await?,
+            Output::Unknown => self.unknown += 1,
+            Output::Within(_) if self.cancelled => {}
+            Output::Within(time) => self.timer = time.map(|time| visit.clock.sleep(time)),
+            Output::End(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Gathers a part of a message; one of another message ends the one before.
+    async fn gather(&mut self, of: String, part: Part) -> Result<(), RuntimeError> {
+        if self.gathered.0 != of || waits_no_more(&self.gathered.1) {
+            self.flush().await?;
+            self.gathered.0 = of;
+        }
+        if let Part::Call(call) = &part {
+            if self.calls.contains_key(&call.id.0) {
+                return Ok(());
+            }
+            self.know(call.clone());
+        }
+        self.gathered.1.push(part);
+        Ok(())
+    }
+
+    fn know(&mut self, call: ToolCall) {
+        if self.calls.len() < MAX_CALLS {
+            let known = KnownCall {
+                call: call.clone(),
+                verdict: None,
+                asked: false,
+            };
+            self.calls.insert(call.id.0.clone(), known);
+        }
+    }
+
+    async fn announce(&mut self, call: ToolCall) -> Result<(), RuntimeError> {
+        if !self.calls.contains_key(&call.id.0) && self.calls.len() < MAX_CALLS {
+            self.know(call.clone());
+            self.gathered.1.push(Part::Call(call));
+        }
+        self.flush().await
+    }
+
+    /// Logs the message that was gathered.
+    async fn flush(&mut self) -> Result<(), RuntimeError> {
+        self.gathered.0.clear();
+        let parts = std::mem::take(&mut self.gathered.1);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        self.said.add(&parts);
+        self.visit
+            .said(Message {
+                role: Role::Assistant,
+                origin: Origin::Model,
+                parts,
+            })
+            .await
+    }
+
+    /// Takes a request in, or refuses it at once; our number for it.
+    fn admit(&mut self, ticket: Ticket) -> Option<u64> {
+        if self.open.values().any(|open| open.id == ticket.id) {
+            // The program asks twice; one answer is enough.
+            self.unknown += 1;
+            return None;
+        }
+        if self.cancelled {
+            self.input(Input::Withdrawn(ticket));
+            return None;
+        }
+        self.counted += 1;
+        self.open.insert(self.counted, ticket);
+        Some(self.counted)
+    }
+
+    /// Answers a request, unless it was taken back meanwhile.
+    fn answer(&mut self, n: u64, input: impl FnOnce(Ticket) -> Input) {
+        if let Some(ticket) = self.open.remove(&n) {
+            let input = input(ticket);
+            self.input(input);
+        }
+    }
+
+    /// Has a call judged, once, whichever way and however often it is asked about.
+    async fn judge(
+        &mut self,
+        ticket: Ticket,
+        call: ToolCall,
+        may_differ: bool,
+    ) -> Result<(), RuntimeError> {
+        let Some(n) = self.admit(ticket) else {
+            return Ok(());
+        };
+        self.flush().await?;
+        self.announce(call.clone()).await?;
+        let verdict = match self.calls.get_mut(&call.id.0) {
+            _ if self.open.len() > MAX_OPEN => Some(no("too many requests are open")),
+            None => Some(no("too many calls in one turn")),
+            Some(known) => {
+                let same = known.call.args == call.args || (may_differ && !known.asked);
+                if known.call.name != call.name || !same {
+                    Some(no("the call is not the one that was announced"))
+                } else if std::mem::replace(&mut known.asked, true) {
+                    let verdict = known.verdict.clone();
+                    Some(verdict.unwrap_or_else(|| no("the call is being judged already")))
+                } else {
+                    known.call.args.clone_from(&call.args);
+                    None
+                }
+            }
+        };
+        if let Some(verdict) = verdict {
+            self.answer(n, |ticket| Input::Judged(ticket, verdict));
+            return Ok(());
+        }
+        let (visit, id) = (self.visit, call.id.0.clone());
+        let call = self.dialogue.liken(call);
+        self.work.push(Box::pin(async move {
+            Ok(Done::Judged(n, id, visit.admit(call).await?))
+        }));
+        Ok(())
+    }
+
+    /// Runs a tool of ours, once its turn comes.
+    async fn run(&mut self, ticket: Ticket, mut call: ToolCall) -> Result<(), RuntimeError> {
+        let Some(n) = self.admit(ticket) else {
+            return Ok(());
+        };
+        if self.dialogue.repeats_names() {
+            call.id = self.visit.call_id(&call.id.0);
+        }
+        self.announce(call.clone()).await?;
+        let runs = self.calls.get_mut(&call.id.0).is_some_and(|known| {
+            let same = known.call.name == call.name && known.call.args == call.args;
+            same && !std::mem::replace(&mut known.asked, true)
+        });
+        if !runs || self.open.len() > MAX_OPEN {
+            let why = "the call is not the one that was announced, or there are too many";
+            let result = ToolResult::failed(&call, ErrorCategory::Blocked, why);
+            self.answer(n, |ticket| Input::Ran(ticket, result));
+            return Ok(());
+        }
+        self.queue.push_back((n, call));
+        Ok(())
+    }
+
+    /// Starts the calls of our tools that may run now.
+    fn run_next(&mut self) {
+        while let Some((_, call)) = self.queue.front() {
+            let tools = self.visit.job.toolbox.tools();
+            let reads = tools.get(&call.name).is_some_and(|tool| {
+                let spec = tool.spec();
+                spec.parallel && spec.effect == Effect::Read
+            });
+            let free = self.running == 0 || (reads && !self.alone && self.running < MAX_PARALLEL);
+            if !free {
+                return;
+            }
+            self.alone = !reads;
+            self.running += 1;
+            let Some((n, call)) = self.queue.pop_front() else {
+                return;
+            };
+            let visit = self.visit;
+            self.work.push(Box::pin(async move {
+                Ok(Done::Ran(n, visit.call(call).await?))
+            }));
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Judged(n, call, verdict) => {
+                if let Some(known) = self.calls.get_mut(&call) {
+                    known.verdict = Some(verdict.clone());
+                }
+                self.answer(n, |ticket| Input::Judged(ticket, verdict));
+            }
+            Done::Ran(n, result) => {
+                self.running = self.running.saturating_sub(1);
+                self.answer(n, |ticket| Input::Ran(ticket, result));
+            }
+        }
+    }
+
+    async fn result(&mut self, mut result: ToolResult, ran: bool) -> Result<(), RuntimeError> {
+        self.flush().await?;
+        let Some(known) = self.calls.get_mut(&result.id.0) else {
+            return Ok(());
+        };
+        result.name.clone_from(&known.call.name);
+        if !std::mem::replace(&mut known.asked, true) && ran {
+            // It ran without a question. Its enclosure alone held it.
+            let call = known.call.clone();
+            let effect = self.dialogue.liken(call.clone()).effect;
+            self.visit.observed(call, effect).await?;
+        }
+        self.visit.reported_result(result).await
+    }
+
+    /// Answers everything that is open, and asks the program to end its turn.
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        self.queue.clear();
+        let mut open: Vec<(u64, Ticket)> = std::mem::take(&mut self.open).into_iter().collect();
+        open.sort_by_key(|(n, _)| *n);
+        for (_, ticket) in open {
+            self.input(Input::Withdrawn(ticket));
+        }
+        self.input(Input::Interrupt);
+        self.timer = Some(self.visit.clock.sleep(CANCEL_GRACE));
+    }
+}
+
+fn broken(why: String) -> Answer {
+    Answer {
+        text: String::new(),
+        output: None,
+        end: End::Broken(why),
+    }
+}
+
+fn no(why: &str) -> Admitted {
+    Admitted::No {
+        category: ErrorCategory::Blocked,
+        text: why.to_owned(),
+    }
+}
+
+async fn passed(timer: &mut Option<BoxFuture<'_, ()>>) {
+    match timer {
+        Some(timer) => timer.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,229 @@
+//! The contract with a sidecar: it says that it is ready, is told a turn, and has every call run by the engine. What its
+//! lines mean, and how it is answered.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_core::event::DeltaOf;
+use windlass_core::message::{Message, Part, ToolCall};
+use windlass_core::outcome::RefusalCategory;
+use windlass_core::tool::{Effect, ForeignCall, REFUSE};
+
+use super::ended;
+use super::options::SidecarOptions;
+use crate::agent::{End, Reported};
+use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+
+/// The version of the contract.
+const PROTOCOL: u64 = 1;
+/// How long it may take until it says that it is there: some SDKs are slow to be read.
+const READY: Duration = Duration::from_secs(60);
+/// Lines before its first word of the protocol that are passed over.
+const MAX_NOISE: u64 = 10_000;
+
+/// A sidecar, over all its turns.
+pub(super) struct SidecarDialogue {
+    options: SidecarOptions,
+    /// The message that begins the next turn.
+    start: Value,
+    ready: bool,
+    /// Turns that were begun.
+    turns: u64,
+    noise: u64,
+    /// Its last words.
+    text: String,
+    cancelled: bool,
+}
+
+impl SidecarDialogue {
+    pub(super) fn new(options: SidecarOptions) -> Self {
+        Self {
+            options,
+            start: Value::Null,
+            ready: false,
+            turns: 0,
+            noise: 0,
+            text: String::new(),
+            cancelled: false,
+        }
+    }
+
+    /// Whether it was told no turn yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.turns == 0
+    }
+
+    /// Sets the message that begins the next turn.
+    pub(super) fn next_turn(&mut self, mut start: Value) {
+        self.turns += 1;
+        start["id"] = json!(self.id());
+        self.start = start;
+    }
+
+    fn id(&self) -> String {
+        format!("turn{}", self.turns)
+    }
+
+    fn over(&mut self, end: End, out: &mut Outputs) {
+        out.end(Ended::with(std::mem::take(&mut self.text), end));
+    }
+
+    /// A line before it said that it is ready.
+    fn hello(&mut self, line: &Value, out: &mut Outputs) {
+        if text(line, "type") != "ready" {
+            out.push(Output::Unknown);
+            self.noise += 1;
+            if self.noise > MAX_NOISE {
+                out.end(Ended::broken("it says other things than that it is ready"));
+            }
+            return;
+        }
+        let version = line.get("protocol").and_then(Value::as_u64);
+        if version != Some(PROTOCOL) {
+            let why =
+                format!("it speaks version {version:?} of the contract, and this is {PROTOCOL}");
+            return out.end(Ended::broken(why));
+        }
+        self.ready = true;
+        out.push(Output::Within(None));
+        out.push(Output::Began(None));
+        out.send(self.start.take());
+    }
+
+    fn line(&mut self, line: &Value, out: &mut Outputs) {
+        match text(line, "type") {
+            "text_delta" => out.delta(DeltaOf::Text, text(line, "text")),
+            "reasoning_delta" => out.delta(DeltaOf::Reasoning, text(line, "text")),
+            "reasoning" => out.part(Part::Reasoning {
+                text: text(line, "text").to_owned(),
+                opaque: None,
+            }),
+            "message" => {
+                text(line, "text").clone_into(&mut self.text);
+                out.say(self.text.clone());
+            }
+            "tool_call" => tool_call(line, out),
+            "handoff" => out.push(Output::Note(Message::internal(format!(
+                "The agent `{}` hands over to `{}`.",
+                plain(text(line, "from")),
+                plain(text(line, "to"))
+            )))),
+            "usage" => out.push(Output::Spent(Reported {
+                usage: ended::usage(line),
+                cost_micros: None,
+                model: self.options.model.clone(),
+            })),
+            "done" if text(line, "id") == self.id() => {
+                let last = std::mem::take(&mut self.text);
+                let answer = ended::answer(line, last, &self.options, self.cancelled);
+                out.end(Ended::Answered(answer));
+            }
+            _ => out.push(Output::Unknown),
+        }
+    }
+}
+
+impl Dialogue for SidecarDialogue {
+    fn program(&self) -> &str {
+        "the sidecar"
+    }
+
+    fn input(&mut self, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Prompt(_) if self.ready => out.send(self.start.take()),
+            Input::Prompt(_) => out.push(Output::Within(Some(READY))),
+            Input::Line(line) if self.ready => self.line(&line, out),
+            Input::Line(line) => self.hello(&line, out),
+            Input::Ran(ticket, result) => {
+                let failed = result.error.is_some();
+                out.send(settled(&ticket, &result.text, failed));
+                if let Some((category, why)) = declined(&ticket).filter(|_| !failed) {
+                    self.over(End::Declined(category, why), out);
+                }
+            }
+            Input::Withdrawn(ticket) => out.send(settled(&ticket, "the run was cancelled", true)),
+            Input::Interrupt => {
+                self.cancelled = true;
+                out.send(json!({ "type": "cancel" }));
+            }
+            Input::Late(complaint) => {
+                let seconds = READY.as_secs();
+                let mut why = format!("it was not ready after {seconds} seconds");
+                if !complaint.is_empty() {
+                    why.push_str(&format!("; the last on its standard error: {complaint}"));
+                }
+                out.end(Ended::broken(why));
+            }
+            Input::Exited(how) => {
+                self.over(
+                    End::Broken(format!("it ended without an answer, {how}")),
+                    out,
+                );
+            }
+            Input::Judged(..) => {}
+        }
+    }
+
+    /// Its calls are ours; the engine judges them when it runs them.
+    fn liken(&self, call: ToolCall) -> ForeignCall {
+        ForeignCall {
+            call,
+            like: Vec::new(),
+            effect: Effect::Execute,
+        }
+    }
+
+    fn stays(&self) -> bool {
+        true
+    }
+
+    fn repeats_names(&self) -> bool {
+        true
+    }
+}
+
+/// Has a call run. The one by which the task is declined ends the turn.
+fn tool_call(line: &Value, out: &mut Outputs) {
+    let theirs = text(line, "call_id");
+    if theirs.is_empty() {
+        return out.push(Output::Unknown);
+    }
+    let args = line.get("arguments").cloned().unwrap_or_else(|| json!({}));
+    let name = text(line, "name").to_owned();
+    let malformed = line.get("malformed").and_then(Value::as_str);
+    let declines = if name == REFUSE {
+        args.clone()
+    } else {
+        Value::Null
+    };
+    let call = ToolCall {
+        id: theirs.into(),
+        name,
+        args,
+        malformed: malformed.map(str::to_owned),
+    };
+    let ticket = Ticket::new(theirs, declines);
+    out.push(Output::Run { ticket, call });
+}
+
+/// The task declined by the tool for that, with why.
+fn declined(ticket: &Ticket) -> Option<(RefusalCategory, String)> {
+    let category = serde_json::from_value(ticket.data.get("category")?.clone()).ok()?;
+    Some((category, ticket.data.get("reason")?.as_str()?.to_owned()))
+}
+
+fn settled(ticket: &Ticket, content: &str, is_error: bool) -> Value {
+    json!({ "type": "tool_result", "call_id": ticket.id, "content": content, "is_error": is_error })
+}
+
+/// A name for a person to read, whatever was sent.
+fn plain(name: &str) -> String {
+    name.chars()
+        .filter(|c| !c.is_control() && *c != '`')
+        .take(60)
+        .collect()
+}
+
+fn text<'a>(from: &'a Value, key: &str) -> &'a str {
+    from.get(key).and_then(Value::as_str).unwrap_or_default()
+}
