@@ -12,17 +12,13 @@ use futures_util::StreamExt;
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
-use windlass_core::flags::SavedFlags;
-use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
 use windlass_core::message::{Message, Role};
 use windlass_core::outcome::{Outcome, RunSummary};
-use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::terms::Isolation;
-use windlass_core::tool::Tool;
 use windlass_core::workspace::LandTo;
-use windlass_engine::{Contract, Delivery, OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 use windlass_registry::Choice;
@@ -41,12 +37,10 @@ use signals::Signals;
 use windlass::flags::RunFlags;
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 use windlass::model;
-use windlass::profile::Profile;
-use windlass::program_tools::with_programs;
-use windlass::runtime_plan::RuntimePlan;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
-use windlass::{contract, saved_plan, wire};
+use windlass::{OpenRequest, Opened, Prepared, Which, saved_plan};
+use windlass_core::workspace::Files as _;
 
 /// A session at work, with its view and its person.
 pub(crate) struct Desk {
@@ -81,115 +75,31 @@ pub(crate) struct Opening<'a> {
     pub(crate) room: Option<Room>,
 }
 
-/// Which session.
-pub(crate) enum Which {
-    New,
-    Newest,
-    Named(String),
-}
-
-/// Settings, workspace and plan, before anything starts.
-pub(crate) struct Ready {
-    pub(crate) settings: Settings,
-    pub(crate) root: Arc<Root>,
-    plan: Option<RuntimePlan>,
-    /// How the runtime was found, where nobody named one.
-    choice: Option<Choice>,
-    /// Being made while the rest is prepared: their schemas are the longest part of a start.
-    tools: std::thread::JoinHandle<Vec<Arc<dyn Tool>>>,
-}
-
 /// Everything that can be wrong is found here, before a session is opened.
-pub(crate) fn prepare(agent: &AgentFlags, limits: &LimitFlags) -> Result<Ready, Failure> {
-    let tools = std::thread::spawn(windlass_tools::all);
+pub(crate) fn prepare(agent: &AgentFlags, limits: &LimitFlags) -> Result<Prepared, Failure> {
     let root = process::open_workspace(agent.cd.as_deref())?;
-    let mut settings = process::load_settings(Some(windlass_core::workspace::Files::root(&root)))?;
-    if ask_about(&settings, windlass_core::workspace::Files::root(&root))? {
-        settings = process::load_settings(Some(windlass_core::workspace::Files::root(&root)))?;
+    let mut settings = process::load_settings(Some(root.root()))?;
+    if ask_about(&settings, root.root())? {
+        settings = process::load_settings(Some(root.root()))?;
     }
-    settings.add_flags(agent, limits)?;
-    let (plan, choice) = RuntimePlan::of(agent, &settings)?;
-    // What is set for the one that works counts, however it was found.
-    settings.chosen = choice.as_ref().and_then(|choice| choice.chosen.clone());
-    Ok(Ready {
-        settings,
-        root: Arc::new(root),
-        plan: Some(plan),
-        choice,
-        tools,
-    })
+    let flags = RunFlags {
+        agent: agent.clone(),
+        limits: limits.clone(),
+        ..RunFlags::default()
+    };
+    Ok(windlass::prepare(root, settings, &flags)?)
 }
 
 /// The same without an agent.
-pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Ready, Failure> {
-    let tools = std::thread::spawn(Vec::new);
+pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Prepared, Failure> {
     let root = process::open_workspace(cd)?;
-    let settings = process::load_settings(Some(windlass_core::workspace::Files::root(&root)))?;
-    Ok(Ready {
-        settings,
-        root: Arc::new(root),
-        plan: None,
-        choice: None,
-        tools,
-    })
+    let settings = process::load_settings(Some(root.root()))?;
+    Ok(windlass::prepare_landing(root, settings))
 }
 
-impl Ready {
-    /// Whether it works on a copy, whatever else is said.
-    pub(crate) fn needs_copy(&self) -> bool {
-        let profile = self.settings.profile.as_ref();
-        profile.is_some_and(Profile::needs_copy)
-            || self.plan.as_ref().is_some_and(RuntimePlan::needs_copy)
-    }
-}
-
-/// How runs of a desk are to be done.
-fn run_options(
-    settings: &Settings,
-    opening: &Opening<'_>,
-    choice: Option<&Choice>,
-    mode: RunMode,
-    live: bool,
-) -> Result<RunOptions, Failure> {
-    let mut budget = settings.budget()?;
-    if opening.only_land {
-        budget.iterations = Some(1);
-    }
-    let mut terms = contract::terms(settings, opening.contract)?;
-    let looks = mode == RunMode::Analysis
-        || settings
-            .profile
-            .as_ref()
-            .is_some_and(|one| one.lands_nothing);
-    if opening.isolation == Isolation::Isolated && looks && !opening.only_land {
-        terms.write_paths = Some(Vec::new());
-        terms.allow_no_changes = true;
-    }
-    Ok(RunOptions {
-        isolation: opening.isolation,
-        contract: Contract {
-            kept: opening.kept.clone(),
-            ordered: opening.only_land,
-            ..terms
-        },
-        budget,
-        on_ask: on_ask(settings),
-        ask_expiry: ask_expiry(settings)?,
-        yes: opening.agent.yes,
-        live,
-        flags: match opening.only_land {
-            true => SavedFlags::default(),
-            false => {
-                let mut flags = RunFlags::new(opening.agent, opening.limits, opening.contract);
-                // A run that is resumed is resumed with the runtime that was chosen.
-                if let Some(chosen) = choice.and_then(|choice| choice.chosen.clone()) {
-                    flags.agent.runtime = Some(chosen);
-                }
-                flags.save()
-            }
-        },
-        ..RunOptions::default()
-    })
+/// Whether a person at a terminal can answer asks.
+fn can_answer() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// Says who works, where nobody named one, and why.
@@ -204,110 +114,49 @@ fn tell_choice(choice: &Choice, output: &OutputArgs) {
 }
 
 impl Desk {
-    pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
-        let Ready {
-            mut settings,
+    pub(crate) async fn open(ready: Prepared, opening: Opening<'_>) -> Result<Self, Failure> {
+        for warning in ready.warnings() {
+            say!("warning: {}", crate::safe::message(&warning));
+        }
+        let flags = RunFlags {
+            agent: opening.agent.clone(),
+            limits: opening.limits.clone(),
+            contract: opening.contract.clone(),
+        };
+        let opened = ready
+            .open(OpenRequest {
+                which: opening.which.clone(),
+                isolation: opening.isolation,
+                kept: opening.kept.clone(),
+                only_land: opening.only_land,
+                can_answer: can_answer(),
+                ..OpenRequest::new(flags)
+            })
+            .await?;
+        let Opened {
+            session,
+            store,
             root,
-            plan,
+            settings,
+            mut options,
             choice,
-            tools,
-        } = ready;
-        settings.add_contract_flags(opening.contract)?;
-        let tools = tools
-            .join()
-            .map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
-        let tools = with_programs(tools, &settings)?;
-        let unknown = plan.as_ref().and_then(|plan| plan.warning(&settings));
-        for warning in settings.warnings.iter().chain(&unknown) {
-            say!("warning: {}", crate::safe::message(warning));
-        }
-        let schema = opening.agent.json_schema.as_deref();
-        let isolated = opening.isolation == Isolation::Isolated;
-        contract::fits(opening.contract, isolated)?;
-        if let Some(profile) = settings
-            .profile
-            .as_ref()
-            .filter(|profile| profile.needs_copy() && !isolated)
-        {
-            return Err(Failure::usage(format!(
-                "the profile `{}` works on a copy, and this run does not",
-                profile.name
-            ))
-            .hint("leave `--in-place` out, or the profile"));
-        }
-        // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
-        let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
-        if !isolated && plan.as_ref().is_some_and(RuntimePlan::needs_copy) {
-            return Err(
-                Failure::usage("an agent that is not ours never works on the tree itself").hint(
-                    "leave `--in-place` out: it works on a copy that lands when the checks pass",
-                ),
-            );
-        }
-        let mode = settings
-            .profile
-            .as_ref()
-            .map(|profile| profile.mode)
-            .or(choice.as_ref().and_then(Choice::mode));
-        let works = |plan| wire::Works {
-            plan,
-            mode: mode.unwrap_or(RuntimePlan::mode(plan)),
-            schema,
-            cd: opening.agent.cd.as_deref(),
-            fallback: opening.agent.fallback
-                || settings.layers.boolean("runtime_fallback") == Some(true),
-        };
-        let agent = plan
-            .as_ref()
-            .map_or(wire::Agent::Nobody, |plan| wire::Agent::Works(works(plan)));
-        let redactor = || wire::redactor(&settings);
-        let validators =
-            contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
-        let wired = wire::engine(
-            &settings,
-            &agent,
-            root.clone(),
-            default_mode,
-            tools,
-            validators,
-        )?;
-        let which = match &opening.which {
-            Which::New => Open::New,
-            Which::Named(id) => Open::Resume(session_id(id)?),
-            Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
-        };
-        let session = wired.engine.open(which, wired.mode).await?;
-        if let Some(fell) = wired.fell {
-            if let EventKind::FailedOver { from, to, reason } = &fell {
-                say!("warning: working as {to} instead of {from} ({reason})");
-            }
-            session.note(fell).await?;
+            fell_back,
+            foreign,
+            telemetry,
+        } = opened;
+        if let Some((from, to, reason)) = fell_back {
+            say!("warning: working as {to} instead of {from} ({reason})");
         }
         if let Some(choice) = &choice {
             tell_choice(choice, opening.output);
-            session
-                .note(EventKind::Warned {
-                    code: "runtime_chosen".to_owned(),
-                    text: choice.whole(),
-                })
-                .await?;
         }
-        let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
-        let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
-        let foreign = plan.as_ref().and_then(RuntimePlan::foreign);
         let view = View::new(
             opening.output,
             session.id(),
             opening.agent.json_schema.is_some(),
-            foreign,
+            foreign.as_deref(),
         );
-        let options = run_options(
-            &settings,
-            &opening,
-            choice.as_ref(),
-            wired.mode,
-            view.wants_live(),
-        )?;
+        options.live = view.wants_live();
         let mut desk = Self {
             session,
             root,
@@ -329,7 +178,7 @@ impl Desk {
         if opening.output.format() == Format::StreamJson
             || (repaired && opening.output.format() == Format::Text)
         {
-            desk.show_opening(wired.store.as_ref()).await?;
+            desk.show_opening(store.as_ref()).await?;
         }
         Ok(desk)
     }
@@ -661,52 +510,9 @@ pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
     row
 }
 
-/// How long an ask can be answered at all.
-fn ask_expiry(settings: &Settings) -> Result<Option<Duration>, Failure> {
-    match settings.layers.number("ask_expiry_hours") {
-        None => Ok(None),
-        Some(hours) if (0.001..=87_600.0).contains(&hours) => {
-            Ok(Some(Duration::from_secs_f64(hours * 3_600.0)))
-        }
-        Some(_) => Err(Failure::usage(
-            "`ask_expiry_hours` is a number of hours, up to ten years",
-        )),
-    }
-}
-
-/// What to do with asks: a terminal can answer; without one it is the flag, the setting, or by whether this is CI.
-fn on_ask(settings: &Settings) -> OnAsk {
-    match settings.layers.text("on_ask") {
-        _ if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => OnAsk::Wait,
-        Some("deny") => OnAsk::Deny,
-        Some("pause") => OnAsk::Pause,
-        _ if std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false") => {
-            OnAsk::Deny
-        }
-        _ => OnAsk::Pause,
-    }
-}
-
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
     text.parse().map_err(|err: windlass_core::id::IdError| {
         Failure::usage(err.to_string())
             .hint("`windlass sessions list` shows the sessions there are")
     })
-}
-
-pub(crate) async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
-    let here = windlass_core::workspace::Files::root(root)
-        .display()
-        .to_string();
-    let mut heads = store.list();
-    while let Some(head) = heads.next().await {
-        // A damaged session does not hide the others; naming it says what is wrong with it.
-        if let Ok(head) = head
-            && head.workspace == here
-        {
-            return Ok(head.id);
-        }
-    }
-    Err(Failure::usage("there is no session of this workspace yet")
-        .hint("start one with `windlass run` or `windlass chat`"))
 }

@@ -134,7 +134,7 @@ pub struct Setting {
 pub struct ConfigError(pub String);
 
 /// All layers together.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Layers<'a> {
     known: &'a [Key],
     /// By dotted name, the weakest first.

@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -269,6 +270,44 @@ impl Installed<'_> {
     }
 }
 
+/// Runs a line of the shell that installs something, within this time. The error is the last line that it printed.
+pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+        .env("PIP_RETRIES", "1")
+        .env("PIP_DEFAULT_TIMEOUT", "15")
+        .env("PIP_NO_INPUT", "1");
+    let mut child = command.spawn().map_err(|err| err.to_string())?;
+    let until = Instant::now() + time;
+    loop {
+        match child.try_wait().map_err(|err| err.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => {
+                let mut said = String::new();
+                if let Some(mut err) = child.stderr.take() {
+                    let _ = std::io::Read::read_to_string(&mut err, &mut said);
+                }
+                return Err(said
+                    .trim()
+                    .lines()
+                    .next_back()
+                    .unwrap_or("it failed")
+                    .to_owned());
+            }
+            None if Instant::now() > until => {
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(format!("it took longer than {} seconds", time.as_secs()));
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
 /// Removes a folder; first its note, so that what a broken removal leaves is not taken for an install.
 fn cleared(folder: &Path) -> Result<(), RegistryError> {
     let _ = std::fs::remove_file(folder.join(NOTE));
@@ -292,9 +331,7 @@ fn finished(folder: &Path, version: &str) -> Result<(), RegistryError> {
 fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), RegistryError> {
     command.current_dir(folder);
     // What it says is for the person; standard output is ours.
-    command
-        .stdin(std::process::Stdio::null())
-        .stdout(std::io::stderr());
+    command.stdin(Stdio::null()).stdout(std::io::stderr());
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(failed(format!("{otherwise} (see above)"))),

@@ -28,7 +28,9 @@ pub enum Tape {
 /// Who asks: a foreign agent puts new ids and folders into every request, so that none is the same twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
+    /// The built-in agent.
     Ours,
+    /// Another agent.
     Foreign,
 }
 

@@ -2,15 +2,15 @@
 //! where the changes go. Commands are found in the tree as it is before the run.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{LandTo, Redactor};
 use windlass_engine::Contract;
 use windlass_host::config::Layers;
 use windlass_host::workspace::Root;
+use windlass_registry::install;
 use windlass_validators::{LookAt, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect};
 
 use crate::environment::Environment;
@@ -312,7 +312,7 @@ fn scanner(wanted: bool, settings: &Settings) -> Option<String> {
             plan.version,
             folder.display()
         ));
-        if let Err(why) = install(&plan.line) {
+        if let Err(why) = install::run_line(&plan.line, INSTALL_TIME) {
             // Half an environment would look like a whole one the next time.
             let _ = std::fs::remove_dir_all(&folder);
             settings
@@ -321,44 +321,4 @@ fn scanner(wanted: bool, settings: &Settings) -> Option<String> {
         }
     }
     Path::new(&plan.program).is_file().then_some(plan.program)
-}
-
-fn install(line: &str) -> Result<(), String> {
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", line])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    command
-        .env("PIP_RETRIES", "1")
-        .env("PIP_DEFAULT_TIMEOUT", "15")
-        .env("PIP_NO_INPUT", "1");
-    let mut child = command.spawn().map_err(|err| err.to_string())?;
-    let until = Instant::now() + INSTALL_TIME;
-    loop {
-        match child.try_wait().map_err(|err| err.to_string())? {
-            Some(status) if status.success() => return Ok(()),
-            Some(_) => {
-                let mut said = String::new();
-                if let Some(mut err) = child.stderr.take() {
-                    let _ = std::io::Read::read_to_string(&mut err, &mut said);
-                }
-                return Err(said
-                    .trim()
-                    .lines()
-                    .next_back()
-                    .unwrap_or("it failed")
-                    .to_owned());
-            }
-            None if Instant::now() > until => {
-                let _ = child.kill().and_then(|()| child.wait());
-                return Err(format!(
-                    "it took longer than {} seconds",
-                    INSTALL_TIME.as_secs()
-                ));
-            }
-            None => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
 }

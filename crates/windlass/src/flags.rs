@@ -136,8 +136,11 @@ pub struct ContractFlags {
 /// The flags of a run.
 #[derive(Debug, Clone, Default)]
 pub struct RunFlags {
+    /// The agent, its model and how freely it works.
     pub agent: AgentFlags,
+    /// Limits of a run.
     pub limits: LimitFlags,
+    /// Checks and landing.
     pub contract: ContractFlags,
 }
 

@@ -21,12 +21,17 @@ them changes what needs an approval.";
 
 /// What a system prompt is made from.
 pub struct Inputs<'a> {
+    /// The settings.
     pub settings: &'a Settings,
+    /// The workspace.
     pub root: &'a Root,
     /// Where the work begins, when it is not the current directory.
     pub cd: Option<&'a Path>,
+    /// The agent works on a copy.
     pub isolated: bool,
+    /// Checks that the agent is told of.
     pub validators: &'a [Arc<dyn Validator>],
+    /// Removes secrets from instruction files.
     pub redactor: &'a dyn Redactor,
 }
 
@@ -42,12 +47,16 @@ pub struct Layer {
 
 /// A system prompt and what it is made of.
 pub struct Prompt {
+    /// In the order in which the model reads them.
     pub layers: Vec<Layer>,
+    /// Instruction files that were not read, with the reason.
     pub skipped: Vec<Skipped>,
+    /// The same for the engine.
     pub instructions: Instructions,
 }
 
 impl Prompt {
+    /// Reads the instruction files and puts the layers together.
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let Inputs {
             settings,

@@ -2,10 +2,12 @@
 //! wrong is said here, before anything starts.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use windlass_core::message::{Message, Origin, Part, Role};
+use windlass_core::provider::Provider;
 use windlass_core::workspace::Files;
 use windlass_host::config::nearest;
 use windlass_host::secret::Credentials;
@@ -24,9 +26,26 @@ const MAX_TEXT: u64 = 4 << 20;
 /// The largest attached picture.
 const MAX_IMAGE: u64 = 10 << 20;
 
+/// A provider that the embedding program made itself, and the model to ask it for.
+#[derive(Clone)]
+pub struct GivenModel {
+    /// The provider.
+    pub provider: Arc<dyn Provider>,
+    /// The name of the model.
+    pub model: String,
+}
+
+impl std::fmt::Debug for GivenModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GivenModel({}/{})", self.provider.name(), self.model)
+    }
+}
+
 /// Which model is asked.
 #[derive(Debug)]
 pub enum ModelPlan {
+    /// One of the embedding program.
+    Given(GivenModel),
     /// One that is played from a file.
     Scripted(PathBuf),
     /// One that is served.
@@ -43,7 +62,11 @@ pub enum ModelPlan {
 }
 
 impl ModelPlan {
+    /// The model that the flags and the settings name.
     pub fn of(agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
+        if let Some(given) = &settings.given_model {
+            return Ok(Self::Given(given.clone()));
+        }
         if let Some(script) = &agent.script {
             return Ok(Self::Scripted(script.clone()));
         }
@@ -311,7 +334,7 @@ fn attachment(path: &str, root: &Root) -> Result<Part, Error> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use super::*;
 

@@ -28,6 +28,7 @@ const LOOKING: &[&str] = &[
 /// What a run of a profile is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
+    /// Its name.
     pub name: String,
     /// What kind of work it is.
     pub mode: RunMode,

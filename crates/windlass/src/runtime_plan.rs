@@ -38,9 +38,11 @@ pub enum RuntimePlan {
 
 /// An agent that is not ours, with everything it is given.
 pub struct ForeignPlan {
+    /// Its program, model and options.
     pub setup: AgentSetup,
     /// Who serves its model; none with a login.
     pub upstream: Option<Upstream>,
+    /// How its spending is known.
     pub metering: MeteringPlan,
     /// Its credential file and the name in its home, with a login.
     pub login_file: Option<(PathBuf, String)>,
@@ -50,16 +52,22 @@ pub struct ForeignPlan {
 
 /// Who serves the model of a foreign agent.
 pub struct Upstream {
+    /// The vendor.
     pub vendor: &'static Vendor,
+    /// Its address, where it is not the vendor's own.
     pub base_url: Option<String>,
+    /// A cassette beside the network or in its place.
     pub tape: Option<Tape>,
 }
 
 /// How it is known what an agent spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeteringPlan {
+    /// Model traffic goes through the meter.
     Wire,
+    /// The agent reports it.
     Reported,
+    /// It is not known.
     None,
 }
 
@@ -125,6 +133,7 @@ impl RuntimePlan {
     /// Who serves the model, by the vendor's name, as far as we know.
     pub fn vendor(&self) -> Option<&str> {
         match self {
+            Self::Ours(_, ModelPlan::Given(given)) => Some(given.provider.name()),
             Self::Ours(_, ModelPlan::Scripted(_)) => Some("scripted"),
             Self::Ours(_, ModelPlan::Served { vendor, .. }) => Some(vendor.id),
             Self::Foreign(plan) => plan.upstream.as_ref().map(|upstream| upstream.vendor.id),

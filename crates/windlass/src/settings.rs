@@ -18,6 +18,7 @@ use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::flags::{AgentFlags, ContractFlags, LimitFlags};
+use crate::model::GivenModel;
 use crate::notices::Notices;
 use crate::profile::Profile;
 use crate::sandboxing;
@@ -32,10 +33,15 @@ pub fn variable(key: &Key) -> Option<String> {
 }
 
 /// All settings, layered.
+#[derive(Debug, Clone)]
 pub struct Settings {
+    /// Settings that apply: files of the user and of projects that are trusted, variables, flags.
     pub layers: Layers<'static>,
+    /// Settings of a project that is not trusted: they apply where they tighten.
     pub project: Layers<'static>,
+    /// The folders of settings, keys and sessions.
     pub places: Places,
+    /// Settings that do not apply, for a person.
     pub warnings: Vec<String>,
     /// What they were read from.
     pub environment: Environment,
@@ -43,6 +49,8 @@ pub struct Settings {
     pub notices: Notices,
     /// Project files that set more than they may, and about which nobody was asked yet.
     pub untrusted: Vec<ProjectFile>,
+    /// The model of the embedding program, where it brings one.
+    pub given_model: Option<GivenModel>,
     /// The profile of the run.
     pub profile: Option<Profile>,
     /// The runtime that was chosen, where nobody named one.
@@ -50,6 +58,30 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// No settings at all: no file and no variable is read. Sessions and kept runs go below `data_dir`.
+    #[must_use]
+    pub fn none(data_dir: &Path) -> Self {
+        // These folders are never read; credentials.toml would be in the first one.
+        let unread = |name: &str| data_dir.join("none").join(name);
+        Self {
+            layers: Layers::new(KEYS),
+            project: Layers::new(KEYS),
+            places: Places {
+                home: None,
+                config_dir: unread("config"),
+                data_dir: data_dir.to_owned(),
+                managed_dir: unread("managed"),
+            },
+            warnings: Vec::new(),
+            environment: Environment::empty().with("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            notices: Notices::default(),
+            untrusted: Vec::new(),
+            given_model: None,
+            profile: None,
+            chosen: None,
+        }
+    }
+
     /// Reads what applies to a workspace; `None` outside of one.
     pub fn load(root: Option<&Path>, environment: Environment) -> Result<Self, Error> {
         let (places, unwritable) = writable_places(&environment)?;
@@ -77,6 +109,7 @@ impl Settings {
             environment,
             notices: Notices::default(),
             untrusted: Vec::new(),
+            given_model: None,
             profile: None,
             chosen: None,
         };

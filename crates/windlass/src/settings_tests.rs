@@ -1,5 +1,5 @@
 //! What settings come to, layer by layer, with nothing of this machine's own.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use super::*;
 

@@ -85,6 +85,7 @@ impl Telemetry {
         Self(Some(on))
     }
 
+    /// Folds one more event.
     pub fn event(&mut self, event: &Event) {
         if let Some(on) = &mut self.0 {
             on.exporter.give(on.spans.apply(event));

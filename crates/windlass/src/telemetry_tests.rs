@@ -1,5 +1,5 @@
 //! Who turns telemetry on, and what goes where.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::Path;
 

@@ -21,6 +21,7 @@ use windlass_core::workspace::{
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::Engine;
 use windlass_host::clock::SystemClock;
+use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::Sandbox;
 use windlass_host::secret::{Credentials, Secret, Secrets};
@@ -50,7 +51,9 @@ const MAX_FILE: u64 = 16 << 20;
 
 /// What a run is built from.
 pub struct Wired {
+    /// The engine.
     pub engine: Engine,
+    /// Its session logs.
     pub store: Arc<SessionLog>,
     /// The kind of work that it became.
     pub mode: RunMode,
@@ -68,7 +71,9 @@ pub enum Agent<'a> {
 
 /// A runtime and what it is wanted for.
 pub struct Works<'a> {
+    /// The runtime.
     pub plan: &'a RuntimePlan,
+    /// The kind of work.
     pub mode: RunMode,
     /// The schema of its answer.
     pub schema: Option<&'a str>,
@@ -162,8 +167,7 @@ pub fn engine(
 }
 
 /// An engine for what is done to sessions alone: it works nowhere.
-pub fn bystander(environment: &Environment) -> Result<Engine, Error> {
-    let places = crate::settings::places(environment)?;
+pub fn bystander(places: &Places) -> Result<Engine, Error> {
     let store = Arc::new(SessionLog::new(places.sessions_dir()));
     let artifacts = store.clone();
     let engine = Engine::builder()
@@ -241,6 +245,10 @@ fn provider(
     credentials: &Credentials,
 ) -> Result<(Arc<dyn Provider>, String), Error> {
     match plan {
+        ModelPlan::Given(given) => {
+            let provider = configured(settings, given.provider.clone(), &given.model);
+            Ok((provider, given.model.clone()))
+        }
         ModelPlan::Scripted(path) => {
             let text = read_text(path, MAX_FILE, "the script")?;
             let format = match path.extension().and_then(|ext| ext.to_str()) {

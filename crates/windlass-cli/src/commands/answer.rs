@@ -19,10 +19,11 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::safe::{json_line, message, one_line};
-use crate::session_run::{Desk, Opening, Which, ask_row, finish, prepare};
+use crate::session_run::{Desk, Opening, ask_row, finish, prepare};
 use crate::view::ask::understand;
 use crate::view::style::first_line;
 use crate::view::text::describe;
+use windlass::Which;
 use windlass::flags::RunFlags;
 
 /// Sessions that are looked through.
@@ -63,7 +64,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
         agent: &flags.agent,
         limits: &flags.limits,
         output: &args.output,
-        which: Which::Named(session.to_string()),
+        which: Which::Named(session.clone()),
         isolation: glance
             .open
             .as_ref()

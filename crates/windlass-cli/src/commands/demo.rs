@@ -14,7 +14,8 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::session_run::{Desk, Opening, Which, finish, prepare};
+use crate::session_run::{Desk, Opening, finish, prepare};
+use windlass::Which;
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 use windlass::sandboxing;
 

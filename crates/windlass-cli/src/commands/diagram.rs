@@ -111,6 +111,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
 /// The provider and the model, or why there is none.
 fn model(agent: &windlass::flags::AgentFlags, settings: &Settings) -> String {
     match ModelPlan::of(agent, settings) {
+        Ok(ModelPlan::Given(given)) => given.model,
         Ok(ModelPlan::Scripted(path)) => format!("provider: scripted\nmodel: {}", path.display()),
         Ok(ModelPlan::Served {
             vendor,

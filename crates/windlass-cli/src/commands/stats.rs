@@ -17,8 +17,9 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::safe::{message, one_line};
-use crate::session_run::{newest, session_id};
+use crate::session_run::session_id;
 use crate::{exit, out};
+use windlass::newest;
 
 pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
     let places = process::places()?;

@@ -24,13 +24,11 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::session_run::{
-    Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id,
-};
+use crate::session_run::{Desk, Input, Opening, finish, prepare, prepare_landing, session_id};
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 use windlass::flags::{RunFlags, over};
-use windlass::model;
 use windlass::saved_plan;
+use windlass::{Prepared, Which, model, newest};
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
@@ -48,7 +46,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     };
     let which = match (&args.resume, args.go_on) {
-        (Some(session), _) => Which::Named(session.clone()),
+        (Some(session), _) => Which::Named(session_id(session)?),
         (None, true) => Which::Newest,
         (None, false) => Which::New,
     };
@@ -153,7 +151,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         agent: &agent,
         limits: &args.limits,
         output: &args.output,
-        which: Which::Named(id.to_string()),
+        which: Which::Named(id.clone()),
         isolation: Isolation::from_flag(args.isolated || kept.is_some() || ready.needs_copy()),
         contract: &args.contract,
         kept,
@@ -203,7 +201,7 @@ fn answers(
         agent: &flags.agent,
         limits: &flags.limits,
         output: &args.output,
-        which: Which::Named(id.to_string()),
+        which: Which::Named(id.clone()),
         isolation: glance
             .open
             .as_ref()
@@ -236,7 +234,7 @@ fn answers(
 
 /// What a session was told before, in order, then what it is told now.
 async fn what_waits(
-    ready: Ready,
+    ready: Prepared,
     opening: Opening<'_>,
     prompt: Option<Message>,
 ) -> Result<ExitCode, Failure> {
@@ -276,7 +274,7 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
         agent: &agent,
         limits: &limits,
         output: &args.output,
-        which: Which::Named(card.session.clone()),
+        which: Which::Named(session_id(&card.session)?),
         isolation: Isolation::Isolated,
         contract: &contract,
         kept: Some(card.name.clone()),
@@ -309,7 +307,7 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
     Ok(Some(String::new()))
 }
 
-async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<ExitCode, Failure> {
+async fn one(ready: Prepared, opening: Opening<'_>, prompt: Message) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     let outcome = desk.run(prompt).await?;
@@ -317,7 +315,7 @@ async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<Exit
     Ok(finish(outcome.as_ref(), &desk.session, format))
 }
 
-async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCode, Failure> {
+async fn talk(ready: Prepared, opening: Opening<'_>, input: Input) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let isolated = opening.isolation == Isolation::Isolated;
     let mut desk = Desk::open(ready, opening).await?;

@@ -34,6 +34,7 @@ pub struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
+    /// Reads the keys that are there.
     pub fn new(agent: &'a AgentFlags, settings: &'a Settings) -> Result<Self, Error> {
         let credentials = Credentials::read(&settings.places.credentials_file())?;
         Ok(Self {
@@ -86,6 +87,9 @@ impl<'a> Ground<'a> {
     /// Plans a run with it, as if it had been named, and looks for what such a run would miss.
     fn usable(&self, name: &str) -> Result<String, Why> {
         match RuntimePlan::named(name, self.agent, self.settings)? {
+            RuntimePlan::Ours(_, ModelPlan::Given(given)) => {
+                Ok(format!("asks the provider `{}`", given.provider.name()))
+            }
             RuntimePlan::Ours(_, ModelPlan::Scripted(_)) => Ok("plays your script".to_owned()),
             RuntimePlan::Ours(
                 _,

@@ -1,5 +1,5 @@
 //! Every option of the settings is honoured by the agents that its words name, and an error on all others.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::Path;
 use std::sync::Arc;

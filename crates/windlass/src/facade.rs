@@ -1,0 +1,551 @@
+//! [`Windlass`]: a workspace, and how agents work in it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_core::BoxFuture;
+use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::event::Event;
+use windlass_core::gate::Mode;
+use windlass_core::id::{AskId, RunId, SessionId};
+use windlass_core::message::Message;
+use windlass_core::provider::Provider;
+use windlass_core::runtime::RunMode;
+use windlass_core::terms::Isolation;
+use windlass_core::tool::Tool;
+use windlass_core::validator::Validator;
+use windlass_core::workspace::Files;
+use windlass_engine::{
+    Canceller, Delivery, NoSuchAsk, ResultFold, RunHandle, RunOptions, RunResult,
+};
+use windlass_host::config::Layer;
+use windlass_host::workspace::Root;
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::flags::RunFlags;
+use crate::model::{self, GivenModel};
+use crate::notices::Notices;
+use crate::prepare::{OpenRequest, Opened, Which, prepare};
+use crate::settings::Settings;
+use crate::telemetry::Telemetry;
+use crate::wire;
+
+/// Answers asks while a run is going.
+type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// A workspace, and how agents work in it. Methods that take `self` set something; methods that take `&self` do
+/// something, as often as they are called.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), windlass::Error> {
+/// let result = windlass::Windlass::open(".")?
+///     .model("anthropic/claude-sonnet-5-5")
+///     .validate("cargo test")
+///     .budget_usd(2.0)
+///     .run("make the failing test pass")
+///     .await?;
+/// println!("{:?}: {} files changed", result.outcome(), result.files().len());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Windlass {
+    root: std::path::PathBuf,
+    settings: Settings,
+    flags: RunFlags,
+    isolation: Isolation,
+    tools: Vec<Arc<dyn Tool>>,
+    validators: Vec<Arc<dyn Validator>>,
+    answering: Option<Answering>,
+}
+
+impl Windlass {
+    /// Opens the workspace that a directory belongs to, with the settings, keys and trust that the command line uses
+    /// there. A project that is not trusted may only tighten.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(dir, Environment::of_process())
+    }
+
+    /// The same with an environment of the caller's choice.
+    pub fn open_with(dir: impl AsRef<Path>, environment: Environment) -> Result<Self, Error> {
+        let root = model::open_workspace(Some(dir.as_ref()), &environment)?;
+        let settings = Settings::load(Some(root.root()), environment)?;
+        Ok(Self::new(&root, settings))
+    }
+
+    /// Opens the workspace that a directory belongs to and reads nothing: no settings, no variables, no keys. Sessions
+    /// and kept runs go below `data_dir`.
+    ///
+    /// ```
+    /// let dir = tempfile::tempdir()?;
+    /// let data = tempfile::tempdir()?;
+    /// let windlass = windlass::Windlass::without_settings(dir.path(), data.path())?;
+    /// assert!(windlass.settings().layers.text("model").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn without_settings(
+        dir: impl AsRef<Path>,
+        data_dir: impl AsRef<Path>,
+    ) -> Result<Self, Error> {
+        let root = model::open_workspace(Some(dir.as_ref()), &Environment::empty())?;
+        Ok(Self::new(&root, Settings::none(data_dir.as_ref())))
+    }
+
+    fn new(root: &Root, settings: Settings) -> Self {
+        Self {
+            root: root.root().to_owned(),
+            settings,
+            flags: RunFlags::default(),
+            isolation: Isolation::Isolated,
+            tools: Vec::new(),
+            validators: Vec::new(),
+            answering: None,
+        }
+    }
+
+    /// The settings, before what was set here.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The workspace.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.root
+    }
+
+    /// The model, as `model` or `vendor/model`.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.flags.agent.model = Some(model.into());
+        self
+    }
+
+    /// A provider of the caller's own, and the model to ask it for.
+    #[must_use]
+    pub fn provider(mut self, provider: Arc<dyn Provider>, model: impl Into<String>) -> Self {
+        self.settings.given_model = Some(GivenModel {
+            provider,
+            model: model.into(),
+        });
+        self
+    }
+
+    /// The address of the model's server, where it is not the vendor's own.
+    #[must_use]
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.flags.agent.base_url = Some(url.into());
+        self
+    }
+
+    /// The agent: a name of `windlass runtimes`, `acp:COMMAND`, or `auto`. The built-in one without it.
+    #[must_use]
+    pub fn runtime(mut self, name: impl Into<String>) -> Self {
+        self.flags.agent.runtime = Some(name.into());
+        self
+    }
+
+    /// The profile: `plan`, `review`, `implement`, `verify`, or one of the settings.
+    #[must_use]
+    pub fn profile(mut self, name: impl Into<String>) -> Self {
+        self.flags.agent.profile = Some(name.into());
+        self
+    }
+
+    /// A command that must succeed before anything lands, the name of a validator, or `none`. May be called more than
+    /// once; without it, the checks that are found in the project.
+    #[must_use]
+    pub fn validate(mut self, check: impl Into<String>) -> Self {
+        self.flags.contract.validate.push(check.into());
+        self
+    }
+
+    /// A validator of the caller's own.
+    #[must_use]
+    pub fn validator(mut self, validator: Arc<dyn Validator>) -> Self {
+        self.validators.push(validator);
+        self
+    }
+
+    /// A tool of the caller's own.
+    #[must_use]
+    pub fn tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// The most money that a run may spend, in US dollars. The default is 10.
+    #[must_use]
+    pub fn budget_usd(mut self, usd: f64) -> Self {
+        self.flags.limits.max_budget_usd = Some(usd.to_string());
+        self
+    }
+
+    /// The most model calls. The default is 50.
+    #[must_use]
+    pub fn max_steps(mut self, steps: u32) -> Self {
+        self.flags.limits.max_steps = Some(steps.to_string());
+        self
+    }
+
+    /// The most tokens.
+    #[must_use]
+    pub fn max_tokens(mut self, tokens: u64) -> Self {
+        self.flags.limits.max_tokens = Some(tokens.to_string());
+        self
+    }
+
+    /// The most seconds, without those spent waiting for a person.
+    #[must_use]
+    pub fn max_seconds(mut self, seconds: u64) -> Self {
+        self.flags.limits.max_seconds = Some(seconds.to_string());
+        self
+    }
+
+    /// The most iterations until the checks pass. The default is 5.
+    #[must_use]
+    pub fn max_iterations(mut self, iterations: u32) -> Self {
+        self.flags.contract.max_iterations = Some(iterations.to_string());
+        self
+    }
+
+    /// How freely calls run.
+    #[must_use]
+    pub fn approval(mut self, mode: Mode) -> Self {
+        self.flags.agent.approval = Some(mode.to_string());
+        self
+    }
+
+    /// Works on the files of the workspace themselves; without it, on a copy that lands when the checks pass.
+    #[must_use]
+    pub fn in_place(mut self) -> Self {
+        self.isolation = Isolation::InPlace;
+        self
+    }
+
+    /// A run that changes nothing is fine.
+    #[must_use]
+    pub fn allow_no_changes(mut self) -> Self {
+        self.flags.contract.allow_no_changes = true;
+        self
+    }
+
+    /// Commits what lands, with this message.
+    #[must_use]
+    pub fn commit(mut self, message: impl Into<String>) -> Self {
+        self.flags.contract.commit = Some(message.into());
+        self
+    }
+
+    /// The answer must be JSON that fits this schema.
+    #[must_use]
+    pub fn json_schema(mut self, schema: &serde_json::Value) -> Self {
+        self.flags.agent.json_schema = Some(schema.to_string());
+        self
+    }
+
+    /// All flags of the command line, as values: they replace what was set here before.
+    #[must_use]
+    pub fn flags(mut self, flags: RunFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Any other setting, by its name in the configuration file. It applies over all files and variables but the
+    /// administrator's.
+    ///
+    /// ```
+    /// let dir = tempfile::tempdir()?;
+    /// let windlass = windlass::Windlass::without_settings(dir.path(), dir.path().join(".data"))?
+    ///     .setting("sandbox.net", "loopback")?;
+    /// assert!(windlass.setting("sandbox.nte", "off").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn setting(mut self, key: &str, value: &str) -> Result<Self, Error> {
+        self.settings
+            .layers
+            .add(Layer::Flag, key, value, "the program")?;
+        Ok(self)
+    }
+
+    /// Answers asks while a run is going: approvals of calls, questions of the model, landings that need a person. The
+    /// answers count as a person's. Without it, a run stops at the first ask and can be resumed by [`Windlass::answer`].
+    #[must_use]
+    pub fn on_ask<F, A>(mut self, answer: F) -> Self
+    where
+        F: Fn(Ask) -> A + Send + Sync + 'static,
+        A: Future<Output = Answer> + Send + 'static,
+    {
+        self.answering = Some(Arc::new(move |ask| Box::pin(answer(ask))));
+        self
+    }
+
+    /// Receives remarks that belong to no session.
+    #[must_use]
+    pub fn notices(mut self, notices: Notices) -> Self {
+        self.settings.notices = notices;
+        self
+    }
+
+    /// The program that acts as the sandbox's helper: this one, unless another is named.
+    #[must_use]
+    pub fn sandbox_helper(mut self, program: impl Into<std::path::PathBuf>) -> Self {
+        self.settings.environment = self.settings.environment.with_helper(program);
+        self
+    }
+
+    /// Does one task in a session of its own, to its end or to the first ask that nothing answers.
+    pub async fn run(&self, prompt: impl Into<String>) -> Result<RunResult, Error> {
+        self.stream(prompt).await?.result().await
+    }
+
+    /// Starts a task in a session of its own. The events come as they happen; the session ends with the run.
+    pub async fn stream(&self, prompt: impl Into<String>) -> Result<Run, Error> {
+        self.session().await?.into_run(prompt)
+    }
+
+    /// Opens a new session, for several prompts in one conversation.
+    pub async fn session(&self) -> Result<Session, Error> {
+        self.open_session(Which::New).await
+    }
+
+    /// Opens a session that exists.
+    pub async fn resume(&self, session: &SessionId) -> Result<Session, Error> {
+        self.open_session(Which::Named(session.clone())).await
+    }
+
+    /// Opens the newest session of this workspace.
+    pub async fn resume_newest(&self) -> Result<Session, Error> {
+        self.open_session(Which::Newest).await
+    }
+
+    /// Answers the ask that a run stopped at, and follows the run to its end or to the next ask.
+    pub async fn answer(
+        &self,
+        session: &SessionId,
+        ask: &AskId,
+        answer: Answer,
+    ) -> Result<RunResult, Error> {
+        let session = self.resume(session).await?;
+        session.answer(ask, answer)?.result().await
+    }
+
+    /// Makes a new session from the events of another, up to this one or all of them.
+    pub async fn fork(&self, session: &SessionId, at: Option<u64>) -> Result<SessionId, Error> {
+        let engine = wire::bystander(&self.settings.places)?;
+        let forked = engine.fork(session, at, RunMode::Analysis).await?;
+        Ok(forked.id().clone())
+    }
+
+    async fn open_session(&self, which: Which) -> Result<Session, Error> {
+        let root = Root::open(&self.root).map_err(|err| Error::usage(err.to_string()))?;
+        let prepared = prepare(root, self.settings.clone(), &self.flags)?;
+        for warning in prepared.warnings() {
+            self.settings.notices.warn(&warning);
+        }
+        let isolated = self.isolation == Isolation::Isolated || prepared.needs_copy();
+        let opened = prepared
+            .open(OpenRequest {
+                which,
+                isolation: Isolation::from_flag(isolated),
+                can_answer: self.answering.is_some(),
+                tools: self.tools.clone(),
+                validators: self.validators.clone(),
+                ..OpenRequest::new(self.flags.clone())
+            })
+            .await?;
+        Ok(Session {
+            shared: Arc::new(Shared::new(opened)),
+            answering: self.answering.clone(),
+        })
+    }
+}
+
+/// An open session: one conversation, many prompts. One process writes it at a time.
+pub struct Session {
+    shared: Arc<Shared>,
+    answering: Option<Answering>,
+}
+
+/// What a session and its runs hold together.
+struct Shared {
+    session: windlass_engine::Session,
+    options: RunOptions,
+    settings: Settings,
+    root: std::path::PathBuf,
+    telemetry: tokio::sync::Mutex<Telemetry>,
+}
+
+impl Shared {
+    fn new(opened: Opened) -> Self {
+        Self {
+            root: opened.root.root().to_owned(),
+            session: opened.session,
+            options: opened.options,
+            settings: opened.settings,
+            telemetry: tokio::sync::Mutex::new(opened.telemetry),
+        }
+    }
+}
+
+impl Session {
+    /// The session's id.
+    #[must_use]
+    pub fn id(&self) -> &SessionId {
+        self.shared.session.id()
+    }
+
+    /// Asks that wait for an answer.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Ask> {
+        self.shared.session.pending()
+    }
+
+    /// Does one task, to its end or to the first ask that nothing answers.
+    pub async fn run(&self, prompt: impl Into<String>) -> Result<RunResult, Error> {
+        self.stream(prompt)?.result().await
+    }
+
+    /// Starts a task. The events come as they happen.
+    pub fn stream(&self, prompt: impl Into<String>) -> Result<Run, Error> {
+        let handle = self
+            .shared
+            .session
+            .run(Message::user(prompt), self.shared.options.clone())?;
+        Ok(self.followed(handle))
+    }
+
+    /// Answers the ask that a run stopped at, and resumes the run.
+    pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<Run, Error> {
+        let options = self.shared.options.clone();
+        let handle = self.shared.session.answer(ask, answer, options)?;
+        Ok(self.followed(handle))
+    }
+
+    /// Tells the run that is going something, between two of its steps. It is durable when this returns.
+    pub async fn steer(&self, text: impl Into<String>) -> Result<(), Error> {
+        let message = Message::user(text);
+        self.shared.session.queue(message, Delivery::Steer).await?;
+        Ok(())
+    }
+
+    /// Cancels the run that is going, if one is.
+    pub fn cancel(&self) {
+        self.shared.session.cancel();
+    }
+
+    fn into_run(self, prompt: impl Into<String>) -> Result<Run, Error> {
+        self.stream(prompt)
+    }
+
+    fn followed(&self, handle: RunHandle) -> Run {
+        let fold = ResultFold::new(self.id().clone(), handle.id().clone());
+        Run {
+            handle,
+            fold: Some(fold),
+            shared: self.shared.clone(),
+            answering: self.answering.clone(),
+            asking: None,
+        }
+    }
+}
+
+/// A run that is going. Dropping it cancels the run.
+pub struct Run {
+    handle: RunHandle,
+    fold: Option<ResultFold>,
+    shared: Arc<Shared>,
+    answering: Option<Answering>,
+    /// The ask that is being answered.
+    asking: Option<(Ask, BoxFuture<'static, Answer>)>,
+}
+
+impl Run {
+    /// The run's id.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        self.handle.id()
+    }
+
+    /// The session's id.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        self.shared.session.id()
+    }
+
+    /// The next event; `None` after the last one. Asks are answered by the callback of [`Windlass::on_ask`] while this
+    /// waits.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            let event = match &mut self.asking {
+                None => self.handle.next().await,
+                Some((ask, answering)) => {
+                    tokio::select! {
+                        event = self.handle.next() => event,
+                        answer = answering => {
+                            self.shared.settle(&self.handle, ask, answer);
+                            self.asking = None;
+                            continue;
+                        }
+                    }
+                }
+            };
+            if let Some(event) = &event {
+                self.shared.telemetry.lock().await.event(event);
+                if let Some(fold) = &mut self.fold {
+                    fold.apply(event);
+                }
+                if let windlass_core::event::EventKind::Asked { ask } = &event.kind
+                    && let Some(answering) = &self.answering
+                {
+                    self.asking = Some((ask.clone(), answering(ask.clone())));
+                }
+            } else {
+                self.shared.telemetry.lock().await.rest().await;
+            }
+            return event;
+        }
+    }
+
+    /// Answers an open ask.
+    pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
+        self.handle.answer(ask, answer)
+    }
+
+    /// Cancels the run; its last event follows.
+    pub fn cancel(&self) {
+        self.handle.cancel();
+    }
+
+    /// Cancels the run from elsewhere, such as a signal handler or a timer.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        self.handle.canceller()
+    }
+
+    /// Reads the remaining events: the result of the run.
+    pub async fn result(mut self) -> Result<RunResult, Error> {
+        while self.next().await.is_some() {}
+        let fold = self.fold.take();
+        fold.map(ResultFold::finish)
+            .ok_or_else(|| Error::usage("the result was taken already"))
+    }
+}
+
+impl Shared {
+    /// Passes an answer on. A rule that was approved for good is kept for this workspace.
+    fn settle(&self, handle: &RunHandle, ask: &Ask, answer: Answer) {
+        if let (About::Approval(approval), Answer::Always) = (&ask.about, &answer)
+            && let Some(rule) = &approval.always
+            && let Err(error) = Settings::remember_rule(&self.settings.places, &self.root, rule)
+        {
+            self.settings
+                .notices
+                .warn(&format!("the rule applies to this session only: {error}"));
+        }
+        // An ask that expired meanwhile needs no answer.
+        let _ = handle.answer(&ask.id, answer);
+    }
+}
