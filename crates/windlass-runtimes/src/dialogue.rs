@@ -131,6 +131,8 @@ pub enum Output {
     Unknown,
     /// The next line has to come within this time; `None` ends the wait.
     Within(Option<Duration>),
+    /// End the program, and say how it ended with [`Input::Exited`].
+    Abandon,
     /// The turn is over.
     End(Ended),
 }

@@ -234,13 +234,19 @@ impl<'v> Turn<'_, 'v> {
                 line = self.peer.next_within(max_unread) => match line {
                     Ok(Some(line)) => self.input(Input::Line(line)),
                     Ok(None) | Err(_) if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
-                    Ok(None) | Err(_) => {
-                        let how = self.peer.ended_in_words(visit.clock, CANCEL_GRACE * 4).await;
-                        self.input(Input::Exited(how));
-                    }
+                    Ok(None) | Err(_) => self.exited().await,
                 },
             }
         }
+    }
+
+    /// Waits for the end of the program, for a while, and says how it ended.
+    async fn exited(&mut self) {
+        let how = self
+            .peer
+            .ended_in_words(self.visit.clock, CANCEL_GRACE * 4)
+            .await;
+        self.input(Input::Exited(how));
     }
 
     fn input(&mut self, input: Input) {
@@ -285,6 +291,7 @@ impl<'v> Turn<'_, 'v> {
             Output::Unknown => self.unknown += 1,
             Output::Within(_) if self.cancelled => {}
             Output::Within(time) => self.timer = time.map(|time| visit.clock.sleep(time)),
+            Output::Abandon => self.exited().await,
             Output::End(_) => {}
         }
         Ok(())

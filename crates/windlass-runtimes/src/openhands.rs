@@ -1,24 +1,22 @@
 //! OpenHands as a runtime: its agent server runs in the agent's place, and a bridge of ours beside it carries requests
 //! and events over the pipes. Every action waits for our gate; the server runs as long as the try.
 //!
-//! In the order of one try: `launch` says how it is started and what a conversation begins with, `opening` begins it,
-//! `live` is the way to it, `turn` follows it, `calls` and `ended` say what its words mean.
+//! In the order of one attempt: `launch` says how it is started and what a conversation begins with, `dialogue` begins and
+//! follows it, `calls` and `ended` say what its words mean.
 
 mod calls;
+mod dialogue;
 mod ended;
 mod launch;
-mod live;
-mod opening;
 mod options;
-mod turn;
 
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
-use self::live::Live;
-use self::turn::Turn;
-use crate::agent::{Adapter, Answer, End, Visit, told_anew};
+use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
+use crate::agent::{Adapter, Answer, Visit, told_anew};
 use crate::dialect::Dialect;
+use crate::driver::{Conversation, start, stay};
 
 pub use self::options::OpenHandsOptions;
 
@@ -37,6 +35,28 @@ impl OpenHands {
     pub fn new(options: OpenHandsOptions, dialect: Dialect) -> Result<Self, String> {
         options.check()?;
         Ok(Self { options, dialect })
+    }
+
+    /// The server that was kept from the turn before, or a new one.
+    async fn running(&self, visit: &Visit<'_>) -> Result<Conversation<OpenHandsDialogue>, String> {
+        if let Some(kept) = visit.take_kept() {
+            return Ok(kept);
+        }
+        let options = &self.options;
+        let Some(llm) = launch::llm(options, self.dialect, &visit.model) else {
+            return Err("OpenHands has no sign-in of its own; leave `--auth login` out".to_owned());
+        };
+        let program = start(visit, launch::launch(options, visit), &options.python).await?;
+        let root = visit.job.files.root();
+        let dialogue = OpenHandsDialogue::new(OpenHandsSetup {
+            resume: visit.session(),
+            conversation: launch::conversation(options, visit, &llm),
+            terms: launch::terms(options, root),
+            llm,
+            root: root.to_owned(),
+            max_iterations: options.max_iterations,
+        });
+        Ok(Conversation::new(dialogue, program))
     }
 
     fn has(&self, tools: &[&str]) -> bool {
@@ -94,37 +114,12 @@ impl Adapter for OpenHands {
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
-            let mut live: Live = match visit.take_kept() {
-                Some(live) => live,
-                None => match opening::open(self, visit).await? {
-                    Ok(live) => live,
-                    Err(end) => {
-                        visit.began(None).await?;
-                        return Ok(Answer {
-                            text: String::new(),
-                            output: None,
-                            end,
-                        });
-                    }
-                },
-            };
-            let say = if std::mem::take(&mut live.forgot) {
-                let text = "OpenHands does not know the conversation any more that it was to go on with, or it was begun \
-                            with other tools or in another directory; it begins a new one and is told what was said \
-                            before, shortened";
-                visit.warn("session_lost", text.to_owned()).await?;
-                told_anew(visit, say)
-            } else {
-                say.to_owned()
-            };
-            let answer = Turn::new(&self.options, visit, &mut live)
-                .follow(&say)
-                .await?;
-            // Whatever ended otherwise is ended by us: its server goes with it.
-            if answer.end == End::Done {
-                visit.keep(live);
+            let mut running = self.running(visit).await;
+            match &mut running {
+                Ok(running) => running.dialogue.retold = told_anew(visit, say),
+                Err(_) => visit.began(None).await?,
             }
-            Ok(answer)
+            stay(visit, running, say).await
         })
     }
 }
