@@ -31,7 +31,6 @@ use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
     SecretString, Setting, SetupError, Vendor, WireProvider,
 };
-use windlass_transaction::in_place::InPlace;
 use windlass_transaction::isolated::{Shelf, Transactions};
 
 use crate::exit;
@@ -203,9 +202,7 @@ pub(crate) fn transactions(
     sandbox: Option<Sandbox>,
 ) -> Result<Transactions, Failure> {
     let places = &settings.places;
-    let in_place = InPlace::new(root.clone(), env.clone());
     let all = Transactions::new(
-        in_place,
         root,
         env,
         Shelf::new(places.transactions_dir()),
