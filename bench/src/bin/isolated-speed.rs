@@ -21,7 +21,6 @@ use windlass_core::workspace::{
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use windlass_host::workspace::Root;
-use windlass_transaction::in_place::InPlace;
 use windlass_transaction::isolated::{Shelf, Transactions};
 
 /// Longer than anything here takes.
@@ -96,9 +95,8 @@ impl Place {
             Sandbox::new(plan, helper, env.clone())
                 .copying_with(windlass_transaction::copy_workspace),
         );
-        let in_place = InPlace::new(Arc::clone(&root), env.clone());
         let shelf = Shelf::new(data.join("transactions"));
-        Ok(Transactions::new(in_place, root, env, shelf, data.join("undo"))?.sandboxed(sandbox))
+        Ok(Transactions::new(root, env, shelf, data.join("undo"))?.sandboxed(sandbox))
     }
 
     async fn measure(&self, land: Option<&str>) -> Result<Vec<String>> {

@@ -440,7 +440,7 @@ impl Desk {
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
             say!(
                 "warning: the rule holds for this session only: {}",
-                crate::safe::message(&failure.message())
+                crate::safe::message(failure.message())
             );
         }
     }

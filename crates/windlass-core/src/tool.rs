@@ -294,6 +294,7 @@ impl From<FileError> for ToolFailure {
             FileErrorKind::NotFound => ErrorCategory::NotFound,
             FileErrorKind::Outside => ErrorCategory::Blocked,
             FileErrorKind::BadInput => ErrorCategory::InvalidArguments,
+            FileErrorKind::Changed => ErrorCategory::Stale,
             FileErrorKind::Cancelled => ErrorCategory::Interrupted,
             FileErrorKind::Exists
             | FileErrorKind::WrongKind

@@ -1,5 +1,5 @@
 //! The ports to one run's view of the workspace, in place or on a copy: what is in force, what was changed, how it
-//! lands, and what each call changed for undo. `host` implements these; nothing here opens anything.
+//! lands, and what each call changed for undo. `windlass-transaction` implements these; nothing here opens anything.
 
 use std::sync::Arc;
 
@@ -189,19 +189,23 @@ impl WorkspaceError {
     }
 }
 
-/// What each call of a run changes in the user's own tree, kept so that it can be taken back.
+/// What each call of a run changes in the user's own tree, kept so that it can be undone.
 pub trait Snapshots: Send + Sync {
     /// From here on what changes is this call's doing.
     fn begin(&self, call: &CallId);
-    /// What the call changed; what was there before is stored under its hash.
+    /// What the call changed; both sides are stored under their hashes.
     fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>>;
+    /// The changes of the call are in the log. Until then the next process has to log them if this one dies.
+    fn logged(&self, _call: &CallId) {}
 }
 
 /// What one call changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallChanges {
-    /// Each path by content.
-    pub swaps: Vec<Swap>,
-    /// Paths that cannot be taken back, with the reason.
+    /// Each changed file: counts and diff for people, and both sides by content for undo.
+    pub files: Vec<(FileChange, Swap)>,
+    /// Paths that cannot be undone, with the reason.
     pub lost: Vec<(String, String)>,
+    /// No space is left for what undo needs. The run ends when the call is logged.
+    pub full: Option<String>,
 }

@@ -38,6 +38,23 @@ pub trait Files: Send + Sync {
     fn stat(&self, path: &str) -> Result<FileStat, FileError>;
     /// Replaces or creates a regular file at once (temporary file and rename), keeping the mode; makes parents.
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
+    /// The same for a file that still holds the bytes that the caller read, or that was not there (`None`). Where
+    /// something else is there, nothing is written and the error is [`FileErrorKind::Changed`]. The default looks first
+    /// and then writes; files that others write at the same time need better.
+    fn replace(&self, path: &str, read: Option<&[u8]>, bytes: &[u8]) -> Result<(), FileError> {
+        let same = match read {
+            Some(read) => self
+                .read(path, read.len() as u64)
+                .is_ok_and(|now| now == read),
+            // What else is in the way, the write says.
+            None => self.stat(path).is_err(),
+        };
+        if same {
+            self.write(path, bytes)
+        } else {
+            Err(FileError::changed(path))
+        }
+    }
     /// Removes a regular file or a link.
     fn remove(&self, path: &str) -> Result<(), FileError>;
     /// Moves a file; refuses to overwrite unless `replace`. Makes parents.
@@ -179,6 +196,20 @@ pub struct FileError {
     pub message: String,
 }
 
+impl FileError {
+    /// The error of a path that is not what the caller read.
+    #[must_use]
+    pub fn changed(path: &str) -> Self {
+        Self {
+            kind: FileErrorKind::Changed,
+            message: format!(
+                "{path} was changed by another program since it was read; nothing was written. Read it again, then \
+                 repeat the edit"
+            ),
+        }
+    }
+}
+
 /// Kinds of file errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileErrorKind {
@@ -198,6 +229,8 @@ pub enum FileErrorKind {
     Permission,
     /// No space is left.
     Full,
+    /// It is not what the caller read.
+    Changed,
     /// Stopped by a cancel.
     Cancelled,
     /// Anything else from the system.
@@ -274,6 +307,8 @@ pub struct Finished {
     pub took: Duration,
     /// Hosts that it was not allowed to reach.
     pub refused: Vec<String>,
+    /// Why its changes are not in the workspace, and where they are kept; `None` where they are.
+    pub not_landed: Option<String>,
 }
 
 /// How a process ended.

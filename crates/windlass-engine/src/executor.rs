@@ -28,11 +28,11 @@ use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
-use windlass_core::store::StoreError;
+use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::{
-    Artifacts, Change, FileChange, Files, Outside, Processes, Redactor, Snapshots,
+    Artifacts, CallChanges, FileChange, Files, Outside, Processes, Redactor, Snapshots,
 };
 
 use crate::run::RunOutlet;
@@ -249,11 +249,11 @@ impl Executor {
                 })
                 .await?;
         }
-        let swaps = match snapshots {
-            Some(snapshots) => self.swaps(snapshots.as_ref(), &ready.call.id).await?,
-            None => Vec::new(),
+        let (found, full) = match snapshots {
+            Some(snapshots) => self.found(snapshots.as_ref(), &ready.call.id).await?,
+            None => (Vec::new(), None),
         };
-        for (change, swap) in matched(done.changes, swaps) {
+        for (change, swap) in matched(done.changes, found) {
             self.outlet
                 .emit(EventKind::FileChanged {
                     call: ready.call.id.clone(),
@@ -262,8 +262,14 @@ impl Executor {
                 })
                 .await?;
         }
+        if let Some(snapshots) = snapshots {
+            snapshots.logged(&ready.call.id);
+        }
         self.tell_keys(done.keys).await?;
         self.log_finished(&done.result, began).await?;
+        if let Some(why) = full {
+            return Err(StoreError::new(StoreErrorKind::Full, why));
+        }
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
         Ok(Settled {
             result: done.result,
@@ -271,15 +277,18 @@ impl Executor {
         })
     }
 
-    /// What the call changed, by content; what of it cannot be taken back is said.
-    async fn swaps(
+    /// What the call changed, by content. Warns of what cannot be undone.
+    async fn found(
         &self,
         snapshots: &dyn Snapshots,
         call: &CallId,
-    ) -> Result<Vec<Swap>, StoreError> {
-        let (swaps, lost) = match snapshots.end(call).await {
-            Ok(changes) => (changes.swaps, changes.lost),
-            Err(err) => (Vec::new(), vec![("its changes".to_owned(), err.message)]),
+    ) -> Result<(Vec<(FileChange, Swap)>, Option<String>), StoreError> {
+        let CallChanges { files, lost, full } = match snapshots.end(call).await {
+            Ok(changes) => changes,
+            Err(err) => CallChanges {
+                lost: vec![("its changes".to_owned(), err.message)],
+                ..CallChanges::default()
+            },
         };
         for (what, why) in lost.into_iter().take(MAX_LOST) {
             let text = format!("{what} cannot be undone: {why}");
@@ -299,7 +308,7 @@ impl Executor {
                 })
                 .await?;
         }
-        Ok(swaps)
+        Ok((files, full))
     }
 
     /// Warns of keys in changed files.
@@ -386,33 +395,20 @@ impl Executor {
     }
 }
 
-/// What a tool says it changed together with what was found to have changed.
-fn matched(changes: Vec<FileChange>, mut swaps: Vec<Swap>) -> Vec<(FileChange, Option<Swap>)> {
-    let mut all = Vec::with_capacity(changes.len().max(swaps.len()));
+/// Joins what a tool says it changed with what was found to have changed. The words of the tool win for its own paths.
+fn matched(
+    changes: Vec<FileChange>,
+    mut found: Vec<(FileChange, Swap)>,
+) -> Vec<(FileChange, Option<Swap>)> {
+    let mut all = Vec::with_capacity(changes.len().max(found.len()));
     for change in changes {
-        let own = swaps
+        let own = found
             .iter()
-            .position(|swap| swap.path == change.path)
-            .map(|at| swaps.remove(at));
+            .position(|(_, swap)| swap.path == change.path)
+            .map(|at| found.remove(at).1);
         all.push((change, own));
     }
-    all.extend(swaps.into_iter().map(|swap| {
-        let change = match (swap.before.is_there(), swap.after.is_there()) {
-            (false, _) => Change::Created,
-            (true, false) => Change::Deleted,
-            (true, true) => Change::Modified,
-        };
-        (
-            FileChange {
-                path: swap.path.clone(),
-                change,
-                added: 0,
-                removed: 0,
-                diff: None,
-            },
-            Some(swap),
-        )
-    }));
+    all.extend(found.into_iter().map(|(change, swap)| (change, Some(swap))));
     all
 }
 

@@ -21,14 +21,15 @@ use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
 use windlass_core::history::History;
-use windlass_core::id::{AskId, RunId, SessionId, TraceId};
+use windlass_core::id::{AskId, CallId, RunId, SessionId, TraceId};
+use windlass_core::image::Swap;
 use windlass_core::message::{Message, Origin, Role};
 use windlass_core::redact::clean_message;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspaces};
+use windlass_core::workspace::{Artifacts, FileChange, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::asking::NoSuchAsk;
@@ -573,6 +574,29 @@ impl Session {
             .try_lock_owned()
             .map_err(|_| EngineError::Busy)?;
         let seq = self.log.emit(&self.scope(None), kind).await?;
+        self.log.sync().await?;
+        Ok(seq)
+    }
+
+    /// Logs a change that a call of an earlier process landed before that process died. Returns the number of the event.
+    pub async fn log_recovered(
+        &self,
+        run: RunId,
+        call: CallId,
+        change: FileChange,
+        swap: Swap,
+    ) -> Result<u64, EngineError> {
+        let _alone = self
+            .busy
+            .clone()
+            .try_lock_owned()
+            .map_err(|_| EngineError::Busy)?;
+        let kind = EventKind::FileChanged {
+            call,
+            change,
+            swap: Some(swap),
+        };
+        let seq = self.log.emit(&self.scope(Some(run)), kind).await?;
         self.log.sync().await?;
         Ok(seq)
     }

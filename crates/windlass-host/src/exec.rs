@@ -186,6 +186,7 @@ impl HostProcesses {
             artifact,
             took,
             refused,
+            not_landed: None,
         };
         remarks
             .text

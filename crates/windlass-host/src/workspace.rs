@@ -26,7 +26,7 @@ pub use self::discover::{OpenError, discover};
 pub use self::error::{bad_path, from_errno, from_io, kind_of, outside, too_large, wrong_kind};
 pub use self::outside::OutsideReads;
 pub(crate) use self::write::write_whole;
-pub use self::write::{STAGING, copy_attributes, is_draft, is_staging};
+pub use self::write::{STAGING, copy_attributes, copy_attributes_of, is_draft, is_staging};
 
 use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
 use self::error::kind_of_stat;

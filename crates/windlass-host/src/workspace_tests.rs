@@ -84,7 +84,10 @@ fn variant(err: &FileError) -> &'static str {
         FileErrorKind::TooLarge => "too large",
         FileErrorKind::Exists => "exists",
         FileErrorKind::Permission => "permission",
-        FileErrorKind::Full | FileErrorKind::Cancelled | FileErrorKind::Io => "io",
+        FileErrorKind::Full
+        | FileErrorKind::Changed
+        | FileErrorKind::Cancelled
+        | FileErrorKind::Io => "io",
     }
 }
 

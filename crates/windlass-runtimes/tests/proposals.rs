@@ -86,12 +86,22 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
         rule(Some("touch *"), Verdict::Deny),
     ];
     let root = Arc::new(Root::open(dir.path()).unwrap());
+    let undo = tempfile::tempdir().unwrap();
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
     let artifacts = MemoryArtifacts::default();
     let engine = Engine::builder()
         .runtime(runtime)
         .store(Arc::new(MemoryStore::default()))
-        .workspaces(Arc::new(InPlace::new(root, env)))
+        .workspaces(Arc::new(
+            InPlace::new(
+                root,
+                env,
+                &undo.path().join("contents"),
+                undo.path().join("journal"),
+                1 << 20,
+            )
+            .unwrap(),
+        ))
         .artifacts(Arc::new(move |_| Arc::new(artifacts.clone())))
         .clock(Arc::new(ManualClock::default()))
         .tools(windlass_tools::all())

@@ -89,9 +89,12 @@ pub(crate) fn preview(changes: &[Change]) -> String {
 
 fn make(files: &dyn Files, change: &Change) -> Result<(), windlass_core::workspace::FileError> {
     match change {
-        Change::Create { path, after } | Change::Modify { path, after, .. } => {
-            files.write(path, after)
-        }
+        Change::Create { path, after } => files.replace(path, None, after),
+        Change::Modify {
+            path,
+            before,
+            after,
+        } => files.replace(path, Some(before), after),
         Change::Delete { path, .. } => files.remove(path),
         Change::Move {
             from,
@@ -103,7 +106,7 @@ fn make(files: &dyn Files, change: &Change) -> Result<(), windlass_core::workspa
             if before == after {
                 return Ok(());
             }
-            files.write(to, after).inspect_err(|_| {
+            files.replace(to, Some(before), after).inspect_err(|_| {
                 // A half-made move is no move; if even this fails, the write's error is the one to tell.
                 let _ = files.rename(to, from, false);
             })
@@ -116,9 +119,12 @@ fn take_back(files: &dyn Files, done: &[&Change]) -> String {
     for change in done.iter().rev() {
         let (path, result) = match change {
             Change::Create { path, .. } => (path, files.remove(path)),
-            Change::Modify { path, before, .. } | Change::Delete { path, before } => {
-                (path, files.write(path, before))
-            }
+            Change::Modify {
+                path,
+                before,
+                after,
+            } => (path, files.replace(path, Some(after), before)),
+            Change::Delete { path, before } => (path, files.replace(path, None, before)),
             Change::Move {
                 from,
                 to,
@@ -128,7 +134,7 @@ fn take_back(files: &dyn Files, done: &[&Change]) -> String {
                 let back = if before == after {
                     Ok(())
                 } else {
-                    files.write(to, before)
+                    files.replace(to, Some(after), before)
                 };
                 (to, back.and_then(|()| files.rename(to, from, false)))
             }

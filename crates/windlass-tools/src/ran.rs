@@ -50,6 +50,13 @@ fn output(finished: Finished, limit: u64, late: &str) -> ToolOutput {
             format!("cancelled; it may have done part of its work. Output until then:\n{said}"),
         ),
     };
+    let (failed, text) = match &finished.not_landed {
+        Some(why) => (
+            Some(failed.unwrap_or(ErrorCategory::Stale)),
+            format!("{why}\n{text}"),
+        ),
+        None => (failed, text),
+    };
     let text = match &finished.artifact {
         Some(stored) => format!("{text}\n{}", all_of_it(stored, finished.total_bytes)),
         None => text,

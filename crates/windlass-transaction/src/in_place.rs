@@ -1,21 +1,25 @@
-//! Working on the user's own tree: the in-place form of a transaction. What was changed is known afterwards, by
-//! content for what went through the files and by the system's own records for what commands did.
-//! There is no copy here; an isolated run is refused, never quietly run in place. With a store for it, every call can be
-//! taken back: see `undo` for what tools write and `commands` for what commands do.
+//! Working on the user's own tree: every write of a tool and every command is a landing of its own, so that each call can
+//! be undone. There is no copy here; an isolated run is refused, never quietly run in place.
+//!
+//! `call_landings` is the one way into the tree; `files` and `commands` use it. `layer` and `overlay_diff` are the layer
+//! of a command, `land_layer` brings it in. `stat_baseline` is for commands that have none.
 
+mod call_landings;
 mod commands;
+mod files;
+mod land_layer;
 mod layer;
-mod merge;
-mod stored;
-mod taken;
-mod tracked;
-mod undo;
+mod overlay_diff;
+mod stat_baseline;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::BoxFuture;
+use windlass_core::clock::Clock;
+use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
@@ -23,9 +27,10 @@ use windlass_core::workspace::{
     WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
+use self::call_landings::{CallLandings, UndoStore};
 use self::commands::Commands;
-use self::tracked::Tracked;
-use self::undo::Undo;
+use self::files::InPlaceFiles;
+use self::stat_baseline::StatBaseline;
 use crate::landing::{Contents, ContentsError};
 use windlass_host::exec::{Guard, HostProcesses};
 use windlass_host::sandbox::{Ended, Sandbox, SandboxError, Standard};
@@ -37,37 +42,27 @@ pub struct InPlace {
     env: Vec<(OsString, OsString)>,
     guard: Arc<Guard>,
     sandbox: Option<Arc<Sandbox>>,
-    undo: Option<Arc<Undo>>,
+    undo: Arc<UndoStore>,
 }
 
 impl InPlace {
-    /// Runs in `root`, with exactly this environment for commands; see [`windlass_host::exec::child_env`].
-    #[must_use]
-    pub fn new(root: Arc<Root>, env: Vec<(OsString, OsString)>) -> Self {
-        Self {
-            root,
-            env,
-            guard: Arc::default(),
-            sandbox: None,
-            undo: None,
-        }
-    }
-
-    /// The same with calls that can be taken back: what was there before goes to the content store in `contents`, which
-    /// holds at most `cap` bytes, and what commands did is brought in by landings that are noted in `journal`.
-    pub fn undo(
-        mut self,
+    /// Runs in `root`, with exactly this environment for commands; see [`windlass_host::exec::child_env`]. Bytes for undo
+    /// go to the content store in `contents`, which holds at most `cap` bytes; landings are noted in `journal`.
+    pub fn new(
+        root: Arc<Root>,
+        env: Vec<(OsString, OsString)>,
         contents: &Path,
         journal: PathBuf,
         cap: u64,
     ) -> Result<Self, ContentsError> {
         let contents = Contents::open(contents, cap)?;
-        self.undo = Some(Arc::new(Undo::new(
-            Arc::clone(&self.root),
-            contents,
-            journal,
-        )));
-        Ok(self)
+        Ok(Self {
+            root,
+            env,
+            guard: Arc::default(),
+            sandbox: None,
+            undo: Arc::new(UndoStore { contents, journal }),
+        })
     }
 
     /// The same with commands in a sandbox.
@@ -79,7 +74,7 @@ impl InPlace {
 }
 
 /// Runs a program of the user's in a sandbox around the user's own tree, with its own standard handles. Where commands
-/// work on a copy, what it changed is merged when it has ended; paths that stayed as they are are told of.
+/// work on a copy, its changes land when it has ended; gives what did not land, with the reason.
 pub async fn run_program(
     sandbox: Arc<Sandbox>,
     root: Arc<Root>,
@@ -92,21 +87,33 @@ pub async fn run_program(
         return Ok((sandbox.run(argv, dir, standard).await?, None));
     };
     let failed = |why: String| {
-        SandboxError::Invalid(format!("what the program changes cannot be merged: {why}"))
+        SandboxError::Invalid(format!("the changes of the program cannot land: {why}"))
     };
     let contents = crate::isolated::undo_contents(undo).map_err(|err| failed(err.to_string()))?;
-    let journal = crate::isolated::undo_journal(undo, root.root());
+    let store = UndoStore {
+        contents,
+        journal: crate::isolated::undo_journal(undo, root.root()),
+    };
     let mut layer = layer::CommandLayer::make(&sandbox.command_layers(), root.root())
         .map_err(|err| failed(err.message))?;
     let ended = sandbox.run(argv, dir, standard).await?;
-    let merged = tokio::task::spawn_blocking(move || match copy.take(&layer.upper)? {
+    let landed = tokio::task::spawn_blocking(move || match copy.take(&layer.upper)? {
         Some(gone) => {
             layer.gone = gone;
-            merge::merge(&Undo::new(root, contents, journal), &layer).map_err(|err| err.message)
+            let now = windlass_host::clock::SystemClock::new().now();
+            let session = SessionId::fresh(now, windlass_host::clock::random_u64());
+            let landings = CallLandings::new(root, Arc::new(store), session, RunId::nth(1));
+            land_layer::land_layer(&landings, &layer).or_else(|why| {
+                let kept = layer.keep();
+                Ok(Some(format!(
+                    "{why}. Its changes are kept in {}",
+                    kept.display()
+                )))
+            })
         }
         None => Ok(None),
     });
-    let told = merged
+    let told = landed
         .await
         .map_err(|err| failed(err.to_string()))?
         .map_err(failed)?;
@@ -136,40 +143,66 @@ impl Workspaces for InPlace {
                     message: err.to_string(),
                 })?;
             }
-            let files = Arc::new(Tracked::new(Arc::clone(&self.root), self.undo.clone()));
+            let landings = Arc::new(CallLandings::new(
+                Arc::clone(&self.root),
+                Arc::clone(&self.undo),
+                opening.session.clone(),
+                opening.run.clone(),
+            ));
+            if self.sandbox.is_none() {
+                landings.note(commands::NO_LAYER.to_owned());
+            }
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
             let processes = processes
                 .guarded_by(Arc::clone(&self.guard))
                 .held_by(self.sandbox.clone());
-            let (sandbox, undo) = (self.sandbox.clone(), self.undo.clone());
+            let baseline = Arc::new(StatBaseline::new(Arc::clone(&self.root)));
             let processes = Arc::new(Commands::new(
-                Arc::clone(&files),
+                Arc::clone(&landings),
                 Arc::new(processes),
-                sandbox.clone(),
-                undo.clone(),
+                self.sandbox.clone(),
+                Arc::clone(&baseline),
             ));
             Ok(Box::new(InPlaceRun {
-                files,
+                files: Arc::new(InPlaceFiles::new(Arc::clone(&landings))),
+                landings,
                 processes,
-                sandbox,
-                undo,
+                baseline,
+                sandbox: self.sandbox.clone(),
             }) as Box<dyn Transaction>)
         })
     }
 }
 
 struct InPlaceRun {
-    files: Arc<Tracked>,
+    landings: Arc<CallLandings>,
+    files: Arc<InPlaceFiles>,
     processes: Arc<Commands>,
+    baseline: Arc<StatBaseline>,
     sandbox: Option<Arc<Sandbox>>,
-    undo: Option<Arc<Undo>>,
 }
 
-impl InPlaceRun {
-    async fn look(files: Arc<Tracked>) -> Result<Vec<FileChange>, WorkspaceError> {
-        let looked = tokio::task::spawn_blocking(move || files.changes()).await;
-        looked.map_err(|err| WorkspaceError::other(format!("cannot look for changes: {err}")))
+/// What the run landed and, where commands wrote to the tree directly, every other file that changed meanwhile.
+fn changes(landings: &CallLandings, baseline: &StatBaseline) -> Vec<FileChange> {
+    if baseline.is_taken() {
+        landings.look_again();
     }
+    let mut by_path: BTreeMap<String, FileChange> = baseline
+        .changes()
+        .into_iter()
+        .map(|change| (change.path.clone(), change))
+        .collect();
+    for path in landings.paths() {
+        // What is known by content replaces what is only known by record.
+        by_path.remove(&path);
+    }
+    by_path.extend(
+        landings
+            .changes()
+            .into_iter()
+            .map(|change| (change.path.clone(), change)),
+    );
+    by_path.into_values().collect()
 }
 
 impl Transaction for InPlaceRun {
@@ -195,16 +228,24 @@ impl Transaction for InPlaceRun {
         Arc::clone(&self.files) as Arc<dyn Before>
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.landings.take_notes()
+    }
+
     fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
-        self.undo.clone().map(|undo| undo as Arc<dyn Snapshots>)
+        Some(Arc::clone(&self.landings) as Arc<dyn Snapshots>)
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
-        if self.files.is_untouched() {
+        if self.landings.is_empty() && !self.baseline.is_taken() {
             return Box::pin(std::future::ready(Ok(Changes::default())));
         }
+        let (landings, baseline) = (Arc::clone(&self.landings), Arc::clone(&self.baseline));
         Box::pin(async move {
-            let files = Self::look(Arc::clone(&self.files)).await?;
+            let found = tokio::task::spawn_blocking(move || changes(&landings, &baseline)).await;
+            let files = found.map_err(|err| {
+                WorkspaceError::other(format!("the changes of the run cannot be listed: {err}"))
+            })?;
             Ok(Changes {
                 files,
                 ..Changes::default()
@@ -254,5 +295,5 @@ impl Transaction for InPlaceRun {
 mod tests;
 
 #[cfg(test)]
-#[path = "in_place/undo_tests.rs"]
-mod undo_tests;
+#[path = "in_place/calls_tests.rs"]
+mod calls_tests;

@@ -7,9 +7,22 @@ use std::time::Duration;
 use windlass_core::CancellationToken;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::Strategy;
-use windlass_core::workspace::{Change, Command, ProcessEnd, Watch};
+use windlass_core::workspace::{Change, Command, FileErrorKind, ProcessEnd, Watch};
 
 use super::*;
+
+fn workspaces(dir: &Path) -> InPlace {
+    let root = Arc::new(Root::open(&dir.join("ws")).unwrap());
+    let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+    InPlace::new(
+        root,
+        env,
+        &dir.join("contents"),
+        dir.join("journal"),
+        1 << 20,
+    )
+    .unwrap()
+}
 
 async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
     let dir = tempfile::tempdir().unwrap();
@@ -19,13 +32,11 @@ async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
         (".gitignore", "out\n"),
         ("sub/c.txt", "c\n"),
     ] {
-        let path = dir.path().join(file);
+        let path = dir.path().join("ws").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let root = Arc::new(Root::open(dir.path()).unwrap());
-    let workspaces = InPlace::new(root, vec![("PATH".into(), "/usr/bin:/bin".into())]);
-    let run = workspaces
+    let run = workspaces(dir.path())
         .open(Opening {
             session: &SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1),
             run: &RunId::nth(1),
@@ -90,8 +101,7 @@ async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
         (run.terms().strategy, run.terms().isolation),
         (Strategy::InPlace, Isolation::InPlace)
     );
-    let workspaces = InPlace::new(Arc::new(Root::open(dir.path()).unwrap()), Vec::new());
-    let err = workspaces
+    let err = workspaces(dir.path())
         .open(Opening {
             session: &SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1),
             run: &RunId::nth(1),
@@ -141,14 +151,18 @@ async fn changes_through_the_files_come_with_a_diff() {
 }
 
 #[tokio::test]
-async fn a_link_or_a_directory_that_is_moved_or_removed_is_listed() {
+async fn a_link_that_is_moved_or_removed_is_listed_and_a_directory_is_not_moved() {
     let (dir, run) = opened().await;
-    std::os::unix::fs::symlink("a.txt", dir.path().join("link")).unwrap();
+    for link in ["link", "other"] {
+        std::os::unix::fs::symlink("a.txt", dir.path().join("ws").join(link)).unwrap();
+    }
     run.files().remove("link").unwrap();
-    run.files().rename("sub", "other", false).unwrap();
+    run.files().rename("other", "sub/other", false).unwrap();
+    let err = run.files().rename("sub", "dir", false).unwrap_err();
+    assert_eq!(err.kind, FileErrorKind::WrongKind, "{err}");
     assert_eq!(
         changes(&*run).await,
-        ["D link +0 -0", "C other/c.txt +0 -0", "D sub/c.txt +0 -0"]
+        ["D link +0 -0", "D other +0 -0", "C sub/other +0 -0"]
     );
 }
 

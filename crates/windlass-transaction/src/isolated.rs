@@ -40,7 +40,9 @@ pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;
 use crate::in_place::InPlace;
-use crate::landing::{Contents, ContentsError, Recovered, recover};
+use crate::landing::{
+    Contents, ContentsError, Recovered, UnloggedLanding, recover, unlogged_landings,
+};
 use windlass_host::exec::Guard;
 use windlass_host::sandbox::{Helper, Sandbox, SandboxError, Tree};
 use windlass_host::workspace::Root;
@@ -55,7 +57,8 @@ const PROBED: usize = 2_000;
 
 /// Opens the user's tree for runs, in place or as a copy.
 pub struct Transactions {
-    in_place: InPlace,
+    /// None where the undo store would lie in the workspace.
+    in_place: Option<InPlace>,
     desk: Arc<Desk>,
 }
 
@@ -73,20 +76,21 @@ impl Transactions {
     /// Runs in `root` with exactly this environment for commands; copies are kept on the shelf, and what a landing
     /// displaces in the undo store.
     pub fn new(
-        in_place: InPlace,
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
         shelf: Shelf,
         undo: PathBuf,
     ) -> Result<Self, ContentsError> {
-        // A store inside the workspace would be part of what it stores.
+        // A store inside the workspace would be part of what it stores; opening a run says so.
         let in_place = match undo.starts_with(root.root()) {
-            true => in_place,
-            false => in_place.undo(
+            true => None,
+            false => Some(InPlace::new(
+                Arc::clone(&root),
+                env.clone(),
                 &undo.join("contents"),
                 undo_journal(&undo, root.root()),
                 UNDO_BYTES,
-            )?,
+            )?),
         };
         let desk = Desk {
             root,
@@ -114,7 +118,7 @@ impl Transactions {
             undo: self.desk.undo.clone(),
         };
         Self {
-            in_place: self.in_place.sandboxed(sandbox),
+            in_place: self.in_place.map(|one| one.sandboxed(sandbox)),
             desk: Arc::new(desk),
         }
     }
@@ -126,7 +130,10 @@ impl Workspaces for Transactions {
         opening: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         if opening.isolation == Isolation::InPlace {
-            return self.in_place.open(opening);
+            return match &self.in_place {
+                Some(in_place) => in_place.open(opening),
+                None => Box::pin(std::future::ready(Err(store_is_inside()))),
+            };
         }
         let desk = Arc::clone(&self.desk);
         let (session, run) = (opening.session.to_string(), opening.run.to_string());
@@ -175,10 +182,7 @@ impl Desk {
             return Work::reopen(self, sandbox, slot);
         }
         if self.shelf_is_inside() {
-            return Err(isolation(
-                "the folder for copies lies in the workspace itself; set XDG_DATA_HOME to a folder outside it"
-                    .to_owned(),
-            ));
+            return Err(store_is_inside());
         }
         if is_bare(self.root.root()) {
             return Err(isolation(
@@ -249,6 +253,13 @@ impl Desk {
     }
 }
 
+fn store_is_inside() -> WorkspaceError {
+    isolation(
+        "the folder for copies and undo lies in the workspace itself; set XDG_DATA_HOME to a folder outside it"
+            .to_owned(),
+    )
+}
+
 /// Finishes or takes back landings that a dead process left behind; to be called before anything else is done.
 pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recovered, String>)> {
     shelf.sweep();
@@ -283,6 +294,20 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
         }
     }
     recovered
+}
+
+/// Landings of calls in place that are in the tree and perhaps not in the log of their session, oldest first. Those of a
+/// live session are among them.
+#[must_use]
+pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
+    let journals = std::fs::read_dir(undo.join(JOURNALS))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_JOURNALS);
+    journals
+        .flat_map(|entry| unlogged_landings(&entry.path()))
+        .collect()
 }
 
 /// Whether a layer can be had with its upper side below this folder, which is where copies are kept.

@@ -22,20 +22,29 @@ pub mod undo;
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, Files};
 
 pub use self::contents::{Contents, ContentsError};
+pub use self::journal::{UnloggedLanding, unlogged_landings};
 pub use self::look::look;
 pub use self::recover::{Recovered, recover};
 pub use self::tree_hash::tree_hash;
 
+use self::check::EmptiedFolders;
 use self::disk::Disk;
 use self::journal::{Desk, Journal, State};
 use self::swap::{Standing, Work};
 use windlass_host::workspace::{Root, STAGING};
+
+/// How long the landing of a call waits for those of others.
+const CALL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most files that one landing changes.
 const MAX_SWAPS: usize = 250_000;
@@ -44,6 +53,11 @@ const MAX_SWAPS: usize = 250_000;
 pub trait Source {
     /// The bytes of what a change puts there, from their beginning. Only asked for files.
     fn open(&self, swap: &Swap) -> io::Result<File>;
+    /// Whether the opened files also have the attributes and times that the new ones get. Otherwise a new file gets
+    /// the attributes of the one that it replaces.
+    fn has_attributes(&self) -> bool {
+        false
+    }
 }
 
 impl Source for Contents {
@@ -55,9 +69,61 @@ impl Source for Contents {
     }
 }
 
+/// The call of an in-place run that a landing belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandingCall {
+    /// Its session.
+    pub session: SessionId,
+    /// Its run.
+    pub run: RunId,
+    /// The call itself.
+    pub call: CallId,
+}
+
+/// Whose changes land.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LandMode {
+    /// Those of a whole run, an undo or a redo. Every step is safe from a power cut; old bytes that cannot be stored are
+    /// named; directories that become empty go.
+    #[default]
+    Run,
+    /// Those of one call in place, or of a command between calls. Nothing waits for the disk; old bytes that cannot be
+    /// stored stop the landing; directories that become empty stay.
+    Call(Option<LandingCall>),
+}
+
+impl LandMode {
+    /// Whether old bytes that cannot be stored stop the landing.
+    fn must_keep(&self) -> bool {
+        matches!(self, Self::Call(_))
+    }
+
+    fn has_call(&self) -> bool {
+        matches!(self, Self::Call(Some(_)))
+    }
+
+    fn emptied(&self) -> EmptiedFolders {
+        match self {
+            Self::Run => EmptiedFolders::Remove,
+            Self::Call(_) => EmptiedFolders::Keep,
+        }
+    }
+
+    /// How long another landing is waited for.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Run => Duration::ZERO,
+            Self::Call(_) => CALL_PATIENCE,
+        }
+    }
+}
+
 /// A landing that happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Done {
+    /// The record of a call's landing; to be removed when the log has it.
+    pub record: Option<PathBuf>,
     /// What was changed, in order.
     pub paths: Vec<String>,
     /// Paths whose old bytes could not be kept, so that they cannot be undone.
@@ -177,88 +243,101 @@ pub fn land(
     contents: &Contents,
     journal_dir: &Path,
 ) -> Result<Done, LandError> {
-    land_through(&Disk::default(), root, swaps, source, contents, journal_dir)
+    let landing = Landing {
+        disk: &Disk::default(),
+        root,
+        contents,
+        journal_dir,
+    };
+    landing.land(swaps, source, LandMode::Run)
 }
 
-fn land_through(
-    disk: &Disk,
+/// The same for one call of an in-place run. Waits for landings of others, and not for the disk; fails where old bytes
+/// cannot be stored.
+pub fn land_call(
     root: &Root,
     swaps: &[Swap],
     source: &dyn Source,
     contents: &Contents,
     journal_dir: &Path,
+    call: Option<LandingCall>,
 ) -> Result<Done, LandError> {
-    let Some(desk) = Desk::take(disk, journal_dir)? else {
-        return Err(LandError::Busy);
-    };
-    if desk.read(disk)?.is_some() {
-        return Err(LandError::Unfinished(
-            "its journal is still there".to_owned(),
-        ));
-    }
-    if swaps.len() > MAX_SWAPS {
-        return Err(LandError::Journal(format!(
-            "nothing was landed: {} files are too many for one change; land at most {MAX_SWAPS} at once",
-            swaps.len()
-        )));
-    }
-    let layout = check::check(disk, root.handle(), swaps)?;
-    if layout.swaps.is_empty() {
-        return Ok(Done::default());
-    }
-    let mut journal = Journal {
-        state: State::Staging,
-        root: root.root().as_os_str().to_owned(),
-        name: format!("{STAGING}{:016x}", windlass_host::clock::random_u64()),
-        stages: layout.stages,
-        swaps: layout.swaps,
-        made: layout.made,
-        emptied: layout.emptied,
-        hold: false,
-    };
     let landing = Landing {
-        disk,
+        disk: &Disk::unsynced(),
         root,
         contents,
-        desk: &desk,
+        journal_dir,
     };
-    if let Err(err) = desk.write(disk, &journal) {
-        // It may lie there all the same; there is nothing yet that it could lead to.
-        let _ = desk.remove(disk);
-        return Err(err);
-    }
-    let staged = stage::make(disk, root.handle(), &journal).map_err(Halt::from);
-    if let Err(halt) = staged.and_then(|()| stage::fill(disk, root.handle(), &journal, source)) {
-        landing.finish(&journal);
-        return Err(halt.into_error(Vec::new()));
-    }
-    journal.state = State::Swapping;
-    if let Err(err) = desk.write(disk, &journal) {
-        landing.end(&mut journal, State::Undone);
-        return Err(err);
-    }
-    landing.swap(&mut journal)
+    landing.land(swaps, source, LandMode::Call(call))
 }
 
 struct Landing<'a> {
     disk: &'a Disk,
     root: &'a Root,
     contents: &'a Contents,
-    desk: &'a Desk,
+    journal_dir: &'a Path,
 }
 
 impl Landing<'_> {
+    fn land(&self, swaps: &[Swap], source: &dyn Source, mode: LandMode) -> Result<Done, LandError> {
+        let (disk, root) = (self.disk, self.root);
+        let Some(desk) = Desk::take(disk, self.journal_dir, mode.patience())? else {
+            return Err(LandError::Busy);
+        };
+        if desk.read(disk)?.is_some() {
+            return Err(LandError::Unfinished(
+                "its journal is still there".to_owned(),
+            ));
+        }
+        if swaps.len() > MAX_SWAPS {
+            return Err(LandError::Journal(format!(
+                "nothing was landed: {} files are too many for one change; land at most {MAX_SWAPS} at once",
+                swaps.len()
+            )));
+        }
+        let layout = check::check(disk, root.handle(), swaps, mode.emptied())?;
+        if layout.swaps.is_empty() {
+            return Ok(Done::default());
+        }
+        let mut journal = Journal {
+            state: State::Staging,
+            root: root.root().as_os_str().to_owned(),
+            name: format!("{STAGING}{:016x}", windlass_host::clock::random_u64()),
+            stages: layout.stages,
+            swaps: layout.swaps,
+            made: layout.made,
+            emptied: layout.emptied,
+            hold: false,
+            mode,
+        };
+        if let Err(err) = desk.write(disk, &journal) {
+            // It may lie there all the same; there is nothing yet that it could lead to.
+            let _ = desk.remove(disk);
+            return Err(err);
+        }
+        let staged = stage::make(disk, root.handle(), &journal).map_err(Halt::from);
+        if let Err(halt) = staged.and_then(|()| stage::fill(disk, root.handle(), &journal, source))
+        {
+            self.finish(&desk, &journal);
+            return Err(halt.into_error(Vec::new()));
+        }
+        journal.state = State::Swapping;
+        if let Err(err) = desk.write(disk, &journal) {
+            self.end(&desk, &mut journal, State::Undone);
+            return Err(err);
+        }
+        self.swap(&desk, &mut journal)
+    }
+
     /// Swaps every path, or takes back what was swapped.
-    fn swap(&self, journal: &mut Journal) -> Result<Done, LandError> {
+    fn swap(&self, desk: &Desk, journal: &mut Journal) -> Result<Done, LandError> {
         let written = journal.clone();
         let opened = Work::open(self.disk, self.root.handle(), &written, self.contents);
-        let gone = || {
-            windlass_host::workspace::from_errno(Path::new(&written.name), rustix::io::Errno::NOENT)
-        };
+        let gone = || windlass_host::workspace::from_errno(Path::new(&written.name), Errno::NOENT);
         let work = match opened.and_then(|work| work.ok_or_else(gone)) {
             Ok(work) => work,
             Err(err) => {
-                self.end(journal, State::Undone);
+                self.end(desk, journal, State::Undone);
                 return Err(err.into());
             }
         };
@@ -269,13 +348,17 @@ impl Landing<'_> {
         match landed {
             Ok(not_kept) => {
                 // From here on it is landed, whatever fails: recovery finds every path swapped.
-                self.end(journal, State::Done);
+                let record = self.end(desk, journal, State::Done);
                 let paths = journal
                     .swaps
                     .iter()
                     .map(|(swap, _)| swap.path.clone())
                     .collect();
-                Ok(Done { paths, not_kept })
+                Ok(Done {
+                    record,
+                    paths,
+                    not_kept,
+                })
             }
             Err(halt) => {
                 let back = work
@@ -286,24 +369,31 @@ impl Landing<'_> {
                     left.extend(journal.stage_paths());
                 }
                 journal.hold = back.hold;
-                self.end(journal, State::Undone);
+                self.end(desk, journal, State::Undone);
                 Err(halt.into_error(left))
             }
         }
     }
 
-    /// Writes the end down and cleans up. What cannot be done now is done by recovery.
-    fn end(&self, journal: &mut Journal, state: State) {
+    /// Writes the end down and cleans up. What cannot be done now is done by recovery. Gives the record of a call's
+    /// landing.
+    fn end(&self, desk: &Desk, journal: &mut Journal, state: State) -> Option<PathBuf> {
         journal.state = state;
-        if self.desk.write(self.disk, journal).is_ok() {
-            self.finish(journal);
+        match desk.write(self.disk, journal) {
+            Ok(()) => self.finish(desk, journal),
+            Err(_) => None,
         }
     }
 
-    fn finish(&self, journal: &Journal) {
-        if journal.hold || stage::clean(self.disk, self.root.handle(), journal).is_ok() {
-            let _ = self.desk.remove(self.disk);
+    fn finish(&self, desk: &Desk, journal: &Journal) -> Option<PathBuf> {
+        if !journal.hold && stage::clean(self.disk, self.root.handle(), journal).is_err() {
+            return None;
         }
+        let record = (journal.state == State::Done && journal.mode.has_call())
+            .then(|| desk.become_record(self.disk, journal).ok())
+            .flatten();
+        let _ = desk.remove(self.disk);
+        record
     }
 }
 

@@ -74,6 +74,7 @@ impl World {
             total_bytes: output.len() as u64,
             artifact: None,
             took: Duration::ZERO,
+            not_landed: None,
             refused: Vec::new(),
         };
         self.processes = Arc::new(Scripted {

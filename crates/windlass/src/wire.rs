@@ -32,7 +32,6 @@ use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
     SecretString, Setting, SetupError, Vendor, WireProvider,
 };
-use windlass_transaction::in_place::InPlace;
 use windlass_transaction::isolated::{Shelf, Transactions};
 
 use crate::cassette::Asks;
@@ -207,9 +206,7 @@ pub fn transactions(
     sandbox: Option<Sandbox>,
 ) -> Result<Transactions, Error> {
     let places = &settings.places;
-    let in_place = InPlace::new(root.clone(), env.clone());
     let all = Transactions::new(
-        in_place,
         root,
         env,
         Shelf::new(places.transactions_dir()),

@@ -11,10 +11,12 @@ use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::{RunId, SessionId};
+use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
+use windlass_core::store::StoreErrorKind;
 use windlass_core::terms::Isolation;
-use windlass_core::workspace::{Change, Changes, Files, Opening, Workspaces};
-use windlass_engine::Open;
+use windlass_core::workspace::{Change, Changes, FileChange, Files, Opening, Workspaces};
+use windlass_engine::{EngineError, Open};
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
@@ -22,8 +24,10 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{
     Card, Shelf, UNDO_BYTES, Untold, landing_was_told, recover_landings, undo_contents,
-    untold_landings,
+    unlogged_calls, untold_landings,
 };
+use windlass_transaction::landing::undo::describe;
+use windlass_transaction::landing::{LandingCall, UnloggedLanding};
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};
@@ -72,6 +76,7 @@ pub(super) fn recover() {
             ),
         }
     }
+    log_unlogged_calls(&places);
     for (slot, untold) in untold_landings(&shelf(&places)) {
         let name = slot.card.name.clone();
         match tell(&slot.card, untold) {
@@ -89,6 +94,91 @@ pub(super) fn recover() {
             ),
         }
     }
+}
+
+/// Logs what calls in place landed before their process died, so that undo knows it.
+fn log_unlogged_calls(places: &Places) {
+    for landing in unlogged_calls(&places.undo_dir()) {
+        match log_unlogged(places, &landing) {
+            Ok(Some(logged)) => {
+                if logged > 0 {
+                    say!(
+                        "a call had changed {logged} files when its process died ({}); `windlass undo` takes them back",
+                        message(&landing.root.display().to_string())
+                    );
+                }
+                // One that stays is known by its log the next time.
+                let _ = std::fs::remove_file(&landing.record);
+            }
+            // Its session is at work and logs it itself.
+            Ok(None) => {}
+            Err(why) => say!(
+                "warning: a call changed files before its process died, but its session cannot be told: {}",
+                message(&why.message())
+            ),
+        }
+    }
+}
+
+/// Gives how many changes were appended; `None` while the session is at work. Those of a deleted session are dropped.
+fn log_unlogged(places: &Places, landing: &UnloggedLanding) -> Result<Option<usize>, Failure> {
+    let LandingCall { session, run, call } = &landing.call;
+    let store = SessionLog::new(places.sessions_dir());
+    if !places.sessions_dir().join(session.as_str()).exists() {
+        return Ok(Some(0));
+    }
+    let known = block_on(async { super::undo::undoable_changes(&store, session).await })?;
+    // A call is logged as a whole when it has ended.
+    let is_known = |swap: &Swap| {
+        let mut own = known.done.iter().filter(|change| {
+            change.call.as_ref() == Some(call) && change.run.as_ref() == Some(run)
+        });
+        own.any(|change| change.swaps.iter().any(|other| other.path == swap.path))
+    };
+    let missing: Vec<&Swap> = landing
+        .swaps
+        .iter()
+        .filter(|swap| !is_known(swap))
+        .collect();
+    if missing.is_empty() {
+        return Ok(Some(0));
+    }
+    let failed = |err: String| Failure::new(exit::FAILED, err);
+    let root = Root::open(&landing.root).map_err(|err| failed(err.to_string()))?;
+    let contents = undo_contents(&places.undo_dir()).map_err(|err| failed(err.to_string()))?;
+    let settings = process::load_settings(Some(root.root()))?;
+    let wired = wire::engine(
+        &settings,
+        &wire::Agent::Nobody,
+        Arc::new(root),
+        Mode::Ask,
+        Vec::new(),
+        Vec::new(),
+    )?;
+    block_on(async {
+        let opened = wired
+            .engine
+            .open(Open::Resume(session.clone()), RunMode::Analysis)
+            .await;
+        let session = match opened {
+            Ok(session) => session,
+            Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => {
+                return Ok(None);
+            }
+            Err(err) => return Err(Failure::from(err)),
+        };
+        for swap in &missing {
+            let change = FileChange {
+                diff: None,
+                ..describe(swap, &contents)
+            };
+            session
+                .log_recovered(run.clone(), call.clone(), change, (*swap).clone())
+                .await
+                .map_err(Failure::from)?;
+        }
+        Ok(Some(missing.len()))
+    })
 }
 
 /// What was mended, for `status`; the newest last.

@@ -15,6 +15,7 @@ mod exports;
 mod faults;
 mod help;
 mod imports;
+mod in_place;
 mod isolated;
 mod json_action;
 mod own_agents;

@@ -16,7 +16,6 @@ use windlass_core::workspace::*;
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use windlass_host::workspace::Root;
-use windlass_transaction::in_place::InPlace;
 use windlass_transaction::isolated::{
     Shelf, Transactions, landing_was_told, recover_landings, untold_landings,
 };
@@ -106,9 +105,8 @@ impl Lab {
             Sandbox::new(plan, helper, env.clone())
                 .copying_with(windlass_transaction::copy_workspace),
         );
-        let in_place = InPlace::new(root.clone(), env.clone());
         let shelf = Shelf::new(self.data().join("transactions"));
-        Transactions::new(in_place, root, env, shelf, self.data().join("undo"))
+        Transactions::new(root, env, shelf, self.data().join("undo"))
             .unwrap()
             .sandboxed(sandbox)
     }

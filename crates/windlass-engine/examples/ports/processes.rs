@@ -75,6 +75,7 @@ impl Processes for Make {
             let (total_bytes, took) = (output.len() as u64, Duration::from_millis(3));
             let end = ProcessEnd::Exited { code: 2 };
             Ok(Finished {
+                not_landed: None,
                 end,
                 output,
                 total_bytes,

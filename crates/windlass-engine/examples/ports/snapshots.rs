@@ -12,7 +12,7 @@ use windlass_core::id::CallId;
 use windlass_core::image::{Image, Swap};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::terms::Isolation;
-use windlass_core::workspace::{CallChanges, Snapshots, WorkspaceError};
+use windlass_core::workspace::{CallChanges, Change, FileChange, Snapshots, WorkspaceError};
 use windlass_engine::testing::{call, says};
 use windlass_engine::{Request, RunOptions};
 
@@ -61,14 +61,29 @@ impl Snapshots for Undo {
             before: image(before.get(path)),
             after: image(now.get(path)),
         };
-        let swaps = paths
+        let changed = |swap: Swap| {
+            let change = FileChange {
+                path: swap.path.clone(),
+                change: match (swap.before.is_there(), swap.after.is_there()) {
+                    (false, _) => Change::Created,
+                    (true, true) => Change::Modified,
+                    (true, false) => Change::Deleted,
+                },
+                added: 0,
+                removed: 0,
+                diff: None,
+            };
+            (change, swap)
+        };
+        let files = paths
             .into_iter()
             .map(swap)
             .filter(|swap| swap.before != swap.after)
+            .map(changed)
             .collect();
         Box::pin(std::future::ready(Ok(CallChanges {
-            swaps,
-            lost: Vec::new(),
+            files,
+            ..CallChanges::default()
         })))
     }
 }

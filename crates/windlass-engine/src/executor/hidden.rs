@@ -79,6 +79,10 @@ impl Files for Unhidden {
         self.files.write(path, bytes)
     }
 
+    fn replace(&self, path: &str, read: Option<&[u8]>, bytes: &[u8]) -> Result<(), FileError> {
+        self.files.replace(path, read, bytes)
+    }
+
     fn remove(&self, path: &str) -> Result<(), FileError> {
         self.files.remove(path)
     }

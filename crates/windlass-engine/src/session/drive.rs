@@ -175,6 +175,7 @@ impl Work {
         self.tell_notes(transaction.as_ref()).await?;
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
+        self.tell_notes(transaction.as_ref()).await?;
         match transaction.changes().await {
             Ok(changes) => {
                 let changes = self.tell_keys(&executor, changes.files).await?;

@@ -116,6 +116,10 @@ impl Files for Granted {
         self.inner.write(path, bytes)
     }
 
+    fn replace(&self, path: &str, read: Option<&[u8]>, bytes: &[u8]) -> Result<(), FileError> {
+        self.inner.replace(path, read, bytes)
+    }
+
     fn remove(&self, path: &str) -> Result<(), FileError> {
         self.inner.remove(path)
     }

@@ -77,6 +77,12 @@ impl Root {
         }
     }
 
+    /// Says whether a file may be replaced: a read-only file means "leave this alone".
+    pub fn check_writable(&self, path: &Path) -> Result<(), FileError> {
+        let spot = self.locate(path, LastLink::Follow)?;
+        self.replaceable(&spot, path).map(drop)
+    }
+
     /// Removes a file or a link (the link itself, not its target). Directories are refused.
     pub(super) fn remove_file(&self, given: &str) -> Result<(), FileError> {
         let path = self.relative(given)?;
@@ -362,23 +368,28 @@ fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errn
 pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) else {
-        return;
-    };
+    if let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        copy_attributes_of(&File::from(from), to);
+    }
+}
+
+/// The same from a file that is open. Marks that the kernel puts on files of an overlay are left out.
+#[cfg(target_os = "linux")]
+pub fn copy_attributes_of(from: &File, to: &File) {
     // An empty list is the usual answer, and then this is all there is to do.
     let mut names = vec![0; MAX_ATTRIBUTES];
-    let Ok(len) = rustix::fs::flistxattr(&from, &mut names) else {
+    let Ok(len) = rustix::fs::flistxattr(from, &mut names) else {
         return;
     };
     for name in names[..len]
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
     {
-        let wanted = name.starts_with(b"user.")
+        let wanted = (name.starts_with(b"user.") && !name.starts_with(b"user.overlay."))
             || matches!(name, b"system.posix_acl_access" | b"security.selinux");
         let mut value = vec![0; MAX_ATTRIBUTES];
         let name = OsStr::from_bytes(name);
-        if wanted && let Ok(len) = rustix::fs::fgetxattr(&from, name, &mut value) {
+        if wanted && let Ok(len) = rustix::fs::fgetxattr(from, name, &mut value) {
             let _ = rustix::fs::fsetxattr(to, name, &value[..len], rustix::fs::XattrFlags::empty());
         }
     }
@@ -386,6 +397,9 @@ pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
 
 #[cfg(not(target_os = "linux"))]
 pub fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
+
+#[cfg(not(target_os = "linux"))]
+pub fn copy_attributes_of(_: &File, _: &File) {}
 
 /// Renames without ever replacing anything.
 fn rename_new(

@@ -1,6 +1,6 @@
-//! Commands of an in-place run. With undo each runs over a layer of its own, which is merged when it has ended; where
-//! the kernel has no layers, the tree is looked at before and after. What only looks, and what goes on beside the run,
-//! runs without either. Without namespaces all of them work on a copy, whose changes are merged in the same way.
+//! Commands of an in-place run. Each runs over a layer of its own, on top of the tree as it is then, and the layer lands
+//! when the command has ended. Without namespaces commands work on a copy, whose changes land in the same way. Where the
+//! kernel has no layers at all, commands write to the tree itself and undo does not cover them. So do background jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,51 +8,53 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 use windlass_core::workspace::{
-    Command, Files, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes, Watch,
+    Command, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes, Watch,
 };
 use windlass_core::{BoxFuture, CancellationToken};
 
+use super::call_landings::CallLandings;
+use super::land_layer::land_layer;
 use super::layer::CommandLayer;
-use super::merge::merge;
-use super::stored::Stored;
-use super::tracked::Tracked;
-use super::undo::Undo;
+use super::stat_baseline::StatBaseline;
 use windlass_host::exec::{HostProcesses, remark};
 use windlass_host::sandbox::{CommandTree, Sandbox};
 
 /// How long a command that does nothing may take, when it is seen whether there are layers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Why undo does not cover a command.
+pub(super) const NO_LAYER: &str = "without a kernel layer commands write to the workspace directly: undo covers what the \
+                                   file tools write, and not what commands change";
+const JOB: &str = "a background job writes to the workspace directly, and undo does not cover it";
+
 pub(super) struct Commands {
-    files: Arc<Tracked>,
+    landings: Arc<CallLandings>,
     processes: Arc<HostProcesses>,
     sandbox: Option<Arc<Sandbox>>,
-    undo: Option<Arc<Undo>>,
+    /// What the tree was before the first command that wrote to it directly.
+    baseline: Arc<StatBaseline>,
     /// Whether a command can have a layer here, once that was tried.
     layers: OnceCell<bool>,
-    stored: Arc<Stored>,
     /// The copy that commands work on, once it is known whether there is one.
     copy: OnceCell<Option<Arc<dyn CommandTree>>>,
-    /// A background job may have changed the copy since it was last merged.
+    /// A background job may have changed the copy since it last landed.
     jobs_ran: AtomicBool,
 }
 
 impl Commands {
     pub(super) fn new(
-        files: Arc<Tracked>,
+        landings: Arc<CallLandings>,
         processes: Arc<HostProcesses>,
         sandbox: Option<Arc<Sandbox>>,
-        undo: Option<Arc<Undo>>,
+        baseline: Arc<StatBaseline>,
     ) -> Self {
-        let (layers, stored, copy) = (OnceCell::new(), Arc::default(), OnceCell::new());
         Self {
-            files,
+            landings,
             processes,
             sandbox,
-            undo,
-            layers,
-            stored,
-            copy,
+            baseline,
+            layers: OnceCell::new(),
+            copy: OnceCell::new(),
             jobs_ran: AtomicBool::new(false),
         }
     }
@@ -64,11 +66,9 @@ impl Commands {
     }
 
     async fn make_layer(&self) -> Option<CommandLayer> {
-        let (parent, root) = (
-            self.sandbox.as_ref()?.command_layers(),
-            self.files.root().to_owned(),
-        );
-        tokio::task::spawn_blocking(move || CommandLayer::make(&parent, &root))
+        let parent = self.sandbox.as_ref()?.command_layers();
+        let landings = Arc::clone(&self.landings);
+        tokio::task::spawn_blocking(move || CommandLayer::make(&parent, landings.root_path()))
             .await
             .ok()?
             .ok()
@@ -108,9 +108,8 @@ impl Commands {
         ran.is_ok_and(|(finished, gone)| gone && finished.end == ProcessEnd::Exited { code: 0 })
     }
 
-    async fn run_layered(
+    async fn run_over(
         &self,
-        undo: Arc<Undo>,
         layer: CommandLayer,
         command: Command,
         watch: Watch<'_>,
@@ -119,43 +118,16 @@ impl Commands {
             .processes
             .run_over(command, watch, Some(&layer.name))
             .await?;
-        if !gone {
-            // It could not be started, or the kernel itself is stuck: what it wrote goes nowhere.
-            return Ok(finished);
-        }
-        // Once begun it goes on to its end, also when nobody waits any more.
-        let merged = tokio::task::spawn_blocking(move || merge(&undo, &layer)).await;
-        match merged {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(told))) => remark(&mut finished, &told),
-            Ok(Err(err)) => remark(
-                &mut finished,
-                &format!("nothing was changed in the workspace: {err}"),
-            ),
-            Err(err) => remark(
-                &mut finished,
-                &format!("what was changed could not be merged: {err}"),
-            ),
+        if gone {
+            finish(&mut finished, self.land(layer, None).await);
+        } else if !layer.is_empty() {
+            // Its processes may still write to the layer.
+            finished.not_landed = Some(kept(
+                "nothing that the command changed is in the workspace: its processes could not be ended",
+                layer,
+            ));
         }
         Ok(finished)
-    }
-
-    /// The copy that commands work on; none where they work on the workspace itself.
-    async fn copy(&self) -> Result<Option<Arc<dyn CommandTree>>, ProcessError> {
-        let Some(sandbox) = self.sandbox.clone() else {
-            return Ok(None);
-        };
-        let runtime = tokio::runtime::Handle::current();
-        let look = || async {
-            let opened = tokio::task::spawn_blocking(move || {
-                // The way out of a sandbox is served by the runtime.
-                let _inside = runtime.enter();
-                sandbox.working_copy()
-            });
-            let opened = opened.await.map_err(|err| ProcessError(err.to_string()))?;
-            opened.map_err(|err| ProcessError(err.to_string()))
-        };
-        Ok(self.copy.get_or_try_init(look).await?.clone())
     }
 
     async fn run_on_copy(
@@ -177,53 +149,77 @@ impl Commands {
             .await
             .ok_or_else(|| ProcessError("no folder for changes can be made".to_owned()))?;
         let mut finished = self.processes.run(command, watch).await?;
-        match self.merge_copy(copy, layer).await {
-            Ok(None) => {}
-            Ok(Some(told)) => remark(&mut finished, &told),
-            Err(why) => remark(
-                &mut finished,
-                &format!("nothing was changed in the workspace: {why}"),
-            ),
-        }
+        finish(&mut finished, self.land(layer, Some(copy)).await);
         Ok(finished)
     }
 
-    /// Brings what changed in the copy into the workspace. Once begun it goes on to its end, also when nobody waits any
-    /// more.
-    async fn merge_copy(
+    /// Lands a layer, or what changed in the copy. Gives a remark, or says what did not land and where it is kept. Once
+    /// begun it goes on to its end, also when the call is cancelled.
+    async fn land(
         &self,
-        copy: Arc<dyn CommandTree>,
         mut layer: CommandLayer,
+        copy: Option<Arc<dyn CommandTree>>,
     ) -> Result<Option<String>, String> {
-        let Some(undo) = self.undo.clone() else {
-            return Err("there is no folder for what would be replaced; set XDG_DATA_HOME to a folder outside the \
-                        workspace"
-                .to_owned());
-        };
-        let merged = tokio::task::spawn_blocking(move || {
-            let Some(gone) = copy.take(&layer.upper)? else {
-                return Ok(None);
-            };
-            layer.gone = gone;
-            merge(&undo, &layer).map_err(|err| err.to_string())
+        let landings = Arc::clone(&self.landings);
+        let landed = tokio::task::spawn_blocking(move || {
+            if let Some(copy) = copy {
+                match copy.take(&layer.upper) {
+                    Ok(Some(gone)) => layer.gone = gone,
+                    Ok(None) => return Ok(None),
+                    Err(why) => return Err(why),
+                }
+            }
+            land_layer(&landings, &layer).map_err(|why| kept(&why, layer))
         });
-        merged.await.map_err(|err| err.to_string())?
+        landed
+            .await
+            .unwrap_or_else(|err| Err(format!("the landing stopped: {err}")))
     }
 
-    async fn run_looked_after(
+    /// The copy that commands work on; none where they work on the workspace itself.
+    async fn copy(&self) -> Result<Option<Arc<dyn CommandTree>>, ProcessError> {
+        let Some(sandbox) = self.sandbox.clone() else {
+            return Ok(None);
+        };
+        let runtime = tokio::runtime::Handle::current();
+        let look = || async {
+            let opened = tokio::task::spawn_blocking(move || {
+                // The way out of a sandbox is served by the runtime.
+                let _inside = runtime.enter();
+                sandbox.working_copy()
+            });
+            let opened = opened.await.map_err(|err| ProcessError(err.to_string()))?;
+            opened.map_err(|err| ProcessError(err.to_string()))
+        };
+        Ok(self.copy.get_or_try_init(look).await?.clone())
+    }
+
+    /// Runs a command that writes to the tree itself.
+    async fn run_directly(
         &self,
-        undo: Arc<Undo>,
         command: Command,
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
-        let (stored, store) = (Arc::clone(&self.stored), Arc::clone(&undo));
-        // Without the look the command still runs; what it changes is then named as what cannot be taken back.
-        let _ = tokio::task::spawn_blocking(move || stored.before(&store)).await;
-        let finished = self.processes.run(command, watch).await;
-        let stored = Arc::clone(&self.stored);
-        let _ = tokio::task::spawn_blocking(move || stored.after(&undo)).await;
-        finished
+        let baseline = Arc::clone(&self.baseline);
+        // Without it the command still runs; its changes are then found by git alone.
+        let _ = tokio::task::spawn_blocking(move || baseline.take()).await;
+        self.landings.lose("what commands change", NO_LAYER);
+        self.processes.run(command, watch).await
     }
+}
+
+/// Notes in the result of a command how its landing went.
+fn finish(finished: &mut Finished, landed: Result<Option<String>, String>) {
+    match landed {
+        Ok(None) => {}
+        Ok(Some(told)) => remark(finished, &told),
+        Err(why) => finished.not_landed = Some(why),
+    }
+}
+
+/// Keeps a layer that did not land, and says where.
+fn kept(why: &str, layer: CommandLayer) -> String {
+    format!("{why}. Its changes are kept in {}", layer.keep().display())
 }
 
 impl Processes for Commands {
@@ -234,28 +230,19 @@ impl Processes for Commands {
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
             if let Some(copy) = self.copy().await? {
-                let files = Arc::clone(&self.files);
-                let _ = tokio::task::spawn_blocking(move || files.take_baseline()).await;
                 return self.run_on_copy(copy, command, watch).await;
             }
-            if self.files.has_baseline() && (self.undo.is_none() || command.looks) {
+            if command.looks {
                 return self.processes.run(command, watch).await;
             }
-            let files = Arc::clone(&self.files);
-            // Without the look the command still runs; its changes are then found by nobody but git.
-            let _ = tokio::task::spawn_blocking(move || files.take_baseline()).await;
-            match self.undo.clone().filter(|_| !command.looks) {
-                None => self.processes.run(command, watch).await,
-                Some(undo) => match self.layer().await {
-                    Some(layer) => self.run_layered(undo, layer, command, watch).await,
-                    None => self.run_looked_after(undo, command, watch).await,
-                },
+            match self.layer().await {
+                Some(layer) => self.run_over(layer, command, watch).await,
+                None => self.run_directly(command, watch).await,
             }
         })
     }
 
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
-        self.files.take_baseline();
         let copy = self.sandbox.as_ref().map(|sandbox| {
             sandbox
                 .working_copy()
@@ -266,9 +253,8 @@ impl Processes for Commands {
             self.jobs_ran.store(true, Ordering::Relaxed);
             return self.processes.start(command);
         }
-        if let Some(undo) = &self.undo {
-            undo.lose(".", "a background job works on the workspace itself, and what it changes is not taken back");
-        }
+        self.baseline.take();
+        self.landings.lose(".", JOB);
         self.processes.start(command)
     }
 
@@ -287,13 +273,9 @@ impl Processes for Commands {
                 return;
             }
             if let (Ok(Some(copy)), Some(layer)) = (self.copy().await, self.make_layer().await)
-                && let Err(why) = self.merge_copy(copy, layer).await
-                && let Some(undo) = &self.undo
+                && let Err(why) = self.land(layer, Some(copy)).await
             {
-                undo.lose(
-                    ".",
-                    format!("what a background job changed was not merged: {why}"),
-                );
+                self.landings.note(format!("of a background job: {why}"));
             }
         })
     }

@@ -1,5 +1,5 @@
-//! The directories of a layer for one command: made before it starts, gone when what it took is merged. Those that a
-//! killed process left go when the next one makes its first.
+//! The directories of a layer for one command: made before it starts, gone when it has landed, kept when it could not
+//! land. Those that a killed process left go when the next one makes its first.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,6 +13,11 @@ use windlass_host::workspace::from_io;
 
 /// A moment, by the clock that the system gives files their times by.
 pub(super) type Moment = (i64, i64);
+
+/// The name of a kept layer begins with this; it is not that of a process, so that nothing cleans it up.
+const KEPT: &str = "kept-";
+/// Layers that are kept; the oldest goes first.
+const MAX_KEPT: usize = 20;
 
 /// The directories of one command's layer.
 pub(super) struct CommandLayer {
@@ -60,9 +65,48 @@ impl CommandLayer {
     }
 }
 
+impl CommandLayer {
+    /// Keeps the layer under another name, so that it outlives the process. Gives the directory that holds the changes.
+    pub(super) fn keep(mut self) -> PathBuf {
+        let parent = self.folder.parent().unwrap_or(Path::new(""));
+        let kept = parent.join(format!("{KEPT}{}", self.name));
+        remove(&kept);
+        remove_oldest_kept(parent);
+        if std::fs::rename(&self.folder, &kept).is_ok() {
+            self.upper = kept.join("upper");
+        }
+        // Nothing is left at its path for the drop to remove; where the rename failed, it stays where it is.
+        self.folder = PathBuf::new();
+        std::mem::take(&mut self.upper)
+    }
+
+    /// Whether the command wrote nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gone.is_empty()
+            && std::fs::read_dir(&self.upper).is_ok_and(|mut names| names.next().is_none())
+    }
+}
+
+/// Leaves room for one more kept layer.
+fn remove_oldest_kept(parent: &Path) {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    let kept = entries.filter(|entry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|name| name.starts_with(KEPT))
+    });
+    let mut kept: Vec<_> = kept
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    kept.sort_unstable();
+    let surplus = (kept.len() + 1).saturating_sub(MAX_KEPT);
+    kept.iter().take(surplus).for_each(|(_, path)| remove(path));
+}
+
 impl Drop for CommandLayer {
     fn drop(&mut self) {
-        remove(&self.folder);
+        if !self.folder.as_os_str().is_empty() {
+            remove(&self.folder);
+        }
     }
 }
 

@@ -113,8 +113,7 @@ impl Lab {
             Shelf::new(self.base.join("data/transactions")),
             self.base.join("data/undo"),
         );
-        let in_place = InPlace::new(Arc::clone(&root), env.clone());
-        Transactions::new(in_place, root, env, shelf, undo)
+        Transactions::new(root, env, shelf, undo)
             .unwrap()
             .sandboxed(sandbox)
     }

@@ -20,6 +20,15 @@ use windlass_host::workspace::is_staging;
 /// A directory that becomes a file is walked at most so far.
 const MAX_WALKED: usize = 100_000;
 
+/// What becomes of a directory in which the deletes of a change leave nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EmptiedFolders {
+    /// It goes, as in git.
+    Remove,
+    /// It stays, unless something else comes to its path.
+    Keep,
+}
+
 /// The work, in its order.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
@@ -34,6 +43,7 @@ pub(super) fn check(
     disk: &Disk,
     root: BorrowedFd<'_>,
     swaps: &[Swap],
+    emptied: EmptiedFolders,
 ) -> Result<Layout, LandError> {
     let mut check = Check {
         disk,
@@ -69,7 +79,7 @@ pub(super) fn check(
     }
     layout.swaps.sort_by_key(|(swap, _)| turn(swap));
     layout.made = check.made();
-    layout.emptied = check.emptied(walked)?;
+    layout.emptied = check.emptied(walked, emptied)?;
     layout.stages = check.stages;
     Ok(layout)
 }
@@ -259,13 +269,17 @@ impl Check<'_> {
 
     /// Directories that the deletes may leave empty, deepest first. One that something stays in or comes to is not
     /// among them.
-    fn emptied(&self, walked: BTreeSet<String>) -> Result<Vec<Dir>, FileError> {
+    fn emptied(
+        &self,
+        walked: BTreeSet<String>,
+        which: EmptiedFolders,
+    ) -> Result<Vec<Dir>, FileError> {
         let (mut emptied, mut needed) = (walked, BTreeSet::new());
         for swap in self.set.values() {
             let above = parents(&swap.path).map(str::to_owned);
             if swap.after.is_there() {
                 needed.extend(above)
-            } else if swap.before.is_there() {
+            } else if swap.before.is_there() && which == EmptiedFolders::Remove {
                 emptied.extend(above)
             }
         }

@@ -99,11 +99,37 @@ impl Contents {
 
     /// Keeps these bytes.
     pub fn put_bytes(&self, bytes: &[u8]) -> Result<(String, u64), ContentsError> {
+        self.put_bytes_through(bytes, Lasting::Now)
+    }
+
+    /// The same without waiting for the disk.
+    pub(crate) fn put_bytes_soon(&self, bytes: &[u8]) -> Result<(String, u64), ContentsError> {
+        self.put_bytes_through(bytes, Lasting::Later)
+    }
+
+    /// Removes old contents that `keep` does not name if `needed` bytes more do not fit. Removes nothing where even an
+    /// empty store would be too small.
+    pub(crate) fn ensure_room(
+        &self,
+        needed: u64,
+        keep: &dyn Fn(&str) -> bool,
+    ) -> Result<(), ContentsError> {
+        if needed > self.cap || self.fits(needed)? {
+            return Ok(());
+        }
+        self.make_room(needed, keep).map(|_| ())
+    }
+
+    fn put_bytes_through(
+        &self,
+        bytes: &[u8],
+        lasting: Lasting,
+    ) -> Result<(String, u64), ContentsError> {
         let hash = blake3::hash(bytes).to_hex().to_string();
         let size = bytes.len() as u64;
         self.room_for(&hash, size)?;
         let disk = Disk::default();
-        self.draft(&disk, Lasting::Now, |draft| {
+        self.draft(&disk, lasting, |draft| {
             disk.write(draft, bytes)?;
             Ok((hash, size))
         })

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -41,6 +42,8 @@ pub(super) type Before = Box<dyn Fn(u64, &'static str) -> Sys<()>>;
 /// The system, as landing sees it.
 #[derive(Default)]
 pub(super) struct Disk {
+    /// Skips every sync: what was written survives a killed process and not a power cut.
+    pub(super) unsynced: bool,
     #[cfg(test)]
     calls: std::cell::Cell<u64>,
     #[cfg(test)]
@@ -48,6 +51,17 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// The system without waiting for the disk.
+    pub(super) fn unsynced() -> Self {
+        Self {
+            unsynced: true,
+            #[cfg(test)]
+            calls: std::cell::Cell::default(),
+            #[cfg(test)]
+            before: None,
+        }
+    }
+
     /// The system with something in the way.
     #[cfg(test)]
     pub(super) fn watched(before: Before) -> Self {
@@ -233,6 +247,24 @@ impl Disk {
         Ok(())
     }
 
+    /// Gives a file the access lists, labels and times of another that is open.
+    pub(super) fn copy_attributes_and_times(&self, from: &File, to: &File) -> Sys<()> {
+        self.step("copy_attributes_and_times")?;
+        windlass_host::workspace::copy_attributes_of(from, to);
+        let stat = rustix::fs::fstat(from)?;
+        let time = |seconds: i64, nanos: u64| rustix::fs::Timespec {
+            tv_sec: seconds,
+            tv_nsec: nanos.cast_signed(),
+        };
+        rustix::fs::futimens(
+            to,
+            &rustix::fs::Timestamps {
+                last_access: time(stat.st_atime, stat.st_atime_nsec),
+                last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+            },
+        )
+    }
+
     pub(super) fn read(&self, file: &File, buffer: &mut [u8]) -> Sys<usize> {
         self.step("read")?;
         again(|| rustix::io::read(file, &mut *buffer))
@@ -265,6 +297,9 @@ impl Disk {
     }
 
     pub(super) fn sync(&self, fd: impl AsFd) -> Sys<()> {
+        if self.unsynced {
+            return Ok(());
+        }
         self.step("sync")?;
         rustix::fs::fsync(fd)
     }
@@ -272,6 +307,9 @@ impl Disk {
     /// Makes everything last that was written to the file system of a directory: for many files far less work than each
     /// alone.
     pub(super) fn sync_all(&self, dir: BorrowedFd<'_>) -> Sys<()> {
+        if self.unsynced {
+            return Ok(());
+        }
         self.step("sync_all")?;
         #[cfg(target_os = "linux")]
         {
@@ -288,6 +326,9 @@ impl Disk {
 
     /// Makes the names of a directory last. One that may not be read cannot be synced, and one that is gone need not.
     pub(super) fn sync_dir(&self, dir: BorrowedFd<'_>) -> Sys<()> {
+        if self.unsynced {
+            return Ok(());
+        }
         self.step("open_dir")?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, ".", flags, Mode::empty()) {
@@ -328,16 +369,39 @@ impl Disk {
         Ok(names)
     }
 
-    /// Becomes the only holder of a lock file, or says that another is.
-    pub(super) fn lock(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Option<OwnedFd>> {
+    /// Becomes the only holder of a lock file, or says that another still is after `patience`.
+    pub(super) fn lock(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &OsStr,
+        patience: Duration,
+    ) -> Sys<Option<OwnedFd>> {
         self.step("lock")?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(fd)),
-            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(Errno::WOULDBLOCK) if patience.is_zero() => Ok(None),
+            Err(Errno::WOULDBLOCK) => wait_for_lock(fd, patience),
             Err(errno) => Err(errno),
         }
+    }
+}
+
+/// Waits in the kernel's queue, where the first to ask comes first. A thread waits, because a wait for a lock has no
+/// timeout; if it gets the lock too late, it lets go at once.
+fn wait_for_lock(fd: OwnedFd, patience: Duration) -> Sys<Option<OwnedFd>> {
+    let (got, lock) = std::sync::mpsc::channel();
+    std::thread::Builder::new()
+        .name("landing lock".to_owned())
+        .spawn(move || {
+            let locked = again(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive));
+            drop(got.send(locked.map(|()| fd)));
+        })
+        .map_err(|_| Errno::AGAIN)?;
+    match lock.recv_timeout(patience) {
+        Ok(locked) => locked.map(Some),
+        Err(_) => Ok(None),
     }
 }
 

@@ -13,7 +13,9 @@ use rustix::io::Errno;
 
 use super::disk::Before;
 use super::recover::recover_through;
-use super::testing::{Scene, change, file, old_tree, swap, tree_of};
+use super::testing::{
+    Scene, change, file, land_call_through, land_through, landing_call, old_tree, swap, tree_of,
+};
 use super::*;
 
 type Tree = BTreeMap<String, (char, u32, Vec<u8>)>;
@@ -131,6 +133,107 @@ fn check_death(lacks: Lacks) {
         assert_eq!(recovered(&scene), None, "dead at {at}: recovered twice");
     }
     assert!(ended[0] > 20 && ended[1] > 20, "{ended:?} of {calls}");
+}
+
+/// The same for the landing of a call: in the end either the tree is the old one and nothing has to be logged, or it is
+/// the new one and the record says so.
+#[test]
+fn the_landing_of_a_call_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tree() {
+    let (first, swaps) = scene();
+    let old = tree_of(&first.tree());
+    let disk = Disk::default();
+    let done = land_call_through(&disk, &first, &swaps).unwrap();
+    let new = tree_of(&first.tree());
+    assert!(new.contains_key("gone"), "an emptied directory stays");
+    let record = unlogged_landings(&first.journal()).pop().unwrap();
+    assert_eq!(Some(&record.record), done.record.as_ref());
+    assert_eq!(record.call, landing_call());
+    let mut ended = [0, 0];
+    for at in 1..=disk.calls() {
+        let (scene, swaps) = scene();
+        let mut dying = Disk::watched(dies(at, Lacks::Nothing));
+        dying.unsynced = true;
+        let done = land_call_through(&dying, &scene, &swaps);
+        recovered(&scene);
+        let is_new = check_whole(&scene, &old, &new, &format!("dead at {at}"));
+        let records = unlogged_landings(&scene.journal());
+        assert_eq!(records.len(), usize::from(is_new), "dead at {at}");
+        assert!(done.is_err() || is_new, "dead at {at}");
+        if let Some(record) = records.first() {
+            let mut paths: Vec<_> = record.swaps.iter().map(|swap| &swap.path).collect();
+            let mut expect: Vec<_> = swaps.iter().map(|swap| &swap.path).collect();
+            paths.sort();
+            expect.sort();
+            assert_eq!(paths, expect, "dead at {at}");
+        }
+        ended[usize::from(is_new)] += 1;
+    }
+    assert!(ended[0] > 20 && ended[1] > 20, "{ended:?}");
+}
+
+#[test]
+fn the_landing_of_a_call_waits_for_no_disk() {
+    let (scene, swaps) = scene();
+    let synced = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&synced);
+    let count = move |_: u64, what: &'static str| {
+        seen.set(seen.get() + u32::from(what.starts_with("sync")));
+        Ok(())
+    };
+    let mut disk = Disk::watched(Box::new(count));
+    disk.unsynced = true;
+    land_call_through(&disk, &scene, &swaps).unwrap();
+    assert_eq!(synced.get(), 0);
+}
+
+#[test]
+fn landings_of_calls_wait_for_each_other() {
+    let scene = Scene::new();
+    let (root, journal) = (scene.root(), scene.journal());
+    let contents = &scene.contents;
+    std::thread::scope(|scope| {
+        for nth in 0..32 {
+            let (root, journal) = (&root, &journal);
+            scope.spawn(move || {
+                for step in 0..5 {
+                    let text = format!("{nth} {step}\n");
+                    contents.put_bytes_soon(text.as_bytes()).unwrap();
+                    let one = swap(&format!("{nth}/{step}"), Image::Absent, file(&text, 0o644));
+                    land_call(root, &[one], contents, contents, journal, None).unwrap();
+                }
+            });
+        }
+    });
+    let files = tree_of(&scene.tree());
+    assert_eq!(
+        files.values().filter(|(kind, ..)| *kind == 'f').count(),
+        160
+    );
+}
+
+#[test]
+fn a_landing_of_a_call_whose_old_bytes_do_not_fit_changes_nothing() {
+    let scene = Scene::with_cap(8);
+    scene.file("a", "far too long for the store\n", 0o644);
+    scene.contents.put_bytes(b"new\n").unwrap();
+    let before = tree_of(&scene.tree());
+    let change = [
+        swap(
+            "a",
+            file("far too long for the store\n", 0o644),
+            file("new\n", 0o644),
+        ),
+        swap("b", Image::Absent, file("new\n", 0o644)),
+    ];
+    let refused = land_call_through(&Disk::unsynced(), &scene, &change).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("the old bytes of a cannot be stored"),
+        "{refused}"
+    );
+    assert_eq!(tree_of(&scene.tree()), before);
+    assert_eq!(unlogged_landings(&scene.journal()), []);
 }
 
 #[test]

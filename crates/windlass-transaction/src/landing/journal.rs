@@ -5,19 +5,24 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use windlass_core::image::Swap;
 
-use super::LandError;
 use super::disk::{Disk, Sys};
 use super::look::CHUNK;
+use super::{LandError, LandMode, LandingCall};
 use windlass_host::workspace::from_errno;
 
 const FILE: &str = "journal.json";
 const DRAFT: &str = "journal.json.new";
 const LOCK: &str = "lock";
+/// The name of a record begins with this.
+const RECORD: &str = "landed-";
+/// Records that are looked at.
+const MAX_RECORDS: usize = 10_000;
 /// A journal of the largest change that anyone lands is far below this.
 const MAX_JOURNAL: usize = 256 << 20;
 
@@ -67,6 +72,9 @@ pub(super) struct Journal {
     pub(super) emptied: Vec<Dir>,
     /// The staging directories hold something that has no other place, so they stay.
     pub(super) hold: bool,
+    /// Whose changes these are.
+    #[serde(default)]
+    pub(super) mode: LandMode,
 }
 
 impl Journal {
@@ -91,12 +99,18 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Takes the desk, or says that somebody sits there.
-    pub(super) fn take(disk: &Disk, path: &Path) -> Result<Option<Self>, LandError> {
+    /// Takes the desk, or says that somebody still sits there after `patience`.
+    pub(super) fn take(
+        disk: &Disk,
+        path: &Path,
+        patience: Duration,
+    ) -> Result<Option<Self>, LandError> {
         let fail = |errno| LandError::File(from_errno(path, errno));
         windlass_host::private::create_dir(path)?;
         let dir = disk.open_dir(path).map_err(fail)?;
-        let lock = disk.lock(dir.as_fd(), OsStr::new(LOCK)).map_err(fail)?;
+        let lock = disk
+            .lock(dir.as_fd(), OsStr::new(LOCK), patience)
+            .map_err(fail)?;
         Ok(lock.map(|lock| Self {
             dir,
             path: path.to_owned(),
@@ -113,6 +127,10 @@ impl Desk {
             Err(errno) => return Err(from_errno(&path, errno).into()),
         };
         let text = read(disk, &file).map_err(|errno| from_errno(&path, errno))?;
+        if text.is_empty() {
+            // Only a power cut leaves this, of a journal that was not synced: the landing of a call.
+            return Ok(None);
+        }
         let unreadable = |err: serde_json::Error| {
             LandError::Journal(format!(
                 "{} cannot be read ({err}), so an unfinished landing cannot be recovered; look for directories \
@@ -143,6 +161,25 @@ impl Desk {
         written.map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
     }
 
+    /// The landing of a call is done: the journal becomes the record of what the log has to be told. Gives its path.
+    pub(super) fn become_record(
+        &self,
+        disk: &Disk,
+        journal: &Journal,
+    ) -> Result<PathBuf, LandError> {
+        let path = self.path.join(record_name(journal));
+        let dir = self.dir.as_fd();
+        disk.rename(
+            dir,
+            OsStr::new(FILE),
+            dir,
+            OsStr::new(&record_name(journal)),
+        )
+        .and_then(|()| disk.sync_dir(dir))
+        .map_err(|errno| from_errno(&path, errno))?;
+        Ok(path)
+    }
+
     /// The landing is over.
     pub(super) fn remove(&self, disk: &Disk) -> Result<(), LandError> {
         let fail = |errno| from_errno(&self.path.join(FILE), errno);
@@ -154,6 +191,58 @@ impl Desk {
         }
         Ok(disk.sync_dir(self.dir.as_fd()).map_err(fail)?)
     }
+}
+
+fn record_name(journal: &Journal) -> String {
+    let random = journal.name.rsplit('-').next().unwrap_or_default();
+    format!("{RECORD}{random}.json")
+}
+
+/// A landing of a call that is in the tree and perhaps not in the log of its session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnloggedLanding {
+    /// The file that holds it; to be removed when the log has it.
+    pub record: PathBuf,
+    /// The tree.
+    pub root: PathBuf,
+    /// The call.
+    pub call: LandingCall,
+    /// What it changed.
+    pub swaps: Vec<Swap>,
+}
+
+/// The landings of calls that nobody has said are in the log yet, oldest first. Those of a live session are among them.
+#[must_use]
+pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
+    let entries = std::fs::read_dir(journal_dir)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let is_record = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(RECORD));
+    let records = entries
+        .filter(|entry| is_record(&entry.file_name()))
+        .take(MAX_RECORDS);
+    let mut records: Vec<_> = records
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    records.sort_unstable();
+    let read = |record: PathBuf| {
+        let bytes = windlass_host::workspace::read_file(&record, MAX_JOURNAL as u64).ok()?;
+        let journal: Journal = serde_json::from_slice(&bytes).ok()?;
+        let LandMode::Call(Some(call)) = journal.mode else {
+            return None;
+        };
+        Some(UnloggedLanding {
+            record,
+            root: PathBuf::from(journal.root),
+            call,
+            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
+        })
+    };
+    records
+        .into_iter()
+        .filter_map(|(_, record)| read(record))
+        .collect()
 }
 
 fn read(disk: &Disk, file: &File) -> Sys<Vec<u8>> {

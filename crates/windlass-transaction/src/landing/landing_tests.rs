@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use windlass_host::workspace::is_staging;
 
 use super::check::clashes;
-use super::testing::{Scene, change, file, link, old_tree, swap, tree_of};
+use super::testing::{Scene, change, file, land_through, link, old_tree, swap, tree_of};
 use super::*;
 
 fn landed_through(disk: &Disk, scene: &Scene, swaps: &[Swap]) -> Result<Done, LandError> {
@@ -388,7 +388,7 @@ fn a_landing_at_work_is_not_disturbed_and_a_dead_one_comes_first() {
     let scene = Scene::new();
     old_tree(&scene);
     let swaps = change(&scene);
-    let desk = Desk::take(&Disk::default(), &scene.journal())
+    let desk = Desk::take(&Disk::default(), &scene.journal(), Duration::ZERO)
         .unwrap()
         .unwrap();
     assert_eq!(landed(&scene, &swaps), Err(LandError::Busy));

@@ -2,6 +2,7 @@
 //! killed anywhere and run again. Only paths that hold exactly the old or the new are touched.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use windlass_core::workspace::Files;
 
@@ -45,7 +46,7 @@ pub(super) fn recover_through(
     if !journal_dir.exists() {
         return Ok(None);
     }
-    let Some(desk) = Desk::take(disk, journal_dir)? else {
+    let Some(desk) = Desk::take(disk, journal_dir, Duration::ZERO)? else {
         return Ok(None);
     };
     let Some(mut journal) = desk.read(disk)? else {
@@ -84,6 +85,9 @@ pub(super) fn recover_through(
     } else {
         done.left
             .extend(stage::clean(disk, root.handle(), &journal)?);
+    }
+    if done.landed && journal.mode.has_call() {
+        desk.become_record(disk, &journal)?;
     }
     desk.remove(disk)?;
     done.left.sort_unstable();

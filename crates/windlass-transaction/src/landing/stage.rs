@@ -134,8 +134,12 @@ fn one(
                               write to the copy meanwhile";
                 return Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]));
             }
+            let own_attributes = source.has_attributes();
             if matches!(swap.before, Image::File { .. }) {
-                take_after(disk, root, &file, swap)?;
+                take_after(disk, root, &file, swap, !own_attributes)?;
+            }
+            if own_attributes {
+                disk.copy_attributes_and_times(&from, &file).map_err(fail)?;
             }
             disk.set_mode(&file, *mode).map_err(fail)?;
             Ok(Some(file))
@@ -143,8 +147,14 @@ fn one(
     }
 }
 
-/// Gives a new file the owner and the attributes of the one it will replace.
-fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &File, swap: &Swap) -> Result<(), Halt> {
+/// Gives a new file the owner of the one it will replace, and where wanted its attributes.
+fn take_after(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    file: &File,
+    swap: &Swap,
+    attributes: bool,
+) -> Result<(), Halt> {
     let path = Path::new(&swap.path);
     let fail = |errno| from_errno(path, errno);
     let Spot::There(dir, name) = find(disk, root, &swap.path)? else {
@@ -170,9 +180,11 @@ fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &File, swap: &Swap) -> Re
         // A group that we are not in cannot be given; the file is then in ours, as a new one would be.
         let _ = disk.set_owner(file, None, Some(old.st_gid));
     }
-    Ok(disk
-        .copy_attributes(dir.as_fd(), &name, file)
-        .map_err(fail)?)
+    if attributes {
+        disk.copy_attributes(dir.as_fd(), &name, file)
+            .map_err(fail)?;
+    }
+    Ok(())
 }
 
 /// Removes the staging directories and all that is in them. A directory in one that is not empty is nothing that

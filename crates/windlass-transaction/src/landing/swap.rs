@@ -9,10 +9,10 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::FileError;
+use windlass_core::workspace::{FileError, FileErrorKind};
 
 use super::check::why;
-use super::contents::{Contents, Lasting};
+use super::contents::{Contents, ContentsError, Lasting};
 use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Seen, Spot, dir_at, find, parent, see, see_at};
@@ -322,8 +322,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Keeps what was displaced, which is the undo. What cannot be kept is told and does not stop the landing; but
-    /// what somebody wrote to a displaced file meanwhile, through a handle that was open, does.
+    /// Keeps what was displaced, which is the undo. What cannot be kept stops the landing of a call, and is only named
+    /// by others. What somebody wrote to a displaced file meanwhile, through a handle that was open, stops every one.
     pub(super) fn keep_displaced(&self) -> Result<Vec<NotKept>, Halt> {
         let mut not_kept = Vec::new();
         let lasting = if self.journal.is_large() {
@@ -341,11 +341,8 @@ impl<'a> Work<'a> {
                 other => other,
             };
             let kept = match opened {
-                Ok(file) => self
-                    .contents
-                    .put_through(self.disk, &file, lasting)
-                    .map_err(|err| err.to_string()),
-                Err(errno) => Err(from_errno(Path::new(&swap.path), errno).message),
+                Ok(file) => self.contents.put_through(self.disk, &file, lasting),
+                Err(errno) => Err(from_errno(Path::new(&swap.path), errno).into()),
             };
             match kept {
                 Ok((found, _)) if found == *hash => {}
@@ -353,9 +350,12 @@ impl<'a> Work<'a> {
                     let reason = "it was written to while it was being replaced";
                     return Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]));
                 }
-                Err(reason) => not_kept.push(NotKept {
+                Err(err) if self.journal.mode.must_keep() => {
+                    return Err(not_stored(&swap.path, &err).into());
+                }
+                Err(err) => not_kept.push(NotKept {
                     path: swap.path.clone(),
-                    reason,
+                    reason: err.to_string(),
                 }),
             }
         }
@@ -391,6 +391,17 @@ impl<'a> Work<'a> {
             }
         }
         Ok(())
+    }
+}
+
+fn not_stored(path: &str, err: &ContentsError) -> FileError {
+    FileError {
+        kind: match err {
+            ContentsError::File(err) => err.kind,
+            ContentsError::Full { .. } => FileErrorKind::TooLarge,
+            ContentsError::Missing(_) | ContentsError::Damaged(_) => FileErrorKind::Io,
+        },
+        message: format!("the old bytes of {path} cannot be stored for undo: {err}"),
     }
 }
 

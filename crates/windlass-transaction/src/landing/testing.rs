@@ -6,9 +6,54 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use windlass_core::clock::Timestamp;
+use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 
-use super::{Contents, Root};
+use super::disk::Disk;
+use super::{Contents, Done, LandError, LandMode, Landing, LandingCall, Root, Source};
+
+/// A call, as the journal names it.
+pub(super) fn landing_call() -> LandingCall {
+    LandingCall {
+        session: SessionId::fresh(Timestamp::from_millis(0), 1),
+        run: RunId::nth(1),
+        call: CallId("call".to_owned()),
+    }
+}
+
+/// A landing of a call through a system that a test watches.
+pub(super) fn land_call_through(
+    disk: &Disk,
+    scene: &Scene,
+    swaps: &[Swap],
+) -> Result<Done, LandError> {
+    let landing = Landing {
+        disk,
+        root: &scene.root(),
+        contents: &scene.contents,
+        journal_dir: &scene.journal(),
+    };
+    landing.land(swaps, &scene.contents, LandMode::Call(Some(landing_call())))
+}
+
+/// A landing of a run through a system that a test watches.
+pub(super) fn land_through(
+    disk: &Disk,
+    root: &Root,
+    swaps: &[Swap],
+    source: &dyn Source,
+    contents: &Contents,
+    journal_dir: &Path,
+) -> Result<Done, LandError> {
+    let landing = Landing {
+        disk,
+        root,
+        contents,
+        journal_dir,
+    };
+    landing.land(swaps, source, LandMode::Run)
+}
 
 /// A place of its own, in memory where there is one: these tests ask for every byte to be safe on the disk.
 pub(super) fn scratch() -> tempfile::TempDir {

@@ -12,7 +12,7 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Change, FileChange, FileError};
 use windlass_edit::diff::unified;
 
-use super::check::{check, why};
+use super::check::{EmptiedFolders, check, why};
 use super::contents::{Contents, ContentsError};
 use super::disk::Disk;
 use super::look::{Seen, Spot, find, see};
@@ -80,7 +80,7 @@ pub fn preview(root: &Root, plan: &Plan, contents: &Contents) -> Vec<FileChange>
     };
     plan.swaps
         .iter()
-        .map(|swap| planner.preview(swap))
+        .map(|swap| rendered(swap, |image| planner.text(swap, image)))
         .collect()
 }
 
@@ -276,7 +276,12 @@ impl Planner<'_> {
     fn leave_out_refused(&self, plan: &mut Plan) -> Result<(), LandError> {
         // Each round leaves out at least one path.
         for _ in 0..=plan.swaps.len() {
-            let refused = match check(&self.disk, self.root.handle(), &plan.swaps) {
+            let refused = match check(
+                &self.disk,
+                self.root.handle(),
+                &plan.swaps,
+                EmptiedFolders::Remove,
+            ) {
                 Ok(_) => break,
                 Err(LandError::Conflict { refused, .. }) => refused,
                 Err(err) => return Err(err),
@@ -291,53 +296,73 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn preview(&self, swap: &Swap) -> FileChange {
-        let change = match (swap.before.is_there(), swap.after.is_there()) {
-            (false, _) => Change::Created,
-            (true, true) => Change::Modified,
-            (true, false) => Change::Deleted,
-        };
-        let text = |image: &Image| match image {
+    /// The text of an image, from the store or the tree, where it is text and not too long.
+    fn text(&self, swap: &Swap, image: &Image) -> Option<String> {
+        match image {
             Image::Link { .. } => None,
-            image => String::from_utf8(
-                self.bytes(&swap.path, &swap.before, image, MAX_COMPARED)
-                    .ok()?,
-            )
-            .ok(),
-        };
-        let path = swap.path.clone();
-        let Some((old, new)) = text(&swap.before).zip(text(&swap.after)) else {
-            return FileChange {
-                path,
-                change,
-                added: 0,
-                removed: 0,
-                diff: None,
-            };
-        };
-        let name = |side: &str, image: &Image| {
-            if image.is_there() {
-                format!("{side}/{path}")
-            } else {
-                "/dev/null".into()
+            image => {
+                let bytes = self.bytes(&swap.path, &swap.before, image, MAX_COMPARED);
+                String::from_utf8(bytes.ok()?).ok()
             }
-        };
-        let diff = unified(
-            &name("a", &swap.before),
-            &name("b", &swap.after),
-            &old,
-            &new,
-            MAX_DIFF,
-        );
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let (added, removed) = (count(diff.added), count(diff.removed));
-        FileChange {
+        }
+    }
+}
+
+/// A change as people see it, with both sides from the content store.
+#[must_use]
+pub fn describe(swap: &Swap, contents: &Contents) -> FileChange {
+    rendered(swap, |image| match image {
+        Image::Absent => Some(String::new()),
+        Image::File { hash, size, .. } if *size <= MAX_COMPARED => {
+            let mut text = String::new();
+            contents.read(hash).ok()?.read_to_string(&mut text).ok()?;
+            Some(text)
+        }
+        Image::File { .. } | Image::Link { .. } => None,
+    })
+}
+
+/// Counts lines and makes a diff, where both sides are text.
+fn rendered(swap: &Swap, text: impl Fn(&Image) -> Option<String>) -> FileChange {
+    let change = match (swap.before.is_there(), swap.after.is_there()) {
+        (false, _) => Change::Created,
+        (true, true) => Change::Modified,
+        (true, false) => Change::Deleted,
+    };
+    let path = swap.path.clone();
+    // A NUL byte is no text, although it is UTF-8.
+    let text = |image: &Image| text(image).filter(|text| !text.contains('\0'));
+    let Some((old, new)) = text(&swap.before).zip(text(&swap.after)) else {
+        return FileChange {
             path,
             change,
-            added,
-            removed,
-            diff: (!diff.cut && !diff.text.is_empty()).then_some(diff.text),
+            added: 0,
+            removed: 0,
+            diff: None,
+        };
+    };
+    let name = |side: &str, image: &Image| {
+        if image.is_there() {
+            format!("{side}/{path}")
+        } else {
+            "/dev/null".into()
         }
+    };
+    let diff = unified(
+        &name("a", &swap.before),
+        &name("b", &swap.after),
+        &old,
+        &new,
+        MAX_DIFF,
+    );
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let (added, removed) = (count(diff.added), count(diff.removed));
+    FileChange {
+        path,
+        change,
+        added,
+        removed,
+        diff: (!diff.cut && !diff.text.is_empty()).then_some(diff.text),
     }
 }
 

@@ -15,14 +15,15 @@ use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::Swap;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{
-    CallChanges, Command, Finished, Opening, ProcessEnd, Snapshots, Transaction, Watch, Workspaces,
+    CallChanges, Command, FileChange, FileError, FileErrorKind, Finished, Opening, ProcessEnd,
+    Snapshots, Transaction, Watch, Workspaces,
 };
 
 use crate::in_place::InPlace;
 use crate::landing::{Contents, land};
 use crate::test_helper::helper;
 use windlass_host::sandbox::{Level, Limits, NetPolicy, Sandbox, SandboxPlan};
-use windlass_host::workspace::Root;
+use windlass_host::workspace::{Root, is_staging};
 use windlass_needs::{Need, lacks};
 
 /// A workspace with a run in it.
@@ -67,7 +68,14 @@ impl Lab {
         fs::create_dir(base.join("shared")).unwrap();
         let root = Arc::new(Root::open(&base.join("ws")).unwrap());
         let env = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let mut workspaces = InPlace::new(Arc::clone(&root), env.clone());
+        let mut workspaces = InPlace::new(
+            Arc::clone(&root),
+            env.clone(),
+            &base.join("contents"),
+            base.join("journal"),
+            cap,
+        )
+        .unwrap();
         if held == Held::Boxed {
             let plan = SandboxPlan {
                 root: base.join("ws"),
@@ -88,9 +96,6 @@ impl Lab {
                 Sandbox::new(plan, helper(), env).copying_with(crate::copy_workspace),
             ));
         }
-        let workspaces = workspaces
-            .undo(&base.join("contents"), base.join("journal"), cap)
-            .unwrap();
         let session = SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1);
         let opening = Opening {
             session: &session,
@@ -144,20 +149,16 @@ impl Lab {
                 (ProcessEnd::Exited { code: 0 }, ""),
                 "{caller}: {line}"
             );
-            let paths: Vec<&str> = changes
-                .swaps
-                .iter()
-                .map(|swap| swap.path.as_str())
-                .collect();
-            assert_eq!(paths, expect, "{caller}: {line}");
+            assert_eq!(finished.not_landed, None, "{caller}: {line}");
+            assert_eq!(paths(&changes), expect, "{caller}: {line}");
             let after = listing(&self.base.join("ws"));
-            self.swap(changes.swaps.iter().cloned().map(Swap::reversed).collect());
+            self.swap(swaps(&changes).into_iter().map(Swap::reversed).collect());
             assert_eq!(
                 sources(&listing(&self.base.join("ws"))),
                 sources(&before),
                 "{caller}: undo of {line}"
             );
-            self.swap(changes.swaps.clone());
+            self.swap(swaps(&changes));
             assert_eq!(
                 sources(&listing(&self.base.join("ws"))),
                 sources(&after),
@@ -188,6 +189,18 @@ impl Lab {
     fn has(&self, name: &str) -> bool {
         fs::symlink_metadata(self.base.join("ws").join(name)).is_ok()
     }
+}
+
+fn swaps(changes: &CallChanges) -> Vec<Swap> {
+    changes.files.iter().map(|(_, swap)| swap.clone()).collect()
+}
+
+fn paths(changes: &CallChanges) -> Vec<&str> {
+    changes
+        .files
+        .iter()
+        .map(|(change, _)| change.path.as_str())
+        .collect()
 }
 
 fn command(line: &str) -> Command {
@@ -238,7 +251,9 @@ fn listing(folder: &Path) -> BTreeMap<String, String> {
 
 fn sources(all: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
     all.iter()
-        .filter(|(path, _)| !path.starts_with("out/") && !path.starts_with(".git/"))
+        .filter(|(path, _)| {
+            !path.split('/').any(|part| part == "out") && !path.starts_with(".git/")
+        })
         .collect()
 }
 
@@ -408,11 +423,10 @@ async fn protected_names_stay_as_they_are_at_any_depth() {
             "{line}: {}",
             finished.output
         );
-        let told = format!("[sandbox: not changed in the workspace: {named}: it is protected");
+        let why = finished.not_landed.unwrap_or_default();
         assert!(
-            finished.output.starts_with(&told),
-            "{line}: {}",
-            finished.output
+            why.contains(&format!("{named}: it is protected")),
+            "{line}: {why}"
         );
         assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
     }
@@ -464,7 +478,7 @@ async fn git_works_in_place() {
         (ProcessEnd::Exited { code: 0 }, "")
     );
     assert_eq!(
-        (changes.swaps.len(), changes.lost[0].0.as_str()),
+        (changes.files.len(), changes.lost[0].0.as_str()),
         (0, ".git")
     );
     assert_eq!(git(&["log", "--format=%s"]), "one\n");
@@ -476,7 +490,7 @@ async fn git_works_in_place() {
         (finished.end, finished.output.as_str()),
         (ProcessEnd::Exited { code: 0 }, "")
     );
-    assert!(changes.swaps.is_empty(), "{changes:?}");
+    assert!(changes.files.is_empty(), "{changes:?}");
     assert_eq!(git(&["log", "--format=%s", "other"]), "two\none\n");
     assert_eq!(git(&["fsck"]), "");
     assert_eq!(
@@ -490,18 +504,19 @@ async fn git_works_in_place() {
     let (finished, _) = lab
         .call("git init -q sub/repo && echo x > sub/repo/.git/hooks/post-commit")
         .await;
+    let why = finished.not_landed.unwrap_or_default();
     assert!(
-        finished
-            .output
-            .contains("sub/repo/.git/hooks/post-commit: it is protected"),
-        "{}",
-        finished.output
+        why.contains("sub/repo/.git/hooks/post-commit: it is protected"),
+        "{why}"
     );
-    assert!(lab.has("sub/repo/.git/config") && !lab.has("sub/repo/.git/hooks/post-commit"));
+    assert!(!lab.has("sub/repo"));
+    let (finished, _) = lab.call("git init -q sub/repo").await;
+    assert_eq!(finished.not_landed, None);
+    assert!(lab.has("sub/repo/.git/config"));
 }
 
 #[tokio::test]
-async fn what_somebody_wrote_meanwhile_stays() {
+async fn a_conflict_fails_the_call_keeps_the_layer_and_the_next_call_sees_the_tree() {
     if lacks(Need::Overlay) {
         return;
     }
@@ -528,29 +543,31 @@ async fn what_somebody_wrote_meanwhile_stays() {
     });
     let (finished, changes) = lab.call(line).await;
     human.join().unwrap();
+    let why = finished.not_landed.unwrap();
     for name in ["a.txt", "out/old.o", "sub/c.txt"] {
         assert_eq!(lab.read(name), "human\n");
         assert!(
-            finished
-                .output
-                .contains(&format!("{name}: it was changed by somebody else")),
-            "{}",
-            finished.output
+            why.contains(&format!("{name}: another program changed it")),
+            "{why}"
         );
     }
-    assert_eq!(lab.read("b.txt"), "command\n");
     assert_eq!(
-        changes
-            .swaps
-            .iter()
-            .map(|swap| swap.path.as_str())
-            .collect::<Vec<_>>(),
-        ["b.txt"]
+        (lab.read("b.txt").as_str(), paths(&changes)),
+        ("b\n", vec![])
     );
+    let kept = PathBuf::from(why.rsplit("kept in ").next().unwrap());
+    assert_eq!(fs::read_to_string(kept.join("a.txt")).unwrap(), "command\n");
+    assert_eq!(fs::read_to_string(kept.join("b.txt")).unwrap(), "command\n");
+    let (finished, changes) = lab.call("cat a.txt b.txt; cat a.txt > b.txt").await;
+    assert_eq!(
+        (finished.output.as_str(), finished.not_landed),
+        ("human\nb\n", None)
+    );
+    assert_eq!(paths(&changes), ["b.txt"]);
 }
 
 #[tokio::test]
-async fn destructive_lines_can_be_taken_back() {
+async fn destructive_lines_can_be_undone_and_do_not_reach_protected_names() {
     if lacks(Need::CommandLayers) {
         return;
     }
@@ -558,18 +575,24 @@ async fn destructive_lines_can_be_taken_back() {
     let before = listing(&lab.base.join("ws"));
     let (finished, changes) = lab.call("rm -rf ./* ./.gitignore .git .vscode").await;
     assert!(
-        finished.output.contains(".git: it is protected"),
-        "{}",
-        finished.output
+        finished
+            .not_landed
+            .unwrap()
+            .contains(".git: it is protected")
     );
-    assert!(
-        !lab.has("a.txt")
-            && !lab.has("sub")
-            && lab.has(".git/config")
-            && lab.has(".vscode/settings.json")
-    );
-    lab.swap(changes.swaps.into_iter().map(Swap::reversed).collect());
-    assert_eq!(sources(&listing(&lab.base.join("ws"))), sources(&before));
+    assert_eq!(paths(&changes), [""; 0]);
+    assert_eq!(listing(&lab.base.join("ws")), before);
+    lab.check(
+        "rm -rf ./a.txt ./b.txt sub .gitignore",
+        &[
+            ".gitignore",
+            "a.txt",
+            "b.txt",
+            "sub/c.txt",
+            "sub/deep/d.txt",
+        ],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -585,24 +608,12 @@ async fn what_tools_write_can_be_taken_back() {
     files.write("gone.txt", b"n\n").unwrap();
     files.remove("gone.txt").unwrap();
     files.remove("b.txt").unwrap();
-    files.rename("sub", "other", false).unwrap();
+    files.rename("sub/c.txt", "other/c.txt", false).unwrap();
     let changes = undo.end(&call).await.unwrap();
-    let paths: Vec<&str> = changes
-        .swaps
-        .iter()
-        .map(|swap| swap.path.as_str())
-        .collect();
-    let expect = [
-        "a.txt",
-        "b.txt",
-        "fresh/n.txt",
-        "other/c.txt",
-        "other/deep/d.txt",
-        "sub/c.txt",
-        "sub/deep/d.txt",
-    ];
-    assert_eq!((paths, changes.lost), (expect.to_vec(), Vec::new()));
-    lab.swap(changes.swaps.into_iter().map(Swap::reversed).collect());
+    let expect = ["a.txt", "b.txt", "fresh/n.txt", "other/c.txt", "sub/c.txt"];
+    assert_eq!(paths(&changes), expect);
+    assert_eq!(changes.lost, Vec::new());
+    lab.swap(swaps(&changes).into_iter().map(Swap::reversed).collect());
     assert_eq!(listing(&lab.base.join("ws")), before);
     // The next call has nothing to do with it.
     undo.begin(&call);
@@ -610,57 +621,42 @@ async fn what_tools_write_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn without_layers_the_tree_is_looked_at_before_and_after() {
+async fn without_layers_undo_covers_the_file_tools_and_the_run_says_so() {
     let lab = Lab::new(Held::Freely, 1 << 30).await;
-    lab.check(
-        "echo new >> a.txt; echo n > n.txt; rm b.txt; mv sub/c.txt c.txt",
-        &["a.txt", "b.txt", "c.txt", "n.txt", "sub/c.txt"],
-    )
-    .await;
-    lab.check("echo more >> a.txt", &["a.txt"]).await;
-    lab.check("true", &[]).await;
+    assert!(lab.run.notes()[0].contains("undo covers what the file tools write"));
+    let (_, changes) = lab.call("echo new >> a.txt; echo n > n.txt").await;
+    assert_eq!(paths(&changes), [""; 0]);
+    assert!(
+        changes.lost[0].1.contains("without a kernel layer"),
+        "{changes:?}"
+    );
+    let all = lab.run.changes().await.unwrap().files;
+    let all: Vec<&str> = all.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(all, ["a.txt", "n.txt"]);
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_named() {
+async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Freely, 8).await;
-    let (_, changes) = lab.call("echo new > a.txt; echo x > x.txt").await;
-    assert_eq!(
-        changes
-            .swaps
-            .iter()
-            .map(|swap| swap.path.as_str())
-            .collect::<Vec<_>>(),
-        ["x.txt"]
-    );
+    let lab = Lab::new(Held::Boxed, 5).await;
+    let before = listing(&lab.base.join("ws"));
+    let (finished, changes) = lab.call("echo new > a.txt; echo x > x.txt").await;
+    let why = finished.not_landed.unwrap();
     assert!(
-        changes
-            .lost
-            .iter()
-            .any(|(path, why)| path == "a.txt" && why.contains("not kept")),
-        "{changes:?}"
+        why.contains("the old bytes of a.txt cannot be stored"),
+        "{why}"
     );
-    let lab = Lab::new(Held::Boxed, 4).await;
-    let (_, changes) = lab.call("echo new > a.txt; echo x > x.txt").await;
-    assert_eq!(
-        changes
-            .swaps
-            .iter()
-            .map(|swap| swap.path.as_str())
-            .collect::<Vec<_>>(),
-        ["x.txt"]
-    );
-    assert!(
-        changes
-            .lost
-            .iter()
-            .any(|(path, why)| path == "a.txt" && why.contains("cap")),
-        "{changes:?}"
-    );
-    assert_eq!(lab.read("a.txt"), "new\n");
+    assert_eq!((paths(&changes), changes.full.clone()), (vec![], None));
+    assert_eq!(listing(&lab.base.join("ws")), before);
+    let (undo, call) = (lab.undo(), CallId("call".into()));
+    undo.begin(&call);
+    let err = lab.run.files().write("a.txt", b"new\n").unwrap_err();
+    assert!(err.message.contains("cannot be stored"), "{err}");
+    let err = lab.run.files().remove("a.txt").unwrap_err();
+    assert!(err.message.contains("cannot be stored"), "{err}");
+    assert_eq!(listing(&lab.base.join("ws")), before);
 }
 
 #[tokio::test]
@@ -681,4 +677,262 @@ async fn a_background_job_is_said_to_have_no_way_back() {
         "{changes:?}"
     );
     lab.run.freeze().await.unwrap();
+}
+
+/// Replaces a line of a text file as a tool does: with what it read.
+fn edit(lab: &Lab, path: &str, line: usize, text: &str) -> Result<(), FileError> {
+    let files = lab.run.files();
+    let read = files.read(path, 1 << 20)?;
+    let old = String::from_utf8(read.clone()).unwrap();
+    let mut lines: Vec<&str> = old.lines().collect();
+    lines[line] = text;
+    files.replace(path, Some(&read), (lines.join("\n") + "\n").as_bytes())
+}
+
+fn numbered() -> String {
+    (1..=20).map(|n| format!("line {n}\n")).collect()
+}
+
+#[tokio::test]
+async fn an_edit_never_replaces_a_save_that_it_did_not_read() {
+    let lab = Lab::new(Held::Freely, 1 << 30).await;
+    let path = lab.base.join("ws/a.txt");
+    let (done, saves) = (std::sync::atomic::AtomicBool::new(false), 300);
+    let (mut edited, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        let human = scope.spawn(|| {
+            for nth in 0..saves {
+                // An editor that saves by rename; its content begins with its own line.
+                let draft = path.with_extension("draft");
+                fs::write(&draft, format!("human {nth}\nlast\n")).unwrap();
+                fs::rename(&draft, &path).unwrap();
+                // A landing that meets the save puts it back when it has compared it.
+                let own = || {
+                    std::thread::sleep(Duration::from_micros(300));
+                    let now = fs::read_to_string(&path).unwrap_or_default();
+                    now.starts_with(&format!("human {nth}\n"))
+                };
+                assert!((0..5_000).any(|_| own()), "the save {nth} is lost");
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !done.load(std::sync::atomic::Ordering::Relaxed) && !human.is_finished() {
+            match edit(&lab, "a.txt", 1, &format!("tool {edited}")) {
+                Ok(()) => edited += 1,
+                Err(err) => {
+                    assert_eq!(err.kind, FileErrorKind::Changed, "{err}");
+                    refused += 1;
+                }
+            }
+        }
+        human.join().unwrap();
+    });
+    assert!(
+        edited > 5 && refused > 0,
+        "{edited} edits, {refused} refused"
+    );
+}
+
+#[tokio::test]
+async fn two_runs_that_edit_one_file_lose_no_edit() {
+    let lab = Lab::new(Held::Freely, 1 << 30).await;
+    fs::write(lab.base.join("ws/a.txt"), "").unwrap();
+    let add = |text: &str| {
+        let files = lab.run.files();
+        let read = files.read("a.txt", 1 << 20).unwrap();
+        let new = [read.as_slice(), text.as_bytes()].concat();
+        files.replace("a.txt", Some(&read), &new)
+    };
+    let done = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for run in 0..2 {
+            let (add, done) = (&add, &done);
+            scope.spawn(move || {
+                for nth in 0..60 {
+                    if add(&format!("{run}.{nth}\n")).is_ok() {
+                        done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let lines = lab.read("a.txt").lines().count();
+    assert_eq!(lines, done.into_inner() as usize);
+    assert!(lines > 20, "{lines}");
+}
+
+#[tokio::test]
+async fn commands_are_counted_and_only_the_changes_of_the_run_are_listed() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let (_, changes) = lab.call("sed -i 's/2/two/' a.txt; echo n > n.txt").await;
+    fs::write(lab.base.join("ws/b.txt"), "the user\n").unwrap();
+    let counts = |all: &mut dyn Iterator<Item = &FileChange>| {
+        all.map(|one| format!("{} +{} -{}", one.path, one.added, one.removed))
+            .collect::<Vec<_>>()
+    };
+    let expect = ["a.txt +1 -1", "n.txt +1 -0"];
+    assert_eq!(
+        counts(&mut changes.files.iter().map(|(change, _)| change)),
+        expect
+    );
+    let run = lab.run.changes().await.unwrap().files;
+    assert_eq!(counts(&mut run.iter()), expect);
+}
+
+#[tokio::test]
+async fn an_undo_in_place_merges_with_what_the_user_wrote_since() {
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    fs::write(lab.base.join("ws/a.txt"), numbered()).unwrap();
+    fs::write(lab.base.join("ws/b.txt"), numbered()).unwrap();
+    let (undo, call) = (lab.undo(), CallId("call".into()));
+    undo.begin(&call);
+    edit(&lab, "a.txt", 3, "of the tool").unwrap();
+    lab.shell("sed -i '4s/.*/of the command/' b.txt").await;
+    let done = swaps(&undo.end(&call).await.unwrap());
+    for name in ["a.txt", "b.txt"] {
+        let text = lab.read(name).replace("line 18\n", "of the user\n");
+        fs::write(lab.base.join("ws").join(name), text).unwrap();
+    }
+    let contents = Contents::open(&lab.base.join("contents"), 1 << 30).unwrap();
+    let plan = crate::landing::undo::plan(&lab.root, &done, &contents).unwrap();
+    assert_eq!(
+        (plan.merged.as_slice(), plan.conflicts.as_slice()),
+        (
+            ["a.txt".to_owned(), "b.txt".to_owned()].as_slice(),
+            [].as_slice()
+        )
+    );
+    lab.swap(plan.swaps);
+    let expect = numbered().replace("line 18\n", "of the user\n");
+    assert_eq!(
+        (lab.read("a.txt"), lab.read("b.txt")),
+        (expect.clone(), expect)
+    );
+}
+
+#[tokio::test]
+async fn directories_become_files_and_links_and_come_back() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    fs::create_dir_all(lab.base.join("ws/sub/out/deep")).unwrap();
+    fs::write(lab.base.join("ws/sub/out/deep/o"), "built\n").unwrap();
+    lab.check(
+        "rm -rf sub; echo x > sub",
+        &["sub", "sub/c.txt", "sub/deep/d.txt"],
+    )
+    .await;
+    assert!(
+        fs::symlink_metadata(lab.base.join("ws/sub"))
+            .unwrap()
+            .is_file()
+    );
+    lab.check("rm sub; mkdir -p d/in; echo y > d/in/y", &["d/in/y", "sub"])
+        .await;
+    lab.check("mv d D; ln -s D d", &["D/in/y", "d", "d/in/y"])
+        .await;
+    assert_eq!(lab.read("d/in/y"), "y\n");
+    lab.check("rm d; mv D d", &["D/in/y", "d", "d/in/y"]).await;
+    let left = fs::read_dir(lab.base.join("ws")).unwrap().flatten();
+    let left = left.filter(|one| is_staging(&one.file_name()));
+    assert_eq!(left.count(), 0, "no staging directory is left");
+}
+
+#[tokio::test]
+async fn a_folder_that_a_command_leaves_empty_stays() {
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    lab.check("rm sub/deep/d.txt", &["sub/deep/d.txt"]).await;
+    let (finished, _) = lab.call("mkdir -p sub/deep; echo d > sub/deep/d.txt").await;
+    assert_eq!(finished.not_landed, None);
+    lab.call("rm sub/deep/d.txt").await;
+    assert!(lab.has("sub/deep"));
+    lab.run.files().remove("sub/c.txt").unwrap();
+    assert!(lab.has("sub"));
+}
+
+#[tokio::test]
+async fn attributes_and_times_of_a_file_survive_a_command_and_a_move() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let path = lab.base.join("ws/a.txt");
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "user.note", b"mine", flags).is_err() {
+        return;
+    }
+    let (finished, _) = lab
+        .call("echo more >> a.txt; touch -d 2001-02-03 a.txt")
+        .await;
+    assert_eq!(finished.not_landed, None);
+    lab.run.files().rename("a.txt", "m.txt", false).unwrap();
+    let moved = lab.base.join("ws/m.txt");
+    let mut value = [0; 8];
+    let len = rustix::fs::getxattr(&moved, "user.note", &mut value).unwrap();
+    assert_eq!(&value[..len], b"mine");
+    assert!(fs::metadata(&moved).unwrap().mtime() < 1_000_000_000);
+}
+
+#[tokio::test]
+async fn a_dead_landing_of_another_run_is_recovered_by_the_next_call() {
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    // A process that died while it staged its files.
+    let staging = ".windlass-landing-00000000000000aa";
+    fs::create_dir(lab.base.join("ws").join(staging)).unwrap();
+    fs::create_dir_all(lab.base.join("journal")).unwrap();
+    let journal = serde_json::json!({
+        "state": "staging",
+        "root": {"Unix": lab.base.join("ws").as_os_str().as_encoded_bytes()},
+        "name": staging,
+        "stages": [""],
+        "swaps": [],
+        "made": [],
+        "emptied": [],
+        "hold": false,
+    });
+    fs::write(lab.base.join("journal/journal.json"), journal.to_string()).unwrap();
+    lab.check("echo new >> a.txt", &["a.txt"]).await;
+    assert!(!lab.has(staging));
+}
+
+#[tokio::test]
+async fn a_job_in_the_background_sees_later_saves_and_keeps_its_files_open() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let line = "cd sub && exec 3>>../../shared/log && while :; do cat c.txt ../a.txt > ../../shared/now; \
+                mv ../../shared/now ../../shared/seen; echo tick >&3; sleep 0.02; done";
+    lab.run.processes().start(command(line)).unwrap();
+    let seen = |text: &str| {
+        let seen = || fs::read_to_string(lab.base.join("shared/seen")).unwrap_or_default();
+        (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            seen().contains(text)
+        })
+    };
+    assert!(seen("c\n1\n2\n3\n"));
+    fs::write(lab.base.join("ws/a.txt"), "of the user\n").unwrap();
+    assert!(seen("of the user"));
+    lab.run.files().write("sub/c.txt", b"of a tool\n").unwrap();
+    assert!(seen("of a tool"));
+    let (finished, _) = lab.call("echo of a command > a.txt").await;
+    assert_eq!(finished.not_landed, None);
+    assert!(seen("of a tool\nof a command\n"));
+    let ticks = || {
+        fs::read_to_string(lab.base.join("shared/log"))
+            .unwrap()
+            .len()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(
+        ticks() > before,
+        "its open file and its working directory are intact"
+    );
+    lab.run.processes().stop_all().await;
 }

@@ -1,5 +1,5 @@
-//! What a command's layer took, read without the kernel: which files it wrote, which names it took away, which
-//! folders it put in the place of others. Decides where each of it goes and what stays out; changes nothing.
+//! Reads the layer of a command without the kernel: which files it wrote, which names it deleted, which folders it put in
+//! the place of others. Decides what lands, what is moved and what speaks against it; changes nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use windlass_core::workspace::{FileError, Files};
 
 use super::layer::{CommandLayer, Moment};
 use crate::landing::look;
+use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
 use windlass_host::search::Ignores;
 use windlass_host::workspace::is_staging;
@@ -24,10 +25,10 @@ const OPAQUE: &str = "user.overlay.opaque";
 
 /// Everything a command changed in the workspace.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct LayerDiff {
     /// Files and links, by content.
     pub(super) swaps: Vec<Swap>,
-    /// Files whose time is that of the layer, in the end.
+    /// Files that have other times and the same content.
     pub(super) times: Vec<String>,
     /// Folders that are new or have another mode, parents first.
     pub(super) folders: Vec<(PathBuf, u32)>,
@@ -35,9 +36,11 @@ pub(super) struct Taken {
     pub(super) gone: Vec<PathBuf>,
     /// What is moved as it is: outputs, and what git keeps.
     pub(super) plain: Vec<Plain>,
-    /// Paths that stay as they are, with the reason.
-    pub(super) kept_out: Vec<(String, String)>,
-    /// Paths that are changed without a way back, with the reason.
+    /// Paths that must not change, or that another program changed, with the reason: the layer does not land.
+    pub(super) refused: Vec<(String, String)>,
+    /// Paths that never land, with the reason: pipes, sockets and devices.
+    pub(super) skipped: Vec<(String, String)>,
+    /// Paths that are changed without undo, with the reason.
     pub(super) lost: Vec<(String, String)>,
 }
 
@@ -58,18 +61,18 @@ impl Plain {
     }
 }
 
-/// Why a path stays as it is.
+/// Why a layer does not land.
 const PROTECTED: &str =
-    "it is protected: what runs programs or instructs agents is not changed by commands";
-const MEANWHILE: &str = "it was changed by somebody else while the command ran";
-const SPECIAL: &str = "pipes, sockets and devices are not merged";
-/// Why there is no way back.
-const OUTPUT: &str = "it is ignored, and what is built is not taken back";
-const GIT: &str = "what git keeps is not taken back; see `git reflog`";
+    "it is protected: commands do not change files that run programs or instruct agents";
+const MEANWHILE: &str = "another program changed it while the command ran";
+const SPECIAL: &str = "pipes, sockets and devices do not land";
+/// Why there is no undo.
+const OUTPUT: &str = "it is ignored, and ignored files are not stored";
+const GIT: &str = "git keeps its own history; see `git reflog`";
 const NOT_UTF8: &str = "its name is not UTF-8";
 
 /// Reads a layer whose command has ended.
-pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError> {
+pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileError> {
     let upper = Root::open(&layer.upper)
         .map_err(|err| from_io(&layer.upper, &std::io::Error::other(err)))?;
     // Those of git are known by where they are; those that are free while they are absent are so here, too.
@@ -87,13 +90,13 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError
         began,
         gone,
         protected,
-        taken: Taken::default(),
+        diff: LayerDiff::default(),
         left: MAX_CHANGED,
     };
     reader.source(Path::new(""), &Ignores::of(root), true)?;
     // Git's own order: what is pointed to before what points.
-    reader.taken.plain.sort_by_cached_key(turn);
-    Ok(reader.taken)
+    reader.diff.plain.sort_by_cached_key(turn);
+    Ok(reader.diff)
 }
 
 fn turn(one: &Plain) -> u8 {
@@ -121,7 +124,7 @@ struct Reader<'a> {
     gone: &'a BTreeSet<PathBuf>,
     /// Names that the workspace's own settings protect.
     protected: BTreeSet<PathBuf>,
-    taken: Taken,
+    diff: LayerDiff,
     left: usize,
 }
 
@@ -166,7 +169,7 @@ impl Reader<'_> {
                 continue;
             }
             if names::is_kept_out(&path, entry.lower.is_some()) || self.protected.contains(&path) {
-                self.keep_out(&path, PROTECTED);
+                self.refuse(&path, PROTECTED);
             } else if name == ".git" {
                 self.repository(entry)?;
             } else if is_folder && rules.ignores(&path, true) {
@@ -177,7 +180,7 @@ impl Reader<'_> {
             } else if is_folder {
                 self.folder(&entry, rules)?;
             } else if entry.is_special() {
-                self.keep_out(&path, SPECIAL);
+                self.skip(&path);
             } else {
                 self.file(&entry, rules)?;
             }
@@ -193,12 +196,12 @@ impl Reader<'_> {
                     self.delete_hidden(&entry.path, &rules.below(self.root, &entry.path))?;
                 }
                 if lower.mode() & 0o7777 != mode {
-                    self.taken.folders.push((entry.path.clone(), mode));
+                    self.diff.folders.push((entry.path.clone(), mode));
                 }
             }
             lower => {
                 self.delete(&entry.path, lower.as_ref(), rules)?;
-                self.taken.folders.push((entry.path.clone(), mode));
+                self.diff.folders.push((entry.path.clone(), mode));
             }
         }
         match entry.covers_folder() {
@@ -211,7 +214,7 @@ impl Reader<'_> {
     fn file(&mut self, entry: &Entry, rules: &Ignores) -> Result<(), FileError> {
         let Some(path) = entry.path.to_str() else {
             self.lose(&entry.path, NOT_UTF8);
-            self.taken.plain.push(Plain::Put(entry.path.clone()));
+            self.diff.plain.push(Plain::Put(entry.path.clone()));
             return Ok(());
         };
         let before = match &entry.lower {
@@ -220,13 +223,13 @@ impl Reader<'_> {
                 Image::Absent
             }
             Some(lower) if self.is_newer(lower) => {
-                self.keep_out(&entry.path, MEANWHILE);
+                self.refuse(&entry.path, MEANWHILE);
                 return Ok(());
             }
             Some(_) => match look(self.root, path) {
                 Ok(image) => image,
                 Err(err) => {
-                    self.keep_out(&entry.path, &err.message);
+                    self.refuse(&entry.path, &err.message);
                     return Ok(());
                 }
             },
@@ -234,14 +237,13 @@ impl Reader<'_> {
         };
         let after = look(&self.upper, path)?;
         if before != after {
-            self.taken.swaps.push(Swap {
+            self.diff.swaps.push(Swap {
                 path: path.to_owned(),
                 before,
                 after,
             });
-        }
-        if entry.about.is_file() {
-            self.taken.times.push(path.to_owned());
+        } else if entry.about.is_file() {
+            self.diff.times.push(path.to_owned());
         }
         Ok(())
     }
@@ -257,26 +259,26 @@ impl Reader<'_> {
         self.count(path)?;
         if lower.is_dir() {
             self.delete_hidden(path, &rules.below(self.root, path))?;
-            self.taken.gone.push(path.to_owned());
+            self.diff.gone.push(path.to_owned());
             return Ok(());
         }
         match path.to_str() {
-            _ if self.is_newer(lower) => self.keep_out(path, MEANWHILE),
+            _ if self.is_newer(lower) => self.refuse(path, MEANWHILE),
             None => {
                 self.lose(path, NOT_UTF8);
-                self.taken.plain.push(Plain::Remove(path.to_owned()));
+                self.diff.plain.push(Plain::Remove(path.to_owned()));
             }
             Some(text) if lower.is_file() || lower.is_symlink() => match look(self.root, text) {
                 Ok(before) => {
-                    self.taken.swaps.push(Swap {
+                    self.diff.swaps.push(Swap {
                         path: text.to_owned(),
                         before,
                         after: Image::Absent,
                     });
                 }
-                Err(err) => self.keep_out(path, &err.message),
+                Err(err) => self.refuse(path, &err.message),
             },
-            Some(_) => self.taken.plain.push(Plain::Remove(path.to_owned())),
+            Some(_) => self.diff.plain.push(Plain::Remove(path.to_owned())),
         }
         Ok(())
     }
@@ -293,10 +295,10 @@ impl Reader<'_> {
                 || self.protected.contains(&path)
                 || path.ends_with(".git")
             {
-                self.keep_out(&path, PROTECTED);
+                self.refuse(&path, PROTECTED);
             } else if is_folder && rules.ignores(&path, true) {
                 self.lose(&path, OUTPUT);
-                self.taken.plain.push(Plain::Remove(path));
+                self.diff.plain.push(Plain::Remove(path));
             } else {
                 self.delete(&path, lower.as_ref(), rules)?;
             }
@@ -309,44 +311,44 @@ impl Reader<'_> {
         self.plain_but(entry, &|_| false)
     }
 
-    /// The same, but for what `keep_out` names.
+    /// The same, where names in it may be protected.
     fn plain_but(
         &mut self,
         entry: Entry,
-        keep_out: &dyn Fn(&Path) -> bool,
+        is_protected: &dyn Fn(&Path) -> bool,
     ) -> Result<(), FileError> {
         let path = entry.path.clone();
-        if keep_out(&path) {
-            self.keep_out(&path, PROTECTED);
+        if is_protected(&path) {
+            self.refuse(&path, PROTECTED);
         } else if entry.is_gone() {
             if entry.lower.is_some() {
-                self.taken.plain.push(Plain::Remove(path));
+                self.diff.plain.push(Plain::Remove(path));
             }
         } else if entry.is_special() {
-            self.keep_out(&path, SPECIAL);
+            self.skip(&path);
         } else if entry.about.is_dir() && entry.covers_folder() {
             if self.is_opaque(&path) {
                 let hidden = self
                     .names_below(&path)?
                     .into_iter()
-                    .filter(|path| !self.upper_has(path) && !keep_out(path));
+                    .filter(|path| !self.upper_has(path) && !is_protected(path));
                 let hidden: Vec<Plain> = hidden.map(Plain::Remove).collect();
-                self.taken.plain.extend(hidden);
+                self.diff.plain.extend(hidden);
             }
             for inner in self.entries(&path, true)? {
-                self.plain_but(inner, keep_out)?;
+                self.plain_but(inner, is_protected)?;
             }
         } else if entry
             .lower
             .as_ref()
             .is_some_and(|lower| !lower.is_dir() && self.is_newer(lower))
         {
-            self.keep_out(&path, MEANWHILE);
+            self.refuse(&path, MEANWHILE);
         } else {
             if entry.lower.is_some() && (entry.about.is_dir() || entry.covers_folder()) {
-                self.taken.plain.push(Plain::Remove(path.clone()));
+                self.diff.plain.push(Plain::Remove(path.clone()));
             }
-            self.taken.plain.push(Plain::Put(path));
+            self.diff.plain.push(Plain::Put(path));
         }
         Ok(())
     }
@@ -358,19 +360,19 @@ impl Reader<'_> {
         match &entry.lower {
             // It is neither removed nor replaced.
             Some(lower) if !lower.is_dir() || !is_folder || self.is_opaque(&path) => {
-                self.keep_out(&path, PROTECTED);
+                self.refuse(&path, PROTECTED);
                 Ok(())
             }
             Some(_) => {
-                let before = self.taken.plain.len();
-                let keep_out = |inner: &Path| {
+                let before = self.diff.plain.len();
+                let is_protected = |inner: &Path| {
                     inner
                         .strip_prefix(&path)
                         .is_ok_and(|name| names::is_kept_out_of_git(name, false))
                 };
-                self.plain_but(entry, &keep_out)?;
+                self.plain_but(entry, &is_protected)?;
                 let only_index = |one: &Plain| one.path() == path.join("index");
-                if !self.taken.plain[before..].iter().all(only_index) {
+                if !self.diff.plain[before..].iter().all(only_index) {
                     self.lose(&path, GIT);
                 }
                 Ok(())
@@ -395,10 +397,10 @@ impl Reader<'_> {
                 .iter()
                 .any(|plain| name == Path::new(plain));
             if names::is_kept_out_of_git(&name, true) {
-                self.keep_out(&entry.path, PROTECTED);
+                self.refuse(&entry.path, PROTECTED);
             } else if entry.about.is_dir() && !plain {
                 let path = entry.path.clone();
-                self.taken
+                self.diff
                     .folders
                     .push((path.clone(), entry.about.mode() & 0o7777));
                 self.new_repository(git, &path)?;
@@ -457,8 +459,12 @@ impl Reader<'_> {
         std::fs::symlink_metadata(self.root.root().join(path)).ok()
     }
 
+    /// Whether the layer has something at a path. A symlink that the command put in the place of a folder above it leads
+    /// to another path.
     fn upper_has(&self, path: &Path) -> bool {
-        std::fs::symlink_metadata(self.upper.root().join(path)).is_ok()
+        parent_of(&self.upper, path).is_ok_and(|(parent, name)| {
+            rustix::fs::statat(&parent, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        })
     }
 
     /// Whether a folder shows nothing of what is under it. The kernel marks only the topmost of several.
@@ -488,14 +494,20 @@ impl Reader<'_> {
         }
     }
 
-    fn keep_out(&mut self, path: &Path, why: &str) {
-        self.taken
-            .kept_out
+    fn refuse(&mut self, path: &Path, why: &str) {
+        self.diff
+            .refused
             .push((path.to_string_lossy().into_owned(), why.to_owned()));
     }
 
+    fn skip(&mut self, path: &Path) {
+        self.diff
+            .skipped
+            .push((path.to_string_lossy().into_owned(), SPECIAL.to_owned()));
+    }
+
     fn lose(&mut self, path: &Path, why: &str) {
-        self.taken
+        self.diff
             .lost
             .push((path.to_string_lossy().into_owned(), why.to_owned()));
     }

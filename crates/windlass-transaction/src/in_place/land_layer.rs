@@ -1,155 +1,171 @@
-//! Brings what a command's layer took into the workspace: files of the source set as a landing does, all of them or
-//! none but those that somebody else changed meanwhile; outputs and what git keeps by moving them. Every place is
-//! opened beneath the root and through no link.
+//! Brings the layer of a command into the workspace: files of the source set by one landing, all of them or none; then
+//! ignored files and those of git by moving them. Every place is opened beneath the root and through no link.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps};
 use windlass_core::image::Swap;
-use windlass_core::workspace::FileError;
 
+use super::call_landings::CallLandings;
 use super::layer::CommandLayer;
-use super::taken::{self, Plain, Taken};
-use super::undo::Undo;
-use crate::landing::{LandError, Source, land};
+use super::overlay_diff::{self, LayerDiff, Plain};
+use crate::landing::Source;
+use windlass_host::workspace::STAGING;
 
-/// A landing that meets what somebody else wrote is tried again without it, so often.
-const TRIES: usize = 3;
-/// How long is waited for another landing to end, and how often.
-const BUSY: (usize, Duration) = (100, Duration::from_millis(20));
-/// What the kernel notes on the files of a layer, and is of no use outside.
-const NOTES: [&str; 5] = [
+/// Marks that the kernel puts on the files of a layer, and that mean nothing outside.
+const MARKS: [&str; 5] = [
     "user.overlay.opaque",
     "user.overlay.impure",
     "user.overlay.origin",
     "user.overlay.nlink",
     "user.overlay.uuid",
 ];
-/// A longer list is cut, for those who read it.
-const MAX_TOLD: usize = 20;
+/// Paths that are named in a message.
+const MAX_NAMED: usize = 20;
 
-/// The bytes of new files are in the layer.
+/// The bytes, attributes and times of new files are in the layer.
 struct Upper<'a>(&'a Path);
 
 impl Source for Upper<'_> {
     fn open(&self, swap: &Swap) -> io::Result<File> {
         File::open(self.0.join(&swap.path))
     }
+
+    fn has_attributes(&self) -> bool {
+        true
+    }
 }
 
-/// Merges a layer whose command has ended, and notes what is needed to take it back. Gives what is to be told of it.
-pub(super) fn merge(undo: &Undo, layer: &CommandLayer) -> Result<Option<String>, FileError> {
-    let mut taken = taken::read(&undo.root, layer)?;
-    let merge = Merge {
-        undo,
+/// Lands the layer of a command that has ended. Gives a remark about paths that never land. The error says what is not in
+/// the workspace, and why; the layer must be kept then.
+pub(super) fn land_layer(
+    landings: &CallLandings,
+    layer: &CommandLayer,
+) -> Result<Option<String>, String> {
+    let nothing =
+        |why: String| format!("nothing that the command changed is in the workspace: {why}");
+    let diff = overlay_diff::read(&landings.root, layer).map_err(|err| nothing(err.message))?;
+    if !diff.refused.is_empty() {
+        return Err(nothing(listed(&diff.refused)));
+    }
+    let lander = LayerLander {
+        landings,
         upper: &layer.upper,
         last: RefCell::default(),
     };
-    merge.land(&mut taken);
-    for one in std::mem::take(&mut taken.plain) {
-        if let Err(err) = merge.plain(&one) {
-            taken
-                .kept_out
-                .push((one.path().to_string_lossy().into_owned(), err.to_string()));
+    let aside = lander
+        .set_aside(&diff)
+        .map_err(|err| nothing(err.to_string()))?;
+    if let Err(err) = landings.land(&diff.swaps, &Upper(&layer.upper)) {
+        lander.put_back(&aside);
+        return Err(nothing(err.message));
+    }
+    for (_, place) in &aside {
+        let _ = remove(&landings.root_path().join(place));
+    }
+    let mut not_moved = Vec::new();
+    for one in &diff.plain {
+        if let Err(err) = lander.plain(one) {
+            not_moved.push((one.path().to_string_lossy().into_owned(), err.to_string()));
         }
     }
-    merge.folders(&taken);
-    for path in &taken.times {
+    lander.folders(&diff);
+    for path in &diff.times {
         // A time that cannot be set costs a build, and nothing else.
-        let _ = merge.give_time(Path::new(path));
+        let _ = lander.give_time(Path::new(path));
     }
-    for (path, why) in taken.lost {
-        undo.lose(&path, why);
+    for (path, why) in diff.lost {
+        landings.lose(&path, why);
     }
-    Ok(told(&taken.kept_out))
+    if !not_moved.is_empty() {
+        return Err(format!(
+            "not everything that the command changed is in the workspace: {}",
+            listed(&not_moved)
+        ));
+    }
+    Ok((!diff.skipped.is_empty())
+        .then(|| format!("not in the workspace: {}", listed(&diff.skipped))))
 }
 
-/// What is said of paths that stayed as they are.
-fn told(kept_out: &[(String, String)]) -> Option<String> {
-    if kept_out.is_empty() {
-        return None;
-    }
-    let mut lines: Vec<String> = kept_out
+fn listed(paths: &[(String, String)]) -> String {
+    let mut lines: Vec<String> = paths
         .iter()
-        .take(MAX_TOLD)
+        .take(MAX_NAMED)
         .map(|(path, why)| format!("{path}: {why}"))
         .collect();
-    if kept_out.len() > MAX_TOLD {
-        lines.push(format!("and {} more", kept_out.len() - MAX_TOLD));
+    if paths.len() > MAX_NAMED {
+        lines.push(format!("and {} more", paths.len() - MAX_NAMED));
     }
-    Some(format!(
-        "not changed in the workspace: {}",
-        lines.join("; ")
-    ))
+    lines.join("; ")
 }
 
-struct Merge<'a> {
-    undo: &'a Undo,
+struct LayerLander<'a> {
+    landings: &'a CallLandings,
     upper: &'a Path,
     /// The folder that was opened last: many files come to one.
     last: RefCell<Option<(PathBuf, OwnedFd)>>,
 }
 
-impl Merge<'_> {
-    fn land(&self, taken: &mut Taken) {
-        let mut busy = BUSY.0;
-        let mut tries = TRIES;
-        while !taken.swaps.is_empty() {
-            let (undo, source) = (self.undo, Upper(self.upper));
-            match land(
-                &undo.root,
-                &taken.swaps,
-                &source,
-                &undo.contents,
-                &undo.journal,
-            ) {
-                Ok(done) => {
-                    for not_kept in done.not_kept {
-                        undo.lose(&not_kept.path, not_kept.reason);
-                    }
-                    for swap in taken.swaps.drain(..) {
-                        undo.note(&swap.path, swap.before);
-                    }
-                }
-                Err(LandError::Conflict { refused, .. }) if tries > 0 => {
-                    tries -= 1;
-                    let before = taken.swaps.len();
-                    taken
-                        .swaps
-                        .retain(|swap| refused.iter().all(|one| one.path != swap.path));
-                    if taken.swaps.len() == before {
-                        tries = 0;
-                    }
-                    taken
-                        .kept_out
-                        .extend(refused.into_iter().map(|one| (one.path, one.reason)));
-                }
-                Err(LandError::Busy) if busy > 0 => {
-                    busy -= 1;
-                    std::thread::sleep(BUSY.1);
-                }
-                Err(err) => {
-                    let why = err.to_string();
-                    taken
-                        .kept_out
-                        .extend(taken.swaps.drain(..).map(|swap| (swap.path, why.clone())));
-                }
+impl LayerLander<'_> {
+    /// Moves ignored folders out of directories that become files or symlinks: a landing removes only its own files.
+    /// Gives each path with the name in the root where it is now.
+    fn set_aside<'d>(&self, diff: &'d LayerDiff) -> io::Result<Vec<(&'d Path, PathBuf)>> {
+        let arriving = diff.swaps.iter().filter(|swap| swap.after.is_there());
+        let arriving: BTreeSet<&Path> = arriving.map(|swap| Path::new(&swap.path)).collect();
+        let is_below = |path: &Path| {
+            let mut above = path.ancestors().skip(1);
+            above.any(|above| arriving.contains(above))
+        };
+        let mut aside = Vec::new();
+        let removed = diff.plain.iter().filter_map(|one| match one {
+            Plain::Remove(path) => Some(path.as_path()),
+            Plain::Put(_) => None,
+        });
+        for path in removed.filter(|path| is_below(path)) {
+            let place = PathBuf::from(format!(
+                "{STAGING}{:016x}",
+                windlass_host::clock::random_u64()
+            ));
+            let moved = self.parent(path, false).and_then(|parent| {
+                let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+                let root = self.landings.root.handle();
+                Ok(rustix::fs::renameat(&parent, name, root, &place)?)
+            });
+            if let Err(err) = moved {
+                self.put_back(&aside);
+                return Err(err);
+            }
+            aside.push((path, place));
+        }
+        *self.last.borrow_mut() = None;
+        Ok(aside)
+    }
+
+    fn put_back(&self, aside: &[(&Path, PathBuf)]) {
+        for (path, place) in aside {
+            if let (Ok(parent), Some(name)) = (self.parent(path, false), path.file_name()) {
+                let root = self.landings.root.handle();
+                let flags = RenameFlags::NOREPLACE;
+                let _ = rustix::fs::renameat_with(root, place, &parent, name, flags);
             }
         }
-        let kept_out: Vec<&String> = taken.kept_out.iter().map(|(path, _)| path).collect();
-        taken.times.retain(|path| !kept_out.contains(&path));
     }
 
     fn plain(&self, one: &Plain) -> io::Result<()> {
         let (parent, name) = match one {
             Plain::Put(path) => (self.parent(path, true)?, path.file_name()),
-            Plain::Remove(path) => (self.parent(path, false)?, path.file_name()),
+            Plain::Remove(path) => match self.parent(path, false) {
+                Ok(parent) => (parent, path.file_name()),
+                // Its folder is gone, and with it the path.
+                Err(err) if is_gone(&err) => return Ok(()),
+                Err(err) => return Err(err),
+            },
         };
         let name = name.ok_or(io::ErrorKind::InvalidInput)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name);
@@ -157,7 +173,7 @@ impl Merge<'_> {
             Plain::Remove(_) => remove(&place),
             Plain::Put(path) => {
                 let from = self.upper.join(path);
-                forget_notes(&from);
+                remove_marks(&from);
                 let is_folder = std::fs::symlink_metadata(&from)?.is_dir();
                 let flags = if is_folder {
                     RenameFlags::NOREPLACE
@@ -172,14 +188,14 @@ impl Merge<'_> {
         }
     }
 
-    fn folders(&self, taken: &Taken) {
-        for path in &taken.gone {
+    fn folders(&self, diff: &LayerDiff) {
+        for path in &diff.gone {
             // One in which something was left stays.
             if let (Ok(parent), Some(name)) = (self.parent(path, false), path.file_name()) {
                 let _ = rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR);
             }
         }
-        for (path, mode) in &taken.folders {
+        for (path, mode) in &diff.folders {
             let (Ok(parent), Some(name)) = (self.parent(path, true), path.file_name()) else {
                 continue;
             };
@@ -209,7 +225,7 @@ impl Merge<'_> {
         if let Some((_, folder)) = last.as_ref().filter(|(known, _)| known == above) {
             return folder.try_clone();
         }
-        let mut folder = self.undo.root.handle().try_clone_to_owned()?;
+        let mut folder = self.landings.root.handle().try_clone_to_owned()?;
         for part in above.components() {
             let name = Path::new(part.as_os_str());
             folder = match open_folder(folder.as_fd(), name) {
@@ -223,6 +239,14 @@ impl Merge<'_> {
         *last = Some((above.to_owned(), folder.try_clone()?));
         Ok(folder)
     }
+}
+
+fn is_gone(err: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(err),
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+    )
 }
 
 fn open_folder(parent: std::os::fd::BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
@@ -247,11 +271,11 @@ fn times_of(about: &std::fs::Metadata) -> Timestamps {
     }
 }
 
-/// Takes the kernel's notes off a file; few have any.
-fn forget_notes(path: &Path) {
+/// Removes the kernel's marks from a file; few have any.
+fn remove_marks(path: &Path) {
     if rustix::fs::llistxattr(path, &mut [] as &mut [u8]).is_ok_and(|len| len > 0) {
-        for note in NOTES {
-            let _ = rustix::fs::lremovexattr(path, note);
+        for mark in MARKS {
+            let _ = rustix::fs::lremovexattr(path, mark);
         }
     }
 }

@@ -1,0 +1,370 @@
+//! The one way of an in-place run into the user's tree: every write of a tool and every layer of a command is a landing,
+//! and what it swapped is what the log, undo and the result of the run are told.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use windlass_core::BoxFuture;
+use windlass_core::id::{CallId, RunId, SessionId};
+use windlass_core::image::{Image, Swap};
+use windlass_core::workspace::{
+    CallChanges, Change, FileChange, FileError, FileErrorKind, Files, Snapshots, WorkspaceError,
+};
+
+use crate::landing::undo::describe;
+use crate::landing::{
+    Contents, ContentsError, LandError, LandingCall, Source, land_call, look, recover,
+};
+use windlass_host::workspace::Root;
+
+/// The largest file whose new bytes are kept, so that undo can merge with later edits.
+const MAX_AFTER: u64 = 16 << 20;
+/// The most paths of one call that are named because they cannot be undone.
+const MAX_LOST: usize = 200;
+
+/// The stores of a workspace that undo needs.
+#[derive(Debug)]
+pub(super) struct UndoStore {
+    pub(super) contents: Contents,
+    /// Where a landing notes what it does.
+    pub(super) journal: PathBuf,
+}
+
+/// The landings of one run.
+pub(super) struct CallLandings {
+    pub(super) root: Arc<Root>,
+    store: Arc<UndoStore>,
+    session: SessionId,
+    run: RunId,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Calls that were begun and have not ended; what lands belongs to the last of them.
+    open: Vec<(CallId, CallRecord)>,
+    /// What the run landed so far.
+    landed: Stretches,
+    /// What the user should know, each thing once.
+    notes: Vec<String>,
+    /// Records of landings whose call is not in the log yet.
+    records: Vec<(CallId, PathBuf)>,
+}
+
+/// What a call changed.
+#[derive(Default)]
+struct CallRecord {
+    landed: Stretches,
+    lost: BTreeMap<String, String>,
+    full: Option<String>,
+}
+
+impl CallRecord {
+    fn changes(self, contents: &Contents) -> CallChanges {
+        // The log holds the images; a diff of every file that a command changed would be too much for it.
+        let counted = |swap: &Swap| FileChange {
+            diff: None,
+            ..describe(swap, contents)
+        };
+        CallChanges {
+            files: self
+                .landed
+                .changed()
+                .map(|swap| (counted(swap), swap.clone()))
+                .collect(),
+            lost: self.lost.into_iter().collect(),
+            full: self.full,
+        }
+    }
+}
+
+/// The swaps of each path. Within one stretch each swap began where the one before it ended, so that only the first and
+/// the last image matter. Between two stretches another program changed the path.
+#[derive(Default)]
+struct Stretches(BTreeMap<String, Vec<Swap>>);
+
+impl Stretches {
+    fn add(&mut self, swap: &Swap) {
+        let stretches = self.0.entry(swap.path.clone()).or_default();
+        match stretches.last_mut() {
+            Some(last) if last.after == swap.before => last.after = swap.after.clone(),
+            _ => stretches.push(swap.clone()),
+        }
+    }
+
+    /// The stretches that changed something, by path.
+    fn changed(&self) -> impl Iterator<Item = &Swap> {
+        self.0
+            .values()
+            .flatten()
+            .filter(|swap| swap.before != swap.after)
+    }
+}
+
+impl CallLandings {
+    pub(super) fn new(
+        root: Arc<Root>,
+        store: Arc<UndoStore>,
+        session: SessionId,
+        run: RunId,
+    ) -> Self {
+        Self {
+            root,
+            store,
+            session,
+            run,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(super) fn root_path(&self) -> &Path {
+        self.root.root()
+    }
+
+    pub(super) fn contents(&self) -> &Contents {
+        &self.store.contents
+    }
+
+    /// Brings these changes into the tree, all of them or none, as part of the call that is open.
+    pub(super) fn land(&self, swaps: &[Swap], source: &dyn Source) -> Result<(), FileError> {
+        if swaps.is_empty() {
+            return Ok(());
+        }
+        let landed = self.store_after(swaps, source).and_then(|()| {
+            let call = self.lock().open.last().map(|(call, _)| LandingCall {
+                session: self.session.clone(),
+                run: self.run.clone(),
+                call: call.clone(),
+            });
+            self.land_or_recover(swaps, source, call)
+                .map_err(|err| file_error(&err))
+        });
+        let mut state = self.lock();
+        match landed {
+            Ok(record) => {
+                let call = state.open.last().map(|(call, _)| call.clone());
+                state.records.extend(call.zip(record));
+                for swap in swaps {
+                    state.landed.add(swap);
+                    if let Some((_, call)) = state.open.last_mut() {
+                        call.landed.add(swap);
+                    }
+                }
+                Ok(())
+            }
+            Err(err) => {
+                if let Some((_, call)) = state.open.last_mut()
+                    && err.kind == FileErrorKind::Full
+                {
+                    call.full = Some(err.message.clone());
+                }
+                Err(err)
+            }
+        }
+    }
+
+    fn land_or_recover(
+        &self,
+        swaps: &[Swap],
+        source: &dyn Source,
+        call: Option<LandingCall>,
+    ) -> Result<Option<PathBuf>, LandError> {
+        let UndoStore { contents, journal } = &*self.store;
+        let land = |call| land_call(&self.root, swaps, source, contents, journal, call);
+        let done = match land(call.clone()) {
+            // Its process is dead, or it would hold the lock.
+            Err(LandError::Unfinished(_)) => {
+                recover(journal, contents)?;
+                land(call)
+            }
+            other => other,
+        };
+        Ok(done?.record)
+    }
+
+    /// Makes room for both sides and stores the new bytes, which a three-way undo merges with. Those that do not fit are
+    /// not needed for the landing itself.
+    fn store_after(&self, swaps: &[Swap], source: &dyn Source) -> Result<(), FileError> {
+        let sides = swaps.iter().flat_map(|swap| [&swap.before, &swap.after]);
+        let files: BTreeMap<&str, u64> = sides
+            .filter_map(|image| match image {
+                Image::File { hash, size, .. } => Some((hash.as_str(), *size)),
+                Image::Absent | Image::Link { .. } => None,
+            })
+            .collect();
+        let missing = files.iter().filter(|(hash, _)| !self.contents().has(hash));
+        let needed = missing.map(|(_, size)| *size).fold(0, u64::saturating_add);
+        // The landing itself says what does not fit.
+        let _ = self
+            .contents()
+            .ensure_room(needed, &|hash| files.contains_key(hash));
+        for swap in swaps {
+            let Image::File { hash, size, .. } = &swap.after else {
+                continue;
+            };
+            if *size > MAX_AFTER || self.contents().has(hash) {
+                continue;
+            }
+            let stored = source
+                .open(swap)
+                .map_err(|err| windlass_host::workspace::from_io(Path::new(&swap.path), &err))
+                .and_then(|file| match self.contents().put_soon(&file) {
+                    Err(ContentsError::File(err)) => Err(err),
+                    _ => Ok(()),
+                });
+            stored?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a change of a path cannot be undone.
+    pub(super) fn lose(&self, path: &str, why: impl Into<String>) {
+        if let Some((_, call)) = self.lock().open.last_mut()
+            && call.lost.len() < MAX_LOST
+        {
+            call.lost.entry(path.to_owned()).or_insert(why.into());
+        }
+    }
+
+    /// Tells the user something about the run.
+    pub(super) fn note(&self, text: String) {
+        self.lock().notes.push(text);
+    }
+
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    /// Takes in what commands without a layer made of paths that the run landed.
+    pub(super) fn look_again(&self) {
+        let mut state = self.lock();
+        let paths = state.landed.0.values();
+        let last = paths.filter_map(|stretches| stretches.last().cloned());
+        for swap in last.collect::<Vec<_>>() {
+            let Ok(now) = look(&self.root, &swap.path) else {
+                continue;
+            };
+            if now == swap.after {
+                continue;
+            }
+            if let Ok((file, _)) = self.root.open_file(Path::new(&swap.path)) {
+                let _ = self.contents().put_soon(&file);
+            }
+            state.landed.add(&Swap {
+                path: swap.path,
+                before: swap.after,
+                after: now,
+            });
+        }
+    }
+
+    /// Everything that the run landed, by path.
+    pub(super) fn changes(&self) -> Vec<FileChange> {
+        let state = self.lock();
+        let paths = state.landed.0.values();
+        paths
+            .filter_map(|stretches| match stretches.as_slice() {
+                [one] => (one.before != one.after).then(|| describe(one, self.contents())),
+                [first, .., last] => Some(self.sum(first, last, stretches)),
+                [] => None,
+            })
+            .collect()
+    }
+
+    /// A path that another program changed, too: the lines of the run alone are counted.
+    fn sum(&self, first: &Swap, last: &Swap, stretches: &[Swap]) -> FileChange {
+        let parts = stretches
+            .iter()
+            .map(|stretch| describe(stretch, self.contents()));
+        let (added, removed) = parts.fold((0_u32, 0_u32), |(added, removed), part| {
+            (
+                added.saturating_add(part.added),
+                removed.saturating_add(part.removed),
+            )
+        });
+        FileChange {
+            path: first.path.clone(),
+            change: match (first.before.is_there(), last.after.is_there()) {
+                (false, _) => Change::Created,
+                (true, true) => Change::Modified,
+                (true, false) => Change::Deleted,
+            },
+            added,
+            removed,
+            diff: None,
+        }
+    }
+
+    /// Every path that the run landed, also where nothing of it is left.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.lock().landed.0.keys().cloned().collect()
+    }
+
+    /// What was at a path before the run changed it; `None` where the run did not.
+    pub(super) fn before(&self, path: &str) -> Option<Image> {
+        let state = self.lock();
+        let first = state.landed.0.get(path)?.first()?;
+        Some(first.before.clone())
+    }
+
+    /// Whether the run landed nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().landed.0.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn file_error(err: &LandError) -> FileError {
+    match err {
+        LandError::File(err) => err.clone(),
+        LandError::Conflict { .. } => FileError {
+            kind: FileErrorKind::Changed,
+            message: err.to_string(),
+        },
+        LandError::Busy | LandError::Unfinished(_) | LandError::Journal(_) => FileError {
+            kind: FileErrorKind::Io,
+            message: err.to_string(),
+        },
+    }
+}
+
+impl Snapshots for CallLandings {
+    fn begin(&self, call: &CallId) {
+        self.lock().open.push((call.clone(), CallRecord::default()));
+    }
+
+    fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
+        let record = {
+            let mut state = self.lock();
+            let at = state.open.iter().position(|(known, _)| known == call);
+            at.map(|at| state.open.remove(at).1)
+        };
+        let store = Arc::clone(&self.store);
+        Box::pin(async move {
+            let Some(record) = record else {
+                return Ok(CallChanges::default());
+            };
+            // Most calls change a few files; a checkout of another branch changes thousands.
+            let described = tokio::task::spawn_blocking(move || record.changes(&store.contents));
+            described.await.map_err(|err| {
+                WorkspaceError::other(format!("the changes of the call cannot be read: {err}"))
+            })
+        })
+    }
+
+    fn logged(&self, call: &CallId) {
+        let mut state = self.lock();
+        state.records.retain(|(known, record)| {
+            let logged = known == call;
+            if logged {
+                // One that stays is compared with the log by the next command, and removed then.
+                let _ = std::fs::remove_file(record);
+            }
+            !logged
+        });
+    }
+}
