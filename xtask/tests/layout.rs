@@ -80,7 +80,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-scripted", &[]),
     // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
     ("windlass-kit", &["windlass-scripted"]),
-    // The library that every surface uses. It will put the crates above together; so far it folds logs.
+    // The library that every surface uses: it puts the crates above together.
     (
         "windlass",
         &[
@@ -95,6 +95,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-tools",
             "windlass-transaction",
             "windlass-validators",
+            // Its tests run a program against it.
+            "windlass-scripted",
         ],
     ),
     (

@@ -7,7 +7,7 @@
 //!
 //! It names no vendor, no tool and no view, and reaches the machine only through ports. It is a guest in its host's
 //! process: no printing, no logging set-up, no signal handler, no panic hook, no directory, no variable, no static.
-//! `examples/ports` has an example for each port and each call, `docs/embedding.md` says what the calls promise.
+//! `examples/ports` has an example for each port and each call, `docs/engine.md` says what the calls promise.
 //!
 //! What an embedder writes; the fakes stand where the real store, workspace and provider would:
 //!

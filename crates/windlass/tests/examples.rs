@@ -82,3 +82,42 @@ fn foreign_agent() {
     let agent = format!("acp:{}", example("acp_agent").display());
     check("foreign_agent", &[&agent], &["Completed", "$1 + $2"]);
 }
+
+/// Code without what depends on the width of a line.
+fn bare(code: &str) -> String {
+    code.split_whitespace().collect()
+}
+
+#[test]
+fn the_page_for_embedders_shows_code_of_the_examples() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(folder.join("../../docs/embedding.md")).unwrap();
+    let sources: Vec<String> = std::fs::read_dir(folder.join("examples"))
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| bare(&std::fs::read_to_string(entry.path()).unwrap()))
+        .collect();
+    let blocks = page.split("```rust\n").skip(1);
+    let blocks: Vec<&str> = blocks
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert!(blocks.len() >= 4);
+    for block in blocks {
+        let shown = sources.iter().any(|source| source.contains(&bare(block)));
+        assert!(shown, "this is in no example:\n{block}");
+    }
+}
+
+#[test]
+fn links_of_the_page_lead_somewhere() {
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = std::fs::read_to_string(docs.join("embedding.md")).unwrap();
+    for link in page
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split([')', '#']).next().unwrap())
+    {
+        assert!(docs.join(link).exists(), "{link}");
+    }
+}

@@ -1,4 +1,4 @@
-//! The examples for embedders run and say the truth, every port has one, and `docs/embedding.md` shows their code.
+//! The examples for embedders run and say the truth, every port has one, and `docs/engine.md` shows their code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[path = "../../examples/ports/main.rs"]
 mod ports;
 
-const PAGE: &str = include_str!("../../../../docs/embedding.md");
+const PAGE: &str = include_str!("../../../../docs/engine.md");
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -120,7 +120,7 @@ fn every_port_has_an_example() {
         .collect();
     assert!(ports.len() > 15, "{ports:?}");
     let shown: BTreeSet<String> = rows().into_iter().map(|(port, ..)| port).collect();
-    assert_eq!(shown, ports, "the table of ports in docs/embedding.md");
+    assert_eq!(shown, ports, "the table of ports in docs/engine.md");
     for (port, who, name) in rows() {
         let needle = match who.as_str() {
             "you" => format!("impl {port} for "),
