@@ -9,9 +9,10 @@ use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
-use windlass_core::tool::{Admitted, ForeignCall};
+use windlass_core::tool::{Admitted, Effect, ForeignCall};
 
 use crate::agent::{Answer, End, Reported};
+use crate::services::{Grant, Reply};
 
 /// A protocol, for as long as its program runs.
 pub trait Dialogue: Send {
@@ -27,6 +28,24 @@ pub trait Dialogue: Send {
     /// Whether the program may take the next prompt after it was done with one.
     fn stays(&self) -> bool {
         false
+    }
+
+    /// The turn is over, however it ended: what was not said yet.
+    fn finish(&mut self, _out: &mut Outputs) {}
+
+    /// The warning about lines that could not be read, and such that are not understood.
+    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+        let text = format!(
+            "{unread} lines of {} could not be read, and {unknown} were of a kind that is not known here; they were \
+             passed over",
+            self.program()
+        );
+        ("unread_lines", text)
+    }
+
+    /// Requests that may be under way at a time before the program is not read from.
+    fn max_work(&self) -> usize {
+        usize::MAX
     }
 
     /// Whether the agent may use the name of a call again in the same session. The log then has another name for it.
@@ -68,6 +87,8 @@ pub enum Input {
     Judged(Ticket, Admitted),
     /// A tool of ours ran; see [`Output::Run`].
     Ran(Ticket, ToolResult),
+    /// A file or a terminal was served; see [`Output::Serve`].
+    Served(Ticket, Reply),
     /// The run was cancelled before this request was decided. It still needs an answer.
     Withdrawn(Ticket),
     /// The run was cancelled. The program has [`crate::agent::CANCEL_GRACE`] to end its turn.
@@ -114,8 +135,32 @@ pub enum Output {
         /// The call.
         call: ToolCall,
     },
+    /// Serve a request for a file or a terminal. It is judged like a call of ours, unless a grant covers it.
+    Serve {
+        /// Comes back with [`Input::Served`].
+        ticket: Ticket,
+        /// What is wanted, as the Agent Client Protocol names it.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// A call was allowed that may have these things served without a further question.
+    Grant(CallId, Vec<Grant>),
+    /// A call is over: its grants are, too.
+    Revoke(CallId),
     /// The program takes back a request: it gets no answer.
     Forget(String),
+    /// Log that the agent runs this call without having asked.
+    Observed(ToolCall, Effect),
+    /// What came of a call that worked in a terminal of ours and says nothing itself.
+    TerminalResult {
+        /// The call.
+        call: CallId,
+        /// The terminal.
+        terminal: String,
+        /// How it failed, where it did.
+        failed: Option<ErrorCategory>,
+    },
     /// What came of a call; `ran` says that the agent ran it.
     Result {
         /// Its result. The driver fills in the name of the call.

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::enclosure::Launch;
 use windlass_core::event::EventKind;
@@ -18,11 +19,14 @@ use crate::agent::{Answer, CANCEL_GRACE, End, Visit, told_anew};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::peer::Peer;
 use crate::said::{Said, waits_no_more};
+use crate::services::{ClientServices, Reply};
 
 /// Calls of one turn whose verdict is remembered.
 const MAX_CALLS: usize = 20_000;
 /// Requests of the agent that are open at a time.
 const MAX_OPEN: usize = 256;
+/// Files that are read for an agent at a time.
+const MAX_READS: usize = 2;
 /// Our tools that run in parallel.
 const MAX_PARALLEL: usize = 4;
 
@@ -31,8 +35,9 @@ const UNASKED: &str = "it says that it does not know a conversation that it was 
 
 /// A program that runs, with its protocol. It may outlive a turn.
 pub(crate) struct Conversation<D> {
-    pub(crate) dialogue: D,
+    pub(crate) dialogue: Box<D>,
     peer: Peer,
+    services: ClientServices,
     /// Unread lines that were warned about.
     warned: u64,
 }
@@ -40,8 +45,9 @@ pub(crate) struct Conversation<D> {
 impl<D: Dialogue> Conversation<D> {
     pub(crate) fn new(dialogue: D, peer: Peer) -> Self {
         Self {
-            dialogue,
+            dialogue: Box::new(dialogue),
             peer,
+            services: ClientServices::default(),
             warned: 0,
         }
     }
@@ -55,8 +61,10 @@ impl<D: Dialogue> Conversation<D> {
     ) -> Result<Ended, RuntimeError> {
         let mut turn = Turn {
             visit,
-            dialogue: &mut self.dialogue,
+            dialogue: self.dialogue.as_mut(),
             peer: &mut self.peer,
+            services: &self.services,
+            reading: 0,
             out: Outputs::default(),
             work: FuturesUnordered::new(),
             open: HashMap::new(),
@@ -72,9 +80,10 @@ impl<D: Dialogue> Conversation<D> {
             cancelled: false,
         };
         let ended = turn.follow(prompt).await?;
-        turn.flush().await?;
+        let ended = turn.finish(ended).await?;
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
+        self.services.close(visit.job.processes.as_ref()).await;
         if !self.dialogue.stays() {
             // It writes down what it remembers before it exits.
             let grace = if cancelled {
@@ -98,12 +107,8 @@ impl<D: Dialogue> Conversation<D> {
         if unread == 0 && unknown == 0 {
             return Ok(());
         }
-        let text = format!(
-            "{unread} lines of {} could not be read, and {unknown} were of a kind that is not known here; they were \
-             passed over",
-            self.dialogue.program()
-        );
-        visit.warn("unread_lines", text).await
+        let (code, text) = self.dialogue.unread_warning(unread, unknown);
+        visit.warn(code, text).await
     }
 }
 
@@ -184,10 +189,18 @@ struct KnownCall {
 enum Done {
     Judged(u64, String, Admitted),
     Ran(u64, ToolResult),
+    /// With whether it read a file.
+    Served(u64, Reply, bool),
 }
 
-struct Turn<'t, 'v> {
+struct Turn<'t, 'v>
+where
+    't: 'v,
+{
     visit: &'v Visit<'v>,
+    services: &'t ClientServices,
+    /// Files that are being read for the agent: their texts wait in memory.
+    reading: usize,
     dialogue: &'t mut dyn Dialogue,
     peer: &'t mut Peer,
     out: Outputs,
@@ -209,7 +222,7 @@ struct Turn<'t, 'v> {
     cancelled: bool,
 }
 
-impl<'v> Turn<'_, 'v> {
+impl<'t, 'v> Turn<'t, 'v> {
     async fn follow(&mut self, prompt: String) -> Result<Ended, RuntimeError> {
         let visit = self.visit;
         self.input(Input::Prompt(prompt));
@@ -219,6 +232,7 @@ impl<'v> Turn<'_, 'v> {
             }
             self.run_next();
             let max_unread = self.dialogue.max_unread();
+            let listen = self.work.len() < self.dialogue.max_work() && self.reading < MAX_READS;
             tokio::select! {
                 biased;
                 () = visit.cancel.cancelled(), if !self.cancelled => self.cancel(),
@@ -231,7 +245,7 @@ impl<'v> Turn<'_, 'v> {
                     self.input(Input::Late(complaint));
                 }
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done?),
-                line = self.peer.next_within(max_unread) => match line {
+                line = self.peer.next_within(max_unread, listen) => match line {
                     Ok(Some(line)) => self.input(Input::Line(line)),
                     Ok(None) | Err(_) if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
                     Ok(None) | Err(_) => self.exited().await,
@@ -284,6 +298,34 @@ impl<'v> Turn<'_, 'v> {
                 may_differ,
             } => self.judge(ticket, call, may_differ).await?,
             Output::Run { ticket, call } => self.run(ticket, call).await?,
+            Output::Serve {
+                ticket,
+                method,
+                params,
+            } => self.serve(ticket, method, params),
+            Output::Grant(call, grants) => {
+                let files = visit.job.files.as_ref();
+                self.services.grant(&call, grants, files);
+            }
+            Output::Revoke(call) => self.services.revoke(&call),
+            Output::Observed(call, effect) => {
+                if let Some(known) = self.calls.get_mut(&call.id.0) {
+                    known.asked = true;
+                    visit.observed(call, effect).await?;
+                }
+            }
+            Output::TerminalResult {
+                call,
+                terminal,
+                failed,
+            } => {
+                let text = self.services.terminal_text(&terminal);
+                let mut out = Outputs::default();
+                out.result(&call.0, text.unwrap_or_default(), failed, false);
+                if let Some(Output::Result { result, ran }) = out.pop() {
+                    self.result(result, ran).await?;
+                }
+            }
             Output::Forget(id) => self.open.retain(|_, ticket| ticket.id != id),
             Output::Result { result, ran } => self.result(result, ran).await?,
             Output::Spent(more) => visit.spent(&more),
@@ -436,6 +478,20 @@ impl<'v> Turn<'_, 'v> {
         Ok(())
     }
 
+    /// Serves a request for a file or a terminal.
+    fn serve(&mut self, ticket: Ticket, method: String, params: Value) {
+        let Some(n) = self.admit(ticket) else {
+            return;
+        };
+        let read = method == "fs/read_text_file";
+        self.reading += usize::from(read);
+        let (visit, services) = (self.visit, self.services);
+        self.work.push(Box::pin(async move {
+            let reply = services.serve(visit, &method, params).await?;
+            Ok(Done::Served(n, reply, read))
+        }));
+    }
+
     /// Starts the calls of our tools that may run now.
     fn run_next(&mut self) {
         while let Some((_, call)) = self.queue.front() {
@@ -468,6 +524,10 @@ impl<'v> Turn<'_, 'v> {
                 }
                 self.answer(n, |ticket| Input::Judged(ticket, verdict));
             }
+            Done::Served(n, reply, read) => {
+                self.reading -= usize::from(read);
+                self.answer(n, |ticket| Input::Served(ticket, reply));
+            }
             Done::Ran(n, result) => {
                 self.running = self.running.saturating_sub(1);
                 self.answer(n, |ticket| Input::Ran(ticket, result));
@@ -490,15 +550,46 @@ impl<'v> Turn<'_, 'v> {
         self.visit.reported_result(result).await
     }
 
-    /// Answers everything that is open, and asks the program to end its turn.
-    fn cancel(&mut self) {
-        self.cancelled = true;
+    /// Answers everything that is open.
+    fn withdraw(&mut self) {
         self.queue.clear();
         let mut open: Vec<(u64, Ticket)> = std::mem::take(&mut self.open).into_iter().collect();
         open.sort_by_key(|(n, _)| *n);
         for (_, ticket) in open {
             self.input(Input::Withdrawn(ticket));
         }
+    }
+
+    /// Does what is left to do at the end of a turn.
+    async fn finish(&mut self, ended: Ended) -> Result<Ended, RuntimeError> {
+        if self.dialogue.stays() {
+            self.withdraw();
+        }
+        self.dialogue.finish(&mut self.out);
+        while let Some(output) = self.out.pop() {
+            self.apply(output).await?;
+        }
+        self.flush().await?;
+        Ok(match ended {
+            // Some take a refusal for the end of the turn; nobody else ended it.
+            Ended::Answered(answer)
+                if answer.end == End::Cancelled
+                    && !self.visit.cancel.is_cancelled()
+                    && self.visit.ended_at_a_refusal() =>
+            {
+                Ended::Answered(Answer {
+                    end: End::Done,
+                    ..answer
+                })
+            }
+            ended => ended,
+        })
+    }
+
+    /// Answers everything that is open, and asks the program to end its turn.
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        self.withdraw();
         self.input(Input::Interrupt);
         self.timer = Some(self.visit.clock.sleep(CANCEL_GRACE));
     }

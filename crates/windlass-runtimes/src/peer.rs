@@ -88,9 +88,13 @@ impl Peer {
         }
     }
 
-    /// The same, but nothing is read while more than so many bytes wait for the program.
-    pub(crate) async fn next_within(&mut self, max_unread: usize) -> io::Result<Option<Value>> {
-        while self.waiting.len() >= max_unread {
+    /// The same, but it only writes while more than so many bytes wait for the program, or without `listen`.
+    pub(crate) async fn next_within(
+        &mut self,
+        max_unread: usize,
+        listen: bool,
+    ) -> io::Result<Option<Value>> {
+        while !listen || self.waiting.len() >= max_unread {
             self.write_on().await;
         }
         self.next().await
@@ -152,12 +156,6 @@ impl Peer {
     /// Asks the program and everything it started to end.
     pub fn terminate(&self) {
         self.life.terminate();
-    }
-
-    /// Bytes that wait for the program to read them.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 
     /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.

@@ -227,7 +227,7 @@ impl Dialogue for ClaudeDialogue {
             Input::Exited(how) => {
                 out.end(Ended::broken(format!("it ended without an answer, {how}")));
             }
-            Input::Late(_) => {}
+            Input::Late(_) | Input::Served(..) => {}
         }
     }
 

@@ -437,7 +437,7 @@ impl Dialogue for CodexDialogue {
                 },
                 Heard::Request { id, method, params } => self.request(id, &method, &params, out),
                 Heard::Told { method, params } => self.notice(&method, &params, out),
-                Heard::Odd | Heard::End => out.push(Output::Unknown),
+                Heard::Odd => out.push(Output::Unknown),
             },
             Input::Judged(ticket, verdict) => {
                 let yes = matches!(verdict, Admitted::Yes { .. });
@@ -460,7 +460,7 @@ impl Dialogue for CodexDialogue {
                 let why = format!("it ended without an answer, {how}");
                 self.over(End::Broken(why), out);
             }
-            Input::Late(_) => {}
+            Input::Late(_) | Input::Served(..) => {}
         }
     }
 

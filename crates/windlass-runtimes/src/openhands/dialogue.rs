@@ -558,7 +558,7 @@ impl Dialogue for OpenHandsDialogue {
                 out.push(Output::Began(None));
                 self.over(End::Broken(why), out);
             }
-            Input::Withdrawn(_) | Input::Ran(..) => {}
+            Input::Withdrawn(_) | Input::Ran(..) | Input::Served(..) => {}
         }
     }
 

@@ -160,7 +160,7 @@ impl Dialogue for SidecarDialogue {
                     out,
                 );
             }
-            Input::Judged(..) => {}
+            Input::Judged(..) | Input::Served(..) => {}
         }
     }
 
