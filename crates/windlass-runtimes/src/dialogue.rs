@@ -10,6 +10,7 @@ use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::agent::{Answer, End, Reported};
 use crate::services::{Grant, Reply};
@@ -25,9 +26,23 @@ pub trait Dialogue: Send {
     /// Which of our calls a call of the agent is like, so that the same rules judge it.
     fn liken(&self, call: ToolCall) -> ForeignCall;
 
-    /// Whether the program may take the next prompt after it was done with one.
-    fn stays(&self) -> bool {
+    /// How its output is read.
+    fn framing(&self) -> Framing {
+        Framing::Json
+    }
+
+    /// Whether the program ends when its input does, and writes down what it remembers before. Others are killed.
+    fn ends_with_input(&self) -> bool {
         false
+    }
+
+    /// The warning about a conversation that the program forgot.
+    fn forgot_warning(&self) -> String {
+        format!(
+            "{} does not know the conversation any more that it was to go on with; it begins a new one and is told what \
+             was said before, shortened",
+            self.program()
+        )
     }
 
     /// The turn is over, however it ended: what was not said yet.
@@ -59,6 +74,15 @@ pub trait Dialogue: Send {
     }
 }
 
+/// How the output of a program is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Each line is JSON; others are counted and passed over.
+    Json,
+    /// Lines as they are, up to the exit of the program.
+    Text,
+}
+
 /// A request of the agent that waits for its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ticket {
@@ -83,6 +107,12 @@ pub enum Input {
     Prompt(String),
     /// The program wrote a line of JSON.
     Line(Value),
+    /// The program wrote a line, with [`Framing::Text`].
+    Text(Vec<u8>),
+    /// The program of [`Framing::Text`] ended, with what it wrote to standard error last.
+    Ended(Result<ProcessEnd, ProcessError>, String),
+    /// What the files say that [`Output::ReadHome`] named; empty where one is not there.
+    HomeFiles(Vec<String>),
     /// A call was judged; see [`Output::Judge`].
     Judged(Ticket, Admitted),
     /// A tool of ours ran; see [`Output::Run`].
@@ -104,6 +134,12 @@ pub enum Input {
 pub enum Output {
     /// Write this line to the program.
     Send(Value),
+    /// Write this to the program, and then the end of its input.
+    SendLast(String),
+    /// Ask the program and everything that it started to end, by a signal.
+    Terminate,
+    /// Read these files of the agent's home.
+    ReadHome(&'static [&'static str]),
     /// The agent has this conversation; `None` where it has none to resume.
     Began(Option<String>),
     /// Show a piece of an answer.

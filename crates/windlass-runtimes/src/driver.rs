@@ -11,6 +11,7 @@ use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::enclosure::Launch;
 use windlass_core::event::EventKind;
+use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect};
@@ -25,6 +26,8 @@ use crate::services::{ClientServices, Reply};
 const MAX_CALLS: usize = 20_000;
 /// Requests of the agent that are open at a time.
 const MAX_OPEN: usize = 256;
+/// Bytes that are read of a file of an agent's home.
+const MAX_HOME_FILE: u64 = 16 << 20;
 /// Files that are read for an agent at a time.
 const MAX_READS: usize = 2;
 /// Our tools that run in parallel.
@@ -72,6 +75,7 @@ impl<D: Dialogue> Conversation<D> {
             running: 0,
             alone: false,
             calls: HashMap::new(),
+            names: HashMap::new(),
             gathered: (String::new(), Vec::new()),
             said: Said::default(),
             unknown: 0,
@@ -84,7 +88,7 @@ impl<D: Dialogue> Conversation<D> {
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
         self.services.close(visit.job.processes.as_ref()).await;
-        if !self.dialogue.stays() {
+        if self.dialogue.ends_with_input() {
             // It writes down what it remembers before it exits.
             let grace = if cancelled {
                 CANCEL_GRACE / 4
@@ -146,32 +150,30 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
     }
 }
 
-/// One prompt to a program that is started for each: in the conversation of the attempt or, where the program forgot it,
-/// in a new one that is told what was said before. `start` starts the program, for a conversation to resume.
+/// One prompt to a program that is started for each: in the conversation `resume` or, where the program forgot it, in a new
+/// one that is told what was said before. `start` starts the program, for a conversation to resume and a prompt.
 pub(crate) async fn one_turn<'a, D: Dialogue>(
     visit: &'a Visit<'a>,
+    resume: Option<String>,
     prompt: &str,
-    start: impl Fn(Option<String>) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
+    start: impl Fn(Option<String>, String) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
 ) -> Result<Answer, RuntimeError> {
-    let mut first = match start(visit.session()).await {
+    let mut first = match start(resume, prompt.to_owned()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
     if let Ended::Answered(answer) = first.turn(visit, prompt.to_owned()).await? {
         return Ok(answer);
     }
-    let text = format!(
-        "{} does not know the conversation any more that it was to go on with; it begins a new one and is told what was \
-         said before, shortened",
-        first.dialogue.program()
-    );
+    let warning = first.dialogue.forgot_warning();
     drop(first);
-    visit.warn("session_lost", text).await?;
-    let mut again = match start(None).await {
+    visit.warn("session_lost", warning).await?;
+    let prompt = told_anew(visit, prompt);
+    let mut again = match start(None, prompt.clone()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
-    Ok(match again.turn(visit, told_anew(visit, prompt)).await? {
+    Ok(match again.turn(visit, prompt).await? {
         Ended::Answered(answer) => answer,
         Ended::Forgotten => broken(UNASKED.to_owned()),
     })
@@ -212,6 +214,8 @@ where
     running: usize,
     alone: bool,
     calls: HashMap<String, KnownCall>,
+    /// Names of calls in the log by the agent's, where it repeats them.
+    names: HashMap<String, CallId>,
     /// A message whose parts still come, with its name.
     gathered: (String, Vec<Part>),
     said: Said,
@@ -233,6 +237,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             self.run_next();
             let max_unread = self.dialogue.max_unread();
             let listen = self.work.len() < self.dialogue.max_work() && self.reading < MAX_READS;
+            let framing = self.dialogue.framing();
             tokio::select! {
                 biased;
                 () = visit.cancel.cancelled(), if !self.cancelled => self.cancel(),
@@ -245,10 +250,10 @@ impl<'t, 'v> Turn<'t, 'v> {
                     self.input(Input::Late(complaint));
                 }
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done?),
-                line = self.peer.next_within(max_unread, listen) => match line {
-                    Ok(Some(line)) => self.input(Input::Line(line)),
-                    Ok(None) | Err(_) if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
-                    Ok(None) | Err(_) => self.exited().await,
+                heard = self.peer.hear(framing, max_unread, listen) => match heard {
+                    Some(input) => self.input(input),
+                    None if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
+                    None => self.exited().await,
                 },
             }
         }
@@ -282,6 +287,16 @@ impl<'t, 'v> Turn<'t, 'v> {
         let visit = self.visit;
         match output {
             Output::Send(line) => self.peer.send(&line),
+            Output::SendLast(text) => self.peer.say_last(&text),
+            Output::Terminate => self.peer.terminate(),
+            Output::ReadHome(files) => {
+                let read = |path: &&str| {
+                    let bytes = visit.place.read(path, MAX_HOME_FILE).unwrap_or_default();
+                    String::from_utf8_lossy(&bytes).into_owned()
+                };
+                let files = files.iter().map(read).collect();
+                self.input(Input::HomeFiles(files));
+            }
             Output::Began(session) => visit.began(session.as_deref()).await?,
             Output::Delta(of, text) => visit.delta(of, &text),
             Output::Progress(call, text) => visit.progress(&call, &text),
@@ -308,7 +323,8 @@ impl<'t, 'v> Turn<'t, 'v> {
                 self.services.grant(&call, grants, files);
             }
             Output::Revoke(call) => self.services.revoke(&call),
-            Output::Observed(call, effect) => {
+            Output::Observed(mut call, effect) => {
+                call.id = self.logged(call.id);
                 if let Some(known) = self.calls.get_mut(&call.id.0) {
                     known.asked = true;
                     visit.observed(call, effect).await?;
@@ -345,14 +361,33 @@ impl<'t, 'v> Turn<'t, 'v> {
             self.flush().await?;
             self.gathered.0 = of;
         }
-        if let Part::Call(call) = &part {
-            if self.calls.contains_key(&call.id.0) {
-                return Ok(());
+        let part = match part {
+            Part::Call(mut call) => {
+                self.rename(&mut call);
+                if self.calls.contains_key(&call.id.0) {
+                    return Ok(());
+                }
+                self.know(call.clone());
+                Part::Call(call)
             }
-            self.know(call.clone());
-        }
+            part => part,
+        };
         self.gathered.1.push(part);
         Ok(())
+    }
+
+    /// Gives a new call its name in the log, where the agent may have used its own before.
+    fn rename(&mut self, call: &mut ToolCall) {
+        if self.dialogue.repeats_names() && self.names.len() < MAX_CALLS {
+            let name = self.visit.call_id(&call.id.0);
+            let theirs = std::mem::replace(&mut call.id, name.clone());
+            self.names.insert(theirs.0, name);
+        }
+    }
+
+    /// The name of a call in the log.
+    fn logged(&self, theirs: CallId) -> CallId {
+        self.names.get(&theirs.0).cloned().unwrap_or(theirs)
     }
 
     fn know(&mut self, call: ToolCall) {
@@ -460,9 +495,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         let Some(n) = self.admit(ticket) else {
             return Ok(());
         };
-        if self.dialogue.repeats_names() {
-            call.id = self.visit.call_id(&call.id.0);
-        }
+        self.rename(&mut call);
         self.announce(call.clone()).await?;
         let runs = self.calls.get_mut(&call.id.0).is_some_and(|known| {
             let same = known.call.name == call.name && known.call.args == call.args;
@@ -537,6 +570,7 @@ impl<'t, 'v> Turn<'t, 'v> {
 
     async fn result(&mut self, mut result: ToolResult, ran: bool) -> Result<(), RuntimeError> {
         self.flush().await?;
+        result.id = self.logged(result.id);
         let Some(known) = self.calls.get_mut(&result.id.0) else {
             return Ok(());
         };
@@ -562,9 +596,7 @@ impl<'t, 'v> Turn<'t, 'v> {
 
     /// Does what is left to do at the end of a turn.
     async fn finish(&mut self, ended: Ended) -> Result<Ended, RuntimeError> {
-        if self.dialogue.stays() {
-            self.withdraw();
-        }
+        self.withdraw();
         self.dialogue.finish(&mut self.out);
         while let Some(output) = self.out.pop() {
             self.apply(output).await?;

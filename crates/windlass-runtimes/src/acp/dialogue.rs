@@ -673,7 +673,7 @@ impl Dialogue for AcpDialogue {
                 let why = format!("{name} ended before it answered `{method}`, {how}");
                 self.over(End::Broken(why), out);
             }
-            Input::Ran(..) => {}
+            _ => {}
         }
     }
 
@@ -707,10 +707,6 @@ impl Dialogue for AcpDialogue {
             self.setup.name
         );
         ("not_understood", text)
-    }
-
-    fn stays(&self) -> bool {
-        true
     }
 
     fn max_unread(&self) -> usize {

@@ -460,8 +460,12 @@ impl Dialogue for CodexDialogue {
                 let why = format!("it ended without an answer, {how}");
                 self.over(End::Broken(why), out);
             }
-            Input::Late(_) | Input::Served(..) => {}
+            _ => {}
         }
+    }
+
+    fn ends_with_input(&self) -> bool {
+        true
     }
 
     fn liken(&self, call: ToolCall) -> ForeignCall {
