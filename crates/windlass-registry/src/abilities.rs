@@ -1,12 +1,8 @@
 //! What each runtime can do, by what its adapter claims when it is made without options.
 
-use std::sync::Arc;
-
 use serde_json::Map;
-use windlass_core::clock::Clock;
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_engine::NativeRuntime;
-use windlass_host::clock::SystemClock;
 use windlass_runtimes::agents::{AgentKind, AgentSpec};
 use windlass_runtimes::{completion, patch_proposal};
 
@@ -47,8 +43,7 @@ pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
                 protocol: None,
                 options: Map::new(),
             };
-            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-            match build(&setup, Some("python".into()), &clock) {
+            match build(&setup, Some("python".into())) {
                 Ok(agent) => (
                     Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])),
                     agent.features(),

@@ -2,11 +2,9 @@
 //! an error.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
-use windlass_core::clock::Clock;
 use windlass_providers::protocol::Protocol;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
@@ -59,18 +57,14 @@ impl AgentSetup {
 }
 
 /// An agent by its protocol, with the options of the settings.
-pub fn adapter(
-    setup: &AgentSetup,
-    clock: &Arc<dyn Clock>,
-) -> Result<Box<dyn Adapter>, RegistryError> {
-    build(setup, setup.program.python(), clock)
+pub fn adapter(setup: &AgentSetup) -> Result<Box<dyn Adapter>, RegistryError> {
+    build(setup, setup.program.python())
 }
 
 /// The same, started by this Python where it is a program of Python.
 pub(crate) fn build(
     setup: &AgentSetup,
     python: Option<PathBuf>,
-    clock: &Arc<dyn Clock>,
 ) -> Result<Box<dyn Adapter>, RegistryError> {
     let program = setup.program.file.display().to_string();
     let wrong = |why: String| RegistryError::usage(format!("runtimes.{}: {why}", setup.settings));
@@ -96,7 +90,7 @@ pub(crate) fn build(
                 let more = options.args.take().unwrap_or_default();
                 options.args = Some(setup.words.iter().cloned().chain(more).collect());
             }
-            let acp = Acp::new(setup.known, options, dialect(setup), clock.clone());
+            let acp = Acp::new(setup.known, options, dialect(setup));
             Box::new(acp.map_err(|err| wrong(err.to_string()))?)
         }
         AgentKind::Codex => {

@@ -93,7 +93,7 @@ impl Adapter for Codex {
         visit: &'a Visit<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(one_turn(visit, say, move |resume| {
+        Box::pin(one_turn(visit, visit.session(), say, move |resume, _| {
             Box::pin(self.start(visit, resume))
         }))
     }

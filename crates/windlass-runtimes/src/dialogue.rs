@@ -9,9 +9,11 @@ use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
-use windlass_core::tool::{Admitted, ForeignCall};
+use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::agent::{Answer, End, Reported};
+use crate::services::{Grant, Reply};
 
 /// A protocol, for as long as its program runs.
 pub trait Dialogue: Send {
@@ -24,9 +26,41 @@ pub trait Dialogue: Send {
     /// Which of our calls a call of the agent is like, so that the same rules judge it.
     fn liken(&self, call: ToolCall) -> ForeignCall;
 
-    /// Whether the program may take the next prompt after it was done with one.
-    fn stays(&self) -> bool {
+    /// How its output is read.
+    fn framing(&self) -> Framing {
+        Framing::Json
+    }
+
+    /// Whether the program ends when its input does, and writes down what it remembers before. Others are killed.
+    fn ends_with_input(&self) -> bool {
         false
+    }
+
+    /// The warning about a conversation that the program forgot.
+    fn forgot_warning(&self) -> String {
+        format!(
+            "{} does not know the conversation any more that it was to go on with; it begins a new one and is told what \
+             was said before, shortened",
+            self.program()
+        )
+    }
+
+    /// The turn is over, however it ended: what was not said yet.
+    fn finish(&mut self, _out: &mut Outputs) {}
+
+    /// The warning about lines that could not be read, and such that are not understood.
+    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+        let text = format!(
+            "{unread} lines of {} could not be read, and {unknown} were of a kind that is not known here; they were \
+             passed over",
+            self.program()
+        );
+        ("unread_lines", text)
+    }
+
+    /// Requests that may be under way at a time before the program is not read from.
+    fn max_work(&self) -> usize {
+        usize::MAX
     }
 
     /// Whether the agent may use the name of a call again in the same session. The log then has another name for it.
@@ -38,6 +72,15 @@ pub trait Dialogue: Send {
     fn max_unread(&self) -> usize {
         usize::MAX
     }
+}
+
+/// How the output of a program is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Each line is JSON; others are counted and passed over.
+    Json,
+    /// Lines as they are, up to the exit of the program.
+    Text,
 }
 
 /// A request of the agent that waits for its answer.
@@ -64,10 +107,18 @@ pub enum Input {
     Prompt(String),
     /// The program wrote a line of JSON.
     Line(Value),
+    /// The program wrote a line, with [`Framing::Text`].
+    Text(Vec<u8>),
+    /// The program of [`Framing::Text`] ended, with what it wrote to standard error last.
+    Ended(Result<ProcessEnd, ProcessError>, String),
+    /// What the files say that [`Output::ReadHome`] named; empty where one is not there.
+    HomeFiles(Vec<String>),
     /// A call was judged; see [`Output::Judge`].
     Judged(Ticket, Admitted),
     /// A tool of ours ran; see [`Output::Run`].
     Ran(Ticket, ToolResult),
+    /// A file or a terminal was served; see [`Output::Serve`].
+    Served(Ticket, Reply),
     /// The run was cancelled before this request was decided. It still needs an answer.
     Withdrawn(Ticket),
     /// The run was cancelled. The program has [`crate::agent::CANCEL_GRACE`] to end its turn.
@@ -83,6 +134,12 @@ pub enum Input {
 pub enum Output {
     /// Write this line to the program.
     Send(Value),
+    /// Write this to the program, and then the end of its input.
+    SendLast(String),
+    /// Ask the program and everything that it started to end, by a signal.
+    Terminate,
+    /// Read these files of the agent's home.
+    ReadHome(&'static [&'static str]),
     /// The agent has this conversation; `None` where it has none to resume.
     Began(Option<String>),
     /// Show a piece of an answer.
@@ -114,8 +171,32 @@ pub enum Output {
         /// The call.
         call: ToolCall,
     },
+    /// Serve a request for a file or a terminal. It is judged like a call of ours, unless a grant covers it.
+    Serve {
+        /// Comes back with [`Input::Served`].
+        ticket: Ticket,
+        /// What is wanted, as the Agent Client Protocol names it.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// A call was allowed that may have these things served without a further question.
+    Grant(CallId, Vec<Grant>),
+    /// A call is over: its grants are, too.
+    Revoke(CallId),
     /// The program takes back a request: it gets no answer.
     Forget(String),
+    /// Log that the agent runs this call without having asked.
+    Observed(ToolCall, Effect),
+    /// What came of a call that worked in a terminal of ours and says nothing itself.
+    TerminalResult {
+        /// The call.
+        call: CallId,
+        /// The terminal.
+        terminal: String,
+        /// How it failed, where it did.
+        failed: Option<ErrorCategory>,
+    },
     /// What came of a call; `ran` says that the agent ran it.
     Result {
         /// Its result. The driver fills in the name of the call.

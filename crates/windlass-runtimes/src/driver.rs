@@ -7,9 +7,11 @@ use std::collections::{HashMap, VecDeque};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::enclosure::Launch;
 use windlass_core::event::EventKind;
+use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect};
@@ -18,11 +20,16 @@ use crate::agent::{Answer, CANCEL_GRACE, End, Visit, told_anew};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::peer::Peer;
 use crate::said::{Said, waits_no_more};
+use crate::services::{ClientServices, Reply};
 
 /// Calls of one turn whose verdict is remembered.
 const MAX_CALLS: usize = 20_000;
 /// Requests of the agent that are open at a time.
 const MAX_OPEN: usize = 256;
+/// Bytes that are read of a file of an agent's home.
+const MAX_HOME_FILE: u64 = 16 << 20;
+/// Files that are read for an agent at a time.
+const MAX_READS: usize = 2;
 /// Our tools that run in parallel.
 const MAX_PARALLEL: usize = 4;
 
@@ -31,8 +38,9 @@ const UNASKED: &str = "it says that it does not know a conversation that it was 
 
 /// A program that runs, with its protocol. It may outlive a turn.
 pub(crate) struct Conversation<D> {
-    pub(crate) dialogue: D,
+    pub(crate) dialogue: Box<D>,
     peer: Peer,
+    services: ClientServices,
     /// Unread lines that were warned about.
     warned: u64,
 }
@@ -40,8 +48,9 @@ pub(crate) struct Conversation<D> {
 impl<D: Dialogue> Conversation<D> {
     pub(crate) fn new(dialogue: D, peer: Peer) -> Self {
         Self {
-            dialogue,
+            dialogue: Box::new(dialogue),
             peer,
+            services: ClientServices::default(),
             warned: 0,
         }
     }
@@ -55,8 +64,10 @@ impl<D: Dialogue> Conversation<D> {
     ) -> Result<Ended, RuntimeError> {
         let mut turn = Turn {
             visit,
-            dialogue: &mut self.dialogue,
+            dialogue: self.dialogue.as_mut(),
             peer: &mut self.peer,
+            services: &self.services,
+            reading: 0,
             out: Outputs::default(),
             work: FuturesUnordered::new(),
             open: HashMap::new(),
@@ -64,6 +75,7 @@ impl<D: Dialogue> Conversation<D> {
             running: 0,
             alone: false,
             calls: HashMap::new(),
+            names: HashMap::new(),
             gathered: (String::new(), Vec::new()),
             said: Said::default(),
             unknown: 0,
@@ -72,10 +84,11 @@ impl<D: Dialogue> Conversation<D> {
             cancelled: false,
         };
         let ended = turn.follow(prompt).await?;
-        turn.flush().await?;
+        let ended = turn.finish(ended).await?;
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
-        if !self.dialogue.stays() {
+        self.services.close(visit.job.processes.as_ref()).await;
+        if self.dialogue.ends_with_input() {
             // It writes down what it remembers before it exits.
             let grace = if cancelled {
                 CANCEL_GRACE / 4
@@ -98,12 +111,8 @@ impl<D: Dialogue> Conversation<D> {
         if unread == 0 && unknown == 0 {
             return Ok(());
         }
-        let text = format!(
-            "{unread} lines of {} could not be read, and {unknown} were of a kind that is not known here; they were \
-             passed over",
-            self.dialogue.program()
-        );
-        visit.warn("unread_lines", text).await
+        let (code, text) = self.dialogue.unread_warning(unread, unknown);
+        visit.warn(code, text).await
     }
 }
 
@@ -141,32 +150,30 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
     }
 }
 
-/// One prompt to a program that is started for each: in the conversation of the attempt or, where the program forgot it,
-/// in a new one that is told what was said before. `start` starts the program, for a conversation to resume.
+/// One prompt to a program that is started for each: in the conversation `resume` or, where the program forgot it, in a new
+/// one that is told what was said before. `start` starts the program, for a conversation to resume and a prompt.
 pub(crate) async fn one_turn<'a, D: Dialogue>(
     visit: &'a Visit<'a>,
+    resume: Option<String>,
     prompt: &str,
-    start: impl Fn(Option<String>) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
+    start: impl Fn(Option<String>, String) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
 ) -> Result<Answer, RuntimeError> {
-    let mut first = match start(visit.session()).await {
+    let mut first = match start(resume, prompt.to_owned()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
     if let Ended::Answered(answer) = first.turn(visit, prompt.to_owned()).await? {
         return Ok(answer);
     }
-    let text = format!(
-        "{} does not know the conversation any more that it was to go on with; it begins a new one and is told what was \
-         said before, shortened",
-        first.dialogue.program()
-    );
+    let warning = first.dialogue.forgot_warning();
     drop(first);
-    visit.warn("session_lost", text).await?;
-    let mut again = match start(None).await {
+    visit.warn("session_lost", warning).await?;
+    let prompt = told_anew(visit, prompt);
+    let mut again = match start(None, prompt.clone()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
-    Ok(match again.turn(visit, told_anew(visit, prompt)).await? {
+    Ok(match again.turn(visit, prompt).await? {
         Ended::Answered(answer) => answer,
         Ended::Forgotten => broken(UNASKED.to_owned()),
     })
@@ -184,10 +191,18 @@ struct KnownCall {
 enum Done {
     Judged(u64, String, Admitted),
     Ran(u64, ToolResult),
+    /// With whether it read a file.
+    Served(u64, Reply, bool),
 }
 
-struct Turn<'t, 'v> {
+struct Turn<'t, 'v>
+where
+    't: 'v,
+{
     visit: &'v Visit<'v>,
+    services: &'t ClientServices,
+    /// Files that are being read for the agent: their texts wait in memory.
+    reading: usize,
     dialogue: &'t mut dyn Dialogue,
     peer: &'t mut Peer,
     out: Outputs,
@@ -199,6 +214,8 @@ struct Turn<'t, 'v> {
     running: usize,
     alone: bool,
     calls: HashMap<String, KnownCall>,
+    /// Names of calls in the log by the agent's, where it repeats them.
+    names: HashMap<String, CallId>,
     /// A message whose parts still come, with its name.
     gathered: (String, Vec<Part>),
     said: Said,
@@ -209,7 +226,7 @@ struct Turn<'t, 'v> {
     cancelled: bool,
 }
 
-impl<'v> Turn<'_, 'v> {
+impl<'t, 'v> Turn<'t, 'v> {
     async fn follow(&mut self, prompt: String) -> Result<Ended, RuntimeError> {
         let visit = self.visit;
         self.input(Input::Prompt(prompt));
@@ -219,6 +236,8 @@ impl<'v> Turn<'_, 'v> {
             }
             self.run_next();
             let max_unread = self.dialogue.max_unread();
+            let listen = self.work.len() < self.dialogue.max_work() && self.reading < MAX_READS;
+            let framing = self.dialogue.framing();
             tokio::select! {
                 biased;
                 () = visit.cancel.cancelled(), if !self.cancelled => self.cancel(),
@@ -231,10 +250,10 @@ impl<'v> Turn<'_, 'v> {
                     self.input(Input::Late(complaint));
                 }
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done?),
-                line = self.peer.next_within(max_unread) => match line {
-                    Ok(Some(line)) => self.input(Input::Line(line)),
-                    Ok(None) | Err(_) if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
-                    Ok(None) | Err(_) => self.exited().await,
+                heard = self.peer.hear(framing, max_unread, listen) => match heard {
+                    Some(input) => self.input(input),
+                    None if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
+                    None => self.exited().await,
                 },
             }
         }
@@ -268,6 +287,16 @@ impl<'v> Turn<'_, 'v> {
         let visit = self.visit;
         match output {
             Output::Send(line) => self.peer.send(&line),
+            Output::SendLast(text) => self.peer.say_last(&text),
+            Output::Terminate => self.peer.terminate(),
+            Output::ReadHome(files) => {
+                let read = |path: &&str| {
+                    let bytes = visit.place.read(path, MAX_HOME_FILE).unwrap_or_default();
+                    String::from_utf8_lossy(&bytes).into_owned()
+                };
+                let files = files.iter().map(read).collect();
+                self.input(Input::HomeFiles(files));
+            }
             Output::Began(session) => visit.began(session.as_deref()).await?,
             Output::Delta(of, text) => visit.delta(of, &text),
             Output::Progress(call, text) => visit.progress(&call, &text),
@@ -284,6 +313,35 @@ impl<'v> Turn<'_, 'v> {
                 may_differ,
             } => self.judge(ticket, call, may_differ).await?,
             Output::Run { ticket, call } => self.run(ticket, call).await?,
+            Output::Serve {
+                ticket,
+                method,
+                params,
+            } => self.serve(ticket, method, params),
+            Output::Grant(call, grants) => {
+                let files = visit.job.files.as_ref();
+                self.services.grant(&call, grants, files);
+            }
+            Output::Revoke(call) => self.services.revoke(&call),
+            Output::Observed(mut call, effect) => {
+                call.id = self.logged(call.id);
+                if let Some(known) = self.calls.get_mut(&call.id.0) {
+                    known.asked = true;
+                    visit.observed(call, effect).await?;
+                }
+            }
+            Output::TerminalResult {
+                call,
+                terminal,
+                failed,
+            } => {
+                let text = self.services.terminal_text(&terminal);
+                let mut out = Outputs::default();
+                out.result(&call.0, text.unwrap_or_default(), failed, false);
+                if let Some(Output::Result { result, ran }) = out.pop() {
+                    self.result(result, ran).await?;
+                }
+            }
             Output::Forget(id) => self.open.retain(|_, ticket| ticket.id != id),
             Output::Result { result, ran } => self.result(result, ran).await?,
             Output::Spent(more) => visit.spent(&more),
@@ -303,14 +361,33 @@ impl<'v> Turn<'_, 'v> {
             self.flush().await?;
             self.gathered.0 = of;
         }
-        if let Part::Call(call) = &part {
-            if self.calls.contains_key(&call.id.0) {
-                return Ok(());
+        let part = match part {
+            Part::Call(mut call) => {
+                self.rename(&mut call);
+                if self.calls.contains_key(&call.id.0) {
+                    return Ok(());
+                }
+                self.know(call.clone());
+                Part::Call(call)
             }
-            self.know(call.clone());
-        }
+            part => part,
+        };
         self.gathered.1.push(part);
         Ok(())
+    }
+
+    /// Gives a new call its name in the log, where the agent may have used its own before.
+    fn rename(&mut self, call: &mut ToolCall) {
+        if self.dialogue.repeats_names() && self.names.len() < MAX_CALLS {
+            let name = self.visit.call_id(&call.id.0);
+            let theirs = std::mem::replace(&mut call.id, name.clone());
+            self.names.insert(theirs.0, name);
+        }
+    }
+
+    /// The name of a call in the log.
+    fn logged(&self, theirs: CallId) -> CallId {
+        self.names.get(&theirs.0).cloned().unwrap_or(theirs)
     }
 
     fn know(&mut self, call: ToolCall) {
@@ -418,9 +495,7 @@ impl<'v> Turn<'_, 'v> {
         let Some(n) = self.admit(ticket) else {
             return Ok(());
         };
-        if self.dialogue.repeats_names() {
-            call.id = self.visit.call_id(&call.id.0);
-        }
+        self.rename(&mut call);
         self.announce(call.clone()).await?;
         let runs = self.calls.get_mut(&call.id.0).is_some_and(|known| {
             let same = known.call.name == call.name && known.call.args == call.args;
@@ -434,6 +509,20 @@ impl<'v> Turn<'_, 'v> {
         }
         self.queue.push_back((n, call));
         Ok(())
+    }
+
+    /// Serves a request for a file or a terminal.
+    fn serve(&mut self, ticket: Ticket, method: String, params: Value) {
+        let Some(n) = self.admit(ticket) else {
+            return;
+        };
+        let read = method == "fs/read_text_file";
+        self.reading += usize::from(read);
+        let (visit, services) = (self.visit, self.services);
+        self.work.push(Box::pin(async move {
+            let reply = services.serve(visit, &method, params).await?;
+            Ok(Done::Served(n, reply, read))
+        }));
     }
 
     /// Starts the calls of our tools that may run now.
@@ -468,6 +557,10 @@ impl<'v> Turn<'_, 'v> {
                 }
                 self.answer(n, |ticket| Input::Judged(ticket, verdict));
             }
+            Done::Served(n, reply, read) => {
+                self.reading -= usize::from(read);
+                self.answer(n, |ticket| Input::Served(ticket, reply));
+            }
             Done::Ran(n, result) => {
                 self.running = self.running.saturating_sub(1);
                 self.answer(n, |ticket| Input::Ran(ticket, result));
@@ -477,6 +570,7 @@ impl<'v> Turn<'_, 'v> {
 
     async fn result(&mut self, mut result: ToolResult, ran: bool) -> Result<(), RuntimeError> {
         self.flush().await?;
+        result.id = self.logged(result.id);
         let Some(known) = self.calls.get_mut(&result.id.0) else {
             return Ok(());
         };
@@ -490,15 +584,44 @@ impl<'v> Turn<'_, 'v> {
         self.visit.reported_result(result).await
     }
 
-    /// Answers everything that is open, and asks the program to end its turn.
-    fn cancel(&mut self) {
-        self.cancelled = true;
+    /// Answers everything that is open.
+    fn withdraw(&mut self) {
         self.queue.clear();
         let mut open: Vec<(u64, Ticket)> = std::mem::take(&mut self.open).into_iter().collect();
         open.sort_by_key(|(n, _)| *n);
         for (_, ticket) in open {
             self.input(Input::Withdrawn(ticket));
         }
+    }
+
+    /// Does what is left to do at the end of a turn.
+    async fn finish(&mut self, ended: Ended) -> Result<Ended, RuntimeError> {
+        self.withdraw();
+        self.dialogue.finish(&mut self.out);
+        while let Some(output) = self.out.pop() {
+            self.apply(output).await?;
+        }
+        self.flush().await?;
+        Ok(match ended {
+            // Some take a refusal for the end of the turn; nobody else ended it.
+            Ended::Answered(answer)
+                if answer.end == End::Cancelled
+                    && !self.visit.cancel.is_cancelled()
+                    && self.visit.ended_at_a_refusal() =>
+            {
+                Ended::Answered(Answer {
+                    end: End::Done,
+                    ..answer
+                })
+            }
+            ended => ended,
+        })
+    }
+
+    /// Answers everything that is open, and asks the program to end its turn.
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        self.withdraw();
         self.input(Input::Interrupt);
         self.timer = Some(self.visit.clock.sleep(CANCEL_GRACE));
     }

@@ -36,5 +36,6 @@ mod no_tools;
 mod offered;
 mod rpc;
 mod said;
+mod services;
 mod shown_files;
 mod status;

@@ -3,22 +3,23 @@
 //! tell of them, and what holds them is their place, the meter and the time.
 //!
 //! In the order of one prompt: [`program`] is what is known of one, [`options`] what a person says of it, `launch` fills
-//! it in, `turn` follows it, [`fields`] reads its lines and `printed` its words. [`aider`] is one of them.
+//! it in, `dialogue` follows it, [`fields`] reads its lines and `printed` its words. [`aider`] is one of them.
 
 pub mod aider;
+mod dialogue;
 pub mod fields;
 mod launch;
 pub mod options;
 mod printed;
 pub mod program;
-mod turn;
 
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
+use self::dialogue::OneShotDialogue;
 use self::program::{Output, Program};
-use self::turn::Turn;
-use crate::agent::{Adapter, Answer, End, Visit, told_anew};
+use crate::agent::{Adapter, Answer, Visit, told_anew};
+use crate::driver::{Conversation, one_turn};
 use crate::peer::Peer;
 
 /// A program for one prompt at a time.
@@ -36,44 +37,22 @@ impl OneShot {
         Ok(Self { program })
     }
 
-    async fn prompt(
+    async fn start(
         &self,
         visit: &Visit<'_>,
-        session: Option<&str>,
-        say: &str,
-    ) -> Result<turn::Ended, RuntimeError> {
-        let broken = |why: String| {
-            let answer = Answer {
-                text: String::new(),
-                output: None,
-                end: End::Broken(why),
-            };
-            turn::Ended {
-                answer,
-                failed_at_once: false,
-            }
-        };
-        let (launch, input) = match launch::launch(&self.program, visit, session, say) {
-            Ok(ready) => ready,
-            Err(why) => {
-                return Ok(broken(format!(
-                    "{} was not started: {why}",
-                    self.program.name
-                )));
-            }
-        };
-        let inmate = match visit.place.start(launch).await {
-            Ok(inmate) => inmate,
-            Err(err) => {
-                return Ok(broken(format!(
-                    "{} could not be started: {}",
-                    self.program.name, err.0
-                )));
-            }
-        };
-        Turn::new(visit, Peer::new(inmate), &self.program.output)
-            .follow(&input)
-            .await
+        session: Option<String>,
+        say: String,
+    ) -> Result<Conversation<OneShotDialogue>, String> {
+        let Program { name, output, .. } = &self.program;
+        let (launch, input) = launch::launch(&self.program, visit, session.as_deref(), &say)
+            .map_err(|why| format!("{name} was not started: {why}"))?;
+        let started = visit.place.start(launch).await;
+        let program = started
+            .map(Peer::new)
+            .map_err(|err| format!("{name} could not be started: {}", err.0))?;
+        let (name, resumed) = (name.clone(), session.is_some());
+        let dialogue = OneShotDialogue::new(name, output.clone(), input, resumed);
+        Ok(Conversation::new(dialogue, program))
     }
 
     async fn one(&self, visit: &Visit<'_>, say: &str) -> Result<Answer, RuntimeError> {
@@ -81,28 +60,16 @@ impl OneShot {
         let session = visit
             .session()
             .filter(|_| !self.program.resume_args.is_empty());
-        // The first words of a try are told whole already; later ones only where it remembers the others.
+        // The first words of an attempt are told whole already; later ones only where it remembers the others.
         let say = if again && session.is_none() {
             told_anew(visit, say)
         } else {
             say.to_owned()
         };
-        if let Some(session) = &session {
-            let ended = self.prompt(visit, Some(session), &say).await?;
-            if !ended.failed_at_once {
-                return Ok(ended.answer);
-            }
-            let text = format!(
-                "{} could not go on with its conversation; it begins a new one and is told what was said before, shortened",
-                self.program.name
-            );
-            visit.warn("session_lost", text).await?;
-            return Ok(self
-                .prompt(visit, None, &told_anew(visit, &say))
-                .await?
-                .answer);
-        }
-        Ok(self.prompt(visit, None, &say).await?.answer)
+        one_turn(visit, session, &say, |session, say| {
+            Box::pin(self.start(visit, session, say))
+        })
+        .await
     }
 }
 

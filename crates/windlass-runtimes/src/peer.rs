@@ -10,6 +10,7 @@ use windlass_core::clock::Clock;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
+use crate::dialogue::{Framing, Input};
 use crate::lines::{Lines, Tail};
 
 /// The most that may wait for a program that does not read.
@@ -88,12 +89,27 @@ impl Peer {
         }
     }
 
-    /// The same, but nothing is read while more than so many bytes wait for the program.
-    pub(crate) async fn next_within(&mut self, max_unread: usize) -> io::Result<Option<Value>> {
-        while self.waiting.len() >= max_unread {
+    /// What the program says next, read so; `None` at the end of a program that speaks JSON. It only writes while more
+    /// than `max_unread` bytes wait for the program, or without `listen`. May be dropped while it waits: nothing is lost.
+    pub(crate) async fn hear(
+        &mut self,
+        framing: Framing,
+        max_unread: usize,
+        listen: bool,
+    ) -> Option<Input> {
+        while !listen || self.waiting.len() >= max_unread {
             self.write_on().await;
         }
-        self.next().await
+        match framing {
+            Framing::Json => self.next().await.ok().flatten().map(Input::Line),
+            Framing::Text => match self.line().await {
+                Ok(Some(line)) => Some(Input::Text(line)),
+                Ok(None) | Err(_) => {
+                    let end = self.exited().await;
+                    Some(Input::Ended(end, self.complaint()))
+                }
+            },
+        }
     }
 
     /// Says these words and then the end of the input, as soon as the program reads.
@@ -152,12 +168,6 @@ impl Peer {
     /// Asks the program and everything it started to end.
     pub fn terminate(&self) {
         self.life.terminate();
-    }
-
-    /// Bytes that wait for the program to read them.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 
     /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.

@@ -1,14 +1,6 @@
-//! JSON-RPC with a program, one message a line. It is read one message at a time, so that a program that says more than we
-//! take is held up by its own pipe; and one that does not read its answers is not listened to before it does. Nothing here
-//! knows what the messages mean.
-
-use std::time::Duration;
+//! JSON-RPC, one message a line: messages made and understood. Values in, values out; what they mean is the dialogue's.
 
 use serde_json::{Value, json};
-use windlass_core::clock::Clock;
-use windlass_core::enclosure::Inmate;
-
-use crate::peer::Peer;
 
 /// Bytes that wait for the program to read them before it is not listened to any more.
 pub(crate) const MAX_UNREAD: usize = 4 << 20;
@@ -17,7 +9,7 @@ const MAX_ID: usize = 1 << 10;
 
 /// What JSON-RPC calls an error.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RpcError {
+pub struct RpcError {
     /// What to match on.
     pub code: i64,
     /// In words.
@@ -90,8 +82,6 @@ pub(crate) enum Heard {
     },
     /// JSON, but no message.
     Odd,
-    /// It says nothing more.
-    End,
 }
 
 /// Makes messages. Every request of ours has a number of its own.
@@ -164,61 +154,6 @@ impl Frames {
     }
 }
 
-/// A running program that speaks so.
-pub(crate) struct Rpc {
-    peer: Peer,
-    frames: Frames,
-}
-
-impl Rpc {
-    /// Over the pipes of this program.
-    pub(crate) fn new(inmate: Inmate) -> Self {
-        Self {
-            peer: Peer::new(inmate),
-            frames: Frames::new(),
-        }
-    }
-
-    /// Lines that were passed over: too long, or no JSON.
-    pub(crate) fn passed_over(&self) -> u64 {
-        self.peer.unread()
-    }
-
-    /// Puts a request of ours on its way; its id.
-    pub(crate) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> u64 {
-        let (id, line) = self.frames.request(method, params);
-        self.peer.send(&line);
-        id
-    }
-
-    /// Puts something that needs no answer on its way.
-    pub(crate) fn tell(&mut self, method: &str, params: &impl serde::Serialize) {
-        self.peer.send(&self.frames.notice(method, params));
-    }
-
-    /// Puts an answer on its way.
-    pub(crate) fn answer(&mut self, id: &Value, result: &Result<Value, RpcError>) {
-        self.peer.send(&self.frames.answer(id, result));
-    }
-
-    /// The next message; writes what is to be written meanwhile. With `listen` off it only writes, and never ends. May
-    /// be dropped while it waits: nothing is lost.
-    pub(crate) async fn hear(&mut self, listen: bool) -> Heard {
-        while !listen || self.peer.waiting() >= MAX_UNREAD {
-            self.peer.write_on().await;
-        }
-        match self.peer.next().await {
-            Ok(Some(value)) => understood(value),
-            Ok(None) | Err(_) => Heard::End,
-        }
-    }
-
-    /// How the program ended, in words, with what it complained about last. It has so long for it.
-    pub(crate) async fn obituary(&mut self, clock: &dyn Clock, grace: Duration) -> String {
-        self.peer.ended_in_words(clock, grace).await
-    }
-}
-
 /// What a line is.
 pub(crate) fn understood(value: Value) -> Heard {
     let Value::Object(mut fields) = value else {
@@ -282,7 +217,6 @@ mod tests {
                 format!("{id:?} failed: {} {} {}", err.code, err.message, err.data)
             }
             Heard::Odd => "odd".to_owned(),
-            Heard::End => "end".to_owned(),
         };
         assert_eq!(text, expect);
     }

@@ -10,13 +10,11 @@ use agent_client_protocol::v1::schema::{
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolResult};
-use windlass_core::runtime::RuntimeError;
+use windlass_core::message::{ErrorCategory, Part};
 
 use super::call::{Told, words_of};
-use super::desk::Desk;
 use super::words::{clean, clip};
-use crate::agent::Visit;
+use crate::dialogue::{Output, Outputs};
 use crate::dollars::micros;
 
 /// Bytes of one message; a longer one goes on as the next.
@@ -39,7 +37,6 @@ pub(super) struct Transcript {
     /// The last words that were whole.
     last: String,
     said: usize,
-    desk: Arc<Desk>,
     /// What tools do, by their names, where the agent says nothing of it.
     kinds: Arc<HashMap<String, ToolKind>>,
     open: HashMap<String, Told>,
@@ -48,17 +45,14 @@ pub(super) struct Transcript {
     renamed: u64,
     /// What was over the bound, in bytes.
     pub dropped: u64,
-    /// Updates that were not understood.
-    pub unknown: u64,
     /// What the session cost so far, in millionths of the currency, where it says so in dollars.
     pub cost_micros: Option<u64>,
 }
 
 impl Transcript {
-    /// Of an agent that has this done through us.
-    pub(super) fn new(desk: Arc<Desk>, kinds: Arc<HashMap<String, ToolKind>>) -> Self {
+    /// Of an agent whose tools are of these kinds.
+    pub(super) fn new(kinds: Arc<HashMap<String, ToolKind>>) -> Self {
         Self {
-            desk,
             kinds,
             ..Self::default()
         }
@@ -71,39 +65,30 @@ impl Transcript {
     }
 
     /// Takes in one update.
-    pub(super) async fn take(
-        &mut self,
-        visit: &Visit<'_>,
-        update: Value,
-    ) -> Result<(), RuntimeError> {
+    pub(super) fn take(&mut self, out: &mut Outputs, update: Value) {
         let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
-            self.unknown += 1;
-            return Ok(());
+            out.push(Output::Unknown);
+            return;
         };
         match update {
-            SessionUpdate::AgentMessageChunk(chunk) => {
-                self.chunk(visit, chunk, DeltaOf::Text).await
-            }
-            SessionUpdate::AgentThoughtChunk(chunk) => {
-                self.chunk(visit, chunk, DeltaOf::Reasoning).await
-            }
+            SessionUpdate::AgentMessageChunk(chunk) => self.chunk(out, chunk, DeltaOf::Text),
+            SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(out, chunk, DeltaOf::Reasoning),
             SessionUpdate::ToolCall(call) => {
                 let id = key(&call.tool_call_id.0);
                 // A call that is over does not begin again: another one has its name.
                 if self.done.remove(&id) {
                     self.renamed += 1;
                 }
-                self.call(visit, call.into()).await
+                self.call(out, call.into())
             }
-            SessionUpdate::ToolCallUpdate(update) => self.call(visit, update).await,
+            SessionUpdate::ToolCallUpdate(update) => self.call(out, update),
             SessionUpdate::Plan(plan) => {
                 let lines = plan
                     .entries
                     .iter()
                     .take(100)
                     .map(|entry| format!("- {}\n", clip(&clean(&entry.content), 300)));
-                visit.delta(DeltaOf::Reasoning, &lines.collect::<String>());
-                Ok(())
+                out.delta(DeltaOf::Reasoning, &lines.collect::<String>());
             }
             SessionUpdate::UsageUpdate(usage) => {
                 if let Some(cost) = usage
@@ -112,30 +97,23 @@ impl Transcript {
                 {
                     self.cost_micros = micros(cost.amount).or(self.cost_micros);
                 }
-                Ok(())
             }
             // Known, and nothing that the log needs.
             SessionUpdate::UserMessageChunk(_)
             | SessionUpdate::AvailableCommandsUpdate(_)
             | SessionUpdate::CurrentModeUpdate(_)
             | SessionUpdate::ConfigOptionUpdate(_)
-            | SessionUpdate::SessionInfoUpdate(_) => Ok(()),
+            | SessionUpdate::SessionInfoUpdate(_) => {}
             _ => {
-                self.unknown += 1;
-                Ok(())
+                out.push(Output::Unknown);
             }
         }
     }
 
-    async fn chunk(
-        &mut self,
-        visit: &Visit<'_>,
-        chunk: ContentChunk,
-        of: DeltaOf,
-    ) -> Result<(), RuntimeError> {
+    fn chunk(&mut self, out: &mut Outputs, chunk: ContentChunk, of: DeltaOf) {
         let message = chunk.message_id.map(|id| clip(&id.0, 128).into_owned());
         if message.is_some() && self.message.is_some() && message != self.message {
-            self.flush(visit).await?;
+            self.flush(out);
         }
         self.message = message.or(self.message.take());
         let text = words_of(&chunk.content);
@@ -148,31 +126,26 @@ impl Transcript {
             _ => &mut self.text,
         };
         whole.push_str(fits);
-        visit.delta(of, fits);
+        out.delta(of, fits);
         if whole.len() > MAX_MESSAGE {
-            self.flush(visit).await?;
+            self.flush(out);
         }
-        Ok(())
     }
 
-    async fn call(
-        &mut self,
-        visit: &Visit<'_>,
-        update: ToolCallUpdate,
-    ) -> Result<(), RuntimeError> {
+    fn call(&mut self, out: &mut Outputs, update: ToolCallUpdate) {
         let id = key(&update.tool_call_id.0);
         if self.done.contains(&id) {
-            return Ok(());
+            return;
         }
         let kinds = Arc::clone(&self.kinds);
-        let told = self.told(visit, &id).await?;
+        let told = self.told(out, &id);
         told.take(update, &kinds);
         if told.is_over() {
-            return self.over(visit, &id).await;
+            return self.over(out, &id);
         }
         if told.shows_work() && !told.asked && !told.begun {
-            self.announce(visit, &id).await?;
-            self.begin_call(visit, &id).await?;
+            self.announce(out, &id);
+            self.begin_call(out, &id);
         }
         if let Some(told) = self
             .open
@@ -182,17 +155,19 @@ impl Transcript {
             let from = told
                 .text
                 .ceil_char_boundary(told.text.len().saturating_sub(MAX_PROGRESS));
-            visit.progress(&told.id, &told.text[from..]);
+            out.push(Output::Progress(
+                told.id.clone(),
+                told.text[from..].to_owned(),
+            ));
         }
-        Ok(())
     }
 
     /// The call of this name, a new one where there is none.
-    async fn told(&mut self, visit: &Visit<'_>, id: &str) -> Result<&mut Told, RuntimeError> {
+    fn told(&mut self, out: &mut Outputs, id: &str) -> &mut Told {
         if !self.open.contains_key(id) {
             if self.open.len() >= MAX_OPEN {
                 let oldest = self.order.first().cloned().unwrap_or_default();
-                self.over(visit, &oldest).await?;
+                self.over(out, &oldest);
             }
             let name = clean(id).into_owned();
             let unique = if self.renamed == 0 {
@@ -203,10 +178,9 @@ impl Transcript {
             self.order.push(id.to_owned());
             self.open.insert(id.to_owned(), Told::new(CallId(unique)));
         }
-        Ok(self
-            .open
+        self.open
             .entry(id.to_owned())
-            .or_insert_with(|| Told::new(CallId(id.to_owned()))))
+            .or_insert_with(|| Told::new(CallId(id.to_owned())))
     }
 
     /// Whether it is being decided about a call.
@@ -217,11 +191,7 @@ impl Transcript {
     }
 
     /// The agent asks about a call: what it says of it is taken in, and it is in the log.
-    pub(super) async fn asked(
-        &mut self,
-        visit: &Visit<'_>,
-        update: ToolCallUpdate,
-    ) -> Result<Told, RuntimeError> {
+    pub(super) fn asked(&mut self, out: &mut Outputs, update: ToolCallUpdate) -> Told {
         let id = key(&update.tool_call_id.0);
         // What it asks about a second time, or after it began, is judged as a call of its own.
         let before = self
@@ -230,13 +200,13 @@ impl Transcript {
             .filter(|told| told.asked || told.begun)
             .cloned();
         if before.is_some() {
-            self.over(visit, &id).await?;
+            self.over(out, &id);
         }
         if self.done.remove(&id) {
             self.renamed += 1;
         }
         let kinds = Arc::clone(&self.kinds);
-        let told = self.told(visit, &id).await?;
+        let told = self.told(out, &id);
         if let Some(before) = before {
             *told = before.again(told.id.clone());
         }
@@ -244,12 +214,11 @@ impl Transcript {
         told.asked = true;
         // What it says to the person who decides is not what came of the call.
         told.text.clear();
-        self.announce(visit, &id).await?;
-        Ok(self
-            .open
+        self.announce(out, &id);
+        self.open
             .get(&id)
             .cloned()
-            .unwrap_or_else(|| Told::new(CallId(id))))
+            .unwrap_or_else(|| Told::new(CallId(id)))
     }
 
     /// What we said of a call that the agent asked about.
@@ -262,90 +231,72 @@ impl Transcript {
     }
 
     /// Puts a call into the log, with what was said before it.
-    async fn announce(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
+    fn announce(&mut self, out: &mut Outputs, id: &str) {
         let Some(told) = self.open.get_mut(id) else {
-            return Ok(());
+            return;
         };
         if std::mem::replace(&mut told.announced, true) {
-            return Ok(());
+            return;
         }
         let call = told.call();
-        let mut parts = self.take_parts();
-        parts.push(Part::Call(call));
-        visit
-            .said(Message {
-                role: Role::Assistant,
-                origin: Origin::Model,
-                parts,
-            })
-            .await
+        self.say(out);
+        out.push(Output::Announce(call));
     }
 
-    async fn begin_call(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
+    fn begin_call(&mut self, out: &mut Outputs, id: &str) {
         let Some(told) = self.open.get_mut(id) else {
-            return Ok(());
+            return;
         };
         if std::mem::replace(&mut told.begun, true) || told.asked {
-            return Ok(());
+            return;
         }
         let (call, effect) = (told.call(), told.effect());
-        visit.observed(call, effect).await
+        out.push(Output::Observed(call, effect));
     }
 
-    async fn over(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
-        self.announce(visit, id).await?;
-        self.begin_call(visit, id).await?;
+    fn over(&mut self, out: &mut Outputs, id: &str) {
+        self.announce(out, id);
+        self.begin_call(out, id);
         self.order.retain(|known| known != id);
         let Some(told) = self.open.remove(id) else {
-            return Ok(());
+            return;
         };
         if self.done.len() >= MAX_DONE {
             self.done.clear();
         }
         self.done.insert(id.to_owned());
-        let (call, mut text) = (told.call(), told.result());
-        // One that worked in a terminal of ours says nothing itself.
-        if let Some(terminal) = told.terminal.as_deref().filter(|_| text.is_empty()) {
-            text = self.desk.terminals.said(terminal).unwrap_or_default();
-        }
-        let result = match told.status {
-            ToolCallStatus::Completed => ToolResult {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                text,
-                error: None,
-                artifact: None,
-            },
-            ToolCallStatus::Failed => ToolResult::failed(&call, ErrorCategory::Exception, &text),
-            _ => ToolResult::failed(
-                &call,
-                ErrorCategory::Interrupted,
-                "the agent said no more of it",
+        out.push(Output::Revoke(told.id.clone()));
+        let text = told.result();
+        let (failed, text) = match told.status {
+            ToolCallStatus::Completed => (None, text),
+            ToolCallStatus::Failed => (Some(ErrorCategory::Exception), text),
+            _ => (
+                Some(ErrorCategory::Interrupted),
+                "the agent said no more of it".to_owned(),
             ),
         };
-        visit.reported_result(result).await
-    }
-
-    /// Says what is whole.
-    pub(super) async fn flush(&mut self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
-        let parts = self.take_parts();
-        if parts.is_empty() {
-            return Ok(());
+        match told.terminal {
+            // One that worked in a terminal of ours says nothing itself.
+            Some(terminal) if text.is_empty() => out.push(Output::TerminalResult {
+                call: told.id,
+                terminal,
+                failed,
+            }),
+            _ => out.result(&told.id.0, text, failed, false),
         }
-        visit
-            .said(Message {
-                role: Role::Assistant,
-                origin: Origin::Model,
-                parts,
-            })
-            .await
     }
 
-    fn take_parts(&mut self) -> Vec<Part> {
-        let mut parts = Vec::new();
+    /// Logs what is whole.
+    pub(super) fn flush(&mut self, out: &mut Outputs) {
+        self.say(out);
+        out.push(Output::Flush);
+    }
+
+    /// Gathers what is whole.
+    fn say(&mut self, out: &mut Outputs) {
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
-            parts.push(Part::Reasoning {
+            out.part(Part::Reasoning {
                 text: thought,
                 opaque: None,
             });
@@ -353,30 +304,29 @@ impl Transcript {
         let text = std::mem::take(&mut self.text);
         if !text.trim().is_empty() {
             self.last.clone_from(&text);
-            parts.push(Part::Text { text });
+            out.part(Part::Text { text });
         }
-        parts
     }
 
     /// A turn ends: what was not said is said, and calls that nobody ended are over. Its last words.
-    pub(super) async fn end(&mut self, visit: &Visit<'_>) -> Result<String, RuntimeError> {
+    pub(super) fn end(&mut self, out: &mut Outputs) -> String {
         while let Some(id) = self.order.first().cloned() {
             // One that was only begun to be told was never made.
             match self.open.get(&id) {
-                Some(told) if told.announced => self.over(visit, &id).await?,
+                Some(told) if told.announced => self.over(out, &id),
                 _ => {
                     self.open.remove(&id);
                     self.order.retain(|known| *known != id);
                 }
             }
         }
-        self.flush(visit).await?;
-        Ok(std::mem::take(&mut self.last))
+        self.flush(out);
+        std::mem::take(&mut self.last)
     }
 
-    /// Whether a call is over.
-    pub(super) fn is_open(&self, call: &CallId) -> bool {
-        self.open.values().any(|told| told.id == *call)
+    /// The call of this name, while it is under way.
+    pub(super) fn open_call(&self, call: &CallId) -> Option<&Told> {
+        self.open.values().find(|told| told.id == *call)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Without control characters but line ends and tabs.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.contains(steers) {
         text.chars()
@@ -16,7 +16,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// The beginning of a text, and a word that there was more.
-pub(super) fn clip(text: &str, most: usize) -> Cow<'_, str> {
+pub(crate) fn clip(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();
     }
@@ -29,7 +29,7 @@ pub(super) fn clip(text: &str, most: usize) -> Cow<'_, str> {
 }
 
 /// A program and its words as one line for a shell. A shell that is given a line is that line.
-pub(super) fn shell_line(words: &[&str]) -> String {
+pub(crate) fn shell_line(words: &[&str]) -> String {
     if let [shell, flags, line] = words {
         let shell = shell.rsplit('/').next().unwrap_or_default();
         if matches!(shell, "sh" | "bash" | "zsh" | "dash") && matches!(*flags, "-c" | "-lc" | "-cl")
@@ -45,7 +45,7 @@ pub(super) fn shell_line(words: &[&str]) -> String {
 }
 
 /// One word for a shell.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| {
         c.is_ascii_alphanumeric()
             || matches!(c, '_' | '-' | '.' | '/' | ':' | '=' | ',' | '@' | '+')

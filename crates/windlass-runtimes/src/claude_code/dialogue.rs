@@ -227,8 +227,12 @@ impl Dialogue for ClaudeDialogue {
             Input::Exited(how) => {
                 out.end(Ended::broken(format!("it ended without an answer, {how}")));
             }
-            Input::Late(_) => {}
+            _ => {}
         }
+    }
+
+    fn ends_with_input(&self) -> bool {
+        true
     }
 
     fn liken(&self, call: ToolCall) -> ForeignCall {

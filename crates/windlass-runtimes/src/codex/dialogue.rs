@@ -437,7 +437,7 @@ impl Dialogue for CodexDialogue {
                 },
                 Heard::Request { id, method, params } => self.request(id, &method, &params, out),
                 Heard::Told { method, params } => self.notice(&method, &params, out),
-                Heard::Odd | Heard::End => out.push(Output::Unknown),
+                Heard::Odd => out.push(Output::Unknown),
             },
             Input::Judged(ticket, verdict) => {
                 let yes = matches!(verdict, Admitted::Yes { .. });
@@ -460,8 +460,12 @@ impl Dialogue for CodexDialogue {
                 let why = format!("it ended without an answer, {how}");
                 self.over(End::Broken(why), out);
             }
-            Input::Late(_) => {}
+            _ => {}
         }
+    }
+
+    fn ends_with_input(&self) -> bool {
+        true
     }
 
     fn liken(&self, call: ToolCall) -> ForeignCall {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use super::program::{Output, Program};
-use crate::agent::{Reported, Visit};
+use crate::agent::Reported;
 use crate::dialect::Dialect;
 use crate::dollars::micros;
 use crate::given::{check_args, check_env};
@@ -22,8 +22,8 @@ const START_AT: &str = ".windlass/start_aider.py";
 /// Where it writes down what was said, and what it did.
 const CHAT: &str = ".windlass/aider-chat.md";
 const LOG: &str = ".windlass/aider-log.jsonl";
-/// Bytes of each that are read.
-const MAX_NOTES: u64 = 16 << 20;
+/// Both, as they are read when it ended.
+pub(super) const NOTES: &[&str] = &[CHAT, LOG];
 /// How much of what it complained about is shown.
 const SHOWN: usize = 1_500;
 
@@ -282,12 +282,9 @@ pub(super) struct Notes {
 }
 
 /// Reads them from its home. Its exit code says nothing.
-pub(super) fn notes(visit: &Visit<'_>) -> Notes {
-    let read = |path: &str| {
-        let bytes = visit.place.read(path, MAX_NOTES).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    read_notes(&read(CHAT), &read(LOG))
+pub(super) fn notes(files: &[String]) -> Notes {
+    let file = |at: usize| files.get(at).map_or("", String::as_str);
+    read_notes(file(0), file(1))
 }
 
 fn read_notes(chat: &str, log: &str) -> Notes {

@@ -558,16 +558,12 @@ impl Dialogue for OpenHandsDialogue {
                 out.push(Output::Began(None));
                 self.over(End::Broken(why), out);
             }
-            Input::Withdrawn(_) | Input::Ran(..) => {}
+            _ => {}
         }
     }
 
     fn liken(&self, call: ToolCall) -> ForeignCall {
         foreign(call, self.cwd.as_deref())
-    }
-
-    fn stays(&self) -> bool {
-        true
     }
 }
 

@@ -160,7 +160,7 @@ impl Dialogue for SidecarDialogue {
                     out,
                 );
             }
-            Input::Judged(..) => {}
+            _ => {}
         }
     }
 
@@ -171,10 +171,6 @@ impl Dialogue for SidecarDialogue {
             like: Vec::new(),
             effect: Effect::Execute,
         }
-    }
-
-    fn stays(&self) -> bool {
-        true
     }
 
     fn repeats_names(&self) -> bool {

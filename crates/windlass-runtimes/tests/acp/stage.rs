@@ -540,13 +540,7 @@ impl Stage {
             tools: ToolSet::default(),
             steers: Mutex::new(std::iter::repeat_n((), self.steers).collect()),
         };
-        let acp = Acp::new(
-            self.spec,
-            self.options,
-            self.dialect,
-            Arc::clone(&self.clock),
-        )
-        .unwrap();
+        let acp = Acp::new(self.spec, self.options, self.dialect).unwrap();
         let metering = if self.metering_none {
             Metering::Reported { price: None }
         } else {

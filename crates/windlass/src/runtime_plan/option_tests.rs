@@ -2,10 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::Path;
-use std::sync::Arc;
 
-use windlass_core::clock::Clock;
-use windlass_host::clock::SystemClock;
 use windlass_host::config::{Kind as ValueKind, Layer, Layers, Value};
 use windlass_registry::options::Given;
 use windlass_registry::{AgentSetup, Program, adapter};
@@ -71,8 +68,7 @@ fn takes(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> R
         protocol: None,
         options: Given::read(known.name, &layers).unwrap().options,
     };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    adapter(&setup, &clock)
+    adapter(&setup)
         .map(drop)
         .map_err(|failure| failure.message().to_owned())
 }

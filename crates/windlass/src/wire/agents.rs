@@ -133,7 +133,7 @@ impl Making<'_> {
                 })
             }
         };
-        let adapter = adapter(&plan.setup, self.clock)?;
+        let adapter = adapter(&plan.setup)?;
         let metering = self.metering(plan)?;
         let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone())
             .versioned(plan.setup.version());

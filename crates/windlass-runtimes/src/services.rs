@@ -1,5 +1,7 @@
-//! What the agent may have done through us: files of the workspace read and written, commands run. Each is judged as the
-//! same call of ours would be, unless it is the very thing that was just allowed, and everything has a bound.
+//! Requests that an agent has its client serve: files of the workspace read and written, commands run in terminals. Each is
+//! judged as the same call of ours would be, unless it is the very thing that was just allowed, and everything has a bound.
+
+mod terminals;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,11 +12,10 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
-use windlass_core::workspace::{FileError, FileErrorKind, Files};
+use windlass_core::workspace::{FileError, FileErrorKind, Files, Processes};
 
-use super::call::Told;
-use super::terminals::Terminals;
-use super::words::clip;
+use self::terminals::Terminals;
+use crate::acp::words::clip;
 use crate::agent::Visit;
 use crate::rpc::RpcError;
 
@@ -28,124 +29,111 @@ const MAX_GRANTS: usize = 64;
 const MAX_LOGGED: usize = 16 << 10;
 
 /// The answer to a request of the agent.
-pub(super) type Reply = Result<Value, RpcError>;
+pub(crate) type Reply = Result<Value, RpcError>;
 
-/// What is kept between the requests of one agent.
+/// State of the services of one agent.
 #[derive(Default)]
-pub(super) struct Desk {
-    grants: Mutex<Vec<Grant>>,
+pub(crate) struct ClientServices {
+    grants: Mutex<Vec<(CallId, Grant)>>,
     /// Commands that run for it.
-    pub terminals: Terminals,
+    terminals: Terminals,
 }
 
 /// Something that a call was allowed, so that it is not asked about again when the agent has us do it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Grant {
-    call: CallId,
-    what: Granted,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Granted {
-    /// This file may get this text; any where none was shown.
-    Write { path: String, text: Option<String> },
+pub enum Grant {
+    /// This file may get this text; any text where none was shown.
+    Write {
+        /// The path, as the agent names it.
+        path: String,
+        /// The text.
+        text: Option<String>,
+    },
     /// This command may run.
     Run(String),
 }
 
-impl Grant {
-    /// Everything that a call shows.
-    pub(super) fn all_of(told: &Told, files: &dyn Files) -> Vec<Self> {
-        let resolved = |path: &String| {
-            files
-                .resolve(path)
-                .ok()
-                .filter(|to| to.inside)
-                .map(|to| to.path)
-        };
-        let foreign = told.foreign(files.root());
-        let mut all = Vec::new();
-        for (path, text) in &told.diffs {
-            // A text that was too long to be kept cannot be known again.
-            if let (Some(path), Some(text)) = (resolved(path), text) {
-                let what = Granted::Write {
-                    path,
-                    text: Some(text.clone()),
-                };
-                all.push(Self {
-                    call: told.id.clone(),
-                    what,
-                });
-            }
-        }
-        let written = foreign
-            .like
-            .iter()
-            .filter(|like| like.tool == "write_file" || like.tool == "edit_file");
-        for like in written.filter(|_| told.diffs.is_empty()) {
-            let path = like.args["path"].as_str().map(str::to_owned);
-            if let Some(path) = path.as_ref().and_then(resolved) {
-                let what = Granted::Write { path, text: None };
-                all.push(Self {
-                    call: told.id.clone(),
-                    what,
-                });
-            }
-        }
-        all.extend(told.command().map(|line| Self {
-            call: told.id.clone(),
-            what: Granted::Run(line),
-        }));
-        all
-    }
-}
-
-impl Desk {
-    fn grants(&self) -> MutexGuard<'_, Vec<Grant>> {
+impl ClientServices {
+    fn grants(&self) -> MutexGuard<'_, Vec<(CallId, Grant)>> {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what was allowed.
-    pub(super) fn grant(&self, all: Vec<Grant>) {
-        let mut grants = self.grants();
-        grants.extend(all);
-        let over = grants.len().saturating_sub(MAX_GRANTS);
-        grants.drain(..over);
+    /// Remembers what a call was allowed. A path that leads out of the workspace is not.
+    pub(crate) fn grant(&self, call: &CallId, grants: Vec<Grant>, files: &dyn Files) {
+        let resolved = grants.into_iter().filter_map(|grant| match grant {
+            Grant::Write { path, text } => {
+                let to = files.resolve(&path).ok().filter(|to| to.inside)?;
+                let path = to.path;
+                Some(Grant::Write { path, text })
+            }
+            run @ Grant::Run(_) => Some(run),
+        });
+        let mut all = self.grants();
+        all.extend(resolved.map(|grant| (call.clone(), grant)));
+        let over = all.len().saturating_sub(MAX_GRANTS);
+        all.drain(..over);
     }
 
-    /// Forgets what calls were allowed that are over.
-    pub(super) fn keep_grants_of(&self, is_open: impl Fn(&CallId) -> bool) {
-        let mut grants = self.grants();
-        if !grants.is_empty() {
-            grants.retain(|grant| is_open(&grant.call));
+    /// Forgets what a call was allowed that is over.
+    pub(crate) fn revoke(&self, call: &CallId) {
+        self.grants().retain(|(of, _)| of != call);
+    }
+
+    /// A turn is over: nothing is allowed any more, and all commands end.
+    pub(crate) async fn close(&self, processes: &dyn Processes) {
+        self.grants().clear();
+        self.terminals.stop_all(processes).await;
+    }
+
+    /// The end of what a terminal said, also when it was released.
+    pub(crate) fn terminal_text(&self, id: &str) -> Option<String> {
+        self.terminals.said(id)
+    }
+
+    /// Serves a request for a file or a terminal.
+    pub(crate) async fn serve(
+        &self,
+        visit: &Visit<'_>,
+        method: &str,
+        params: Value,
+    ) -> Result<Reply, RuntimeError> {
+        let clock = visit.clock;
+        match method {
+            "fs/read_text_file" => read(visit, clock, params).await,
+            "fs/write_text_file" => write(visit, clock, self, params).await,
+            "terminal/create" => terminals::create(visit, clock, self, params).await,
+            "terminal/output" => Ok(terminals::output(visit, self, params)),
+            "terminal/wait_for_exit" => Ok(terminals::wait(visit, clock, self, params).await),
+            "terminal/kill" => Ok(terminals::kill(visit, self, params).await),
+            _ => Ok(terminals::release(visit, self, params).await),
         }
     }
 
     /// Whether a file may get this text because of a call that is under way; once.
     fn may_write(&self, path: &str, text: &str) -> bool {
         self.use_up(|what| match what {
-            Granted::Write {
+            Grant::Write {
                 path: of,
                 text: shown,
             } => of == path && shown.as_deref().is_none_or(|shown| shown == text),
-            Granted::Run(_) => false,
+            Grant::Run(_) => false,
         })
     }
 
     /// Whether this command may run because of a call that is under way; once.
-    pub(super) fn may_run(&self, line: &str) -> bool {
-        self.use_up(|what| matches!(what, Granted::Run(of) if of == line))
+    fn may_run(&self, line: &str) -> bool {
+        self.use_up(|what| matches!(what, Grant::Run(of) if of == line))
     }
 
-    fn use_up(&self, fits: impl Fn(&Granted) -> bool) -> bool {
+    fn use_up(&self, fits: impl Fn(&Grant) -> bool) -> bool {
         let mut grants = self.grants();
-        let at = grants.iter().position(|grant| fits(&grant.what));
+        let at = grants.iter().position(|(_, grant)| fits(grant));
         at.map(|at| grants.remove(at)).is_some()
     }
 }
 
 /// Has something judged that the agent wants from us, as a call of its own in the log.
-pub(super) async fn judge(
+async fn judge(
     visit: &Visit<'_>,
     clock: &dyn Clock,
     method: &str,
@@ -185,7 +173,7 @@ pub(super) async fn judge(
 }
 
 /// Logs what came of it.
-pub(super) async fn report(
+async fn report(
     visit: &Visit<'_>,
     call: &ToolCall,
     how: &Result<String, RpcError>,
@@ -204,11 +192,7 @@ pub(super) async fn report(
 }
 
 /// `fs/read_text_file`.
-pub(super) async fn read(
-    visit: &Visit<'_>,
-    clock: &dyn Clock,
-    params: Value,
-) -> Result<Reply, RuntimeError> {
+async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Reply, RuntimeError> {
     let request: ReadTextFileRequest = match fits(params) {
         Ok(request) => request,
         Err(err) => return Ok(Err(err)),
@@ -256,10 +240,10 @@ pub(super) async fn read(
 }
 
 /// `fs/write_text_file`.
-pub(super) async fn write(
+async fn write(
     visit: &Visit<'_>,
     clock: &dyn Clock,
-    desk: &Desk,
+    services: &ClientServices,
     params: Value,
 ) -> Result<Reply, RuntimeError> {
     let request: WriteTextFileRequest = match fits(params) {
@@ -278,7 +262,7 @@ pub(super) async fn write(
         Err(err) => return Ok(Err(err)),
     };
     let mut call = None;
-    if !desk.may_write(&path, &request.content) {
+    if !services.may_write(&path, &request.content) {
         let like = Like {
             tool: "write_file".into(),
             args: json!({ "path": path, "content": request.content }),
@@ -311,13 +295,13 @@ pub(super) async fn write(
 }
 
 /// What was sent, as the method has it.
-pub(super) fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
+fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params)
         .map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
 }
 
 /// Where a path of the agent leads in the workspace.
-pub(super) fn inside(files: &dyn Files, path: &str) -> Result<String, RpcError> {
+fn inside(files: &dyn Files, path: &str) -> Result<String, RpcError> {
     let to = files.resolve(path).map_err(file_error)?;
     if to.inside {
         return Ok(to.path);

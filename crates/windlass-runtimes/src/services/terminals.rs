@@ -13,8 +13,8 @@ use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
-use super::desk::{Desk, Reply, fits, inside, judge, report};
-use super::words::{clip, quoted, shell_line};
+use super::{ClientServices, Reply, fits, inside, judge, report};
+use crate::acp::words::{clip, quoted, shell_line};
 use crate::agent::Visit;
 use crate::rpc::RpcError;
 
@@ -141,7 +141,7 @@ impl Terminals {
 pub(super) async fn create(
     visit: &Visit<'_>,
     clock: &dyn Clock,
-    desk: &Desk,
+    services: &ClientServices,
     params: Value,
 ) -> Result<Reply, RuntimeError> {
     let request: CreateTerminalRequest = match fits(params) {
@@ -152,7 +152,7 @@ pub(super) async fn create(
         Ok(command) => command,
         Err(err) => return Ok(Err(err)),
     };
-    if desk.terminals.state().open.len() >= MAX_OPEN {
+    if services.terminals.state().open.len() >= MAX_OPEN {
         return Ok(Err(failed(format!(
             "{MAX_OPEN} terminals are open already; release one"
         ))));
@@ -164,7 +164,7 @@ pub(super) async fn create(
             .env
             .iter()
             .all(|variable| INERT.contains(&variable.name.as_str()));
-    if !as_shown || !desk.may_run(&line) {
+    if !as_shown || !services.may_run(&line) {
         let args = json!({ "command": format!("{exports}{line}"), "workdir": workdir });
         let like = Like {
             tool: "bash".into(),
@@ -191,7 +191,7 @@ pub(super) async fn create(
     });
     let reply = match started {
         Ok(job) => {
-            let mut state = desk.terminals.state();
+            let mut state = services.terminals.state();
             state.made += 1;
             let id = format!("term_{}", state.made);
             let terminal = Terminal {
@@ -218,24 +218,24 @@ pub(super) async fn create(
 }
 
 /// `terminal/output`.
-pub(super) fn output(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
+pub(super) fn output(visit: &Visit<'_>, services: &ClientServices, params: Value) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
-    desk.terminals.look(visit.job.processes.as_ref(), &id)?;
-    desk.terminals.told(&id)
+    services.terminals.look(visit.job.processes.as_ref(), &id)?;
+    services.terminals.told(&id)
 }
 
 /// `terminal/wait_for_exit`.
 pub(super) async fn wait(
     visit: &Visit<'_>,
     clock: &dyn Clock,
-    desk: &Desk,
+    services: &ClientServices,
     params: Value,
 ) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
-    while !desk.terminals.look(visit.job.processes.as_ref(), &id)? {
+    while !services.terminals.look(visit.job.processes.as_ref(), &id)? {
         clock.sleep(LOOK_AGAIN).await;
     }
-    let end = desk
+    let end = services
         .terminals
         .state()
         .open
@@ -245,10 +245,10 @@ pub(super) async fn wait(
 }
 
 /// `terminal/kill`: what it said can still be asked for.
-pub(super) async fn kill(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
+pub(super) async fn kill(visit: &Visit<'_>, services: &ClientServices, params: Value) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
     let job = {
-        let state = desk.terminals.state();
+        let state = services.terminals.state();
         let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
         terminal.end.is_none().then(|| terminal.job.clone())
     };
@@ -264,12 +264,12 @@ pub(super) async fn kill(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply
 }
 
 /// `terminal/release`: it is ended and forgotten.
-pub(super) async fn release(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
+pub(super) async fn release(visit: &Visit<'_>, services: &ClientServices, params: Value) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
     // What it said is still of use to the log; one that cannot be looked at said nothing.
-    let _ = desk.terminals.look(visit.job.processes.as_ref(), &id);
+    let _ = services.terminals.look(visit.job.processes.as_ref(), &id);
     let terminal = {
-        let mut state = desk.terminals.state();
+        let mut state = services.terminals.state();
         let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
         state
             .released

@@ -1,0 +1,828 @@
+//! The Agent Client Protocol, version 1, as its client: a conversation is set up step by step, then each prompt is one
+//! request that stays open for the whole turn. Calls are judged when the agent asks for permission, files and terminals are
+//! served, and everything it tells becomes the transcript.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::schema::{
+    AuthenticateRequest, ContentBlock, InitializeResponse, ListSessionsRequest, LoadSessionRequest,
+    Meta, NewSessionRequest, PermissionOption, PromptRequest, RequestPermissionRequest,
+    ResumeSessionRequest, SessionConfigOption, SessionConfigOptionCategory, SessionModeState,
+    StopReason, TextContent, ToolKind,
+};
+use serde_json::{Value, json};
+use windlass_core::budget::Usage;
+use windlass_core::message::ToolCall;
+use windlass_core::provider::{ProviderError, ProviderErrorKind};
+use windlass_core::tool::{Admitted, Effect, ForeignCall};
+
+use super::call::Told;
+use super::options::AcpOptions;
+use super::profile::{Profile, TurnUsage};
+use super::session::{choice, chosen, greeting, one_of, servers, settings_in, there_is, ways};
+use super::transcript::Transcript;
+use super::words::{clean, clip};
+use super::{permission, usage};
+use crate::agent::{End, Reported};
+use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
+use crate::services::{Grant, Reply};
+
+/// How long an agent may take for each step before its first turn.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The error by which an agent says that it wants to be signed in.
+const NOT_SIGNED_IN: i64 = -32000;
+/// Requests of the agent that are under way at a time; behind that it is not read from.
+const MAX_WORK: usize = 32;
+
+/// What was offered to the agent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Serves {
+    /// Files.
+    pub fs: bool,
+    /// Commands.
+    pub terminal: bool,
+}
+
+/// What a conversation over ACP is made from.
+pub(super) struct AcpSetup {
+    pub(super) name: String,
+    pub(super) options: AcpOptions,
+    pub(super) profile: &'static Profile,
+    pub(super) serves: Serves,
+    /// Its model, and whether its start tells it that.
+    pub(super) model: Option<String>,
+    pub(super) names_model: bool,
+    /// Whether its model is asked through the meter.
+    pub(super) metered: bool,
+    /// Kinds of its tools, by their names.
+    pub(super) kinds: Arc<HashMap<String, ToolKind>>,
+    /// Where the workspace is.
+    pub(super) root: PathBuf,
+    pub(super) meta: Option<Meta>,
+    /// The conversation to resume.
+    pub(super) resume: Option<String>,
+}
+
+/// The request of ours that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Initialize,
+    Authenticate,
+    List,
+    Resume,
+    New,
+    /// The setting of this number of the options.
+    Config(usize),
+    Model,
+    Mode,
+    Prompt,
+}
+
+/// An agent that speaks ACP, over all its turns.
+pub(super) struct AcpDialogue {
+    setup: AcpSetup,
+    frames: Frames,
+    /// The open request, its number and its method.
+    step: Step,
+    asked: (u64, &'static str),
+    open: bool,
+    hello: Option<InitializeResponse>,
+    /// The agent's name of the conversation, what it told of its modes and models, and its settings.
+    session: String,
+    told: Value,
+    settings: Vec<SessionConfigOption>,
+    /// The conversation to resume is not known to it.
+    forgot: bool,
+    prompt: String,
+    /// The prompt with what was said before, for an agent that forgot it.
+    pub(super) retold: String,
+    warnings: Vec<(&'static str, String)>,
+    transcript: Transcript,
+    /// What the agent calls itself.
+    agent: String,
+    /// What the session had cost by its own words when it was last asked.
+    cost_told: u64,
+    told_last_call: bool,
+    cancelled: bool,
+}
+
+impl AcpDialogue {
+    pub(super) fn new(setup: AcpSetup) -> Self {
+        Self {
+            transcript: Transcript::new(Arc::clone(&setup.kinds)),
+            setup,
+            frames: Frames::new(),
+            step: Step::Initialize,
+            asked: (0, ""),
+            open: false,
+            hello: None,
+            session: String::new(),
+            told: Value::Null,
+            settings: Vec::new(),
+            forgot: false,
+            prompt: String::new(),
+            retold: String::new(),
+            warnings: Vec::new(),
+            agent: String::new(),
+            cost_told: 0,
+            told_last_call: false,
+            cancelled: false,
+        }
+    }
+
+    fn ask(
+        &mut self,
+        step: Step,
+        method: &'static str,
+        params: &impl serde::Serialize,
+        out: &mut Outputs,
+    ) {
+        let (id, line) = self.frames.request(method, params);
+        (self.step, self.asked) = (step, (id, method));
+        out.push(Output::Within((step != Step::Prompt).then_some(PATIENCE)));
+        out.send(line);
+    }
+
+    fn reply(&self, id: &Value, reply: &Reply, out: &mut Outputs) {
+        out.send(self.frames.answer(id, reply));
+    }
+
+    /// There is no conversation, and why.
+    fn over(&mut self, end: End, out: &mut Outputs) {
+        if !self.open {
+            out.push(Output::Began(None));
+        }
+        let text = self.transcript.end(out);
+        out.end(Ended::with(text, end));
+    }
+
+    /// The agent answers the open request: on to the next step.
+    fn answered(&mut self, result: Reply, out: &mut Outputs) {
+        if self.step == Step::Prompt {
+            return self.prompted(result, out);
+        }
+        if let Err(why) = self.advance(result, out) {
+            self.over(End::Broken(why), out);
+        }
+    }
+
+    fn advance(&mut self, result: Reply, out: &mut Outputs) -> Result<(), String> {
+        let (name, method) = (self.setup.name.clone(), self.asked.1);
+        let result = match (self.step, result) {
+            (Step::List, result) => return self.listed(result, out),
+            (Step::Resume, Ok(session)) => return self.begun(session, out),
+            (Step::Resume, Err(err)) => {
+                let why = format!("it says: {}", clip(&clean(&err.in_words()), 300));
+                return self.not_resumed(&why, out);
+            }
+            (Step::New, Err(err)) if err.code == NOT_SIGNED_IN => {
+                let methods = self.hello.as_ref().map(|hello| &hello.auth_methods[..]);
+                return Err(format!(
+                    "{name} wants to be signed in ({}): set `auth_method`; {}",
+                    clip(&clean(&err.in_words()), 300),
+                    ways(methods.unwrap_or_default())
+                ));
+            }
+            (Step::New, Err(err)) => {
+                let why = clip(&clean(&err.in_words()), 500).into_owned();
+                return Err(format!("{name} refused `session/new`: {why}"));
+            }
+            (_, Err(err)) => {
+                return Err(format!(
+                    "{name} refused `{method}`: {} ({})",
+                    clip(&clean(&err.in_words()), 500),
+                    err.code
+                ));
+            }
+            (_, Ok(result)) => result,
+        };
+        match self.step {
+            Step::Initialize => {
+                let hello: InitializeResponse = serde_json::from_value(result).map_err(|err| {
+                    format!("{name} answered `{method}` with what is not the protocol's: {err}")
+                })?;
+                self.greeted(hello, out)
+            }
+            Step::Authenticate => self.begin_session(out),
+            Step::New => {
+                let id = result["sessionId"].as_str();
+                match id.filter(|id| !id.is_empty() && id.len() <= 1_000) {
+                    Some(id) => id.clone_into(&mut self.session),
+                    None => return Err(format!("{name} answered `session/new` without an id")),
+                }
+                self.begun(result, out)
+            }
+            Step::Config(at) => {
+                self.set(&result);
+                self.configure(at + 1, out)
+            }
+            Step::Model => {
+                self.set(&result);
+                self.set_mode(out)
+            }
+            _ => {
+                self.say(out);
+                Ok(())
+            }
+        }
+    }
+
+    /// It said what it can do; it signs in where it has to.
+    fn greeted(&mut self, hello: InitializeResponse, out: &mut Outputs) -> Result<(), String> {
+        let name = &self.setup.name;
+        if hello.protocol_version != ProtocolVersion::V1 {
+            return Err(format!(
+                "{name} speaks version {} of the protocol; 1 is spoken here",
+                hello.protocol_version
+            ));
+        }
+        self.agent = hello
+            .agent_info
+            .as_ref()
+            .map(|agent| clip(&clean(&agent.name), 80).into_owned())
+            .unwrap_or_default();
+        let wanted = self.setup.options.auth_method.as_deref();
+        let method = wanted.or(self.setup.profile.auth_method);
+        let known = hello
+            .auth_methods
+            .iter()
+            .find(|known| method.is_some_and(|method| *known.id().0 == *method))
+            .map(|known| known.id().clone());
+        // One that is signed in already offers none.
+        if let (Some(method), None) = (wanted, &known) {
+            return Err(format!(
+                "{name} has no way `{method}` to sign in; {}",
+                ways(&hello.auth_methods)
+            ));
+        }
+        self.hello = Some(hello);
+        match known {
+            Some(id) => {
+                let params = AuthenticateRequest::new(id);
+                self.ask(Step::Authenticate, "authenticate", &params, out);
+                Ok(())
+            }
+            None => self.begin_session(out),
+        }
+    }
+
+    /// Resumes the conversation that the log names, or begins one.
+    fn begin_session(&mut self, out: &mut Outputs) -> Result<(), String> {
+        let Some(id) = self.setup.resume.clone() else {
+            return self.new_session(out);
+        };
+        self.session = id;
+        let lists = self.hello.as_ref().is_some_and(|hello| {
+            let can = &hello.agent_capabilities.session_capabilities;
+            can.list.is_some()
+        });
+        if self.setup.profile.keeps_directory && lists {
+            let params = ListSessionsRequest::new().cwd(self.setup.root.clone());
+            self.ask(Step::List, "session/list", &params, out);
+            return Ok(());
+        }
+        self.resume(out)
+    }
+
+    /// Whether it lists the conversation among those of the directory. If it gives no list, it has to say so when the
+    /// conversation is resumed.
+    fn listed(&mut self, result: Reply, out: &mut Outputs) -> Result<(), String> {
+        let here = |one: &Value| {
+            one["sessionId"] == self.session
+                && one["cwd"]
+                    .as_str()
+                    .is_some_and(|at| Path::new(at) == self.setup.root)
+        };
+        let listed = result.map_or(true, |answer| {
+            let mut all = answer["sessions"].as_array().into_iter().flatten();
+            all.any(here)
+        });
+        if listed {
+            return self.resume(out);
+        }
+        let why = "the earlier one began in another directory and stays there";
+        self.not_resumed(why, out)
+    }
+
+    fn resume(&mut self, out: &mut Outputs) -> Result<(), String> {
+        let Some(hello) = &self.hello else {
+            return Ok(());
+        };
+        let can = &hello.agent_capabilities;
+        let (resumes, loads) = (can.session_capabilities.resume.is_some(), can.load_session);
+        let servers = servers(&self.setup, hello)?;
+        let (id, cwd) = (self.session.clone(), self.setup.root.clone());
+        let meta = self.setup.meta.clone();
+        if resumes {
+            let params = ResumeSessionRequest::new(id, cwd)
+                .mcp_servers(servers)
+                .meta(meta);
+            self.ask(Step::Resume, "session/resume", &params, out);
+            Ok(())
+        } else if loads {
+            let params = LoadSessionRequest::new(id, cwd)
+                .mcp_servers(servers)
+                .meta(meta);
+            self.ask(Step::Resume, "session/load", &params, out);
+            Ok(())
+        } else {
+            self.not_resumed("it cannot go on with an earlier one", out)
+        }
+    }
+
+    fn not_resumed(&mut self, why: &str, out: &mut Outputs) -> Result<(), String> {
+        self.session.clear();
+        self.forgot = true;
+        let text = format!("{} begins a new conversation: {why}", self.setup.name);
+        self.warnings.push(("not_resumed", text));
+        self.new_session(out)
+    }
+
+    fn new_session(&mut self, out: &mut Outputs) -> Result<(), String> {
+        let Some(hello) = &self.hello else {
+            return Ok(());
+        };
+        let params = NewSessionRequest::new(self.setup.root.clone())
+            .mcp_servers(servers(&self.setup, hello)?)
+            .meta(self.setup.meta.clone());
+        self.ask(Step::New, "session/new", &params, out);
+        Ok(())
+    }
+
+    /// There is a conversation. What a person wants set is set: settings, the model, the mode.
+    fn begun(&mut self, session: Value, out: &mut Outputs) -> Result<(), String> {
+        self.open = true;
+        out.push(Output::Began(Some(self.session.clone())));
+        self.settings = settings_in(&session);
+        self.told = session;
+        self.configure(0, out)
+    }
+
+    /// Takes in what settings there are, where the agent says so.
+    fn set(&mut self, answer: &Value) {
+        if answer["configOptions"].is_array() {
+            self.settings = settings_in(answer);
+        }
+    }
+
+    fn ask_to_set(
+        &mut self,
+        step: Step,
+        setting: &SessionConfigOption,
+        chosen: Value,
+        out: &mut Outputs,
+    ) {
+        let mut params = json!({ "sessionId": self.session, "configId": setting.id.0 });
+        if let (Value::Object(params), Value::Object(chosen)) = (&mut params, chosen) {
+            params.extend(chosen);
+        }
+        self.ask(step, "session/set_config_option", &params, out);
+    }
+
+    fn setting_of(&self, category: SessionConfigOptionCategory) -> Option<SessionConfigOption> {
+        let of = |known: &&SessionConfigOption| known.category == Some(category.clone());
+        self.settings.iter().find(of).cloned()
+    }
+
+    /// Sets the setting of this number, and the model after the last.
+    fn configure(&mut self, at: usize, out: &mut Outputs) -> Result<(), String> {
+        let wanted = self.setup.options.config_options.iter().nth(at);
+        let Some((id, value)) = wanted else {
+            return self.set_model(out);
+        };
+        let Some(setting) = self.settings.iter().find(|known| *known.id.0 == **id) else {
+            let ids: Vec<String> = self
+                .settings
+                .iter()
+                .map(|known| format!("`{}`", known.id.0))
+                .collect();
+            return Err(format!(
+                "{} has no setting `{id}`; {}",
+                self.setup.name,
+                there_is(&ids)
+            ));
+        };
+        let (setting, chosen) = (setting.clone(), chosen(&self.setup, setting, value)?);
+        self.ask_to_set(Step::Config(at), &setting, chosen, out);
+        Ok(())
+    }
+
+    fn set_model(&mut self, out: &mut Outputs) -> Result<(), String> {
+        let model = self.setup.model.clone();
+        let Some(wanted) = model.filter(|_| !self.setup.names_model) else {
+            return self.set_mode(out);
+        };
+        if let Some(setting) = self.setting_of(SessionConfigOptionCategory::Model) {
+            let chosen = json!({ "value": choice(&self.setup, &setting, &wanted)? });
+            self.ask_to_set(Step::Model, &setting, chosen, out);
+            return Ok(());
+        }
+        // Some have their list where the protocol once had it.
+        let models = &self.told["models"];
+        let known = models["availableModels"].as_array();
+        let known: Vec<(&str, &str)> = known
+            .into_iter()
+            .flatten()
+            .filter_map(|one| {
+                let name = one["name"].as_str().unwrap_or_default();
+                Some((one["modelId"].as_str()?, name))
+            })
+            .collect();
+        if known.is_empty() {
+            // The vendor is chosen all the same, and the model that it asks for is in the log.
+            let text = format!(
+                "{} does not let its model be chosen, and may use another than `{wanted}`",
+                self.setup.name
+            );
+            self.warnings.push(("model_not_chosen", text));
+            return self.set_mode(out);
+        }
+        let id = one_of(&self.setup, "model", &wanted, known.into_iter())?;
+        if models["currentModelId"].as_str() == Some(id.as_str()) {
+            return self.set_mode(out);
+        }
+        let params = json!({ "sessionId": self.session, "modelId": id });
+        self.ask(Step::Model, "session/set_model", &params, out);
+        Ok(())
+    }
+
+    fn set_mode(&mut self, out: &mut Outputs) -> Result<(), String> {
+        let mode = self.setup.options.mode.clone();
+        let Some(mode) = mode.or(self.setup.profile.mode.map(str::to_owned)) else {
+            self.say(out);
+            return Ok(());
+        };
+        let modes: Option<SessionModeState> =
+            serde_json::from_value(self.told["modes"].clone()).ok();
+        if let Some(modes) = modes.filter(|modes| !modes.available_modes.is_empty()) {
+            let known = modes.available_modes.iter();
+            let known = known.map(|mode| (&*mode.id.0, mode.name.as_str()));
+            let id = one_of(&self.setup, "mode", &mode, known)?;
+            let params = json!({ "sessionId": self.session, "modeId": id });
+            self.ask(Step::Mode, "session/set_mode", &params, out);
+            return Ok(());
+        }
+        let Some(setting) = self.setting_of(SessionConfigOptionCategory::Mode) else {
+            return Err(format!(
+                "{} has no modes, so it cannot work in `{mode}`",
+                self.setup.name
+            ));
+        };
+        let chosen = json!({ "value": choice(&self.setup, &setting, &mode)? });
+        self.ask_to_set(Step::Mode, &setting, chosen, out);
+        Ok(())
+    }
+
+    /// Says the prompt. A turn begins.
+    fn say(&mut self, out: &mut Outputs) {
+        for (code, text) in std::mem::take(&mut self.warnings) {
+            out.push(Output::Warn(code, text));
+        }
+        let retold = std::mem::take(&mut self.retold);
+        if std::mem::take(&mut self.forgot) {
+            self.prompt = retold;
+        }
+        self.transcript.begin();
+        let text = TextContent::new(std::mem::take(&mut self.prompt));
+        let params = PromptRequest::new(self.session.clone(), vec![ContentBlock::Text(text)]);
+        self.ask(Step::Prompt, "session/prompt", &params, out);
+    }
+
+    /// The turn is over, as the agent says.
+    fn prompted(&mut self, result: Reply, out: &mut Outputs) {
+        let text = self.transcript.end(out);
+        let end = match result {
+            Ok(answer) => {
+                self.count(&answer, out);
+                ended(&answer, &text)
+            }
+            Err(err) => failed(&self.setup.name, err),
+        };
+        out.end(Ended::with(text, end));
+    }
+
+    /// Notes what the agent says the turn took.
+    fn count(&mut self, answer: &Value, out: &mut Outputs) {
+        let mut usage = usage::of_turn(answer).unwrap_or_default();
+        let means = self.setup.options.turn_usage;
+        let means = means.unwrap_or_else(|| self.setup.profile.turn_usage(&self.agent));
+        if means == TurnUsage::LastCall {
+            if self.setup.metered {
+                // Compared with what went through the meter it would only be wrong.
+                usage = Usage::default();
+            } else if !std::mem::replace(&mut self.told_last_call, true) {
+                let text = format!(
+                    "{} tells only the tokens of the last model call of each turn",
+                    self.setup.name
+                );
+                out.push(Output::Warn("usage_incomplete", text));
+            }
+        }
+        let cost = self.transcript.cost_micros.unwrap_or(self.cost_told);
+        let cost_micros = cost.checked_sub(self.cost_told).filter(|more| *more > 0);
+        self.cost_told = cost.max(self.cost_told);
+        if usage != Usage::default() || cost_micros.is_some() {
+            out.push(Output::Spent(Reported {
+                usage,
+                cost_micros,
+                model: usage::model_of_turn(answer),
+            }));
+        }
+    }
+
+    fn notice(&mut self, method: &str, mut params: Value, out: &mut Outputs) {
+        // Whatever is not named as the protocol names it is the agent's own.
+        if method != "session/update" {
+            if method.starts_with("session/") || !method.contains(['/', '_', '$']) {
+                out.push(Output::Unknown);
+            }
+            return;
+        }
+        let ours = params["sessionId"].as_str() == Some(self.session.as_str());
+        if self.step != Step::Prompt || !ours {
+            return;
+        }
+        let update = params.get_mut("update").map(Value::take);
+        self.transcript.take(out, update.unwrap_or_default());
+    }
+
+    fn request(&mut self, id: Value, method: String, params: Value, out: &mut Outputs) {
+        let permission = method == "session/request_permission";
+        let served = match method.as_str() {
+            "session/request_permission" => true,
+            "fs/read_text_file" | "fs/write_text_file" => self.setup.serves.fs,
+            "terminal/create"
+            | "terminal/output"
+            | "terminal/wait_for_exit"
+            | "terminal/kill"
+            | "terminal/release" => self.setup.serves.terminal,
+            _ => false,
+        };
+        let wrong = |code, why: &str| Err(RpcError::new(code, why));
+        if !served {
+            let why = format!("there is no method `{}` here", clip(&method, 200));
+            return self.reply(&id, &wrong(RpcError::NO_METHOD, &why), out);
+        }
+        if self.cancelled || self.step != Step::Prompt {
+            return self.reply(&id, &called_off(permission), out);
+        }
+        if params["sessionId"].as_str() != Some(self.session.as_str()) {
+            let why = "this is not the session that works here";
+            return self.reply(&id, &wrong(RpcError::BAD_PARAMS, why), out);
+        }
+        if !permission {
+            // What was said before it is before it in the log.
+            self.transcript.flush(out);
+            let ticket = Ticket::new(id.to_string(), json!({ "id": id }));
+            return out.push(Output::Serve {
+                ticket,
+                method,
+                params,
+            });
+        }
+        let request = match serde_json::from_value::<RequestPermissionRequest>(params) {
+            Ok(request) => request,
+            Err(err) => {
+                return self.reply(&id, &wrong(RpcError::BAD_PARAMS, &err.to_string()), out);
+            }
+        };
+        let call = &request.tool_call.tool_call_id.0;
+        if self.transcript.is_being_judged(call) {
+            let why = "this call is being decided about already";
+            return self.reply(&id, &wrong(RpcError::BAD_PARAMS, why), out);
+        }
+        let told = self.transcript.asked(out, request.tool_call);
+        let data = json!({ "id": id, "options": request.options, "call": told.id.0 });
+        out.push(Output::Judge {
+            ticket: Ticket::new(id.to_string(), data),
+            call: told.call(),
+            may_differ: false,
+        });
+    }
+
+    /// Passes on what was decided about a call.
+    fn judged(&mut self, mut ticket: Ticket, verdict: &Admitted, out: &mut Outputs) {
+        let options: Vec<PermissionOption> =
+            serde_json::from_value(ticket.data["options"].take()).unwrap_or_default();
+        let call = ticket.data["call"].as_str().unwrap_or_default().into();
+        let admitted = matches!(verdict, Admitted::Yes { .. });
+        let outcome = permission::outcome(&options, admitted);
+        self.transcript.judged(&call, admitted);
+        // An agent that offers no way to say yes is not told yes.
+        if let Some(told) = self.transcript.open_call(&call).filter(|_| outcome.allows) {
+            out.push(Output::Grant(call, grants(told, &self.setup.root)));
+        }
+        self.reply(&ticket.data["id"], &Ok(outcome.reply), out);
+    }
+}
+
+impl Dialogue for AcpDialogue {
+    fn program(&self) -> &str {
+        &self.setup.name
+    }
+
+    fn input(&mut self, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Prompt(prompt) => {
+                self.prompt = prompt;
+                if self.open {
+                    self.say(out);
+                } else {
+                    let params = greeting(&self.setup);
+                    self.ask(Step::Initialize, "initialize", &params, out);
+                }
+            }
+            Input::Line(line) => match understood(line) {
+                Heard::Response {
+                    id: Some(id),
+                    result,
+                } if id == self.asked.0 => self.answered(result, out),
+                // An answer to nothing, or a second one.
+                Heard::Response { .. } | Heard::Odd => out.push(Output::Unknown),
+                Heard::Told { method, params } => self.notice(&method, params, out),
+                Heard::Request { id, method, params } => self.request(id, method, params, out),
+            },
+            Input::Judged(ticket, verdict) => self.judged(ticket, &verdict, out),
+            Input::Served(ticket, reply) => self.reply(&ticket.data["id"], &reply, out),
+            Input::Withdrawn(ticket) => {
+                let permission = ticket.data.get("options").is_some();
+                self.reply(&ticket.data["id"], &called_off(permission), out);
+            }
+            Input::Interrupt => {
+                self.cancelled = true;
+                if !self.session.is_empty() {
+                    let params = json!({ "sessionId": self.session });
+                    out.send(self.frames.notice("session/cancel", &params));
+                }
+                if self.step != Step::Prompt {
+                    self.over(End::Cancelled, out);
+                }
+            }
+            Input::Late(_) => {
+                let (name, method) = (&self.setup.name, self.asked.1);
+                let why = format!("{name} did not answer `{method}` in time");
+                self.over(End::Broken(why), out);
+            }
+            Input::Exited(how) => {
+                let (name, method) = (&self.setup.name, self.asked.1);
+                let why = format!("{name} ended before it answered `{method}`, {how}");
+                self.over(End::Broken(why), out);
+            }
+            _ => {}
+        }
+    }
+
+    fn liken(&self, call: ToolCall) -> ForeignCall {
+        match self.transcript.open_call(&call.id) {
+            Some(told) => told.foreign(&self.setup.root),
+            None => ForeignCall {
+                call,
+                like: Vec::new(),
+                effect: Effect::Execute,
+            },
+        }
+    }
+
+    fn finish(&mut self, out: &mut Outputs) {
+        self.transcript.end(out);
+        let dropped = std::mem::take(&mut self.transcript.dropped);
+        if dropped > 0 {
+            let text = format!(
+                "{} said {dropped} bytes more than are kept of one turn",
+                self.setup.name
+            );
+            out.push(Output::Warn("too_much_said", text));
+        }
+    }
+
+    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+        let text = format!(
+            "{} messages of {} were not understood and passed over",
+            unread.saturating_add(unknown),
+            self.setup.name
+        );
+        ("not_understood", text)
+    }
+
+    fn max_unread(&self) -> usize {
+        MAX_UNREAD
+    }
+
+    fn max_work(&self) -> usize {
+        MAX_WORK
+    }
+}
+
+/// Everything that an allowed call shows.
+fn grants(told: &Told, root: &Path) -> Vec<Grant> {
+    // A text that was too long to be kept cannot be known again.
+    let shown = told.diffs.iter().filter_map(|(path, text)| {
+        Some(Grant::Write {
+            path: path.clone(),
+            text: Some(text.clone()?),
+        })
+    });
+    let mut all: Vec<Grant> = shown.collect();
+    if told.diffs.is_empty() {
+        let like = told.foreign(root).like.into_iter();
+        let written = like.filter(|like| like.tool == "write_file" || like.tool == "edit_file");
+        all.extend(written.filter_map(|like| {
+            Some(Grant::Write {
+                path: like.args["path"].as_str()?.to_owned(),
+                text: None,
+            })
+        }));
+    }
+    all.extend(told.command().map(Grant::Run));
+    all
+}
+
+fn called_off(permission: bool) -> Reply {
+    if permission {
+        return Ok(json!({ "outcome": { "outcome": "cancelled" } }));
+    }
+    Err(RpcError::new(RpcError::CANCELLED, "the turn was cancelled"))
+}
+
+/// Why a turn ended, as the agent says.
+fn ended(answer: &Value, text: &str) -> End {
+    let reason = serde_json::from_value::<StopReason>(answer["stopReason"].clone());
+    match reason {
+        Ok(StopReason::EndTurn) => End::Done,
+        Ok(StopReason::MaxTokens) => {
+            End::OwnLimit("the answer was cut at the most tokens of its model".to_owned())
+        }
+        Ok(StopReason::MaxTurnRequests) => {
+            End::OwnLimit("the most model calls of one turn were made".to_owned())
+        }
+        Ok(StopReason::Refusal) => {
+            let said = if text.trim().is_empty() {
+                "the agent's model declined"
+            } else {
+                text.trim()
+            };
+            End::Refused(clip(said, 2_000).into_owned())
+        }
+        Ok(StopReason::Cancelled) => End::Cancelled,
+        _ => End::Broken(format!(
+            "the turn ended for a reason that is not known: {}",
+            clip(&answer["stopReason"].to_string(), 80)
+        )),
+    }
+}
+
+/// Why a turn failed, as the agent says: its model, where its words leave no doubt, or the agent itself.
+fn failed(name: &str, err: RpcError) -> End {
+    let said = clip(&clean(&err.in_words()), 2_000).into_owned();
+    let message = format!("{name} reports: {said}");
+    let said = said.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let (kind, status) = if has(&["rate limit", "rate_limit", "too many requests", "quota"]) {
+        (
+            ProviderErrorKind::RateLimited { retry_after: None },
+            Some(429),
+        )
+    } else if has(&[
+        "invalid api key",
+        "unauthorized",
+        "invalid x-api-key",
+        "authentication_error",
+    ]) {
+        (ProviderErrorKind::Authentication, Some(401))
+    } else if has(&[
+        "overloaded",
+        "service unavailable",
+        "internal server error",
+        "bad gateway",
+        "status code 5",
+    ]) {
+        (ProviderErrorKind::Unavailable { retry_after: None }, None)
+    } else if has(&[
+        "context length",
+        "context window",
+        "prompt is too long",
+        "context_length",
+    ]) {
+        (ProviderErrorKind::ContextLength, None)
+    } else if has(&[
+        "econnrefused",
+        "econnreset",
+        "fetch failed",
+        "connection refused",
+        "cannot connect to api",
+    ]) {
+        (ProviderErrorKind::Network { transient: true }, None)
+    } else {
+        return End::Broken(format!("{message} ({})", err.code));
+    };
+    End::Provider(ProviderError {
+        kind,
+        message,
+        status,
+    })
+}

@@ -1,0 +1,184 @@
+//! How a conversation over ACP is set up: what the agent is told of us, which MCP servers it gets, and which of its settings,
+//! models and modes is meant. Values in, values out.
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v1::schema::{
+    AuthMethod, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
+    InitializeResponse, SessionConfigKind, SessionConfigOption, SessionConfigSelectOptions,
+};
+use serde_json::{Value, json};
+
+use super::dialogue::AcpSetup;
+use super::options::Setting;
+use super::words::{clean, clip};
+use crate::mcp_server::Reached;
+
+pub(super) fn greeting(setup: &AcpSetup) -> InitializeRequest {
+    let serves = setup.serves;
+    let fs = FileSystemCapabilities::new()
+        .read_text_file(serves.fs)
+        .write_text_file(serves.fs);
+    let capabilities = ClientCapabilities::new().fs(fs).terminal(serves.terminal);
+    let us =
+        Implementation::new("windlass", env!("CARGO_PKG_VERSION")).title("Windlass".to_owned());
+    InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(capabilities)
+        .client_info(us)
+}
+
+pub(super) fn ways(methods: &[AuthMethod]) -> String {
+    let ways: Vec<String> = methods
+        .iter()
+        .map(|method| format!("`{}`", clip(&clean(&method.id().0), 80)))
+        .collect();
+    there_is(&ways)
+}
+
+pub(super) fn there_is(what: &[String]) -> String {
+    match what {
+        [] => "it has none".to_owned(),
+        some => format!("there is {}", some[..some.len().min(50)].join(", ")),
+    }
+}
+
+/// The MCP servers in the agent's words, when it takes such.
+pub(super) fn servers(
+    setup: &AcpSetup,
+    hello: &InitializeResponse,
+) -> Result<Vec<wire::McpServer>, String> {
+    let takes = &hello.agent_capabilities.mcp_capabilities;
+    let mut servers = Vec::new();
+    for (name, server) in &setup.options.mcp_servers {
+        let reached = match server.reached() {
+            Ok(reached) => reached,
+            Err(why) => return Err(format!("`mcp_servers.{name}` {why}")),
+        };
+        let headers = || {
+            server
+                .headers
+                .iter()
+                .map(|(name, value)| wire::HttpHeader::new(name, value))
+                .collect()
+        };
+        servers.push(match reached {
+            Reached::Program(command) => {
+                let env = server
+                    .env
+                    .iter()
+                    .map(|(name, value)| wire::EnvVariable::new(name, value))
+                    .collect();
+                wire::McpServer::Stdio(
+                    wire::McpServerStdio::new(name, command)
+                        .args(server.args.clone())
+                        .env(env),
+                )
+            }
+            Reached::Remote { url, sse: false } if takes.http => {
+                wire::McpServer::Http(wire::McpServerHttp::new(name, url).headers(headers()))
+            }
+            Reached::Remote { url, sse: true } if takes.sse => {
+                wire::McpServer::Sse(wire::McpServerSse::new(name, url).headers(headers()))
+            }
+            Reached::Remote { sse, .. } => {
+                let over = if sse { "SSE" } else { "HTTP" };
+                return Err(format!(
+                    "{} takes no MCP server over {over}, so `{name}` cannot be used",
+                    setup.name
+                ));
+            }
+        });
+    }
+    Ok(servers)
+}
+
+pub(super) fn settings_in(session: &Value) -> Vec<SessionConfigOption> {
+    let all = session["configOptions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    // One of a kind that is not known here is not one that could be set.
+    all.iter()
+        .filter_map(|one| serde_json::from_value(one.clone()).ok())
+        .collect()
+}
+
+/// The value of a setting that a person wants.
+pub(super) fn chosen(
+    setup: &AcpSetup,
+    setting: &SessionConfigOption,
+    value: &Setting,
+) -> Result<Value, String> {
+    let id = &setting.id.0;
+    match (&setting.kind, value) {
+        (SessionConfigKind::Boolean(_), Setting::Switch(on)) => {
+            Ok(json!({ "type": "boolean", "value": on }))
+        }
+        // Settings that come as words have no other way to say it.
+        (SessionConfigKind::Boolean(_), Setting::Choice(on)) if on == "true" || on == "false" => {
+            Ok(json!({ "type": "boolean", "value": on == "true" }))
+        }
+        (SessionConfigKind::Select(_), Setting::Choice(name)) => {
+            Ok(json!({ "value": choice(setup, setting, name)? }))
+        }
+        (SessionConfigKind::Boolean(_), _) => Err(format!(
+            "the setting `{id}` of {} is true or false",
+            setup.name
+        )),
+        _ => Err(format!(
+            "the setting `{id}` of {} is one of several; name one",
+            setup.name
+        )),
+    }
+}
+
+pub(super) fn choice(
+    setup: &AcpSetup,
+    setting: &SessionConfigOption,
+    wanted: &str,
+) -> Result<String, String> {
+    let SessionConfigKind::Select(select) = &setting.kind else {
+        return Err(format!(
+            "the setting `{}` of {} has no values to choose from",
+            setting.id.0, setup.name
+        ));
+    };
+    let all: Vec<(&str, &str)> = match &select.options {
+        SessionConfigSelectOptions::Ungrouped(all) => all
+            .iter()
+            .map(|one| (&*one.value.0, one.name.as_str()))
+            .collect(),
+        SessionConfigSelectOptions::Grouped(groups) => groups
+            .iter()
+            .flat_map(|group| &group.options)
+            .map(|one| (&*one.value.0, one.name.as_str()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    one_of(setup, &setting.id.0, wanted, all.into_iter())
+}
+
+/// The one that is wanted, by its id or its name.
+pub(super) fn one_of<'s>(
+    setup: &AcpSetup,
+    what: &str,
+    wanted: &str,
+    known: impl Iterator<Item = (&'s str, &'s str)> + Clone,
+) -> Result<String, String> {
+    let by_id = known.clone().find(|(id, _)| *id == wanted);
+    if let Some((id, _)) = by_id.or_else(|| {
+        known
+            .clone()
+            .find(|(_, name)| name.eq_ignore_ascii_case(wanted))
+    }) {
+        return Ok(id.to_owned());
+    }
+    let all: Vec<String> = known
+        .map(|(id, _)| format!("`{}`", clip(&clean(id), 80)))
+        .collect();
+    Err(format!(
+        "{} has no {what} `{wanted}`; {}",
+        setup.name,
+        there_is(&all)
+    ))
+}

@@ -1,0 +1,295 @@
+//! A program that takes one prompt, prints and ends: what its lines say, and what its end means. It asks about nothing, and
+//! nothing of it can be refused on its way: its enclosure holds it.
+
+use serde_json::Value;
+use windlass_core::event::DeltaOf;
+use windlass_core::message::{Part, ToolCall};
+use windlass_core::tool::{Effect, ForeignCall};
+use windlass_core::workspace::{ProcessEnd, ProcessError};
+
+use super::aider::{self, Notes};
+use super::fields::{Facts, Fields};
+use super::printed::{Printed, plain};
+use super::program::Output as Prints;
+use crate::agent::End;
+use crate::dialogue::{Dialogue, Ended, Framing, Input, Output, Outputs};
+
+/// Bytes that a program may print for one prompt.
+const MAX_PRINTED: usize = 64 << 20;
+/// How much of its last words is shown, when they are why it ended.
+const SHOWN: usize = 1_500;
+/// What a call is told to have come to, where the program never says.
+const UNTOLD: &str = "(the program does not say what came of it)";
+
+/// One prompt to a program.
+pub(super) struct OneShotDialogue {
+    name: String,
+    prints: Prints,
+    /// What it reads from its standard input.
+    input: String,
+    resumed: bool,
+    bytes: usize,
+    printed: Printed,
+    /// Pieces of a message.
+    pieces: String,
+    /// The last whole message.
+    last: String,
+    spoke: bool,
+    calls: u64,
+    /// What the program says went wrong, until it says something else.
+    error: Option<String>,
+    /// How it ended, and what it wrote to standard error last, until its notes were read.
+    ended: Option<(Result<ProcessEnd, ProcessError>, String)>,
+    cancelled: bool,
+}
+
+impl OneShotDialogue {
+    /// A program that prints so, with this on its standard input.
+    pub(super) fn new(name: String, prints: Prints, input: String, resumed: bool) -> Self {
+        Self {
+            name,
+            prints,
+            input,
+            resumed,
+            bytes: 0,
+            printed: Printed::default(),
+            pieces: String::new(),
+            last: String::new(),
+            spoke: false,
+            calls: 0,
+            error: None,
+            ended: None,
+            cancelled: false,
+        }
+    }
+
+    fn line(&mut self, line: &[u8], out: &mut Outputs) {
+        self.bytes = self.bytes.saturating_add(line.len() + 1);
+        if self.bytes > MAX_PRINTED {
+            let most = MAX_PRINTED >> 20;
+            out.end(Ended::broken(format!(
+                "it printed more than {most} MiB, and was ended"
+            )));
+            return;
+        }
+        let Prints::Lines(fields) = &self.prints else {
+            let line = plain(line);
+            out.delta(DeltaOf::Text, &format!("{line}\n"));
+            self.printed.push(&line);
+            return;
+        };
+        match serde_json::from_slice::<Value>(line.trim_ascii()) {
+            Ok(value) => {
+                let fields = fields.clone();
+                let facts = fields.read(&value);
+                self.facts(&fields, facts, out);
+            }
+            Err(_) => {
+                if !line.trim_ascii().is_empty() {
+                    out.push(Output::Unknown);
+                }
+                self.printed.push(&plain(line));
+            }
+        }
+    }
+
+    fn facts(&mut self, fields: &Fields, facts: Facts, out: &mut Outputs) {
+        if facts.session.is_some() {
+            out.push(Output::Began(facts.session));
+        }
+        if let Some(error) = facts.error {
+            self.error = Some(error);
+        }
+        for piece in facts.deltas {
+            out.delta(DeltaOf::Text, &piece);
+            self.pieces.push_str(&piece);
+            self.error = None;
+        }
+        if !facts.texts.is_empty() {
+            // The whole of what came in pieces.
+            self.pieces.clear();
+        }
+        if !facts.calls.is_empty() {
+            self.flush(out);
+        }
+        for text in facts.texts {
+            out.delta(DeltaOf::Text, &format!("{text}\n"));
+            self.last.clone_from(&text);
+            (self.error, self.spoke) = (None, true);
+            out.part(Part::Text { text });
+        }
+        let mut calls = Vec::new();
+        for (name, id, args) in facts.calls {
+            self.calls += 1;
+            self.spoke = true;
+            // Results name a call as the program does.
+            let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
+            let call = ToolCall {
+                id: theirs.as_str().into(),
+                name,
+                args,
+                malformed: None,
+            };
+            out.part(Part::Call(call.clone()));
+            calls.push(call);
+        }
+        out.push(Output::Flush);
+        for call in calls {
+            let id = call.id.0.clone();
+            // Nobody was asked, and what the tool does is not known.
+            out.push(Output::Observed(call, Effect::Execute));
+            if fields.result.is_none() {
+                out.result(&id, UNTOLD.to_owned(), None, false);
+            }
+        }
+        for (theirs, text) in facts.results {
+            out.result(&theirs, text, None, false);
+        }
+        if let Some(more) = facts.spent {
+            out.push(Output::Spent(more));
+        }
+    }
+
+    /// Says the message that came in pieces.
+    fn flush(&mut self, out: &mut Outputs) {
+        let text = std::mem::take(&mut self.pieces);
+        if !text.trim().is_empty() {
+            self.last.clone_from(&text);
+            self.spoke = true;
+            out.say(text);
+        }
+    }
+
+    /// What a program that ended by itself said, and how it ended.
+    fn closing(&mut self, notes: Option<Notes>, out: &mut Outputs) {
+        let Some((exit, complaint)) = self.ended.take() else {
+            return;
+        };
+        self.flush(out);
+        let lines = matches!(self.prints, Prints::Lines(_));
+        let (spent, answer, failed) = match notes {
+            Some(notes) => (notes.spent, notes.answer, notes.failed),
+            None => (None, String::new(), None),
+        };
+        if let Some(more) = spent {
+            out.push(Output::Spent(more));
+        }
+        let text = match lines {
+            true => self.last.clone(),
+            false if !answer.is_empty() => answer,
+            false => self.printed.text().to_owned(),
+        };
+        let end = match exit {
+            Err(err) => End::Broken(err.0),
+            Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), failed) {
+                (Some(error), _) => End::Broken(format!("it says: {}", end_of(&error))),
+                (None, Some(why)) => End::Broken(why),
+                (None, None) => End::Done,
+            },
+            Ok(end) => End::Broken(format!(
+                "it ended with {}{}",
+                end.in_words(),
+                self.last_words(&complaint)
+            )),
+        };
+        if end == End::Done && !lines && !text.is_empty() {
+            self.spoke = true;
+            out.say(text.clone());
+        }
+        if self.printed.dropped > 0 && !lines {
+            let text = format!(
+                "the program printed {} bytes more than are kept; the end is",
+                self.printed.dropped
+            );
+            out.push(Output::Warn("too_much_said", text));
+        }
+        // One that fails at once, with a conversation to resume, may not know that.
+        let at_once = matches!(end, End::Broken(_)) && !self.spoke && text.trim().is_empty();
+        out.end(match self.resumed && at_once {
+            true => Ended::Forgotten,
+            false => Ended::with(text, end),
+        });
+    }
+
+    /// Why it failed, in its own words.
+    fn last_words(&mut self, complaint: &str) -> String {
+        if let Some(error) = &self.error {
+            return format!("; it says: {}", end_of(error));
+        }
+        if !complaint.is_empty() {
+            return format!("; the last on its standard error: {complaint}");
+        }
+        let printed = self.printed.text();
+        if printed.is_empty() {
+            String::new()
+        } else {
+            format!("; the last that it printed: {}", end_of(printed))
+        }
+    }
+}
+
+impl Dialogue for OneShotDialogue {
+    fn program(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&mut self, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Prompt(_) => out.push(Output::SendLast(std::mem::take(&mut self.input))),
+            Input::Text(line) => self.line(&line, out),
+            Input::Interrupt => {
+                self.cancelled = true;
+                out.push(Output::Terminate);
+            }
+            Input::Ended(..) if self.cancelled => out.end(Ended::with("", End::Cancelled)),
+            Input::Ended(end, complaint) => {
+                self.ended = Some((end, complaint));
+                match self.prints {
+                    Prints::Aider => out.push(Output::ReadHome(aider::NOTES)),
+                    Prints::Text | Prints::Lines(_) => self.closing(None, out),
+                }
+            }
+            Input::HomeFiles(files) => self.closing(Some(aider::notes(&files)), out),
+            _ => {}
+        }
+    }
+
+    fn liken(&self, call: ToolCall) -> ForeignCall {
+        ForeignCall {
+            call,
+            like: Vec::new(),
+            effect: Effect::Execute,
+        }
+    }
+
+    fn finish(&mut self, out: &mut Outputs) {
+        self.flush(out);
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Text
+    }
+
+    fn repeats_names(&self) -> bool {
+        true
+    }
+
+    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+        let unread = unread.saturating_add(unknown);
+        let text =
+            format!("{unread} lines of the program were no JSON or too long, and were passed over");
+        ("unread_lines", text)
+    }
+
+    fn forgot_warning(&self) -> String {
+        format!(
+            "{} could not go on with its conversation; it begins a new one and is told what was said before, shortened",
+            self.name
+        )
+    }
+}
+
+fn end_of(text: &str) -> &str {
+    let text = text.trim();
+    &text[text.ceil_char_boundary(text.len().saturating_sub(SHOWN))..]
+}
