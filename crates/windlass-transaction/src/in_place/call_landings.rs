@@ -20,6 +20,8 @@ use windlass_host::workspace::Root;
 
 /// The largest file whose new bytes are kept, so that undo can merge with later edits.
 const MAX_AFTER: u64 = 16 << 20;
+/// A disk with fewer free bytes is full.
+const MIN_FREE: u64 = 64 << 10;
 /// The most paths of one call that are named because they cannot be undone.
 const MAX_LOST: usize = 200;
 
@@ -29,6 +31,14 @@ pub(super) struct UndoStore {
     pub(super) contents: Contents,
     /// Where a landing notes what it does.
     pub(super) journal: PathBuf,
+}
+
+impl UndoStore {
+    /// Whether the disk of the store has no room for another journal: then the log has none either. A workspace on another
+    /// disk that is full fails the call alone.
+    fn is_full(&self) -> bool {
+        self.contents.free().is_some_and(|free| free < MIN_FREE)
+    }
 }
 
 /// The landings of one run.
@@ -156,6 +166,7 @@ impl CallLandings {
             Err(err) => {
                 if let Some((_, call)) = state.open.last_mut()
                     && err.kind == FileErrorKind::Full
+                    && self.store.is_full()
                 {
                     call.full = Some(err.message.clone());
                 }

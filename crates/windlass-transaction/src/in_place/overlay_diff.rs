@@ -356,7 +356,7 @@ impl Reader<'_> {
     /// A name `.git`.
     fn repository(&mut self, entry: Entry) -> Result<(), FileError> {
         let path = entry.path.clone();
-        let is_folder = entry.about.is_dir();
+        let is_folder = entry.about.is_dir() && !entry.is_gone();
         match &entry.lower {
             // It is neither removed nor replaced.
             Some(lower) if !lower.is_dir() || !is_folder || self.is_opaque(&path) => {
