@@ -1,5 +1,5 @@
 //! The one way of an in-place run into the user's tree: every write of a tool and every layer of a command is a landing,
-//! and what it swapped is what the log, undo and the result of the run are told.
+//! and its swaps are the source of the log, of undo and of the result of the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,15 +54,15 @@ pub(super) struct CallLandings {
 struct State {
     /// Calls that were begun and have not ended; what lands belongs to the last of them.
     open: Vec<(CallId, CallRecord)>,
-    /// What the run landed so far.
+    /// The swaps that the run landed so far.
     landed: Stretches,
-    /// What the user should know, each thing once.
+    /// Texts for the user, each shown once.
     notes: Vec<String>,
     /// Records of landings whose call is not in the log yet.
     records: Vec<(CallId, PathBuf)>,
 }
 
-/// What a call changed.
+/// The changes of one call.
 #[derive(Default)]
 struct CallRecord {
     landed: Stretches,
@@ -312,7 +312,7 @@ impl CallLandings {
         self.lock().landed.0.keys().cloned().collect()
     }
 
-    /// What was at a path before the run changed it; `None` where the run did not.
+    /// The image of a path from before the run changed it; `None` where the run did not.
     pub(super) fn before(&self, path: &str) -> Option<Image> {
         let state = self.lock();
         let first = state.landed.0.get(path)?.first()?;

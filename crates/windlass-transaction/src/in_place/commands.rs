@@ -31,7 +31,7 @@ pub(super) struct Commands {
     landings: Arc<CallLandings>,
     processes: Arc<HostProcesses>,
     sandbox: Option<Arc<Sandbox>>,
-    /// What the tree was before the first command that wrote to it directly.
+    /// The tree from before the first command that wrote to it directly.
     baseline: Arc<StatBaseline>,
     /// Whether a command can have a layer here, once that was tried.
     layers: OnceCell<bool>,

@@ -107,7 +107,7 @@ impl Contents {
         self.put_bytes_through(bytes, Lasting::Later)
     }
 
-    /// How many bytes are free on its disk, where that is known.
+    /// The free bytes of its disk, where they are known.
     pub(crate) fn free(&self) -> Option<u64> {
         let disk = rustix::fs::fstatvfs(&self.dir).ok()?;
         Some(disk.f_bavail.saturating_mul(disk.f_frsize))
