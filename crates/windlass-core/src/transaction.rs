@@ -189,11 +189,11 @@ impl WorkspaceError {
     }
 }
 
-/// What each call of a run changes in the user's own tree, kept so that it can be undone.
+/// Records the changes of each call in the user's own tree, so that they can be undone.
 pub trait Snapshots: Send + Sync {
     /// From here on what changes is this call's doing.
     fn begin(&self, call: &CallId);
-    /// What the call changed; both sides are stored under their hashes.
+    /// Gives the changes of the call; both sides are stored under their hashes.
     fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>>;
     /// The changes of the call are in the log. Until then the next process has to log them if this one dies.
     fn logged(&self, _call: &CallId) {}

@@ -46,7 +46,7 @@ pub trait Files: Send + Sync {
             Some(read) => self
                 .read(path, read.len() as u64)
                 .is_ok_and(|now| now == read),
-            // What else is in the way, the write says.
+            // The write names anything else that is in the way.
             None => self.stat(path).is_err(),
         };
         if same {

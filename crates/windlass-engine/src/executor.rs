@@ -277,7 +277,7 @@ impl Executor {
         })
     }
 
-    /// What the call changed, by content. Warns of what cannot be undone.
+    /// The changes of the call, by content. Warns of those that cannot be undone.
     async fn found(
         &self,
         snapshots: &dyn Snapshots,

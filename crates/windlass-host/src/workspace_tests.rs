@@ -621,3 +621,18 @@ fn two_thousand_swaps_never_lead_out() {
         assert_eq!(left, ["f.txt"]);
     }
 }
+
+#[test]
+fn a_file_is_replaced_only_where_it_holds_what_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    root.replace("a", None, b"one").unwrap();
+    root.replace("a", Some(b"one"), b"two").unwrap();
+    for read in [Some(b"one".as_slice()), Some(b"t"), None] {
+        let err = root.replace("a", read, b"three").unwrap_err();
+        assert_eq!(err.kind, FileErrorKind::Changed, "{err}");
+    }
+    let err = root.replace("gone", Some(b"one"), b"two").unwrap_err();
+    assert_eq!(err.kind, FileErrorKind::Changed, "{err}");
+    assert_eq!(root.read("a", 9).unwrap(), b"two");
+}

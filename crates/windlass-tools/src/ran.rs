@@ -52,7 +52,7 @@ fn output(finished: Finished, limit: u64, late: &str) -> ToolOutput {
     };
     let (failed, text) = match &finished.not_landed {
         Some(why) => (
-            Some(failed.unwrap_or(ErrorCategory::Stale)),
+            Some(failed.unwrap_or(ErrorCategory::Exception)),
             format!("{why}\n{text}"),
         ),
         None => (failed, text),

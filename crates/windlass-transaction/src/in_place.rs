@@ -182,7 +182,8 @@ struct InPlaceRun {
     sandbox: Option<Arc<Sandbox>>,
 }
 
-/// What the run landed and, where commands wrote to the tree directly, every other file that changed meanwhile.
+/// The changes that the run landed and, where commands wrote to the tree directly, every other file that changed
+/// meanwhile.
 fn changes(landings: &CallLandings, baseline: &StatBaseline) -> Vec<FileChange> {
     if baseline.is_taken() {
         landings.look_again();
@@ -193,7 +194,7 @@ fn changes(landings: &CallLandings, baseline: &StatBaseline) -> Vec<FileChange> 
         .map(|change| (change.path.clone(), change))
         .collect();
     for path in landings.paths() {
-        // What is known by content replaces what is only known by record.
+        // A change that is known by content replaces one that is only known by its stat record.
         by_path.remove(&path);
     }
     by_path.extend(

@@ -43,7 +43,7 @@ use self::journal::{Desk, Journal, State};
 use self::swap::{Standing, Work};
 use windlass_host::workspace::{Root, STAGING};
 
-/// How long the landing of a call waits for those of others.
+/// The landing of a call waits this long for those of others.
 const CALL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most files that one landing changes.
@@ -80,7 +80,7 @@ pub struct LandingCall {
     pub call: CallId,
 }
 
-/// Whose changes land.
+/// The kind of a landing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LandMode {
@@ -110,7 +110,7 @@ impl LandMode {
         }
     }
 
-    /// How long another landing is waited for.
+    /// The time that another landing is waited for.
     fn patience(&self) -> Duration {
         match self {
             Self::Run => Duration::ZERO,

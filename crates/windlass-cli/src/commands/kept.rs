@@ -89,7 +89,7 @@ pub(super) fn recover() {
                 }
             }
             Err(why) => say!(
-                "warning: {name} has landed, but its session cannot be told: {}",
+                "warning: {name} has landed, but the log of its session cannot be written: {}",
                 message(&why.message())
             ),
         }

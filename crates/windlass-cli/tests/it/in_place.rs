@@ -156,7 +156,7 @@ fn a_run_that_is_killed_while_it_lands_can_be_undone() {
             );
             assert_eq!(tree(&place.work()), before, "round {round}");
         }
-        // What is in the log now is not logged again.
+        // Events that are in the log are not appended again.
         let events = place.log().len();
         place.run(&["status"]);
         assert_eq!(place.log().len(), events, "round {round}");

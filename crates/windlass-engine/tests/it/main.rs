@@ -13,4 +13,5 @@ mod lab;
 mod people;
 mod providers;
 mod scenarios;
+mod snapshots;
 mod steps;

@@ -1,5 +1,5 @@
 //! The one way of an in-place run into the user's tree: every write of a tool and every layer of a command is a landing,
-//! and what it swapped is what the log, undo and the result of the run are told.
+//! and its swaps are the source of the log, of undo and of the result of the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ use windlass_host::workspace::Root;
 
 /// The largest file whose new bytes are kept, so that undo can merge with later edits.
 const MAX_AFTER: u64 = 16 << 20;
+/// A disk with fewer free bytes is full.
+const MIN_FREE: u64 = 64 << 10;
 /// The most paths of one call that are named because they cannot be undone.
 const MAX_LOST: usize = 200;
 
@@ -29,6 +31,14 @@ pub(super) struct UndoStore {
     pub(super) contents: Contents,
     /// Where a landing notes what it does.
     pub(super) journal: PathBuf,
+}
+
+impl UndoStore {
+    /// Whether the disk of the store has no room for another journal: then the log has none either. A workspace on another
+    /// disk that is full fails the call alone.
+    fn is_full(&self) -> bool {
+        self.contents.free().is_some_and(|free| free < MIN_FREE)
+    }
 }
 
 /// The landings of one run.
@@ -44,15 +54,15 @@ pub(super) struct CallLandings {
 struct State {
     /// Calls that were begun and have not ended; what lands belongs to the last of them.
     open: Vec<(CallId, CallRecord)>,
-    /// What the run landed so far.
+    /// The swaps that the run landed so far.
     landed: Stretches,
-    /// What the user should know, each thing once.
+    /// Texts for the user, each shown once.
     notes: Vec<String>,
     /// Records of landings whose call is not in the log yet.
     records: Vec<(CallId, PathBuf)>,
 }
 
-/// What a call changed.
+/// The changes of one call.
 #[derive(Default)]
 struct CallRecord {
     landed: Stretches,
@@ -156,6 +166,7 @@ impl CallLandings {
             Err(err) => {
                 if let Some((_, call)) = state.open.last_mut()
                     && err.kind == FileErrorKind::Full
+                    && self.store.is_full()
                 {
                     call.full = Some(err.message.clone());
                 }
@@ -301,7 +312,7 @@ impl CallLandings {
         self.lock().landed.0.keys().cloned().collect()
     }
 
-    /// What was at a path before the run changed it; `None` where the run did not.
+    /// The image of a path from before the run changed it; `None` where the run did not.
     pub(super) fn before(&self, path: &str) -> Option<Image> {
         let state = self.lock();
         let first = state.landed.0.get(path)?.first()?;

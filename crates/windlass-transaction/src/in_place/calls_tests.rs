@@ -936,3 +936,34 @@ async fn a_job_in_the_background_sees_later_saves_and_keeps_its_files_open() {
     );
     lab.run.processes().stop_all().await;
 }
+
+#[tokio::test]
+async fn the_writes_of_a_background_job_are_in_the_tree_at_the_next_call_and_at_its_end() {
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let shared = lab.base.join("shared").display().to_string();
+    let line = format!(
+        "echo one > one.txt; echo > {shared}/go; while ! test -e {shared}/stop; do sleep 0.02; done; \
+         echo two > two.txt; echo > {shared}/end; sleep 30"
+    );
+    lab.run.processes().start(command(&line)).unwrap();
+    let wait = |name: &str| {
+        (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            lab.base.join(name).exists()
+        })
+    };
+    assert!(wait("shared/go"));
+    let (finished, _) = lab.call("cat one.txt").await;
+    assert_eq!(
+        (finished.output.as_str(), finished.not_landed),
+        ("one\n", None)
+    );
+    assert_eq!(lab.read("one.txt"), "one\n");
+    fs::write(lab.base.join("shared/stop"), "").unwrap();
+    assert!(wait("shared/end"));
+    lab.run.processes().stop_all().await;
+    assert_eq!(
+        (lab.read("two.txt").as_str(), lab.run.notes()),
+        ("two\n", vec![])
+    );
+}

@@ -2,8 +2,8 @@
 //! when the command has ended. Without namespaces commands work on a copy, whose changes land in the same way. Where the
 //! kernel has no layers at all, commands write to the tree itself and undo does not cover them. So do background jobs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -14,7 +14,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 
 use super::call_landings::CallLandings;
 use super::land_layer::land_layer;
-use super::layer::CommandLayer;
+use super::layer::{CommandLayer, Moment};
 use super::stat_baseline::StatBaseline;
 use windlass_host::exec::{HostProcesses, remark};
 use windlass_host::sandbox::{CommandTree, Sandbox};
@@ -31,14 +31,16 @@ pub(super) struct Commands {
     landings: Arc<CallLandings>,
     processes: Arc<HostProcesses>,
     sandbox: Option<Arc<Sandbox>>,
-    /// What the tree was before the first command that wrote to it directly.
+    /// The tree from before the first command that wrote to it directly.
     baseline: Arc<StatBaseline>,
     /// Whether a command can have a layer here, once that was tried.
     layers: OnceCell<bool>,
     /// The copy that commands work on, once it is known whether there is one.
     copy: OnceCell<Option<Arc<dyn CommandTree>>>,
-    /// A background job may have changed the copy since it last landed.
+    /// Background jobs were started and may have changed the copy.
     jobs_ran: AtomicBool,
+    /// When the copy was last made like the workspace.
+    updated: Mutex<Option<Moment>>,
 }
 
 impl Commands {
@@ -56,6 +58,7 @@ impl Commands {
             layers: OnceCell::new(),
             copy: OnceCell::new(),
             jobs_ran: AtomicBool::new(false),
+            updated: Mutex::default(),
         }
     }
 
@@ -136,21 +139,47 @@ impl Commands {
         command: Command,
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
-        let (reads, own) = (command.looks, Arc::clone(&copy));
-        let updated = tokio::task::spawn_blocking(move || own.update())
-            .await
-            .map_err(|err| err.to_string());
-        updated.and_then(|updated| updated).map_err(ProcessError)?;
-        if reads {
-            return self.processes.run(command, watch).await;
-        }
+        self.land_jobs(&copy).await;
+        // Before the update: a save that the update misses is newer than the layer, and so a conflict.
         let layer = self
             .make_layer()
             .await
             .ok_or_else(|| ProcessError("no folder for changes can be made".to_owned()))?;
+        let own = Arc::clone(&copy);
+        let updated = tokio::task::spawn_blocking(move || own.update())
+            .await
+            .map_err(|err| err.to_string());
+        updated.and_then(|updated| updated).map_err(ProcessError)?;
+        *self.updated() = Some(layer.began);
+        if command.looks {
+            return self.processes.run(command, watch).await;
+        }
         let mut finished = self.processes.run(command, watch).await?;
         finish(&mut finished, self.land(layer, Some(copy)).await);
         Ok(finished)
+    }
+
+    /// Lands what background jobs changed in the copy since it was last updated.
+    async fn land_jobs(&self, copy: &Arc<dyn CommandTree>) {
+        if !self.jobs_ran.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(mut layer) = self.make_layer().await else {
+            return;
+        };
+        if let Some(updated) = *self.updated() {
+            // A job may have read any file since then.
+            layer.began = updated;
+        }
+        if let Err(why) = self.land(layer, Some(Arc::clone(copy))).await {
+            self.landings.note(format!(
+                "the changes of a background job did not land: {why}"
+            ));
+        }
+    }
+
+    fn updated(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.updated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lands a layer, or what changed in the copy. Gives a remark, or says what did not land and where it is kept. Once
@@ -192,6 +221,19 @@ impl Commands {
             opened.map_err(|err| ProcessError(err.to_string()))
         };
         Ok(self.copy.get_or_try_init(look).await?.clone())
+    }
+
+    fn update_for_job(&self, copy: &dyn CommandTree) -> Result<(), ProcessError> {
+        let parent = self
+            .sandbox
+            .as_ref()
+            .map(|sandbox| sandbox.command_layers());
+        let began = parent
+            .and_then(|parent| CommandLayer::make(&parent, self.landings.root_path()).ok())
+            .map(|layer| layer.began);
+        copy.update().map_err(ProcessError)?;
+        *self.updated() = began;
+        Ok(())
     }
 
     /// Runs a command that writes to the tree itself.
@@ -249,7 +291,10 @@ impl Processes for Commands {
                 .map_err(|err| ProcessError(err.to_string()))
         });
         if let Some(copy) = copy.transpose()?.flatten() {
-            copy.update().map_err(ProcessError)?;
+            if !self.jobs_ran.load(Ordering::Relaxed) {
+                // The changes of an earlier job would be taken for a part of the workspace.
+                self.update_for_job(copy.as_ref())?;
+            }
             self.jobs_ran.store(true, Ordering::Relaxed);
             return self.processes.start(command);
         }
@@ -269,14 +314,12 @@ impl Processes for Commands {
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.processes.stop_all().await;
-            if !self.jobs_ran.swap(false, Ordering::Relaxed) {
-                return;
-            }
-            if let (Ok(Some(copy)), Some(layer)) = (self.copy().await, self.make_layer().await)
-                && let Err(why) = self.land(layer, Some(copy)).await
+            if self.jobs_ran.load(Ordering::Relaxed)
+                && let Ok(Some(copy)) = self.copy().await
             {
-                self.landings.note(format!("of a background job: {why}"));
+                self.land_jobs(&copy).await;
             }
+            self.jobs_ran.store(false, Ordering::Relaxed);
         })
     }
 }

@@ -123,7 +123,7 @@ impl InPlaceFiles {
         utf8(given, joined.to_string_lossy().into_owned())
     }
 
-    /// What is at a name that is to be moved or removed.
+    /// The image of a name that is to be moved or removed.
     fn there(&self, given: &str, path: &str) -> Result<Image, FileError> {
         match look(self.tree(), path)? {
             Image::Absent => Err(FileError {

@@ -20,7 +20,7 @@ use windlass_host::workspace::is_staging;
 /// A directory that becomes a file is walked at most so far.
 const MAX_WALKED: usize = 100_000;
 
-/// What becomes of a directory in which the deletes of a change leave nothing.
+/// The fate of a directory that the deletes of a change leave empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptiedFolders {
     /// It goes, as in git.

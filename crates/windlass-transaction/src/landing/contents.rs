@@ -107,6 +107,12 @@ impl Contents {
         self.put_bytes_through(bytes, Lasting::Later)
     }
 
+    /// The free bytes of its disk, where they are known.
+    pub(crate) fn free(&self) -> Option<u64> {
+        let disk = rustix::fs::fstatvfs(&self.dir).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     /// Removes old contents that `keep` does not name if `needed` bytes more do not fit. Removes nothing where even an
     /// empty store would be too small.
     pub(crate) fn ensure_room(

@@ -72,7 +72,7 @@ pub(super) struct Journal {
     pub(super) emptied: Vec<Dir>,
     /// The staging directories hold something that has no other place, so they stay.
     pub(super) hold: bool,
-    /// Whose changes these are.
+    /// The kind of the landing, with the call it belongs to.
     #[serde(default)]
     pub(super) mode: LandMode,
 }
@@ -99,7 +99,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Takes the desk, or says that somebody still sits there after `patience`.
+    /// Takes the lock of the directory; `None` if another landing still holds it after `patience`.
     pub(super) fn take(
         disk: &Disk,
         path: &Path,
@@ -161,7 +161,7 @@ impl Desk {
         written.map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
     }
 
-    /// The landing of a call is done: the journal becomes the record of what the log has to be told. Gives its path.
+    /// The landing of a call is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
     pub(super) fn become_record(
         &self,
         disk: &Disk,
@@ -207,11 +207,11 @@ pub struct UnloggedLanding {
     pub root: PathBuf,
     /// The call.
     pub call: LandingCall,
-    /// What it changed.
+    /// The changes of the call.
     pub swaps: Vec<Swap>,
 }
 
-/// The landings of calls that nobody has said are in the log yet, oldest first. Those of a live session are among them.
+/// The landings of calls that are perhaps not in the log yet, oldest first. Those of a live session are among them.
 #[must_use]
 pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
     let entries = std::fs::read_dir(journal_dir)

@@ -323,7 +323,7 @@ impl<'a> Work<'a> {
     }
 
     /// Keeps what was displaced, which is the undo. What cannot be kept stops the landing of a call, and is only named
-    /// by others. What somebody wrote to a displaced file meanwhile, through a handle that was open, stops every one.
+    /// by others. A write to a displaced file meanwhile, through a handle that was open, stops every one.
     pub(super) fn keep_displaced(&self) -> Result<Vec<NotKept>, Halt> {
         let mut not_kept = Vec::new();
         let lasting = if self.journal.is_large() {

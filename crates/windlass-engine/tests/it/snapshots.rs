@@ -1,0 +1,189 @@
+//! What each call changed in place: it is logged with its counts before the record of it goes, and a run whose undo store
+//! has no space ends with the call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+use windlass_core::BoxFuture;
+use windlass_core::event::EventKind;
+use windlass_core::id::{CallId, SessionId};
+use windlass_core::image::{Image, Swap};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::terms::Terms;
+use windlass_core::validator::Before;
+use windlass_core::workspace::*;
+use windlass_engine::testing::{MemoryStore, MemoryWorkspaces, call, says};
+
+use crate::lab::Lab;
+
+/// Says of every call that it changed one file.
+struct OneFileEach {
+    store: MemoryStore,
+    full: Option<String>,
+    session: Mutex<Option<SessionId>>,
+    /// How many changes were in the log when each call was said to be logged.
+    logged: Mutex<Vec<usize>>,
+}
+
+impl OneFileEach {
+    fn lines_of_changes(&self) -> usize {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = session
+            .as_ref()
+            .map_or_else(Vec::new, |session| self.store.lines(session));
+        lines
+            .iter()
+            .filter(|line| line.contains("\"file_changed\""))
+            .count()
+    }
+}
+
+impl Snapshots for OneFileEach {
+    fn begin(&self, _: &CallId) {}
+
+    fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
+        let change = FileChange {
+            path: format!("{}.txt", call.0),
+            change: Change::Created,
+            added: 2,
+            removed: 1,
+            diff: None,
+        };
+        let swap = Swap {
+            path: change.path.clone(),
+            before: Image::Absent,
+            after: Image::Link {
+                target: "x".to_owned(),
+            },
+        };
+        Box::pin(std::future::ready(Ok(CallChanges {
+            files: vec![(change, swap)],
+            lost: Vec::new(),
+            full: self.full.clone(),
+        })))
+    }
+
+    fn logged(&self, _: &CallId) {
+        let changes = self.lines_of_changes();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.push(changes);
+    }
+}
+
+struct InPlaceTree {
+    inner: MemoryWorkspaces,
+    calls: Arc<OneFileEach>,
+}
+
+impl Workspaces for InPlaceTree {
+    fn open<'a>(
+        &'a self,
+        opening: Opening<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        *self
+            .calls
+            .session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(opening.session.clone());
+        Box::pin(async move {
+            let (inner, calls) = (self.inner.open(opening).await?, Arc::clone(&self.calls));
+            Ok(Box::new(InPlaceView { inner, calls }) as Box<dyn Transaction>)
+        })
+    }
+}
+
+struct InPlaceView {
+    inner: Box<dyn Transaction>,
+    calls: Arc<OneFileEach>,
+}
+
+impl Transaction for InPlaceView {
+    fn terms(&self) -> Terms {
+        self.inner.terms()
+    }
+    fn files(&self) -> Arc<dyn Files> {
+        self.inner.files()
+    }
+    fn before(&self) -> Arc<dyn Before> {
+        self.inner.before()
+    }
+    fn processes(&self) -> Arc<dyn Processes> {
+        self.inner.processes()
+    }
+    fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
+        Some(Arc::clone(&self.calls) as Arc<dyn Snapshots>)
+    }
+    fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
+        self.inner.changes()
+    }
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        self.inner.freeze()
+    }
+    fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
+        self.inner.land(landing)
+    }
+    fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
+        self.inner.keep()
+    }
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
+        self.inner.discard()
+    }
+}
+
+async fn ran(full: Option<&str>) -> (crate::lab::Ran, Arc<OneFileEach>) {
+    let lab = Lab::new(vec![
+        call("1", "write", &json!({"path": "a"})),
+        call("2", "write", &json!({"path": "b"})),
+        says("done"),
+    ]);
+    let calls = Arc::new(OneFileEach {
+        store: lab.store.clone(),
+        full: full.map(str::to_owned),
+        session: Mutex::default(),
+        logged: Mutex::default(),
+    });
+    let workspaces = InPlaceTree {
+        inner: lab.workspaces.clone(),
+        calls: Arc::clone(&calls),
+    };
+    let engine = lab
+        .builder()
+        .workspaces(Arc::new(workspaces))
+        .build()
+        .unwrap();
+    let session = engine
+        .open(
+            windlass_engine::Open::New,
+            windlass_core::runtime::RunMode::Full,
+        )
+        .await
+        .unwrap();
+    (lab.run_in(&session).await, calls)
+}
+
+#[tokio::test]
+async fn changes_are_in_the_log_when_their_record_goes() {
+    let (ran, calls) = ran(None).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    let counted = ran.events.iter().filter_map(|event| match &event.kind {
+        EventKind::FileChanged { change, swap, .. } if swap.is_some() => {
+            Some((change.path.as_str(), change.added, change.removed))
+        }
+        _ => None,
+    });
+    let counted: Vec<_> = counted.collect();
+    assert_eq!(counted, [("1.txt", 2, 1), ("2.txt", 2, 1)]);
+    assert_eq!(*calls.logged.lock().unwrap(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_store_without_space_ends_the_run_after_the_call_is_logged() {
+    let (ran, calls) = ran(Some("no space is left")).await;
+    let Outcome::Failed { reason, detail, .. } = ran.outcome() else {
+        panic!("{:?}", ran.outcome());
+    };
+    assert_eq!(*reason, FailReason::Store);
+    assert!(detail.contains("no space is left"), "{detail}");
+    assert_eq!(ran.results().len(), 1, "the second call is not run");
+    assert_eq!(*calls.logged.lock().unwrap(), [1]);
+}
