@@ -29,10 +29,15 @@ pub(crate) fn open_workspace(dir: Option<&Path>) -> Result<Root, Failure> {
 /// Reads the settings that apply to a workspace; `None` outside of one. Remarks go to standard error.
 pub(crate) fn load_settings(root: Option<&Path>) -> Result<Settings, Failure> {
     let mut settings = Settings::load(root, environment())?;
-    settings.notices = Notices::new(|notice| match notice {
+    settings.notices = notices();
+    Ok(settings)
+}
+
+/// Remarks of the library go to standard error.
+pub(crate) fn notices() -> Notices {
+    Notices::new(|notice| match notice {
         Notice::Warning(text) => say!("warning: {}", message(text)),
         Notice::Progress(text) => say!("{}", message(text)),
         _ => {}
-    });
-    Ok(settings)
+    })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use windlass_core::BoxFuture;
 use windlass_core::ask::{About, Answer, Ask};
-use windlass_core::event::Event;
+use windlass_core::event::{Event, EventKind};
 use windlass_core::gate::Mode;
 use windlass_core::id::{AskId, RunId, SessionId};
 use windlass_core::message::Message;
@@ -14,7 +14,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::terms::Isolation;
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
-use windlass_core::workspace::Files;
+use windlass_core::workspace::{Changes, FileChange, Files};
 use windlass_engine::{
     Canceller, Delivery, NoSuchAsk, ResultFold, RunHandle, RunOptions, RunResult,
 };
@@ -22,14 +22,16 @@ use windlass_host::config::Layer;
 use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::flags::RunFlags;
 use crate::model::{self, GivenModel};
 use crate::notices::Notices;
-use crate::prepare::{OpenRequest, Opened, Which, prepare};
+use crate::prepare::{OpenRequest, Opened, Which, prepare, prepare_landing};
+use crate::recovery::recover;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::wire;
+use crate::undo::{UndoRequest, Wanted, plan_undo};
+use crate::{kept, wire};
 
 /// Answers asks while a run is going.
 type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
@@ -339,8 +341,103 @@ impl Windlass {
         Ok(forked.id().clone())
     }
 
+    /// Undoes what a run changed in the workspace: the last run, a run, a call, or everything since an event. Edits
+    /// made since are merged. Nothing is changed where a file cannot be undone.
+    pub async fn undo(&self, wanted: Wanted) -> Result<Vec<FileChange>, Error> {
+        self.apply_undo(&UndoRequest::Undo(wanted)).await
+    }
+
+    /// Redoes what was undone last.
+    pub async fn redo(&self) -> Result<Vec<FileChange>, Error> {
+        self.apply_undo(&UndoRequest::Redo).await
+    }
+
+    async fn apply_undo(&self, request: &UndoRequest) -> Result<Vec<FileChange>, Error> {
+        self.recover().await;
+        let root = Arc::new(self.open_root()?);
+        let planned = plan_undo(&self.settings, &root, None, request).await?;
+        if let Some((path, why)) = planned.plan.conflicts.first() {
+            return Err(Error::new(
+                ErrorKind::Failed,
+                format!("nothing was changed: `{path}` cannot be: {why}"),
+            ));
+        }
+        let files = planned.files.clone();
+        for lost in planned.apply(&self.settings, &root).await? {
+            self.settings.notices.warn(&format!(
+                "{} cannot be brought back: {}",
+                lost.path, lost.reason
+            ));
+        }
+        Ok(files)
+    }
+
+    /// Names of the kept runs of this workspace: runs that did not land. The newest is first.
+    #[must_use]
+    pub fn kept_runs(&self) -> Vec<String> {
+        let all = kept::shelf(&self.settings.places).list().into_iter();
+        let own = all.filter(|(card, busy)| !busy && card.was_made() && card.root == self.root);
+        own.map(|(card, _)| card.name).collect()
+    }
+
+    /// What a kept run would change.
+    pub async fn kept_changes(&self, name: &str) -> Result<Changes, Error> {
+        let root = Arc::new(self.open_root()?);
+        let card = kept::find(&self.settings.places, &root, Some(name))?;
+        kept::changes_of(&self.settings, &root, &card).await
+    }
+
+    /// Checks a kept run once more and lands it.
+    pub async fn land(&self, name: &str) -> Result<RunResult, Error> {
+        self.recover().await;
+        let root = self.open_root()?;
+        let card = kept::find(&self.settings.places, &root, Some(name))?;
+        let opened = prepare_landing(root, self.settings.clone())
+            .open(OpenRequest {
+                which: Which::Named(kept::session_of(&card)?),
+                kept: Some(card.name.clone()),
+                only_land: true,
+                can_answer: self.answering.is_some(),
+                validators: self.validators.clone(),
+                ..OpenRequest::new(self.flags.clone())
+            })
+            .await?;
+        let session = Session {
+            shared: Arc::new(Shared::new(opened)),
+            answering: self.answering.clone(),
+        };
+        session
+            .run(format!("Land the kept run {}.", card.name))
+            .await
+    }
+
+    /// Discards a kept run.
+    pub async fn discard(&self, name: &str) -> Result<(), Error> {
+        let slot = kept::shelf(&self.settings.places)
+            .open(name)
+            .map_err(|err| Error::usage(err.to_string()))?;
+        let card = slot.card.clone();
+        slot.discard()
+            .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+        let discarded = EventKind::Discarded {
+            name: card.name.clone(),
+        };
+        kept::note(&self.settings, &card, discarded).await
+    }
+
+    /// Finishes what a dead process left.
+    async fn recover(&self) {
+        let unlogged = recover(&self.settings.places, &self.settings.notices);
+        unlogged.log(&self.settings).await;
+    }
+
+    fn open_root(&self) -> Result<Root, Error> {
+        Root::open(&self.root).map_err(|err| Error::usage(err.to_string()))
+    }
+
     async fn open_session(&self, which: Which) -> Result<Session, Error> {
-        let root = Root::open(&self.root).map_err(|err| Error::usage(err.to_string()))?;
+        self.recover().await;
+        let root = self.open_root()?;
         let prepared = prepare(root, self.settings.clone(), &self.flags)?;
         for warning in prepared.warnings() {
             self.settings.notices.warn(&warning);
@@ -497,7 +594,7 @@ impl Run {
                 if let Some(fold) = &mut self.fold {
                     fold.apply(event);
                 }
-                if let windlass_core::event::EventKind::Asked { ask } = &event.kind
+                if let EventKind::Asked { ask } = &event.kind
                     && let Some(answering) = &self.answering
                 {
                     self.asking = Some((ask.clone(), answering(ask.clone())));

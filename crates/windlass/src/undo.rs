@@ -1,9 +1,13 @@
-//! Changes of the user's own tree that can be undone, and undos that can be redone: a fold of the log. Pure; the caller
-//! that applies one compares it with the files that are there.
+//! Changes of the user's own tree that can be undone, and undos that can be redone: a fold of the log, and how
+//! one of them is applied.
+
+mod apply;
 
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, RunId};
 use windlass_core::image::Swap;
+
+pub use self::apply::{NotStored, PlannedUndo, UndoRequest, plan_undo, undoable_changes};
 
 /// One change of the tree that can be undone: by a call, or by a landing.
 #[derive(Debug, Clone, PartialEq, Eq)]

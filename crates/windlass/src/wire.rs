@@ -165,6 +165,12 @@ pub fn engine(
     })
 }
 
+/// An engine without an agent, for what is done to a session and its workspace between runs.
+pub fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
+    let mode = windlass_core::gate::Mode::Ask;
+    engine(settings, &Agent::Nobody, root, mode, Vec::new(), Vec::new())
+}
+
 /// An engine for what is done to sessions alone: it works nowhere.
 pub fn bystander(places: &Places) -> Result<Engine, Error> {
     let store = Arc::new(SessionLog::new(places.sessions_dir()));

@@ -18,7 +18,7 @@ use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 use windlass_transaction::isolated::Card;
 
-use super::{answer, block_on, kept};
+use super::{answer, block_on};
 use crate::args::{ChatArgs, Format, LandArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
@@ -106,7 +106,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let card = args
         .session
         .as_ref()
-        .and_then(|name| kept::shelf(&places).card(name).ok());
+        .and_then(|name| windlass::kept::shelf(&places).card(name).ok());
     let kept = card.as_ref().map(|card| card.name.clone());
     let store = SessionLog::new(places.sessions_dir());
     let named = card
@@ -264,7 +264,7 @@ async fn what_waits(
 /// Checks what a kept run did once more, and lands it.
 pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
     let ready = prepare_landing(args.cd.as_deref())?;
-    let card = kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
+    let card = windlass::kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
     let (agent, limits) = (AgentFlags::default(), LimitFlags::default());
     let mut contract = args.contract.clone();
     if contract.commit.as_deref() == Some("") {

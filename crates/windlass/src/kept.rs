@@ -1,0 +1,103 @@
+//! Kept runs: copies of runs that did not land. They can be looked at, landed, resumed and discarded.
+
+use std::sync::Arc;
+
+use windlass_core::event::EventKind;
+use windlass_core::id::{RunId, SessionId};
+use windlass_core::runtime::RunMode;
+use windlass_core::terms::Isolation;
+use windlass_core::workspace::{Changes, Files, Opening, Workspaces};
+use windlass_engine::Open;
+use windlass_host::config::Places;
+use windlass_host::exec::child_env;
+use windlass_host::workspace::Root;
+use windlass_transaction::isolated::{Card, Shelf};
+
+use crate::error::{Error, ErrorKind};
+use crate::settings::Settings;
+use crate::{sandboxing, wire};
+
+/// Where kept runs are.
+#[must_use]
+pub fn shelf(places: &Places) -> Shelf {
+    Shelf::new(places.transactions_dir())
+}
+
+/// The kept run of that name, or the newest of the workspace.
+pub fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<Card, Error> {
+    let shelf = shelf(places);
+    if let Some(name) = name {
+        return shelf
+            .card(name)
+            .map_err(|err| Error::usage(err.to_string()));
+    }
+    let own = shelf
+        .list()
+        .into_iter()
+        .find(|(card, busy)| !busy && card.was_made() && card.root == root.root());
+    own.map(|(card, _)| card).ok_or_else(|| {
+        Error::usage("there is no kept run of this workspace").hint(
+            "a run that does not land is kept; `windlass status --all` lists those of other workspaces",
+        )
+    })
+}
+
+/// What a kept run would change.
+pub async fn changes_of(
+    settings: &Settings,
+    root: &Arc<Root>,
+    card: &Card,
+) -> Result<Changes, Error> {
+    let failed = |message: String| Error::new(ErrorKind::Failed, message);
+    let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
+    let env = child_env(settings.environment.variables(), exceptions);
+    let sandbox = sandboxing::sandbox(settings, root.root(), Vec::new(), env.clone(), None)?;
+    let all = wire::transactions(settings, root.clone(), env, sandbox)?;
+    let Ok(run) = card.run.parse::<RunId>() else {
+        return Err(damaged(card));
+    };
+    let opening = Opening {
+        session: &session_of(card)?,
+        run: &run,
+        isolation: Isolation::Isolated,
+        kept: Some(&card.name),
+    };
+    let transaction = all.open(opening).await.map_err(|err| failed(err.message))?;
+    let changes = transaction
+        .changes()
+        .await
+        .map_err(|err| failed(err.message));
+    // Looking at it discards nothing, also where the tree has all of it at this moment.
+    if changes.as_ref().is_ok_and(|found| found.files.is_empty()) {
+        drop(transaction);
+    } else {
+        transaction
+            .keep()
+            .await
+            .map_err(|err| failed(err.message))?;
+    }
+    changes
+}
+
+/// The session of a kept run.
+pub(crate) fn session_of(card: &Card) -> Result<SessionId, Error> {
+    card.session.parse().map_err(|_| damaged(card))
+}
+
+fn damaged(card: &Card) -> Error {
+    let message = format!("the record of the kept run `{}` is damaged", card.name);
+    Error::new(ErrorKind::Failed, message)
+}
+
+/// Appends to the log of its session what became of a kept run.
+pub async fn note(settings: &Settings, card: &Card, event: EventKind) -> Result<(), Error> {
+    let root = Root::open(&card.root);
+    let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+    let wired = wire::idle_engine(settings, Arc::new(root))?;
+    let session = wired
+        .engine
+        .open(Open::Resume(session_of(card)?), RunMode::Analysis)
+        .await?;
+    session.note(event).await?;
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! Applies an undo or a redo: what the log says was done is planned against the files that are there, done as one landing,
+//! and logged. Files that nothing names are not looked at.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use windlass_core::event::EventKind;
+use windlass_core::id::SessionId;
+use windlass_core::image::Swap;
+use windlass_core::runtime::RunMode;
+use windlass_core::store::SessionStore;
+use windlass_core::workspace::{FileChange, Files};
+use windlass_engine::Open;
+use windlass_host::session_log::SessionLog;
+use windlass_host::workspace::Root;
+use windlass_transaction::isolated::{undo_contents, undo_journal};
+use windlass_transaction::landing::undo::{Plan, plan, preview};
+use windlass_transaction::landing::{Contents, land};
+
+use super::{UndoableChanges, Wanted};
+use crate::error::{Error, ErrorKind};
+use crate::settings::Settings;
+use crate::wire;
+
+/// Sessions that are searched for something to undo.
+const MAX_SESSIONS: usize = 50;
+
+/// What to undo or redo.
+#[derive(Debug, Clone)]
+pub enum UndoRequest {
+    /// Undo these changes.
+    Undo(Wanted),
+    /// Redo what was undone last.
+    Redo,
+}
+
+/// An undo or redo that was planned and not applied yet.
+pub struct PlannedUndo {
+    /// The session whose changes it is about.
+    pub session: SessionId,
+    /// What would happen to each file.
+    pub files: Vec<FileChange>,
+    /// Files that are merged, that are as wanted already, and that cannot be undone.
+    pub plan: Plan,
+    task: Task,
+    contents: Contents,
+}
+
+/// A file that could not be stored before it was replaced.
+pub struct NotStored {
+    /// Its path.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The changes of a session that can be undone.
+pub async fn undoable_changes(
+    store: &SessionLog,
+    session: &SessionId,
+) -> Result<UndoableChanges, Error> {
+    let mut changes = UndoableChanges::default();
+    let mut events = store.read(session, 1);
+    while let Some(event) = events.next().await {
+        changes.apply(&event?);
+    }
+    Ok(changes)
+}
+
+/// Plans an undo or a redo in the named session, or in the newest of the workspace that has something. Changes nothing.
+pub async fn plan_undo(
+    settings: &Settings,
+    root: &Root,
+    session: Option<&SessionId>,
+    request: &UndoRequest,
+) -> Result<PlannedUndo, Error> {
+    let failed = |err: String| Error::new(ErrorKind::Failed, err);
+    let store = SessionLog::new(settings.places.sessions_dir());
+    let (session, task) = find(&store, root, session, request).await?;
+    let contents = undo_contents(&settings.places.undo_dir());
+    let contents = contents.map_err(|err| failed(err.to_string()))?;
+    let plan = plan(root, &task.swaps, &contents).map_err(|err| failed(err.to_string()))?;
+    Ok(PlannedUndo {
+        session,
+        files: preview(root, &plan, &contents),
+        plan,
+        task,
+        contents,
+    })
+}
+
+impl PlannedUndo {
+    /// Whether it is a redo.
+    #[must_use]
+    pub fn is_redo(&self) -> bool {
+        self.task.redo
+    }
+
+    /// Applies it, without the files that cannot be undone. Gives the files whose bytes could not be stored for a redo.
+    pub async fn apply(
+        self,
+        settings: &Settings,
+        root: &Arc<Root>,
+    ) -> Result<Vec<NotStored>, Error> {
+        // The session is held first: a session at work must not have its files changed under it.
+        let wired = wire::idle_engine(settings, root.clone())?;
+        let session = wired
+            .engine
+            .open(Open::Resume(self.session.clone()), RunMode::Analysis)
+            .await?;
+        let journal = undo_journal(&settings.places.undo_dir(), root.root());
+        let swaps = &self.plan.swaps;
+        // The log first: an undo that is interrupted after that is finished by recovery, and the log knows it already.
+        let seq = session.note(self.task.event(swaps.clone())).await?;
+        match land(root, swaps, &self.contents, &self.contents, &journal) {
+            Ok(done) => Ok(done
+                .not_kept
+                .into_iter()
+                .map(|lost| NotStored {
+                    path: lost.path,
+                    reason: lost.reason,
+                })
+                .collect()),
+            Err(err) => {
+                session.note(self.task.revocation(seq)).await?;
+                Err(Error::new(ErrorKind::Failed, err.to_string()))
+            }
+        }
+    }
+}
+
+/// What is to be undone or redone, and what the log will say of it.
+struct Task {
+    swaps: Vec<Swap>,
+    /// The event it is about: the first change, or for a redo the undo.
+    of: u64,
+    /// The further changes; for a redo all of them.
+    also: Vec<u64>,
+    redo: bool,
+}
+
+impl Task {
+    fn of(request: &UndoRequest, changes: &UndoableChanges) -> Option<Self> {
+        let UndoRequest::Undo(wanted) = request else {
+            let last = changes.undone.last()?;
+            return Some(Self {
+                swaps: last.swaps.clone(),
+                of: last.seq,
+                also: last.of.clone(),
+                redo: true,
+            });
+        };
+        let found = changes.find(wanted);
+        let (first, others) = found.split_first()?;
+        let swaps = found
+            .iter()
+            .flat_map(|change| change.swaps.clone())
+            .collect();
+        Some(Self {
+            swaps,
+            of: first.seq,
+            also: others.iter().map(|change| change.seq).collect(),
+            redo: false,
+        })
+    }
+
+    fn event(&self, swaps: Vec<Swap>) -> EventKind {
+        match self.redo {
+            true => EventKind::redone(self.of, swaps),
+            false => EventKind::undone(self.of, self.also.clone(), swaps),
+        }
+    }
+
+    /// It was logged under this number, and did not happen.
+    fn revocation(&self, seq: u64) -> EventKind {
+        if !self.redo {
+            return EventKind::redone(seq, Vec::new());
+        }
+        let (of, also) = self
+            .also
+            .split_first()
+            .map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
+        EventKind::undone(of, also.to_vec(), self.swaps.clone())
+    }
+}
+
+async fn find(
+    store: &SessionLog,
+    root: &Root,
+    named: Option<&SessionId>,
+    request: &UndoRequest,
+) -> Result<(SessionId, Task), Error> {
+    let nothing = || {
+        Error::usage("there is nothing to take back")
+            .hint("`windlass sessions show SESSION` tells what a session did")
+    };
+    if let Some(id) = named {
+        let changes = undoable_changes(store, id).await?;
+        let task = Task::of(request, &changes).ok_or_else(nothing)?;
+        return Ok((id.clone(), task));
+    }
+    let here = root.root().display().to_string();
+    let mut heads = store.list().take(MAX_SESSIONS);
+    while let Some(head) = heads.next().await {
+        let Ok(head) = head else { continue };
+        if head.workspace == here
+            && let Some(task) = Task::of(request, &undoable_changes(store, &head.id).await?)
+        {
+            return Ok((head.id, task));
+        }
+    }
+    Err(nothing())
+}
