@@ -28,6 +28,7 @@ mod dollars;
 mod driver;
 mod filling;
 mod given;
+mod json;
 mod offered;
 mod rpc;
 mod said;
