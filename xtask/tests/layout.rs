@@ -43,18 +43,33 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
+    // Counts what foreign agents spend where it leaves; keeps HTTP servers out of the protocols.
+    ("windlass-meter", &["windlass-core", "windlass-providers"]),
+    // Reads session files of other agents; keeps vendors' formats out of the engine.
+    ("windlass-import", &["windlass-core", "windlass-engine"]),
+    // The built-in loop with one answer; keeps patches out of the engine. Its tests run whole sessions.
+    (
+        "windlass-proposal",
+        &[
+            "windlass-core",
+            "windlass-edit",
+            "windlass-engine",
+            "windlass-host",
+            "windlass-tools",
+            "windlass-transaction",
+        ],
+    ),
     // Agents that are not ours, inside the envelope; engine | runtimes keeps process supervision out of the loop. Its
-    // tests run whole sessions on the engine's fakes, with the host's files and our real tools where a runtime uses them.
+    // tests run whole attempts on the engine's fakes.
     (
         "windlass-runtimes",
         &[
             "windlass-core",
             "windlass-edit",
+            "windlass-meter",
             "windlass-providers",
             "windlass-engine",
             "windlass-host",
-            "windlass-transaction",
-            "windlass-tools",
         ],
     ),
     // Finds, installs, probes and chooses agents; runtimes | registry keeps files and installers out of the protocols.
@@ -64,6 +79,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-core",
             "windlass-engine",
             "windlass-host",
+            "windlass-proposal",
             "windlass-providers",
             "windlass-runtimes",
             "windlass-scripted",
@@ -87,6 +103,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-core",
             "windlass-engine",
             "windlass-host",
+            "windlass-meter",
+            "windlass-proposal",
             "windlass-providers",
             "windlass-registry",
             "windlass-runtimes",
@@ -107,6 +125,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-edit",
             "windlass-engine",
             "windlass-host",
+            "windlass-import",
             "windlass-providers",
             "windlass-registry",
             "windlass-runtimes",
@@ -126,8 +145,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         &[
             "windlass-core",
             "windlass-host",
+            "windlass-meter",
             "windlass-providers",
-            "windlass-runtimes",
             "windlass-transaction",
         ],
     ),
@@ -187,6 +206,30 @@ const MUST_BAN: &[(&str, &[&str])] = &[
     ),
     (
         "windlass-runtimes",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-meter",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-import",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+        ],
+    ),
+    (
+        "windlass-proposal",
         &[
             "std::fs::read",
             "std::process::Command::new",

@@ -18,9 +18,8 @@ use windlass_bench::exchange::{closed, open_request};
 use windlass_bench::flags::Flags;
 use windlass_bench::wire::{Flood, Wire};
 use windlass_core::CancellationToken;
+use windlass_meter::{Endpoint as _, Ledger, Meter};
 use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
-use windlass_runtimes::agent::{Endpoint as _, Ledger};
-use windlass_runtimes::meter::Meter;
 
 /// As much as agents send with a short prompt.
 const REQUEST: usize = 50_000;

@@ -88,6 +88,30 @@ pub struct ToolCall {
     pub malformed: Option<String>,
 }
 
+impl ToolCall {
+    /// A call with arguments that are JSON.
+    #[must_use]
+    pub fn new(id: impl Into<CallId>, name: impl Into<String>, args: Value) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            args,
+            malformed: None,
+        }
+    }
+}
+
+impl Part {
+    /// Reasoning that the vendor keeps nothing of.
+    #[must_use]
+    pub fn reasoning(text: impl Into<String>) -> Self {
+        Self::Reasoning {
+            text: text.into(),
+            opaque: None,
+        }
+    }
+}
+
 /// What came of one call. Exactly one for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolResult {
@@ -163,6 +187,16 @@ impl ErrorCategory {
 }
 
 impl Message {
+    /// A message of a model.
+    #[must_use]
+    pub fn model(parts: Vec<Part>) -> Self {
+        Self {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts,
+        }
+    }
+
     /// Words of a person.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
@@ -240,6 +274,18 @@ impl Message {
 }
 
 impl ToolResult {
+    /// A result without an error.
+    #[must_use]
+    pub fn done(call: &ToolCall, text: impl Into<String>) -> Self {
+        Self {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            text: text.into(),
+            error: None,
+            artifact: None,
+        }
+    }
+
     /// A result that says it failed, in the form models are told to expect.
     #[must_use]
     pub fn failed(call: &ToolCall, category: ErrorCategory, text: &str) -> Self {

@@ -475,6 +475,17 @@ pub struct Like {
     pub args: Value,
 }
 
+impl Like {
+    /// A call of this tool with these arguments.
+    #[must_use]
+    pub fn new(tool: impl Into<String>, args: Value) -> Self {
+        Self {
+            tool: tool.into(),
+            args,
+        }
+    }
+}
+
 /// What a foreign agent is told of a call it asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {

@@ -3,8 +3,8 @@
 use serde_json::Map;
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_engine::NativeRuntime;
+use windlass_proposal::{completion, patch_proposal};
 use windlass_runtimes::agents::{AgentKind, AgentSpec};
-use windlass_runtimes::{completion, patch_proposal};
 
 use crate::adapter::{AgentSetup, build};
 use crate::program::Program;

@@ -22,10 +22,11 @@ use windlass_core::runtime::{
 };
 use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
+use windlass_meter::{Endpoint, Ledger, Trip};
 
 use crate::contract::{GO_ON, REFUSED, asks_for_leave};
 
-pub use self::metering::{Endpoint, Ledger, Metering, Trip};
+pub use self::metering::Metering;
 pub use self::visit::{ModelAccess, Reported, Visit};
 pub use self::words::told_anew;
 

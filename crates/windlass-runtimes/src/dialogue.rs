@@ -1,6 +1,6 @@
 //! A protocol of foreign agents as a pure state machine: lines of the program and decisions about its requests go in,
 //! lines to the program and facts for the log come out. A dialogue opens nothing, waits for nothing and knows no clock;
-//! [`crate::driver`] does all of that for every protocol, so that a dialogue is tested by recorded transcripts alone.
+//! The driver (`driver.rs`) does all of that for every protocol, so that a dialogue is tested by recorded transcripts alone.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -277,21 +277,10 @@ impl Outputs {
         failed: Option<ErrorCategory>,
         ran: bool,
     ) {
-        let call = ToolCall {
-            id: call.into(),
-            name: String::new(),
-            args: Value::Null,
-            malformed: None,
-        };
+        let call = ToolCall::new(call, String::new(), Value::Null);
         let result = match failed {
             Some(category) => ToolResult::failed(&call, category, &text),
-            None => ToolResult {
-                id: call.id,
-                name: call.name,
-                text,
-                error: None,
-                artifact: None,
-            },
+            None => ToolResult::done(&call, text),
         };
         self.push(Output::Result { result, ran });
     }

@@ -12,7 +12,7 @@ use windlass_core::BoxFuture;
 use windlass_core::enclosure::Launch;
 use windlass_core::event::EventKind;
 use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect};
 
@@ -417,13 +417,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit
-            .said(Message {
-                role: Role::Assistant,
-                origin: Origin::Model,
-                parts,
-            })
-            .await
+        self.visit.said(Message::model(parts)).await
     }
 
     /// Takes a request in, or refuses it at once; our number for it.

@@ -9,7 +9,7 @@ use agent_client_protocol::v1::schema::{ReadTextFileRequest, WriteTextFileReques
 use serde_json::{Value, json};
 use windlass_core::clock::Clock;
 use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
 use windlass_core::workspace::{FileError, FileErrorKind, Files, Processes};
@@ -149,13 +149,7 @@ async fn judge(
         malformed: None,
     };
     let parts = vec![Part::Call(call.clone())];
-    visit
-        .said(Message {
-            role: Role::Assistant,
-            origin: Origin::Model,
-            parts,
-        })
-        .await?;
+    visit.said(Message::model(parts)).await?;
     match visit
         .admit(ForeignCall {
             call: call.clone(),
@@ -179,13 +173,7 @@ async fn report(
     how: &Result<String, RpcError>,
 ) -> Result<(), RuntimeError> {
     let result = match how {
-        Ok(text) => ToolResult {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            text: text.clone(),
-            error: None,
-            artifact: None,
-        },
+        Ok(text) => ToolResult::done(&call, text.clone()),
         Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
     };
     visit.reported_result(result).await
@@ -201,10 +189,7 @@ async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Rep
         Ok(path) => path,
         Err(err) => return Ok(Err(err)),
     };
-    let like = Like {
-        tool: "read_file".into(),
-        args: json!({ "path": path }),
-    };
+    let like = Like::new("read_file", json!({ "path": path }));
     let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
     let call = match judge(
         visit,
@@ -263,10 +248,10 @@ async fn write(
     };
     let mut call = None;
     if !services.may_write(&path, &request.content) {
-        let like = Like {
-            tool: "write_file".into(),
-            args: json!({ "path": path, "content": request.content }),
-        };
+        let like = Like::new(
+            "write_file",
+            json!({ "path": path, "content": request.content }),
+        );
         let logged = json!({ "path": path, "content": clip(&request.content, MAX_LOGGED) });
         match judge(
             visit,

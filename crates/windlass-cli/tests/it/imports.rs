@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::place::{HELLO, Output, Place, id_of};
 
-const CLAUDE: &str = include_str!("../../../windlass-runtimes/tests/imports/claude.jsonl");
-const CODEX: &str = include_str!("../../../windlass-runtimes/tests/imports/codex.jsonl");
+const CLAUDE: &str = include_str!("../../../windlass-import/tests/imports/claude.jsonl");
+const CODEX: &str = include_str!("../../../windlass-import/tests/imports/codex.jsonl");
 
 fn import(place: &Place, text: &str, more: &[&str]) -> Output {
     let file = place.home().join("given.jsonl");

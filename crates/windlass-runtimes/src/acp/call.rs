@@ -463,10 +463,7 @@ impl Told {
 }
 
 fn like_of(tool: &str, args: Value) -> Like {
-    Like {
-        tool: tool.to_owned(),
-        args,
-    }
+    Like::new(tool, args)
 }
 
 /// What a block says; what are no words is named.

@@ -296,10 +296,7 @@ impl Transcript {
     fn say(&mut self, out: &mut Outputs) {
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
-            out.part(Part::Reasoning {
-                text: thought,
-                opaque: None,
-            });
+            out.part(Part::reasoning(thought));
         }
         let text = std::mem::take(&mut self.text);
         if !text.trim().is_empty() {

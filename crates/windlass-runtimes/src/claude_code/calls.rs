@@ -13,12 +13,7 @@ pub(super) fn foreign(call: ToolCall) -> ForeignCall {
 
 fn likeness(name: &str, args: &Value) -> (Vec<Like>, Effect) {
     let path = || text(args, &["file_path"]);
-    let one = |tool: &str, args: Value| {
-        vec![Like {
-            tool: tool.to_owned(),
-            args,
-        }]
-    };
+    let one = |tool: &str, args: Value| vec![Like::new(tool, args)];
     match name {
         "Bash" => (one("bash", bash(args)), Effect::Execute),
         "Read" => (one("read_file", json!({ "path": path() })), Effect::Read),

@@ -13,6 +13,7 @@ use super::options::OURS;
 use super::words::{blocks, delta_of, hook_answer, permission_answer, result_text};
 use crate::agent::{Answer, End};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::json::{self, text};
 
 /// The id of the request that registers our hook, and of the one that interrupts.
 const HELLO: &str = "windlass-1";
@@ -47,11 +48,11 @@ impl ClaudeDialogue {
     }
 
     fn line(&mut self, line: &Value, out: &mut Outputs) {
-        let sub = line.get("parent_tool_use_id").and_then(Value::as_str);
+        let sub = json::some_text(line, "parent_tool_use_id");
         match text(line, "type") {
             "system" if text(line, "subtype") == "init" => {
-                self.model = line.get("model").and_then(Value::as_str).map(str::to_owned);
-                let session = line.get("session_id").and_then(Value::as_str);
+                self.model = json::some_text(line, "model").map(str::to_owned);
+                let session = json::some_text(line, "session_id");
                 out.push(Output::Began(session.map(str::to_owned)));
             }
             "stream_event" if sub.is_none() => {
@@ -102,7 +103,7 @@ impl ClaudeDialogue {
             return;
         }
         if text(response, "subtype") != "success" {
-            let why = response.get("error").and_then(Value::as_str);
+            let why = json::some_text(response, "error");
             out.end(Ended::broken(format!(
                 "it did not take our hook, without which its calls are not judged: {}",
                 why.unwrap_or("it does not say why")
@@ -137,7 +138,7 @@ impl ClaudeDialogue {
 
     /// A request of the program: whether a call may run, or a message to our tools.
     fn request(&mut self, line: &Value, out: &mut Outputs) {
-        let Some(id) = line.get("request_id").and_then(Value::as_str) else {
+        let Some(id) = json::some_text(line, "request_id") else {
             return;
         };
         let request = line.get("request").unwrap_or(&Value::Null);
@@ -181,12 +182,7 @@ impl ClaudeDialogue {
                 call,
             } => {
                 let call = call.unwrap_or_else(|| format!("{OURS}-{request_id}"));
-                let call = ToolCall {
-                    id: call.as_str().into(),
-                    name: tool,
-                    args,
-                    malformed: None,
-                };
+                let call = ToolCall::new(call.as_str(), tool, args);
                 let ticket = Ticket::new(request_id, json!({ "message": id }));
                 out.push(Output::Run { ticket, call });
             }
@@ -260,7 +256,7 @@ fn results(line: &Value, out: &mut Outputs) {
         .and_then(|message| message.get("content"))
         .and_then(Value::as_array);
     for block in content.into_iter().flatten() {
-        let Some(id) = block.get("tool_use_id").and_then(Value::as_str) else {
+        let Some(id) = json::some_text(block, "tool_use_id") else {
             continue;
         };
         let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
@@ -286,12 +282,11 @@ fn judge(
         out.send(verdict_on(&ticket, &no(why)));
         return;
     };
-    let call = ToolCall {
-        id: id.into(),
-        name: name.and_then(Value::as_str).unwrap_or_default().to_owned(),
-        args: args.cloned().unwrap_or_else(|| json!({})),
-        malformed: None,
-    };
+    let call = ToolCall::new(
+        id,
+        name.and_then(Value::as_str).unwrap_or_default().to_owned(),
+        args.cloned().unwrap_or_else(|| json!({})),
+    );
     if ours(&call.name).is_some() {
         out.push(Output::Announce(logged(call)));
         let rule = "a tool of ours".to_owned();
@@ -352,8 +347,4 @@ fn success(id: &str, response: Value) -> Value {
 fn failure(id: &str, why: &str) -> Value {
     let response = json!({ "subtype": "error", "request_id": id, "error": why });
     json!({ "type": "control_response", "response": response })
-}
-
-fn text<'a>(from: &'a Value, key: &str) -> &'a str {
-    from.get(key).and_then(Value::as_str).unwrap_or_default()
 }

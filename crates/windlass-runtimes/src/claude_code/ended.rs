@@ -7,11 +7,12 @@ use windlass_core::provider::ProviderError;
 
 use crate::agent::{Answer, End, Reported};
 use crate::dollars::micros;
+use crate::json;
 use crate::status::kind;
 
 /// Reads the line. `cancelled` says that we told it to end.
 pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
-    let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let word = |key: &str| json::text(line, key);
     let text = word("result").to_owned();
     let failed = line
         .get("is_error")
@@ -53,8 +54,7 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
         model: model.map(str::to_owned),
         ..Reported::default()
     };
-    let number =
-        |from: &Value, key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let number = |from: &Value, key: &str| json::number(from, key);
     // By model since the last such line, with the agents it started; the plain number has only the main one in it.
     if let Some(models) = line
         .get("model_usage_since_last_result")

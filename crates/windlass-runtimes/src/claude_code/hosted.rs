@@ -6,6 +6,7 @@ use windlass_core::message::ToolResult;
 use windlass_core::tool::ToolSpec;
 
 use super::options::OURS;
+use crate::json;
 use crate::offered::is_offered;
 
 /// The revisions of MCP that are spoken here, newest first.
@@ -33,20 +34,14 @@ pub(super) enum Asked {
 pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
     let id = message.get("id").cloned().unwrap_or(Value::Null);
     let params = message.get("params").unwrap_or(&Value::Null);
-    let method = message
-        .get("method")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let method = json::text(message, "method");
     // A notice has no id; it is acknowledged all the same, because the pipe around it wants an answer.
     if message.get("id").is_none() {
         return Asked::Answered(answer(0.into(), json!({})));
     }
     Asked::Answered(match method {
         "initialize" => {
-            let wanted = params
-                .get("protocolVersion")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+            let wanted = json::text(params, "protocolVersion");
             let revision = REVISIONS
                 .iter()
                 .find(|known| **known == wanted)
@@ -66,10 +61,7 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
             answer(id, json!({ "tools": tools }))
         }
         "tools/call" => {
-            let tool = params
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+            let tool = json::text(params, "name");
             if !is_offered(tools, tool) {
                 return Asked::Answered(refused(id, -32602, "there is no such tool"));
             }

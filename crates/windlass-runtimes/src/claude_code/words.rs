@@ -1,6 +1,7 @@
 //! The shapes of Claude Code's lines: content blocks, deltas, tool results, and the two forms in which it is told whether
 //! a call may run. Values in, values out.
 
+use crate::json;
 use serde_json::{Value, json};
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall};
@@ -16,28 +17,18 @@ pub(super) fn blocks(message: &Value) -> Vec<Part> {
 }
 
 fn part(block: &Value) -> Option<Part> {
-    let text = |key: &str| {
-        block
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    match block.get("type").and_then(Value::as_str)? {
+    let text = |key: &str| json::text(block, key).to_owned();
+    match json::some_text(block, "type")? {
         "text" => Some(Part::Text { text: text("text") }).filter(|_| !text("text").is_empty()),
         // Its signature is only of use to the program, which keeps it itself.
-        "thinking" => Some(Part::Reasoning {
-            text: text("thinking"),
-            opaque: None,
-        }),
+        "thinking" => Some(Part::reasoning(text("thinking"))),
         "tool_use" => {
             let args = block.get("input").cloned().unwrap_or_else(|| json!({}));
-            Some(Part::Call(ToolCall {
-                id: text("id").as_str().into(),
-                name: text("name"),
+            Some(Part::Call(ToolCall::new(
+                text("id").as_str(),
+                text("name"),
                 args,
-                malformed: None,
-            }))
+            )))
         }
         _ => None,
     }
@@ -46,8 +37,8 @@ fn part(block: &Value) -> Option<Part> {
 /// The piece of an answer in a stream event.
 pub(super) fn delta_of(event: &Value) -> Option<(DeltaOf, &str)> {
     let delta = event.get("delta")?;
-    let text = |key: &str| delta.get(key).and_then(Value::as_str);
-    match delta.get("type").and_then(Value::as_str)? {
+    let text = |key: &str| json::some_text(delta, key);
+    match json::some_text(delta, "type")? {
         "text_delta" => Some((DeltaOf::Text, text("text")?)),
         "thinking_delta" => Some((DeltaOf::Reasoning, text("thinking")?)),
         "input_json_delta" => {
@@ -66,19 +57,15 @@ pub(super) fn result_text(content: &Value) -> String {
     let text = match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
-            let texts =
-                blocks
-                    .iter()
-                    .map(|block| match block.get("text").and_then(Value::as_str) {
-                        Some(text) => text.to_owned(),
-                        None => format!(
-                            "[{}]",
-                            block
-                                .get("type")
-                                .and_then(Value::as_str)
-                                .unwrap_or("something")
-                        ),
-                    });
+            let texts = blocks
+                .iter()
+                .map(|block| match json::some_text(block, "text") {
+                    Some(text) => text.to_owned(),
+                    None => format!(
+                        "[{}]",
+                        json::some_text(block, "type").unwrap_or("something")
+                    ),
+                });
             texts.collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),

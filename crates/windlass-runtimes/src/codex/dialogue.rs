@@ -13,6 +13,7 @@ use super::ended::{Meter, end, failed};
 use super::items::{call, command, foreign, result};
 use crate::agent::{End, Reported};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::json::{self, text};
 use crate::offered::is_offered;
 use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
 
@@ -160,14 +161,14 @@ impl CodexDialogue {
     fn notice(&mut self, method: &str, params: &Value, out: &mut Outputs) {
         let text = |key: &str| text(params, key);
         let item = params.get("item").unwrap_or(&Value::Null);
-        let ours = self.thread.as_deref() == params.get("threadId").and_then(Value::as_str);
+        let ours = self.thread.as_deref() == json::some_text(params, "threadId");
         if method.starts_with("item/") {
             self.retries = 0;
         }
         match method {
             "item/started" => {
                 if ours && item.get("type") == Some(&json!("agentMessage")) {
-                    self.unsaid = item.get("id").and_then(Value::as_str).map(str::to_owned);
+                    self.unsaid = json::some_text(item, "id").map(str::to_owned);
                 }
                 // A call is announced as soon as it is known, because it is judged next.
                 if let Some(call) = call(item) {
@@ -185,7 +186,7 @@ impl CodexDialogue {
             }
             "thread/tokenUsage/updated" if ours => {
                 let now = self.turn.is_some()
-                    && self.turn.as_deref() == params.get("turnId").and_then(Value::as_str);
+                    && self.turn.as_deref() == json::some_text(params, "turnId");
                 let more = params
                     .get("tokenUsage")
                     .and_then(|count| self.meter.more(count, now));
@@ -318,7 +319,7 @@ impl CodexDialogue {
 
     /// The command that is asked about; `None` for something that is no plain command.
     fn command_asked(&self, params: &Value) -> Option<ToolCall> {
-        let text = |key: &str| params.get(key).and_then(Value::as_str);
+        let text = |key: &str| json::some_text(params, key);
         let more = ["networkApprovalContext", "additionalPermissions"];
         if more
             .iter()
@@ -340,12 +341,7 @@ impl CodexDialogue {
             let args = command(line, text("cwd").unwrap_or_default());
             ("exec_command", args)
         };
-        Some(ToolCall {
-            id: id.into(),
-            name: name.to_owned(),
-            args,
-            malformed: None,
-        })
+        Some(ToolCall::new(id, name.to_owned(), args))
     }
 
     /// The tool of an MCP server that is asked about; `None` for any other question.
@@ -394,12 +390,11 @@ impl CodexDialogue {
     /// Runs a tool of ours.
     fn tool_call(&mut self, id: &Value, params: &Value, out: &mut Outputs) {
         let args = params.get("arguments").cloned();
-        let call = ToolCall {
-            id: text(params, "callId").into(),
-            name: text(params, "tool").to_owned(),
-            args: args.unwrap_or_else(|| json!({})),
-            malformed: None,
-        };
+        let call = ToolCall::new(
+            text(params, "callId"),
+            text(params, "tool").to_owned(),
+            args.unwrap_or_else(|| json!({})),
+        );
         self.announce(call.clone(), out);
         if !is_offered(&self.setup.tools, &call.name) {
             return self.answer(id, tool_answer("there is no such tool", false), out);
@@ -508,8 +503,4 @@ fn is_known(method: &str) -> bool {
 
 fn tool_answer(text: &str, success: bool) -> Value {
     json!({ "contentItems": [{ "type": "inputText", "text": text }], "success": success })
-}
-
-fn text<'a>(from: &'a Value, key: &str) -> &'a str {
-    from.get(key).and_then(Value::as_str).unwrap_or_default()
 }

@@ -5,14 +5,12 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
 use crate::agent::End;
+use crate::json;
 use crate::status::kind;
 
 /// The end of a turn. `error` is the last one that was said, for a turn that does not say its own.
 pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
-    let status = turn
-        .get("status")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let status = json::text(turn, "status");
     match status {
         _ if cancelled => End::Cancelled,
         "completed" => End::Done,
@@ -30,9 +28,7 @@ pub(super) fn failed(error: Option<&Value>) -> End {
     let Some(error) = error else {
         return End::Broken("its turn failed, and it does not say why".to_owned());
     };
-    let message = error
-        .get("message")
-        .and_then(Value::as_str)
+    let message = json::some_text(error, "message")
         .unwrap_or("it does not say why")
         .to_owned();
     let info = error.get("codexErrorInfo").unwrap_or(&Value::Null);
@@ -92,7 +88,7 @@ impl Meter {
 }
 
 fn usage(from: &Value) -> Usage {
-    let number = |key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let number = |key: &str| json::number(from, key);
     let (cache_read, cache_write) = (number("cachedInputTokens"), number("cacheWriteInputTokens"));
     // Its input is all of it.
     let input = number("inputTokens")

@@ -1,5 +1,6 @@
 //! Codex's items in the words of ours: which call one is, what it amounts to, and what came of it. Values in, values out.
 
+use crate::json;
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::{Effect, ForeignCall, Like};
@@ -11,7 +12,7 @@ const MAX_WORDS: usize = 4;
 
 /// The call that an item is; `None` for one that is none.
 pub(super) fn call(item: &Value) -> Option<ToolCall> {
-    let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| json::text(item, key);
     let args = || item.get("arguments").cloned().unwrap_or_else(|| json!({}));
     let (name, args) = match text("type") {
         "commandExecution" => (
@@ -33,12 +34,7 @@ pub(super) fn call(item: &Value) -> Option<ToolCall> {
         _ => return None,
     };
     let id = Some(text("id")).filter(|id| !id.is_empty())?;
-    Some(ToolCall {
-        id: id.into(),
-        name,
-        args,
-        malformed: None,
-    })
+    Some(ToolCall::new(id, name, args))
 }
 
 /// The arguments of a command.
@@ -53,16 +49,8 @@ pub(super) fn foreign(call: ToolCall, root: &str) -> ForeignCall {
 }
 
 fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
-    let text = |from: &Value, key: &str| {
-        from.get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let like = |tool: &str, args: Value| Like {
-        tool: tool.to_owned(),
-        args,
-    };
+    let text = |from: &Value, key: &str| json::text(from, key).to_owned();
+    let like = |tool: &str, args: Value| Like::new(tool, args);
     match call.name.as_str() {
         "exec_command" => {
             let mut args = json!({ "command": text(&call.args, "command") });
@@ -83,7 +71,7 @@ fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
             {
                 let path = text(change, "path");
                 let kind = change.get("kind").unwrap_or(&Value::Null);
-                match kind.get("type").and_then(Value::as_str) {
+                match json::some_text(kind, "type") {
                     Some("delete") => likes.push(like("delete_file", json!({ "path": path }))),
                     // Of a change only the difference is known; what is judged is the path.
                     _ => likes.push(like(
@@ -91,7 +79,7 @@ fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
                         json!({ "path": path, "content": text(change, "diff") }),
                     )),
                 }
-                if let Some(to) = kind.get("move_path").and_then(Value::as_str) {
+                if let Some(to) = json::some_text(kind, "move_path") {
                     likes.push(like(
                         "move_file",
                         json!({ "from": path, "to": to, "overwrite": true }),
@@ -118,7 +106,7 @@ fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
 
 /// What an item says came of its call.
 pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
-    let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| json::text(item, key);
     let failed = matches!(text("status"), "failed" | "declined")
         || item.get("success") == Some(&Value::Bool(false));
     let said = match text("type") {
@@ -151,13 +139,7 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     if failed {
         return ToolResult::failed(call, ErrorCategory::Exception, &said);
     }
-    ToolResult {
-        id: call.id.clone(),
-        name: call.name.clone(),
-        text: said,
-        error: None,
-        artifact: None,
-    }
+    ToolResult::done(&call, said)
 }
 
 fn texts(content: Option<&Value>) -> String {

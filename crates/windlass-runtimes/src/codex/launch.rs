@@ -7,6 +7,7 @@ use windlass_core::enclosure::Launch;
 
 use super::options::{CodexOptions, KEY, PROVIDER};
 use crate::agent::{ModelAccess, Visit};
+use crate::json;
 use crate::offered::offered;
 
 /// Where it keeps what it remembers, in its home.
@@ -157,8 +158,7 @@ pub(super) fn turn(options: &CodexOptions, visit: &Visit<'_>) -> Value {
 /// Whether every object in a schema has all it may have, and nothing else.
 fn is_strict(schema: &Value) -> bool {
     let properties = schema.get("properties").and_then(Value::as_object);
-    let object =
-        schema.get("type").and_then(Value::as_str) == Some("object") || properties.is_some();
+    let object = json::some_text(schema, "type") == Some("object") || properties.is_some();
     if object {
         let required: Vec<&str> = schema
             .get("required")

@@ -124,12 +124,7 @@ impl OneShotDialogue {
             self.spoke = true;
             // Results name a call as the program does.
             let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
-            let call = ToolCall {
-                id: theirs.as_str().into(),
-                name,
-                args,
-                malformed: None,
-            };
+            let call = ToolCall::new(theirs.as_str(), name, args);
             out.part(Part::Call(call.clone()));
             calls.push(call);
         }

@@ -1,6 +1,7 @@
 //! The actions of OpenHands in the words of ours: which call one is, what it amounts to, and what came of it. Values in,
 //! values out.
 
+use crate::json;
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::{Effect, ForeignCall, Like};
@@ -11,12 +12,7 @@ const MAX_RESULT: usize = 50_000;
 /// The call that an action event is. What is done is the action; of one that could not be read only the model's words
 /// are there.
 pub(super) fn call(event: &Value) -> Option<ToolCall> {
-    let text = |key: &str| {
-        event
-            .get(key)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
+    let text = |key: &str| json::some_text(event, key).filter(|text| !text.is_empty());
     let mut args = match event.get("action").filter(|action| action.is_object()) {
         Some(action) if kind(action) == "MCPToolAction" => {
             action.get("data").cloned().unwrap_or_default()
@@ -33,17 +29,16 @@ pub(super) fn call(event: &Value) -> Option<ToolCall> {
     if let Some(args) = args.as_object_mut() {
         args.remove("kind");
     }
-    Some(ToolCall {
-        id: text("tool_call_id")?.into(),
-        name: text("tool_name")?.to_owned(),
+    Some(ToolCall::new(
+        text("tool_call_id")?,
+        text("tool_name")?.to_owned(),
         args,
-        malformed: None,
-    })
+    ))
 }
 
 /// The class that an event, an action or an observation is of.
 pub(super) fn kind(of: &Value) -> &str {
-    of.get("kind").and_then(Value::as_str).unwrap_or_default()
+    json::text(of, "kind")
 }
 
 /// What a call amounts to; `cwd` is where its terminal is, when that is not the workspace.
@@ -53,13 +48,8 @@ pub(super) fn foreign(call: ToolCall, cwd: Option<&str>) -> ForeignCall {
 }
 
 fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) {
-    let text = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or_default();
-    let one = |tool: &str, args: Value| {
-        vec![Like {
-            tool: tool.to_owned(),
-            args,
-        }]
-    };
+    let text = |key: &str| json::text(args, key);
+    let one = |tool: &str, args: Value| vec![Like::new(tool, args)];
     match name {
         "terminal" if only_waits(args) => (Vec::new(), Effect::Read),
         "terminal" => {
@@ -124,11 +114,7 @@ fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) 
 
 /// It looks at what a command printed meanwhile, or sends a key such as Ctrl-C to it.
 fn only_waits(args: &Value) -> bool {
-    let line = args
-        .get("command")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .trim();
+    let line = json::text(args, "command").trim();
     let typed = args.get("is_input") == Some(&Value::Bool(true));
     let key = line.strip_prefix("C-").is_some_and(|key| key.len() == 1);
     line.is_empty() || (typed && key)
@@ -136,7 +122,7 @@ fn only_waits(args: &Value) -> bool {
 
 fn searched(args: &Value) -> Value {
     let mut all = json!({ "pattern": args.get("pattern").cloned().unwrap_or_else(|| json!("")) });
-    if let Some(path) = args.get("path").and_then(Value::as_str) {
+    if let Some(path) = json::some_text(args, "path") {
         all["path"] = json!(path);
     }
     all
@@ -146,10 +132,7 @@ fn searched(args: &Value) -> Value {
 pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
     match kind(event) {
         "AgentErrorEvent" => {
-            let error = event
-                .get("error")
-                .and_then(Value::as_str)
-                .unwrap_or("it does not say why");
+            let error = json::some_text(event, "error").unwrap_or("it does not say why");
             ToolResult::failed(call, ErrorCategory::Exception, &clipped(error.to_owned()))
         }
         _ => {
@@ -167,13 +150,7 @@ pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
                 Some(-1) | None => said,
                 Some(code) => format!("exit code {code}\n{said}"),
             };
-            ToolResult {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                text,
-                error: None,
-                artifact: None,
-            }
+            ToolResult::done(&call, text)
         }
     }
 }

@@ -15,6 +15,7 @@ use super::calls::{call, cwd, foreign, kind, result, texts};
 use super::ended::{Meter, end};
 use crate::agent::End;
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::json::{self, text};
 
 /// How long the server may take to start: it reads some hundred megabytes of Python, from a disk that may be cold.
 const START: Duration = Duration::from_secs(180);
@@ -215,7 +216,7 @@ impl OpenHandsDialogue {
                 );
             }
             Phase::Creating => {
-                let id = reply.body.get("id").and_then(Value::as_str);
+                let id = json::some_text(&reply.body, "id");
                 match id.filter(|id| reply.is_good() && is_id(id)) {
                     Some(id) => {
                         id.clone_into(&mut self.id);
@@ -276,7 +277,7 @@ impl OpenHandsDialogue {
                 Phase::Starting => self.ready(out),
                 _ => out.push(Output::Unknown),
             }
-        } else if let Some(why) = line.get("failed").and_then(Value::as_str) {
+        } else if let Some(why) = json::some_text(&line, "failed") {
             let why = why.to_owned();
             match open {
                 true => self.over(End::Broken(why), out),
@@ -362,10 +363,7 @@ impl OpenHandsDialogue {
     fn acts(&mut self, event: &Value, out: &mut Outputs) {
         let of = text(event, "llm_response_id").to_owned();
         let mut part = |part: Part| out.push(Output::Part(of.clone(), part));
-        let thought = |text: &str| Part::Reasoning {
-            text: text.to_owned(),
-            opaque: None,
-        };
+        let thought = |text: &str| Part::reasoning(text.to_owned());
         if !text(event, "reasoning_content").is_empty() {
             part(thought(text(event, "reasoning_content")));
         }
@@ -402,10 +400,7 @@ impl OpenHandsDialogue {
         let message = event.get("llm_message").unwrap_or(&Value::Null);
         let thought = text(message, "reasoning_content");
         if !thought.is_empty() {
-            out.part(Part::Reasoning {
-                text: thought.to_owned(),
-                opaque: None,
-            });
+            out.part(Part::reasoning(thought.to_owned()));
         }
         self.text = texts(message.get("content"));
         if !self.text.is_empty() {
@@ -422,12 +417,7 @@ impl OpenHandsDialogue {
             self.cwd = Some(path.to_owned()).filter(|path| self.setup.root != *path);
         }
         self.pending.retain(|pending| pending.id.0 != id);
-        let call = ToolCall {
-            id: id.into(),
-            name: String::new(),
-            args: Value::Null,
-            malformed: None,
-        };
+        let call = ToolCall::new(id, String::new(), Value::Null);
         let result = match kind(event) {
             // The one that was refused has its result.
             "UserRejectObservation" => ToolResult::not_run(
@@ -599,8 +589,4 @@ fn is_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= MAX_ID
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-}
-
-fn text<'a>(from: &'a Value, key: &str) -> &'a str {
-    from.get(key).and_then(Value::as_str).unwrap_or_default()
 }

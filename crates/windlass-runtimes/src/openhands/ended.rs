@@ -6,6 +6,7 @@ use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
 use crate::agent::{End, Reported};
 use crate::dollars::micros;
+use crate::json;
 
 /// What became of a conversation that does not run any more; `None` while it does, or waits for an answer of ours.
 /// `error` is the last one that was told.
@@ -28,12 +29,7 @@ fn failed(error: Option<&Value>) -> End {
     let Some(error) = error else {
         return End::Broken("it failed, and does not say why".to_owned());
     };
-    let text = |of: &Value, key: &str| {
-        of.get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let text = |of: &Value, key: &str| json::text(of, key).to_owned();
     let (code, detail) = (text(error, "code"), text(error, "detail"));
     let message = format!("OpenHands reports: {}", clip(&detail));
     let family = error
@@ -89,7 +85,7 @@ impl Meter {
                 .and_then(Value::as_f64)
                 .unwrap_or_default();
             cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
-            model = model.or_else(|| metrics.get("model_name").and_then(Value::as_str).map(bare));
+            model = model.or_else(|| json::some_text(metrics, "model_name").map(bare));
         }
         let more = Reported {
             usage: Usage {
@@ -116,7 +112,7 @@ fn bare(name: &str) -> String {
 }
 
 fn tokens(from: &Value) -> Usage {
-    let number = |key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let number = |key: &str| json::number(from, key);
     let (cache_read, cache_write) = (number("cache_read_tokens"), number("cache_write_tokens"));
     // Its input is all of it.
     let input = number("prompt_tokens")

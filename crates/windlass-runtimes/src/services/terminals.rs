@@ -166,10 +166,7 @@ pub(super) async fn create(
             .all(|variable| INERT.contains(&variable.name.as_str()));
     if !as_shown || !services.may_run(&line) {
         let args = json!({ "command": format!("{exports}{line}"), "workdir": workdir });
-        let like = Like {
-            tool: "bash".into(),
-            args: args.clone(),
-        };
+        let like = Like::new("bash", args.clone());
         match judge(visit, clock, "terminal/create", args, like, Effect::Execute).await? {
             Ok(judged) => call = Some(judged),
             Err(err) => return Ok(Err(err)),

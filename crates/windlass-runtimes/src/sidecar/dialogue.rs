@@ -13,6 +13,7 @@ use super::ended;
 use super::options::SidecarOptions;
 use crate::agent::{End, Reported};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::json::{self, text};
 
 /// The version of the contract.
 const PROTOCOL: u64 = 1;
@@ -94,10 +95,7 @@ impl SidecarDialogue {
         match text(line, "type") {
             "text_delta" => out.delta(DeltaOf::Text, text(line, "text")),
             "reasoning_delta" => out.delta(DeltaOf::Reasoning, text(line, "text")),
-            "reasoning" => out.part(Part::Reasoning {
-                text: text(line, "text").to_owned(),
-                opaque: None,
-            }),
+            "reasoning" => out.part(Part::reasoning(text(line, "text").to_owned())),
             "message" => {
                 text(line, "text").clone_into(&mut self.text);
                 out.say(self.text.clone());
@@ -186,7 +184,7 @@ fn tool_call(line: &Value, out: &mut Outputs) {
     }
     let args = line.get("arguments").cloned().unwrap_or_else(|| json!({}));
     let name = text(line, "name").to_owned();
-    let malformed = line.get("malformed").and_then(Value::as_str);
+    let malformed = json::some_text(line, "malformed");
     let declines = if name == REFUSE {
         args.clone()
     } else {
@@ -218,8 +216,4 @@ fn plain(name: &str) -> String {
         .filter(|c| !c.is_control() && *c != '`')
         .take(60)
         .collect()
-}
-
-fn text<'a>(from: &'a Value, key: &str) -> &'a str {
-    from.get(key).and_then(Value::as_str).unwrap_or_default()
 }

@@ -6,6 +6,7 @@ use windlass_core::provider::ProviderError;
 
 use super::options::SidecarOptions;
 use crate::agent::{Answer, End};
+use crate::json;
 use crate::status::kind;
 
 /// How much is shown of why a turn failed.
@@ -39,10 +40,7 @@ pub(super) fn answer(
 }
 
 fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
-    let status = done
-        .get("status")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let status = json::text(done, "status");
     match status {
         _ if cancelled => End::Cancelled,
         "completed" => End::Done,
@@ -55,10 +53,7 @@ fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
             ))
         }
         "refused" => {
-            let words = done
-                .get("output")
-                .and_then(Value::as_str)
-                .filter(|words| !words.is_empty());
+            let words = json::some_text(done, "output").filter(|words| !words.is_empty());
             End::Refused(
                 words
                     .unwrap_or("its model declined, and does not say why")
@@ -75,12 +70,7 @@ fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
 }
 
 fn failed(error: &Value) -> End {
-    let text = |key: &str| {
-        error
-            .get(key)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
+    let text = |key: &str| json::some_text(error, key).filter(|text| !text.is_empty());
     let message = text("message").unwrap_or("it does not say why");
     let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
     if error.get("model") == Some(&Value::Bool(true)) {
@@ -102,7 +92,7 @@ fn failed(error: &Value) -> End {
 
 /// What a `usage` line says. Its input is all of it.
 pub(super) fn usage(line: &Value) -> Usage {
-    let number = |key: &str| line.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let number = |key: &str| json::number(line, key);
     let cache_read = number("cached_input_tokens");
     let input = number("input_tokens").saturating_sub(cache_read);
     Usage {

@@ -23,9 +23,10 @@ use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_host::workspace::Root;
+use windlass_meter::{Endpoint, Ledger, Trip};
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::agent::{Endpoint, ForeignRuntime, Ledger, Metering, Trip};
+use windlass_runtimes::agent::{ForeignRuntime, Metering};
 use windlass_runtimes::agents::{ANY_ACP, AgentSpec};
 use windlass_runtimes::dialect::Dialect;
 

@@ -24,9 +24,8 @@ use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_engine::testing::{FnTool, ManualClock, MemoryWorkspaces};
-use windlass_runtimes::agent::{
-    Adapter, Endpoint, ForeignRuntime, Ledger, Metering, Trip, WantedOutput,
-};
+use windlass_meter::{Endpoint, Ledger, Trip};
+use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 
 use crate::script::{Heard, Step, play};
 

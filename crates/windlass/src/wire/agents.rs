@@ -12,13 +12,13 @@ use windlass_core::runtime::{Capability, RunMode, Runtime};
 use windlass_engine::{NativeOptions, NativeRuntime};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
+use windlass_meter::Meter;
+use windlass_proposal::completion::Completion;
+use windlass_proposal::patch_proposal::{self, PatchProposal};
 use windlass_providers::WireProvider;
 use windlass_registry::adapter;
 use windlass_runtimes::agent::{ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::agents::AgentKind;
-use windlass_runtimes::completion::Completion;
-use windlass_runtimes::meter::Meter;
-use windlass_runtimes::patch_proposal::{self, PatchProposal};
 
 use super::{
     Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure,

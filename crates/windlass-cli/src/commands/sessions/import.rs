@@ -10,7 +10,7 @@ use windlass_core::workspace::Files;
 use windlass_host::clock::SystemClock;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::{discover, open_file};
-use windlass_runtimes::import::{FileKind, ImportError, Imported, Importer};
+use windlass_import::{FileKind, ImportError, Imported, Importer};
 
 use crate::args::{ImportArgs, ImportFrom};
 use crate::failure::Failure;

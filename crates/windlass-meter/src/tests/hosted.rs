@@ -9,7 +9,7 @@ use windlass_providers::{AwsKeys, Player, ProviderOptions, Recorder, WireProvide
 
 use super::lab::{self, Act, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT, check_heard, recording};
-use crate::agent::{Endpoint as _, Trip};
+use crate::endpoint::{Endpoint as _, Trip};
 
 #[tokio::test]
 async fn vertex_has_the_model_in_the_address() {

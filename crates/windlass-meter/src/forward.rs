@@ -28,7 +28,7 @@ use super::desk::Call;
 use super::dialect::{Dialect, Fault};
 use super::route::{Route, Target, Verb, route};
 use super::tee::{Reply, Tee, read_whole};
-use crate::agent::{Ledger, Trip};
+use crate::endpoint::{Ledger, Trip};
 
 /// The largest request.
 const MAX_REQUEST: usize = 64 << 20;

@@ -10,6 +10,7 @@ mod ask;
 mod beyond;
 mod desk;
 mod dialect;
+mod endpoint;
 mod forward;
 mod route;
 mod tee;
@@ -34,9 +35,10 @@ use windlass_core::store::StoreError;
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_providers::WireProvider;
 
+pub use self::endpoint::{Endpoint, Ledger, Trip};
+
 use self::desk::Desk;
 use self::forward::Shop;
-use crate::agent::{Endpoint, Ledger, Trip};
 
 /// Connections at once; further ones wait.
 const MAX_CONNECTIONS: usize = 64;

@@ -10,7 +10,7 @@ use super::{
     ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream,
     read_until, tokens,
 };
-use crate::agent::Endpoint as _;
+use crate::endpoint::Endpoint as _;
 
 /// One door: a request that reaches no vendor, and what it is answered.
 async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says: &str) -> Answer {

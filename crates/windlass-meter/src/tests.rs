@@ -17,7 +17,7 @@ use windlass_providers::framing::Framer;
 use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
 use self::lab::{Act, Lab, REAL_KEY, Vendor, events, upstream, whole};
-use crate::agent::{Endpoint as _, Trip};
+use crate::endpoint::{Endpoint as _, Trip};
 
 const MESSAGES: &str = "/v1/messages?beta=true";
 const RESPONSES: &str = "/v1/responses";

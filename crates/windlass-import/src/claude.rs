@@ -133,7 +133,7 @@ impl Reader {
                 Some("thinking") => {
                     let text = text(block, "thinking").unwrap_or_default().to_owned();
                     // A signature is good for one account and model only; the words stay.
-                    weave.say(Part::Reasoning { text, opaque: None });
+                    weave.say(Part::reasoning(text));
                 }
                 Some("redacted_thinking") => weave.left_out("hidden reasoning"),
                 Some("tool_use" | "server_tool_use") => {

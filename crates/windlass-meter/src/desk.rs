@@ -13,7 +13,7 @@ use windlass_core::provider::{ProviderError, ProviderErrorKind};
 use windlass_core::runtime::Hold;
 use windlass_core::store::StoreError;
 
-use crate::agent::{Ledger, Trip};
+use crate::endpoint::{Ledger, Trip};
 
 /// How often a model may decline before it is not asked any more: agents try the same again.
 const MAX_DECLINED: u32 = 3;

@@ -19,8 +19,8 @@ use windlass_engine::testing::{
 };
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::workspace::Root;
-use windlass_runtimes::completion::Completion;
-use windlass_runtimes::patch_proposal::{PatchProposal, schema};
+use windlass_proposal::completion::Completion;
+use windlass_proposal::patch_proposal::{PatchProposal, schema};
 use windlass_transaction::in_place::InPlace;
 
 type Files = BTreeMap<String, String>;

@@ -4,7 +4,7 @@ use windlass_core::budget::Budget;
 
 use super::lab::{Act, Lab, Vendor, events, upstream};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT};
-use crate::agent::{Endpoint as _, Trip};
+use crate::endpoint::{Endpoint as _, Trip};
 
 /// Asks with and without tools, and what the meter says each time.
 async fn check_declined(asks: &'static [(&'static str, bool)], ends: Option<Trip>) {

@@ -24,7 +24,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
 
 use super::super::Meter;
-use crate::agent::{Endpoint as _, Ledger, Trip};
+use crate::endpoint::{Endpoint as _, Ledger, Trip};
 
 /// A place with nothing but a door.
 pub(super) struct Place {

@@ -348,11 +348,7 @@ impl Weave {
             return;
         }
         let parts = unique(std::mem::take(&mut self.saying));
-        let message = Message {
-            role: Role::Assistant,
-            origin: Origin::Model,
-            parts,
-        };
+        let message = Message::model(parts);
         self.open = message.calls().cloned().collect();
         self.at_rest = self.open.is_empty();
         self.fact(EventKind::said(message));

@@ -115,10 +115,7 @@ impl Reader {
                 match said.is_empty() {
                     true => weave.left_out("hidden reasoning"),
                     // Its sealed state is good for one account only; the words stay.
-                    false => weave.say(Part::Reasoning {
-                        text: said,
-                        opaque: None,
-                    }),
+                    false => weave.say(Part::reasoning(said)),
                 }
             }
             "function_call" => {
