@@ -952,3 +952,24 @@ async fn the_writes_of_a_background_job_are_in_the_tree_at_the_next_call_and_at_
         ("two\n", vec![])
     );
 }
+
+#[tokio::test]
+async fn the_record_of_a_landing_stays_until_its_call_is_logged() {
+    let lab = Lab::new(Held::Freely, 1 << 30).await;
+    let records = || crate::landing::unlogged_landings(&lab.base.join("journal"));
+    let (undo, call) = (lab.undo(), CallId("call".into()));
+    undo.begin(&call);
+    lab.run.files().write("a.txt", b"one\n").unwrap();
+    lab.run.files().write("n.txt", b"two\n").unwrap();
+    let changes = undo.end(&call).await.unwrap();
+    let found = records();
+    let found: Vec<&Swap> = found.iter().flat_map(|record| &record.swaps).collect();
+    assert_eq!(found, swaps(&changes).iter().collect::<Vec<_>>());
+    undo.logged(&CallId("another".into()));
+    assert_eq!(records().len(), 2);
+    undo.logged(&call);
+    assert_eq!(records(), []);
+    // A write between calls belongs to none.
+    lab.run.files().write("a.txt", b"three\n").unwrap();
+    assert_eq!(records(), []);
+}
