@@ -17,6 +17,8 @@ use crate::supervise::How;
 
 /// No run has so many operations.
 const MOST: usize = 100_000;
+/// A sample holds so many operations of each kind, where there are so many.
+const EACH_KIND: usize = 4;
 /// The last operations, which a sample always holds.
 const LAST: usize = 4;
 
@@ -187,6 +189,15 @@ fn sample(most: usize, seed: u64, ops: &[Op]) -> Vec<usize> {
         if seen.insert((op.kind, class(&op.path))) {
             chosen.insert(at + 1);
         }
+    }
+    // Threads make the order vary a little: one blow alone can miss its kind.
+    let kinds: BTreeSet<Kind> = ops.iter().map(|op| op.kind).collect();
+    for kind in kinds {
+        let own: Vec<usize> = (1..=ops.len())
+            .filter(|at| ops[at - 1].kind == kind)
+            .collect();
+        let missing = EACH_KIND.saturating_sub(own.iter().filter(|at| chosen.contains(at)).count());
+        chosen.extend((1..=missing).map(|nth| own[nth * (own.len() - 1) / (missing + 1)]));
     }
     let mut state = seed;
     while chosen.len() < most.min(ops.len()) {

@@ -74,6 +74,9 @@ pub trait CommandTree: std::fmt::Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// Brings later changes of the workspace into the copy, and reverts what was not merged.
     fn update(&self) -> Result<(), String>;
+    /// Brings later changes of the workspace into the copy while programs work on it. Paths that they changed stay as
+    /// they are.
+    fn refresh(&self) -> Result<(), String>;
     /// Lays out what changed in the copy since the last update like the upper directory of an overlay, in an empty
     /// directory, and gives the deleted paths; `None` where nothing changed.
     fn take(&self, upper: &Path) -> Result<Option<BTreeSet<PathBuf>>, String>;

@@ -96,6 +96,17 @@ impl Record {
     }
 }
 
+impl State {
+    /// Hides credentials that were put into the workspace since the copy was made.
+    fn hide_new_credentials(&mut self, changed: &BTreeSet<PathBuf>) {
+        let new = changed.iter().filter(|path| {
+            !self.workspace.contains_key(*path) && is_credential(&path.to_string_lossy())
+        });
+        let new: Vec<PathBuf> = new.cloned().collect();
+        self.hidden.extend(new);
+    }
+}
+
 impl WorkingCopy {
     /// Copies the workspace at `root` into a new folder in `parent`; `hidden` paths are not copied.
     fn make(root: &Path, mut hidden: Vec<PathBuf>, parent: &Path) -> Result<Self, String> {
@@ -135,6 +146,13 @@ impl WorkingCopy {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The record of a path of the copy.
+    fn record_at(&self, path: &Path) -> Option<Record> {
+        let (parent, name) = parent_of(&self.copy, path).ok()?;
+        let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(Record::of(&stat))
     }
 
     /// Makes one path of the copy what it is in the workspace. Parents come before what lies in them.
@@ -207,12 +225,7 @@ impl CommandTree for WorkingCopy {
         let mut state = self.state();
         let now = records(&self.workspace)?;
         let mut paths = differences(&state.workspace, &now);
-        // A credential that was put into the workspace since the copy was made.
-        let new = paths.iter().filter(|path| {
-            !state.workspace.contains_key(*path) && is_credential(&path.to_string_lossy())
-        });
-        let new: Vec<PathBuf> = new.cloned().collect();
-        state.hidden.extend(new);
+        state.hide_new_credentials(&paths);
         paths.extend(std::mem::take(&mut state.changed));
         for path in paths.iter().filter(|path| !is_hidden(&state.hidden, path)) {
             self.update_path(path, now.get(path))
@@ -220,6 +233,28 @@ impl CommandTree for WorkingCopy {
         }
         state.workspace = now;
         state.copy = records(&self.copy)?;
+        Ok(())
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        let mut state = self.state();
+        let now = records(&self.workspace)?;
+        let paths = differences(&state.workspace, &now);
+        state.hide_new_credentials(&paths);
+        for path in paths {
+            // The record stays the old one for a path that is left out: the next update sees it.
+            if !is_hidden(&state.hidden, &path)
+                && self.record_at(&path) != state.copy.get(&path).copied()
+            {
+                continue;
+            }
+            if !is_hidden(&state.hidden, &path) {
+                self.update_path(&path, now.get(&path))
+                    .map_err(|err| format!("`{}` cannot be copied anew: {err}", path.display()))?;
+                set(&mut state.copy, &path, self.record_at(&path));
+            }
+            set(&mut state.workspace, &path, now.get(&path).copied());
+        }
         Ok(())
     }
 
@@ -281,6 +316,13 @@ fn records(root: &Root) -> Result<Records, String> {
         }
     }
     Ok(records)
+}
+
+fn set(records: &mut Records, path: &Path, record: Option<Record>) {
+    match record {
+        Some(record) => drop(records.insert(path.to_owned(), record)),
+        None => drop(records.remove(path)),
+    }
 }
 
 /// Paths whose records differ, sorted, so that parents come first.
@@ -508,6 +550,40 @@ mod tests {
             None,
             "an update is no change of a command"
         );
+    }
+
+    #[test]
+    fn a_refresh_leaves_alone_what_a_program_changed_in_the_copy() {
+        let lab = Lab::new();
+        let (ws, tree) = (lab.base.join("ws"), lab.copy.path().to_owned());
+        fs::write(tree.join("src/b"), "of the job").unwrap();
+        let open = fs::File::open(tree.join("a")).unwrap();
+        fs::write(ws.join("a"), "of the user").unwrap();
+        fs::write(ws.join("src/b"), "of the user").unwrap();
+        fs::write(ws.join("new"), "of the user").unwrap();
+        fs::remove_dir_all(ws.join("src/deep")).unwrap();
+        fs::write(ws.join("id_rsa"), "planted").unwrap();
+        lab.copy.refresh().unwrap();
+        assert_eq!(std::io::read_to_string(open).unwrap(), "a");
+        let read = |name: &str| fs::read_to_string(tree.join(name)).unwrap();
+        assert_eq!(
+            (read("a"), read("src/b"), read("new")),
+            (
+                "of the user".into(),
+                "of the job".into(),
+                "of the user".into()
+            )
+        );
+        assert!(!tree.join("src/deep").exists() && !tree.join("id_rsa").exists());
+        let upper = lab.upper();
+        assert_eq!(lab.copy.take(&upper).unwrap(), Some(BTreeSet::new()));
+        assert_eq!(
+            fs::read_to_string(upper.join("src/b")).unwrap(),
+            "of the job"
+        );
+        assert!(!upper.join("a").exists() && !upper.join("new").exists());
+        lab.copy.update().unwrap();
+        assert_eq!(read("src/b"), "of the user");
     }
 
     #[test]

@@ -141,34 +141,42 @@ impl CallLandings {
         if swaps.is_empty() {
             return Ok(());
         }
+        let call = self.lock().open.last().map(|(call, _)| call.clone());
         let landed = self.store_after(swaps, source).and_then(|()| {
-            let call = self.lock().open.last().map(|(call, _)| LandingCall {
+            let call = call.clone().map(|call| LandingCall {
                 session: self.session.clone(),
                 run: self.run.clone(),
-                call: call.clone(),
+                call,
             });
             self.land_or_recover(swaps, source, call)
                 .map_err(|err| file_error(&err))
         });
         let mut state = self.lock();
+        let State {
+            open,
+            landed: of_run,
+            records,
+            ..
+        } = &mut *state;
+        // A call that was cancelled may have ended meanwhile. Its record stays then, and the next command logs it.
+        let open = open
+            .iter_mut()
+            .find(|(known, _)| Some(known) == call.as_ref());
         match landed {
             Ok(record) => {
-                let call = state.open.last().map(|(call, _)| call.clone());
-                state.records.extend(call.zip(record));
-                for swap in swaps {
-                    state.landed.add(swap);
-                    if let Some((_, call)) = state.open.last_mut() {
-                        call.landed.add(swap);
-                    }
+                swaps.iter().for_each(|swap| of_run.add(swap));
+                if let Some((call, changes)) = open {
+                    swaps.iter().for_each(|swap| changes.landed.add(swap));
+                    records.extend(record.map(|record| (call.clone(), record)));
                 }
                 Ok(())
             }
             Err(err) => {
-                if let Some((_, call)) = state.open.last_mut()
+                if let Some((_, changes)) = open
                     && err.kind == FileErrorKind::Full
                     && self.store.is_full()
                 {
-                    call.full = Some(err.message.clone());
+                    changes.full = Some(err.message.clone());
                 }
                 Err(err)
             }

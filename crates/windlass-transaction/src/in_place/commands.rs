@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
 use windlass_core::workspace::{
     Command, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes, Watch,
 };
@@ -21,6 +22,9 @@ use windlass_host::sandbox::{CommandTree, Sandbox};
 
 /// How long a command that does nothing may take, when it is seen whether there are layers.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The time between two refreshes of the copy while background jobs run.
+const REFRESH: Duration = Duration::from_millis(500);
 
 /// Why undo does not cover a command.
 pub(super) const NO_LAYER: &str = "without a kernel layer commands write to the workspace directly: undo covers what the \
@@ -41,6 +45,8 @@ pub(super) struct Commands {
     jobs_ran: AtomicBool,
     /// When the copy was last made like the workspace.
     updated: Mutex<Option<Moment>>,
+    /// Refreshes the copy while background jobs may look at it.
+    refresher: Mutex<Option<AbortHandle>>,
 }
 
 impl Commands {
@@ -59,6 +65,7 @@ impl Commands {
             copy: OnceCell::new(),
             jobs_ran: AtomicBool::new(false),
             updated: Mutex::default(),
+            refresher: Mutex::default(),
         }
     }
 
@@ -178,6 +185,39 @@ impl Commands {
         }
     }
 
+    /// Lets background jobs see what the user saves: the copy is refreshed until all of them are stopped.
+    fn keep_fresh(&self, copy: Arc<dyn CommandTree>) {
+        let mut task = self
+            .refresher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if task.is_some() {
+            return;
+        }
+        let refresh = async move {
+            loop {
+                tokio::time::sleep(REFRESH).await;
+                let own = Arc::clone(&copy);
+                // A path that cannot be copied now is copied by the next update, which says why it cannot.
+                let _ = tokio::task::spawn_blocking(move || own.refresh()).await;
+            }
+        };
+        *task = Some(runtime.spawn(refresh).abort_handle());
+    }
+
+    fn stop_refreshing(&self) {
+        let mut task = self
+            .refresher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = task.take() {
+            task.abort();
+        }
+    }
+
     fn updated(&self) -> MutexGuard<'_, Option<Moment>> {
         self.updated.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,6 +304,12 @@ fn kept(why: &str, layer: CommandLayer) -> String {
     format!("{why}. Its changes are kept in {}", layer.keep().display())
 }
 
+impl Drop for Commands {
+    fn drop(&mut self) {
+        self.stop_refreshing();
+    }
+}
+
 impl Processes for Commands {
     fn run<'a>(
         &'a self,
@@ -296,6 +342,7 @@ impl Processes for Commands {
                 self.update_for_job(copy.as_ref())?;
             }
             self.jobs_ran.store(true, Ordering::Relaxed);
+            self.keep_fresh(copy);
             return self.processes.start(command);
         }
         self.baseline.take();
@@ -314,6 +361,7 @@ impl Processes for Commands {
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.processes.stop_all().await;
+            self.stop_refreshing();
             if self.jobs_ran.load(Ordering::Relaxed)
                 && let Ok(Some(copy)) = self.copy().await
             {
