@@ -173,7 +173,7 @@ async fn report(
     how: &Result<String, RpcError>,
 ) -> Result<(), RuntimeError> {
     let result = match how {
-        Ok(text) => ToolResult::done(&call, text.clone()),
+        Ok(text) => ToolResult::done(call, text.clone()),
         Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
     };
     visit.reported_result(result).await
