@@ -20,7 +20,7 @@ use std::sync::Arc;
 use windlass_core::BoxFuture;
 use windlass_core::clock::Clock;
 use windlass_core::id::{RunId, SessionId};
-use windlass_core::terms::{Isolation, Strategy, Terms};
+use windlass_core::terms::{Isolation, SandboxTier, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
     Changes, FileChange, Files, Landed, Landing, Opening, Processes, Snapshots, Transaction,
@@ -149,7 +149,12 @@ impl Workspaces for InPlace {
                 opening.session.clone(),
                 opening.run.clone(),
             ));
-            if self.sandbox.is_none() {
+            let tier = self
+                .sandbox
+                .as_ref()
+                .map(|sandbox| sandbox.terms(Strategy::InPlace).tier);
+            let no_layers = matches!(tier, None | Some(SandboxTier::Landlock));
+            if no_layers {
                 landings.note(commands::NO_LAYER.to_owned());
             }
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
@@ -162,6 +167,7 @@ impl Workspaces for InPlace {
                 Arc::new(processes),
                 self.sandbox.clone(),
                 Arc::clone(&baseline),
+                no_layers,
             ));
             Ok(Box::new(InPlaceRun {
                 files: Arc::new(InPlaceFiles::new(Arc::clone(&landings))),

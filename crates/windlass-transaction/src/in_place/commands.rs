@@ -37,6 +37,8 @@ pub(super) struct Commands {
     sandbox: Option<Arc<Sandbox>>,
     /// The tree from before the first command that wrote to it directly.
     baseline: Arc<StatBaseline>,
+    /// There are no layers here, and the run has said so.
+    no_layers: bool,
     /// Whether a command can have a layer here, once that was tried.
     layers: OnceCell<bool>,
     /// The copy that commands work on, once it is known whether there is one.
@@ -55,12 +57,14 @@ impl Commands {
         processes: Arc<HostProcesses>,
         sandbox: Option<Arc<Sandbox>>,
         baseline: Arc<StatBaseline>,
+        no_layers: bool,
     ) -> Self {
         Self {
             landings,
             processes,
             sandbox,
             baseline,
+            no_layers,
             layers: OnceCell::new(),
             copy: OnceCell::new(),
             jobs_ran: AtomicBool::new(false),
@@ -285,7 +289,10 @@ impl Commands {
         let baseline = Arc::clone(&self.baseline);
         // Without it the command still runs; its changes are then found by git alone.
         let _ = tokio::task::spawn_blocking(move || baseline.take()).await;
-        self.landings.lose("what commands change", NO_LAYER);
+        if !self.no_layers {
+            // The run did not know it when it was opened.
+            self.landings.lose("what commands change", NO_LAYER);
+        }
         self.processes.run(command, watch).await
     }
 }
@@ -323,7 +330,12 @@ impl Processes for Commands {
             if command.looks {
                 return self.processes.run(command, watch).await;
             }
-            match self.layer().await {
+            let layer = if self.no_layers {
+                None
+            } else {
+                self.layer().await
+            };
+            match layer {
                 Some(layer) => self.run_over(layer, command, watch).await,
                 None => self.run_directly(command, watch).await,
             }
