@@ -16,7 +16,7 @@ use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult}
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect};
 
-use crate::agent::{Answer, CANCEL_GRACE, End, Visit, told_anew};
+use crate::agent::{AgentAttempt, Answer, CANCEL_GRACE, End, told_anew};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::peer::Peer;
 use crate::said::{Said, waits_no_more};
@@ -59,11 +59,11 @@ impl<D: Dialogue> Conversation<D> {
     /// ended when this returns.
     pub(crate) async fn turn(
         &mut self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         prompt: String,
     ) -> Result<Ended, RuntimeError> {
         let mut turn = Turn {
-            visit,
+            attempt,
             dialogue: self.dialogue.as_mut(),
             peer: &mut self.peer,
             services: &self.services,
@@ -87,7 +87,7 @@ impl<D: Dialogue> Conversation<D> {
         let ended = turn.finish(ended).await?;
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
-        self.services.close(visit.job.processes.as_ref()).await;
+        self.services.close(attempt.job.processes.as_ref()).await;
         if self.dialogue.ends_with_input() {
             // It writes down what it remembers before it exits.
             let grace = if cancelled {
@@ -95,15 +95,15 @@ impl<D: Dialogue> Conversation<D> {
             } else {
                 CANCEL_GRACE * 4
             };
-            self.peer.end(visit.clock, grace).await;
+            self.peer.end(attempt.clock, grace).await;
         }
-        self.warn_of_unread(visit, unknown).await?;
+        self.warn_of_unread(attempt, unknown).await?;
         Ok(ended)
     }
 
     async fn warn_of_unread(
         &mut self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         unknown: u64,
     ) -> Result<(), RuntimeError> {
         let all = self.peer.unread();
@@ -112,18 +112,18 @@ impl<D: Dialogue> Conversation<D> {
             return Ok(());
         }
         let (code, text) = self.dialogue.unread_warning(unread, unknown);
-        visit.warn(code, text).await
+        attempt.warn(code, text).await
     }
 }
 
 /// Starts a program in the enclosure of the attempt; in words, why it could not be started.
 pub(crate) async fn start(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     launch: Result<Launch, String>,
     program: &str,
 ) -> Result<Peer, String> {
     let failed = |why: String| format!("`{program}` could not be started: {why}");
-    let started = visit.place.start(launch.map_err(failed)?).await;
+    let started = attempt.enclosure.start(launch.map_err(failed)?).await;
     started
         .map(Peer::new)
         .map_err(|err| failed(err.to_string()))
@@ -131,7 +131,7 @@ pub(crate) async fn start(
 
 /// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
 pub(crate) async fn stay<D: Dialogue + 'static>(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     running: Result<Conversation<D>, String>,
     prompt: &str,
 ) -> Result<Answer, RuntimeError> {
@@ -139,10 +139,10 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
         Ok(running) => running,
         Err(why) => return Ok(broken(why)),
     };
-    match running.turn(visit, prompt.to_owned()).await? {
+    match running.turn(attempt, prompt.to_owned()).await? {
         Ended::Answered(answer) => {
             if answer.end == End::Done {
-                visit.keep(running);
+                attempt.keep(running);
             }
             Ok(answer)
         }
@@ -153,7 +153,7 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
 /// One prompt to a program that is started for each: in the conversation `resume` or, where the program forgot it, in a new
 /// one that is told what was said before. `start` starts the program, for a conversation to resume and a prompt.
 pub(crate) async fn one_turn<'a, D: Dialogue>(
-    visit: &'a Visit<'a>,
+    attempt: &'a AgentAttempt<'a>,
     resume: Option<String>,
     prompt: &str,
     start: impl Fn(Option<String>, String) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
@@ -162,18 +162,18 @@ pub(crate) async fn one_turn<'a, D: Dialogue>(
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
-    if let Ended::Answered(answer) = first.turn(visit, prompt.to_owned()).await? {
+    if let Ended::Answered(answer) = first.turn(attempt, prompt.to_owned()).await? {
         return Ok(answer);
     }
     let warning = first.dialogue.forgot_warning();
     drop(first);
-    visit.warn("session_lost", warning).await?;
-    let prompt = told_anew(visit, prompt);
+    attempt.warn("session_lost", warning).await?;
+    let prompt = told_anew(attempt, prompt);
     let mut again = match start(None, prompt.clone()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
-    Ok(match again.turn(visit, prompt).await? {
+    Ok(match again.turn(attempt, prompt).await? {
         Ended::Answered(answer) => answer,
         Ended::Forgotten => broken(UNASKED.to_owned()),
     })
@@ -199,7 +199,7 @@ struct Turn<'t, 'v>
 where
     't: 'v,
 {
-    visit: &'v Visit<'v>,
+    attempt: &'v AgentAttempt<'v>,
     services: &'t ClientServices,
     /// Files that are being read for the agent: their texts wait in memory.
     reading: usize,
@@ -228,7 +228,7 @@ where
 
 impl<'t, 'v> Turn<'t, 'v> {
     async fn follow(&mut self, prompt: String) -> Result<Ended, RuntimeError> {
-        let visit = self.visit;
+        let attempt = self.attempt;
         self.input(Input::Prompt(prompt));
         loop {
             if let Some(ended) = self.settle().await? {
@@ -240,7 +240,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             let framing = self.dialogue.framing();
             tokio::select! {
                 biased;
-                () = visit.cancel.cancelled(), if !self.cancelled => self.cancel(),
+                () = attempt.cancel.cancelled(), if !self.cancelled => self.cancel(),
                 () = passed(&mut self.timer) => {
                     self.timer = None;
                     if self.cancelled {
@@ -263,7 +263,7 @@ impl<'t, 'v> Turn<'t, 'v> {
     async fn exited(&mut self) {
         let how = self
             .peer
-            .ended_in_words(self.visit.clock, CANCEL_GRACE * 4)
+            .ended_in_words(self.attempt.clock, CANCEL_GRACE * 4)
             .await;
         self.input(Input::Exited(how));
     }
@@ -284,27 +284,30 @@ impl<'t, 'v> Turn<'t, 'v> {
     }
 
     async fn apply(&mut self, output: Output) -> Result<(), RuntimeError> {
-        let visit = self.visit;
+        let attempt = self.attempt;
         match output {
             Output::Send(line) => self.peer.send(&line),
             Output::SendLast(text) => self.peer.say_last(&text),
             Output::Terminate => self.peer.terminate(),
             Output::ReadHome(files) => {
                 let read = |path: &&str| {
-                    let bytes = visit.place.read(path, MAX_HOME_FILE).unwrap_or_default();
+                    let bytes = attempt
+                        .enclosure
+                        .read(path, MAX_HOME_FILE)
+                        .unwrap_or_default();
                     String::from_utf8_lossy(&bytes).into_owned()
                 };
                 let files = files.iter().map(read).collect();
                 self.input(Input::HomeFiles(files));
             }
-            Output::Began(session) => visit.began(session.as_deref()).await?,
-            Output::Delta(of, text) => visit.delta(of, &text),
-            Output::Progress(call, text) => visit.progress(&call, &text),
+            Output::Began(session) => attempt.began(session.as_deref()).await?,
+            Output::Delta(of, text) => attempt.delta(of, &text),
+            Output::Progress(call, text) => attempt.progress(&call, &text),
             Output::Part(of, part) => self.gather(of, part).await?,
             Output::Flush => self.flush().await?,
             Output::Note(message) => {
                 self.said.add(&message.parts);
-                visit.job.outlet.emit(EventKind::said(message)).await?;
+                attempt.job.outlet.emit(EventKind::said(message)).await?;
             }
             Output::Announce(call) => self.announce(call).await?,
             Output::Judge {
@@ -319,7 +322,7 @@ impl<'t, 'v> Turn<'t, 'v> {
                 params,
             } => self.serve(ticket, method, params),
             Output::Grant(call, grants) => {
-                let files = visit.job.files.as_ref();
+                let files = attempt.job.files.as_ref();
                 self.services.grant(&call, grants, files);
             }
             Output::Revoke(call) => self.services.revoke(&call),
@@ -327,7 +330,7 @@ impl<'t, 'v> Turn<'t, 'v> {
                 call.id = self.logged(call.id);
                 if let Some(known) = self.calls.get_mut(&call.id.0) {
                     known.asked = true;
-                    visit.observed(call, effect).await?;
+                    attempt.observed(call, effect).await?;
                 }
             }
             Output::TerminalResult {
@@ -344,11 +347,11 @@ impl<'t, 'v> Turn<'t, 'v> {
             }
             Output::Forget(id) => self.open.retain(|_, ticket| ticket.id != id),
             Output::Result { result, ran } => self.result(result, ran).await?,
-            Output::Spent(more) => visit.spent(&more),
-            Output::Warn(code, text) => visit.warn(code, text).await?,
+            Output::Spent(more) => attempt.spent(&more),
+            Output::Warn(code, text) => attempt.warn(code, text).await?,
             Output::Unknown => self.unknown += 1,
             Output::Within(_) if self.cancelled => {}
-            Output::Within(time) => self.timer = time.map(|time| visit.clock.sleep(time)),
+            Output::Within(time) => self.timer = time.map(|time| attempt.clock.sleep(time)),
             Output::Abandon => self.exited().await,
             Output::End(_) => {}
         }
@@ -379,7 +382,7 @@ impl<'t, 'v> Turn<'t, 'v> {
     /// Gives a new call its name in the log, where the agent may have used its own before.
     fn rename(&mut self, call: &mut ToolCall) {
         if self.dialogue.repeats_names() && self.names.len() < MAX_CALLS {
-            let name = self.visit.call_id(&call.id.0);
+            let name = self.attempt.call_id(&call.id.0);
             let theirs = std::mem::replace(&mut call.id, name.clone());
             self.names.insert(theirs.0, name);
         }
@@ -417,7 +420,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             return Ok(());
         }
         self.said.add(&parts);
-        self.visit.said(Message::model(parts)).await
+        self.attempt.said(Message::model(parts)).await
     }
 
     /// Takes a request in, or refuses it at once; our number for it.
@@ -476,10 +479,10 @@ impl<'t, 'v> Turn<'t, 'v> {
             self.answer(n, |ticket| Input::Judged(ticket, verdict));
             return Ok(());
         }
-        let (visit, id) = (self.visit, call.id.0.clone());
+        let (attempt, id) = (self.attempt, call.id.0.clone());
         let call = self.dialogue.liken(call);
         self.work.push(Box::pin(async move {
-            Ok(Done::Judged(n, id, visit.admit(call).await?))
+            Ok(Done::Judged(n, id, attempt.admit(call).await?))
         }));
         Ok(())
     }
@@ -512,9 +515,9 @@ impl<'t, 'v> Turn<'t, 'v> {
         };
         let read = method == "fs/read_text_file";
         self.reading += usize::from(read);
-        let (visit, services) = (self.visit, self.services);
+        let (attempt, services) = (self.attempt, self.services);
         self.work.push(Box::pin(async move {
-            let reply = services.serve(visit, &method, params).await?;
+            let reply = services.serve(attempt, &method, params).await?;
             Ok(Done::Served(n, reply, read))
         }));
     }
@@ -522,7 +525,7 @@ impl<'t, 'v> Turn<'t, 'v> {
     /// Starts the calls of our tools that may run now.
     fn run_next(&mut self) {
         while let Some((_, call)) = self.queue.front() {
-            let tools = self.visit.job.toolbox.tools();
+            let tools = self.attempt.job.toolbox.tools();
             let reads = tools.get(&call.name).is_some_and(|tool| {
                 let spec = tool.spec();
                 spec.parallel && spec.effect == Effect::Read
@@ -536,9 +539,9 @@ impl<'t, 'v> Turn<'t, 'v> {
             let Some((n, call)) = self.queue.pop_front() else {
                 return;
             };
-            let visit = self.visit;
+            let attempt = self.attempt;
             self.work.push(Box::pin(async move {
-                Ok(Done::Ran(n, visit.call(call).await?))
+                Ok(Done::Ran(n, attempt.call(call).await?))
             }));
         }
     }
@@ -573,9 +576,9 @@ impl<'t, 'v> Turn<'t, 'v> {
             // It ran without a question. Its enclosure alone held it.
             let call = known.call.clone();
             let effect = self.dialogue.liken(call.clone()).effect;
-            self.visit.observed(call, effect).await?;
+            self.attempt.observed(call, effect).await?;
         }
-        self.visit.reported_result(result).await
+        self.attempt.reported_result(result).await
     }
 
     /// Answers everything that is open.
@@ -600,8 +603,8 @@ impl<'t, 'v> Turn<'t, 'v> {
             // Some take a refusal for the end of the turn; nobody else ended it.
             Ended::Answered(answer)
                 if answer.end == End::Cancelled
-                    && !self.visit.cancel.is_cancelled()
-                    && self.visit.ended_at_a_refusal() =>
+                    && !self.attempt.cancel.is_cancelled()
+                    && self.attempt.ended_at_a_refusal() =>
             {
                 Ended::Answered(Answer {
                     end: End::Done,
@@ -617,7 +620,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         self.cancelled = true;
         self.withdraw();
         self.input(Input::Interrupt);
-        self.timer = Some(self.visit.clock.sleep(CANCEL_GRACE));
+        self.timer = Some(self.attempt.clock.sleep(CANCEL_GRACE));
     }
 }
 

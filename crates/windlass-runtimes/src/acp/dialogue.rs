@@ -826,3 +826,41 @@ fn failed(name: &str, err: RpcError) -> End {
         status,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::profile::GENERIC;
+    use crate::dialogue::testing::play;
+
+    #[test]
+    fn a_recorded_turn_is_played_without_a_program() {
+        let recording = include_str!("../../tests/fixtures/acp/opencode.jsonl");
+        let mut dialogue = AcpDialogue::new(AcpSetup {
+            name: "opencode".to_owned(),
+            options: AcpOptions::default(),
+            profile: &GENERIC,
+            serves: Serves {
+                fs: true,
+                terminal: true,
+            },
+            model: None,
+            names_model: true,
+            metered: true,
+            kinds: Arc::default(),
+            root: PathBuf::from("/workspace"),
+            meta: None,
+            resume: None,
+        });
+        let facts = play(&mut dialogue, "work", recording);
+        let expect = [
+            "began Some(\"ses_e233328fcffeqgvG7iP3tUbSbT\")",
+            "judge bash: true",
+            "judge write: true",
+            "serve fs/write_text_file",
+            "judge bash: true",
+            "end Done: ",
+        ];
+        assert_eq!(facts, expect);
+    }
+}

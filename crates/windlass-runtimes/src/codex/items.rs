@@ -139,7 +139,7 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     if failed {
         return ToolResult::failed(call, ErrorCategory::Exception, &said);
     }
-    ToolResult::done(&call, said)
+    ToolResult::done(call, said)
 }
 
 fn texts(content: Option<&Value>) -> String {

@@ -150,7 +150,7 @@ pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
                 Some(-1) | None => said,
                 Some(code) => format!("exit code {code}\n{said}"),
             };
-            ToolResult::done(&call, text)
+            ToolResult::done(call, text)
         }
     }
 }
