@@ -28,7 +28,7 @@ use self::dialogue::{AcpDialogue, AcpSetup, Serves};
 use self::options::AcpOptions;
 use self::profile::Profile;
 use self::words::clean;
-use crate::agent::{Adapter, Answer, ModelAccess, Visit, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answer, ModelAccess, told_anew};
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, stay};
@@ -151,12 +151,15 @@ impl Acp {
     }
 
     /// The program that was kept from the turn before, or a new one.
-    async fn running(&self, visit: &Visit<'_>) -> Result<Conversation<AcpDialogue>, String> {
-        if let Some(kept) = visit.take_kept() {
+    async fn running(
+        &self,
+        attempt: &AgentAttempt<'_>,
+    ) -> Result<Conversation<AcpDialogue>, String> {
+        if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
-        let launch = launch::launch(self, visit)?;
-        let own_login = visit.model == ModelAccess::Own;
+        let launch = launch::launch(self, attempt)?;
+        let own_login = attempt.model == ModelAccess::Own;
         let setup = AcpSetup {
             name: self.name.clone(),
             options: self.options.clone(),
@@ -166,11 +169,11 @@ impl Acp {
             names_model: self.names_model(own_login),
             metered: !own_login,
             kinds: Arc::clone(&self.kinds),
-            root: visit.job.files.root().to_owned(),
-            meta: launch::session_meta(self, visit)?,
-            resume: visit.resume.clone(),
+            root: attempt.job.files.root().to_owned(),
+            meta: launch::session_meta(self, attempt)?,
+            resume: attempt.resume.clone(),
         };
-        let started = visit.place.start(launch).await;
+        let started = attempt.enclosure.start(launch).await;
         let program = started
             .map(Peer::new)
             .map_err(|err| format!("{} could not be started: {}", self.name, err.0))?;
@@ -228,16 +231,16 @@ impl Adapter for Acp {
 
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
-            let mut running = self.running(visit).await;
+            let mut running = self.running(attempt).await;
             match &mut running {
-                Ok(running) => running.dialogue.retold = told_anew(visit, say),
-                Err(_) => visit.began(None).await?,
+                Ok(running) => running.dialogue.retold = told_anew(attempt, say),
+                Err(_) => attempt.began(None).await?,
             }
-            stay(visit, running, say).await
+            stay(attempt, running, say).await
         })
     }
 }

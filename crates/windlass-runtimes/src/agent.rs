@@ -2,9 +2,9 @@
 //! adapter speaks with it, until it is done, a limit is reached or somebody ends it. What an adapter knows is its
 //! protocol; everything that holds an agent is here, once for all of them.
 
+mod attempt;
 mod looked;
 mod metering;
-mod visit;
 mod words;
 
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use windlass_meter::{Endpoint, Ledger, Trip};
 
 use crate::contract::{GO_ON, REFUSED, asks_for_leave};
 
+pub use self::attempt::{AgentAttempt, ModelAccess, Reported};
 pub use self::metering::Metering;
-pub use self::visit::{ModelAccess, Reported, Visit};
 pub use self::words::told_anew;
 
 /// How long an agent may take to end after its protocol told it to; then it is killed.
@@ -55,14 +55,14 @@ pub trait Adapter: Send + Sync {
         false
     }
     /// Says something to the agent and follows it to the end of its answer. The first time the program is started, and
-    /// goes on with the conversation `visit.resume` names where there is one; later the adapter may keep it running in
-    /// the visit, or start it again and go on.
+    /// goes on with the conversation `attempt.resume` names where there is one; later the adapter may keep it running in
+    /// the attempt, or start it again and go on.
     ///
-    /// When `visit.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
+    /// When `attempt.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
     /// must be gone when this returns or is dropped.
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>>;
 }
@@ -176,14 +176,15 @@ impl ForeignRuntime {
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
-        let visit = Visit::new(job, place.as_ref(), self, model, cancel.clone());
+        let attempt = AgentAttempt::new(job, place.as_ref(), self, model, cancel.clone());
         let stop = match &self.metering {
             Metering::Wire(endpoint) => {
-                self.under_meter(&visit, endpoint.as_ref(), &cancel).await?
+                self.under_meter(&attempt, endpoint.as_ref(), &cancel)
+                    .await?
             }
-            Metering::Reported { .. } | Metering::None => self.talk(&visit).await?,
+            Metering::Reported { .. } | Metering::None => self.talk(&attempt).await?,
         };
-        visit
+        attempt
             .close_open_calls("the agent ended before it said what came of it")
             .await?;
         for host in place.take_refused() {
@@ -192,24 +193,24 @@ impl ForeignRuntime {
                 .emit(EventKind::ConnectionRefused { host, rule })
                 .await?;
         }
-        self.reconcile(&visit).await?;
+        self.reconcile(&attempt).await?;
         Ok(stop)
     }
 
     /// Lets the agent work as long as its model may be asked.
     async fn under_meter(
         &self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         endpoint: &dyn Endpoint,
         cancel: &CancellationToken,
     ) -> Result<Stop, RuntimeError> {
         let ledger = Ledger {
-            account: visit.job.account,
-            outlet: visit.job.outlet,
+            account: attempt.job.account,
+            outlet: attempt.job.outlet,
         };
         let done = CancellationToken::new();
-        let mut serving = endpoint.serve(visit.place, ledger, &done);
-        let mut talking = std::pin::pin!(self.talk(visit));
+        let mut serving = endpoint.serve(attempt.enclosure, ledger, &done);
+        let mut talking = std::pin::pin!(self.talk(attempt));
         let trip = tokio::select! {
             biased;
             stop = &mut talking => {
@@ -247,15 +248,15 @@ impl ForeignRuntime {
         })
     }
 
-    async fn talk(&self, visit: &Visit<'_>) -> Result<Stop, RuntimeError> {
-        let job = visit.job;
-        let mut say = words::opening(visit, self.adapter.lives_by_the_log()).await?;
+    async fn talk(&self, attempt: &AgentAttempt<'_>) -> Result<Stop, RuntimeError> {
+        let job = attempt.job;
+        let mut say = words::opening(attempt, self.adapter.lives_by_the_log()).await?;
         let (mut repairs, mut refusals, mut told_to_go_on) = (0, 0, false);
         for _ in 0..MAX_STEERED {
-            let answer = self.adapter.converse(visit, &say).await?;
-            self.book_reported(visit).await?;
+            let answer = self.adapter.converse(attempt, &say).await?;
+            self.book_reported(attempt).await?;
             match answer.end {
-                _ if visit.cancel.is_cancelled() => return Ok(Stop::Cancelled),
+                _ if attempt.cancel.is_cancelled() => return Ok(Stop::Cancelled),
                 End::Cancelled => return Ok(Stop::Cancelled),
                 End::Refused(detail) => {
                     return Ok(Stop::Refused {
@@ -305,7 +306,7 @@ impl ForeignRuntime {
                 continue;
             }
             // Some agents take a refusal for the end of the turn.
-            if visit.ended_at_a_refusal()
+            if attempt.ended_at_a_refusal()
                 && answer.text.trim().is_empty()
                 && refusals < MAX_REFUSALS
             {
@@ -338,7 +339,7 @@ impl ForeignRuntime {
                     });
                 }
             }
-            if visit.did_something() || !asks_for_leave(&answer.text) {
+            if attempt.did_something() || !asks_for_leave(&answer.text) {
                 return Ok(Stop::Done);
             }
             if told_to_go_on {
@@ -386,11 +387,11 @@ impl ForeignRuntime {
     }
 
     /// Books what the agent says it spent, where nobody else counts.
-    async fn book_reported(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
+    async fn book_reported(&self, attempt: &AgentAttempt<'_>) -> Result<(), RuntimeError> {
         let Metering::Reported { price } = &self.metering else {
             return Ok(());
         };
-        let reported = visit.take_unbooked();
+        let reported = attempt.take_unbooked();
         let Some((usage, price)) = reported.booked(*price) else {
             return Ok(());
         };
@@ -399,7 +400,11 @@ impl ForeignRuntime {
             .as_deref()
             .or(self.adapter.model())
             .unwrap_or("unknown");
-        visit.job.account.settle(usage, price, false, model).await?;
+        attempt
+            .job
+            .account
+            .settle(usage, price, false, model)
+            .await?;
         Ok(())
     }
 
@@ -411,13 +416,16 @@ impl ForeignRuntime {
     }
 
     /// Says so when the agent's own numbers are far from what went through us.
-    async fn reconcile(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
+    async fn reconcile(&self, attempt: &AgentAttempt<'_>) -> Result<(), RuntimeError> {
         let Metering::Wire(endpoint) = &self.metering else {
             return Ok(());
         };
         let counted = endpoint.take_usage();
         // One that was stopped did not come to say it.
-        let Some(reported) = visit.reported().filter(|_| !visit.cancel.is_cancelled()) else {
+        let Some(reported) = attempt
+            .reported()
+            .filter(|_| !attempt.cancel.is_cancelled())
+        else {
             return Ok(());
         };
         let sum = |usage: &Usage| usage.total_input().saturating_add(usage.output);
@@ -429,7 +437,7 @@ impl ForeignRuntime {
             "{} reports {theirs} tokens; {ours} went through the meter, and those count",
             self.adapter.name()
         );
-        visit
+        attempt
             .job
             .outlet
             .emit(EventKind::Warned {

@@ -14,7 +14,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
-use crate::agent::{Adapter, Answer, Visit};
+use crate::agent::{Adapter, AgentAttempt, Answer};
 use crate::driver::{Conversation, one_turn, start};
 use crate::offered::offered;
 
@@ -38,12 +38,12 @@ impl ClaudeCode {
 
     async fn start(
         &self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         resume: Option<String>,
     ) -> Result<Conversation<ClaudeDialogue>, String> {
-        let tools = offered(visit.job.toolbox);
-        let launch = launch(&self.options, visit, resume.as_deref(), !tools.is_empty());
-        let program = start(visit, launch, &self.options.program).await?;
+        let tools = offered(attempt.job.toolbox);
+        let launch = launch(&self.options, attempt, resume.as_deref(), !tools.is_empty());
+        let program = start(attempt, launch, &self.options.program).await?;
         let dialogue = ClaudeDialogue::new(tools, resume.is_some());
         Ok(Conversation::new(dialogue, program))
     }
@@ -100,11 +100,14 @@ impl Adapter for ClaudeCode {
 
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(one_turn(visit, visit.session(), say, move |resume, _| {
-            Box::pin(self.start(visit, resume))
-        }))
+        Box::pin(one_turn(
+            attempt,
+            attempt.session(),
+            say,
+            move |resume, _| Box::pin(self.start(attempt, resume)),
+        ))
     }
 }

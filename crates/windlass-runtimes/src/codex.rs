@@ -11,7 +11,7 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::{CodexDialogue, CodexSetup};
-use crate::agent::{Adapter, Answer, Visit};
+use crate::agent::{Adapter, AgentAttempt, Answer};
 use crate::driver::{Conversation, one_turn, start};
 use crate::offered::offered;
 
@@ -35,18 +35,18 @@ impl Codex {
 
     async fn start(
         &self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         resume: Option<String>,
     ) -> Result<Conversation<CodexDialogue>, String> {
-        let launch = launch::launch(&self.options, visit);
-        let program = start(visit, launch, &self.options.program).await?;
+        let launch = launch::launch(&self.options, attempt);
+        let program = start(attempt, launch, &self.options.program).await?;
         let dialogue = CodexDialogue::new(CodexSetup {
-            thread: launch::thread(&self.options, visit, resume.as_deref()),
-            turn: launch::turn(&self.options, visit),
+            thread: launch::thread(&self.options, attempt, resume.as_deref()),
+            turn: launch::turn(&self.options, attempt),
             resumes: resume.is_some(),
             model: self.options.model.clone(),
-            tools: offered(visit.job.toolbox),
-            root: visit.job.files.root().to_string_lossy().into_owned(),
+            tools: offered(attempt.job.toolbox),
+            root: attempt.job.files.root().to_string_lossy().into_owned(),
         });
         Ok(Conversation::new(dialogue, program))
     }
@@ -90,11 +90,14 @@ impl Adapter for Codex {
 
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(one_turn(visit, visit.session(), say, move |resume, _| {
-            Box::pin(self.start(visit, resume))
-        }))
+        Box::pin(one_turn(
+            attempt,
+            attempt.session(),
+            say,
+            move |resume, _| Box::pin(self.start(attempt, resume)),
+        ))
     }
 }

@@ -296,3 +296,120 @@ impl Outputs {
         self.push(Output::Flush);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) mod testing {
+    //! Recorded transcripts played through a dialogue alone: no program, no clock, no waiting.
+
+    use super::*;
+
+    /// Plays a recording (`{"dir": "<" | ">", "msg": …}` a line) and says what came of it. Every line that the recording
+    /// has the client say must be sent, in order; calls are decided as the recording goes on.
+    pub(crate) fn play(dialogue: &mut dyn Dialogue, prompt: &str, recording: &str) -> Vec<String> {
+        let mut player = Player {
+            dialogue,
+            sent: VecDeque::new(),
+            facts: Vec::new(),
+        };
+        let lines: Vec<Value> = recording
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        player.input(Input::Prompt(prompt.to_owned()), &lines);
+        for (at, line) in lines.iter().enumerate() {
+            match line["dir"].as_str() {
+                Some("<") => player.input(Input::Line(line["msg"].clone()), &lines[at..]),
+                Some(">") => {
+                    if player.sent.is_empty() {
+                        // Only a cancelled run makes the client say something by itself.
+                        player.input(Input::Interrupt, &lines[at..]);
+                    }
+                    let sent = player.sent.pop_front();
+                    let sent = sent.unwrap_or_else(|| panic!("not sent: {}", line["msg"]));
+                    assert!(holds(&sent, &line["msg"]), "{sent}\n{}", line["msg"]);
+                }
+                _ => {}
+            }
+        }
+        player.facts
+    }
+
+    struct Player<'a> {
+        dialogue: &'a mut dyn Dialogue,
+        sent: VecDeque<Value>,
+        facts: Vec<String>,
+    }
+
+    impl Player<'_> {
+        fn input(&mut self, input: Input, rest: &[Value]) {
+            let mut out = Outputs::default();
+            self.dialogue.input(input, &mut out);
+            while let Some(output) = out.pop() {
+                match output {
+                    Output::Send(line) => self.sent.push_back(line),
+                    Output::Judge { ticket, call, .. } => {
+                        let verdict = verdict(rest);
+                        let yes = matches!(verdict, Admitted::Yes { .. });
+                        self.facts.push(format!("judge {}: {yes}", call.name));
+                        self.dialogue
+                            .input(Input::Judged(ticket, verdict), &mut out);
+                    }
+                    Output::Run { ticket, call } => {
+                        self.facts.push(format!("run {}", call.name));
+                        let result = ToolResult::done(&call, "done");
+                        self.dialogue.input(Input::Ran(ticket, result), &mut out);
+                    }
+                    Output::Serve { ticket, method, .. } => {
+                        self.facts.push(format!("serve {method}"));
+                        let reply = Ok(serde_json::json!({}));
+                        self.dialogue.input(Input::Served(ticket, reply), &mut out);
+                    }
+                    Output::Began(session) => self.facts.push(format!("began {session:?}")),
+                    Output::End(Ended::Answered(answer)) => {
+                        self.facts
+                            .push(format!("end {:?}: {}", answer.end, answer.text));
+                    }
+                    Output::End(Ended::Forgotten) => self.facts.push("forgotten".to_owned()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What the client decided in the recording: a no where the next thing it says is one.
+    fn verdict(rest: &[Value]) -> Admitted {
+        let next = rest.iter().find(|line| line["dir"] == ">");
+        let said = next.map(|line| line["msg"].to_string()).unwrap_or_default();
+        match ["\"deny\"", "\"decline\""]
+            .iter()
+            .any(|no| said.contains(no))
+        {
+            true => Admitted::No {
+                category: ErrorCategory::Blocked,
+                text: "no".to_owned(),
+            },
+            false => Admitted::Yes {
+                rule: "yes".to_owned(),
+            },
+        }
+    }
+
+    /// Whether a value has everything that another has, but for long texts.
+    fn holds(value: &Value, wanted: &Value) -> bool {
+        match (value, wanted) {
+            (Value::Object(value), Value::Object(wanted)) => wanted
+                .iter()
+                .all(|(key, wanted)| value.get(key).is_some_and(|value| holds(value, wanted))),
+            (Value::Array(value), Value::Array(wanted)) => {
+                value.len() == wanted.len()
+                    && value
+                        .iter()
+                        .zip(wanted)
+                        .all(|(value, wanted)| holds(value, wanted))
+            }
+            (Value::String(_), Value::String(_)) => true,
+            (value, wanted) => value == wanted,
+        }
+    }
+}

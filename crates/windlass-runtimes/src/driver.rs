@@ -1,37 +1,19 @@
-//! One turn with a foreign agent, whatever protocol it speaks: the driver starts nothing and knows no protocol, but owns
-//! everything else. It reads and writes the lines of the program, gathers messages, has every call judged once and
-//! answers every request once, runs our tools, interrupts the program and gives it its grace, and ends it when the turn
-//! is over. What a line means is decided by a [`Dialogue`].
+//! The driver of foreign agents: it knows no protocol, and owns everything else. It starts the program, reads and writes
+//! its lines, gathers messages, has every call judged once and answers every request once, runs our tools, interrupts the
+//! program and gives it its grace, and ends it when the turn is over (`turn`). What a line means is decided by a
+//! [`Dialogue`].
 
-use std::collections::{HashMap, VecDeque};
+mod turn;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::enclosure::Launch;
-use windlass_core::event::EventKind;
-use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
-use windlass_core::tool::{Admitted, Effect};
 
-use crate::agent::{Answer, CANCEL_GRACE, End, Visit, told_anew};
-use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use self::turn::Turn;
+use crate::agent::{AgentAttempt, Answer, CANCEL_GRACE, End, told_anew};
+use crate::dialogue::{Dialogue, Ended};
 use crate::peer::Peer;
-use crate::said::{Said, waits_no_more};
-use crate::services::{ClientServices, Reply};
-
-/// Calls of one turn whose verdict is remembered.
-const MAX_CALLS: usize = 20_000;
-/// Requests of the agent that are open at a time.
-const MAX_OPEN: usize = 256;
-/// Bytes that are read of a file of an agent's home.
-const MAX_HOME_FILE: u64 = 16 << 20;
-/// Files that are read for an agent at a time.
-const MAX_READS: usize = 2;
-/// Our tools that run in parallel.
-const MAX_PARALLEL: usize = 4;
+use crate::services::ClientServices;
 
 /// Why a program is broken that forgot what it was never told.
 const UNASKED: &str = "it says that it does not know a conversation that it was not asked for";
@@ -59,35 +41,16 @@ impl<D: Dialogue> Conversation<D> {
     /// ended when this returns.
     pub(crate) async fn turn(
         &mut self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         prompt: String,
     ) -> Result<Ended, RuntimeError> {
-        let mut turn = Turn {
-            visit,
-            dialogue: self.dialogue.as_mut(),
-            peer: &mut self.peer,
-            services: &self.services,
-            reading: 0,
-            out: Outputs::default(),
-            work: FuturesUnordered::new(),
-            open: HashMap::new(),
-            queue: VecDeque::new(),
-            running: 0,
-            alone: false,
-            calls: HashMap::new(),
-            names: HashMap::new(),
-            gathered: (String::new(), Vec::new()),
-            said: Said::default(),
-            unknown: 0,
-            counted: 0,
-            timer: None,
-            cancelled: false,
-        };
+        let (dialogue, peer) = (self.dialogue.as_mut(), &mut self.peer);
+        let mut turn = Turn::new(attempt, dialogue, peer, &self.services);
         let ended = turn.follow(prompt).await?;
         let ended = turn.finish(ended).await?;
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
-        self.services.close(visit.job.processes.as_ref()).await;
+        self.services.close(attempt.job.processes.as_ref()).await;
         if self.dialogue.ends_with_input() {
             // It writes down what it remembers before it exits.
             let grace = if cancelled {
@@ -95,15 +58,15 @@ impl<D: Dialogue> Conversation<D> {
             } else {
                 CANCEL_GRACE * 4
             };
-            self.peer.end(visit.clock, grace).await;
+            self.peer.end(attempt.clock, grace).await;
         }
-        self.warn_of_unread(visit, unknown).await?;
+        self.warn_of_unread(attempt, unknown).await?;
         Ok(ended)
     }
 
     async fn warn_of_unread(
         &mut self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         unknown: u64,
     ) -> Result<(), RuntimeError> {
         let all = self.peer.unread();
@@ -112,18 +75,18 @@ impl<D: Dialogue> Conversation<D> {
             return Ok(());
         }
         let (code, text) = self.dialogue.unread_warning(unread, unknown);
-        visit.warn(code, text).await
+        attempt.warn(code, text).await
     }
 }
 
 /// Starts a program in the enclosure of the attempt; in words, why it could not be started.
 pub(crate) async fn start(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     launch: Result<Launch, String>,
     program: &str,
 ) -> Result<Peer, String> {
     let failed = |why: String| format!("`{program}` could not be started: {why}");
-    let started = visit.place.start(launch.map_err(failed)?).await;
+    let started = attempt.enclosure.start(launch.map_err(failed)?).await;
     started
         .map(Peer::new)
         .map_err(|err| failed(err.to_string()))
@@ -131,7 +94,7 @@ pub(crate) async fn start(
 
 /// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
 pub(crate) async fn stay<D: Dialogue + 'static>(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     running: Result<Conversation<D>, String>,
     prompt: &str,
 ) -> Result<Answer, RuntimeError> {
@@ -139,10 +102,10 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
         Ok(running) => running,
         Err(why) => return Ok(broken(why)),
     };
-    match running.turn(visit, prompt.to_owned()).await? {
+    match running.turn(attempt, prompt.to_owned()).await? {
         Ended::Answered(answer) => {
             if answer.end == End::Done {
-                visit.keep(running);
+                attempt.keep(running);
             }
             Ok(answer)
         }
@@ -153,7 +116,7 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
 /// One prompt to a program that is started for each: in the conversation `resume` or, where the program forgot it, in a new
 /// one that is told what was said before. `start` starts the program, for a conversation to resume and a prompt.
 pub(crate) async fn one_turn<'a, D: Dialogue>(
-    visit: &'a Visit<'a>,
+    attempt: &'a AgentAttempt<'a>,
     resume: Option<String>,
     prompt: &str,
     start: impl Fn(Option<String>, String) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
@@ -162,463 +125,21 @@ pub(crate) async fn one_turn<'a, D: Dialogue>(
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
-    if let Ended::Answered(answer) = first.turn(visit, prompt.to_owned()).await? {
+    if let Ended::Answered(answer) = first.turn(attempt, prompt.to_owned()).await? {
         return Ok(answer);
     }
     let warning = first.dialogue.forgot_warning();
     drop(first);
-    visit.warn("session_lost", warning).await?;
-    let prompt = told_anew(visit, prompt);
+    attempt.warn("session_lost", warning).await?;
+    let prompt = told_anew(attempt, prompt);
     let mut again = match start(None, prompt.clone()).await {
         Ok(conversation) => conversation,
         Err(why) => return Ok(broken(why)),
     };
-    Ok(match again.turn(visit, prompt).await? {
+    Ok(match again.turn(attempt, prompt).await? {
         Ended::Answered(answer) => answer,
         Ended::Forgotten => broken(UNASKED.to_owned()),
     })
-}
-
-/// A call of the agent.
-struct KnownCall {
-    call: ToolCall,
-    verdict: Option<Admitted>,
-    /// It is being judged, was judged, or ran.
-    asked: bool,
-}
-
-/// What came of work for a request.
-enum Done {
-    Judged(u64, String, Admitted),
-    Ran(u64, ToolResult),
-    /// With whether it read a file.
-    Served(u64, Reply, bool),
-}
-
-struct Turn<'t, 'v>
-where
-    't: 'v,
-{
-    visit: &'v Visit<'v>,
-    services: &'t ClientServices,
-    /// Files that are being read for the agent: their texts wait in memory.
-    reading: usize,
-    dialogue: &'t mut dyn Dialogue,
-    peer: &'t mut Peer,
-    out: Outputs,
-    work: FuturesUnordered<BoxFuture<'v, Result<Done, RuntimeError>>>,
-    /// Requests that have no answer yet, by our number for them.
-    open: HashMap<u64, Ticket>,
-    /// Calls of our tools that wait, how many run, and whether one runs that must not have others beside it.
-    queue: VecDeque<(u64, ToolCall)>,
-    running: usize,
-    alone: bool,
-    calls: HashMap<String, KnownCall>,
-    /// Names of calls in the log by the agent's, where it repeats them.
-    names: HashMap<String, CallId>,
-    /// A message whose parts still come, with its name.
-    gathered: (String, Vec<Part>),
-    said: Said,
-    unknown: u64,
-    counted: u64,
-    /// Ends the wait for the program: its grace after a cancel, else the time that the dialogue set.
-    timer: Option<BoxFuture<'v, ()>>,
-    cancelled: bool,
-}
-
-impl<'t, 'v> Turn<'t, 'v> {
-    async fn follow(&mut self, prompt: String) -> Result<Ended, RuntimeError> {
-        let visit = self.visit;
-        self.input(Input::Prompt(prompt));
-        loop {
-            if let Some(ended) = self.settle().await? {
-                return Ok(ended);
-            }
-            self.run_next();
-            let max_unread = self.dialogue.max_unread();
-            let listen = self.work.len() < self.dialogue.max_work() && self.reading < MAX_READS;
-            let framing = self.dialogue.framing();
-            tokio::select! {
-                biased;
-                () = visit.cancel.cancelled(), if !self.cancelled => self.cancel(),
-                () = passed(&mut self.timer) => {
-                    self.timer = None;
-                    if self.cancelled {
-                        return Ok(Ended::with("", End::Cancelled));
-                    }
-                    let complaint = self.peer.complaint();
-                    self.input(Input::Late(complaint));
-                }
-                Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done?),
-                heard = self.peer.hear(framing, max_unread, listen) => match heard {
-                    Some(input) => self.input(input),
-                    None if self.cancelled => return Ok(Ended::with("", End::Cancelled)),
-                    None => self.exited().await,
-                },
-            }
-        }
-    }
-
-    /// Waits for the end of the program, for a while, and says how it ended.
-    async fn exited(&mut self) {
-        let how = self
-            .peer
-            .ended_in_words(self.visit.clock, CANCEL_GRACE * 4)
-            .await;
-        self.input(Input::Exited(how));
-    }
-
-    fn input(&mut self, input: Input) {
-        self.dialogue.input(input, &mut self.out);
-    }
-
-    /// Does everything that follows from the last input; how the turn ended, where that was the last.
-    async fn settle(&mut self) -> Result<Option<Ended>, RuntimeError> {
-        while let Some(output) = self.out.pop() {
-            match output {
-                Output::End(ended) => return Ok(Some(ended)),
-                output => self.apply(output).await?,
-            }
-        }
-        Ok(self.said.too_much().map(Ended::broken))
-    }
-
-    async fn apply(&mut self, output: Output) -> Result<(), RuntimeError> {
-        let visit = self.visit;
-        match output {
-            Output::Send(line) => self.peer.send(&line),
-            Output::SendLast(text) => self.peer.say_last(&text),
-            Output::Terminate => self.peer.terminate(),
-            Output::ReadHome(files) => {
-                let read = |path: &&str| {
-                    let bytes = visit.place.read(path, MAX_HOME_FILE).unwrap_or_default();
-                    String::from_utf8_lossy(&bytes).into_owned()
-                };
-                let files = files.iter().map(read).collect();
-                self.input(Input::HomeFiles(files));
-            }
-            Output::Began(session) => visit.began(session.as_deref()).await?,
-            Output::Delta(of, text) => visit.delta(of, &text),
-            Output::Progress(call, text) => visit.progress(&call, &text),
-            Output::Part(of, part) => self.gather(of, part).await?,
-            Output::Flush => self.flush().await?,
-            Output::Note(message) => {
-                self.said.add(&message.parts);
-                visit.job.outlet.emit(EventKind::said(message)).await?;
-            }
-            Output::Announce(call) => self.announce(call).await?,
-            Output::Judge {
-                ticket,
-                call,
-                may_differ,
-            } => self.judge(ticket, call, may_differ).await?,
-            Output::Run { ticket, call } => self.run(ticket, call).await?,
-            Output::Serve {
-                ticket,
-                method,
-                params,
-            } => self.serve(ticket, method, params),
-            Output::Grant(call, grants) => {
-                let files = visit.job.files.as_ref();
-                self.services.grant(&call, grants, files);
-            }
-            Output::Revoke(call) => self.services.revoke(&call),
-            Output::Observed(mut call, effect) => {
-                call.id = self.logged(call.id);
-                if let Some(known) = self.calls.get_mut(&call.id.0) {
-                    known.asked = true;
-                    visit.observed(call, effect).await?;
-                }
-            }
-            Output::TerminalResult {
-                call,
-                terminal,
-                failed,
-            } => {
-                let text = self.services.terminal_text(&terminal);
-                let mut out = Outputs::default();
-                out.result(&call.0, text.unwrap_or_default(), failed, false);
-                if let Some(Output::Result { result, ran }) = out.pop() {
-                    self.result(result, ran).await?;
-                }
-            }
-            Output::Forget(id) => self.open.retain(|_, ticket| ticket.id != id),
-            Output::Result { result, ran } => self.result(result, ran).await?,
-            Output::Spent(more) => visit.spent(&more),
-            Output::Warn(code, text) => visit.warn(code, text).await?,
-            Output::Unknown => self.unknown += 1,
-            Output::Within(_) if self.cancelled => {}
-            Output::Within(time) => self.timer = time.map(|time| visit.clock.sleep(time)),
-            Output::Abandon => self.exited().await,
-            Output::End(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Gathers a part of a message; one of another message ends the one before.
-    async fn gather(&mut self, of: String, part: Part) -> Result<(), RuntimeError> {
-        if self.gathered.0 != of || waits_no_more(&self.gathered.1) {
-            self.flush().await?;
-            self.gathered.0 = of;
-        }
-        let part = match part {
-            Part::Call(mut call) => {
-                self.rename(&mut call);
-                if self.calls.contains_key(&call.id.0) {
-                    return Ok(());
-                }
-                self.know(call.clone());
-                Part::Call(call)
-            }
-            part => part,
-        };
-        self.gathered.1.push(part);
-        Ok(())
-    }
-
-    /// Gives a new call its name in the log, where the agent may have used its own before.
-    fn rename(&mut self, call: &mut ToolCall) {
-        if self.dialogue.repeats_names() && self.names.len() < MAX_CALLS {
-            let name = self.visit.call_id(&call.id.0);
-            let theirs = std::mem::replace(&mut call.id, name.clone());
-            self.names.insert(theirs.0, name);
-        }
-    }
-
-    /// The name of a call in the log.
-    fn logged(&self, theirs: CallId) -> CallId {
-        self.names.get(&theirs.0).cloned().unwrap_or(theirs)
-    }
-
-    fn know(&mut self, call: ToolCall) {
-        if self.calls.len() < MAX_CALLS {
-            let known = KnownCall {
-                call: call.clone(),
-                verdict: None,
-                asked: false,
-            };
-            self.calls.insert(call.id.0.clone(), known);
-        }
-    }
-
-    async fn announce(&mut self, call: ToolCall) -> Result<(), RuntimeError> {
-        if !self.calls.contains_key(&call.id.0) && self.calls.len() < MAX_CALLS {
-            self.know(call.clone());
-            self.gathered.1.push(Part::Call(call));
-        }
-        self.flush().await
-    }
-
-    /// Logs the message that was gathered.
-    async fn flush(&mut self) -> Result<(), RuntimeError> {
-        self.gathered.0.clear();
-        let parts = std::mem::take(&mut self.gathered.1);
-        if parts.is_empty() {
-            return Ok(());
-        }
-        self.said.add(&parts);
-        self.visit.said(Message::model(parts)).await
-    }
-
-    /// Takes a request in, or refuses it at once; our number for it.
-    fn admit(&mut self, ticket: Ticket) -> Option<u64> {
-        if self.open.values().any(|open| open.id == ticket.id) {
-            // The program asks twice; one answer is enough.
-            self.unknown += 1;
-            return None;
-        }
-        if self.cancelled {
-            self.input(Input::Withdrawn(ticket));
-            return None;
-        }
-        self.counted += 1;
-        self.open.insert(self.counted, ticket);
-        Some(self.counted)
-    }
-
-    /// Answers a request, unless it was taken back meanwhile.
-    fn answer(&mut self, n: u64, input: impl FnOnce(Ticket) -> Input) {
-        if let Some(ticket) = self.open.remove(&n) {
-            let input = input(ticket);
-            self.input(input);
-        }
-    }
-
-    /// Has a call judged, once, whichever way and however often it is asked about.
-    async fn judge(
-        &mut self,
-        ticket: Ticket,
-        call: ToolCall,
-        may_differ: bool,
-    ) -> Result<(), RuntimeError> {
-        let Some(n) = self.admit(ticket) else {
-            return Ok(());
-        };
-        self.flush().await?;
-        self.announce(call.clone()).await?;
-        let verdict = match self.calls.get_mut(&call.id.0) {
-            _ if self.open.len() > MAX_OPEN => Some(no("too many requests are open")),
-            None => Some(no("too many calls in one turn")),
-            Some(known) => {
-                let same = known.call.args == call.args || (may_differ && !known.asked);
-                if known.call.name != call.name || !same {
-                    Some(no("the call is not the one that was announced"))
-                } else if std::mem::replace(&mut known.asked, true) {
-                    let verdict = known.verdict.clone();
-                    Some(verdict.unwrap_or_else(|| no("the call is being judged already")))
-                } else {
-                    known.call.args.clone_from(&call.args);
-                    None
-                }
-            }
-        };
-        if let Some(verdict) = verdict {
-            self.answer(n, |ticket| Input::Judged(ticket, verdict));
-            return Ok(());
-        }
-        let (visit, id) = (self.visit, call.id.0.clone());
-        let call = self.dialogue.liken(call);
-        self.work.push(Box::pin(async move {
-            Ok(Done::Judged(n, id, visit.admit(call).await?))
-        }));
-        Ok(())
-    }
-
-    /// Runs a tool of ours, once its turn comes.
-    async fn run(&mut self, ticket: Ticket, mut call: ToolCall) -> Result<(), RuntimeError> {
-        let Some(n) = self.admit(ticket) else {
-            return Ok(());
-        };
-        self.rename(&mut call);
-        self.announce(call.clone()).await?;
-        let runs = self.calls.get_mut(&call.id.0).is_some_and(|known| {
-            let same = known.call.name == call.name && known.call.args == call.args;
-            same && !std::mem::replace(&mut known.asked, true)
-        });
-        if !runs || self.open.len() > MAX_OPEN {
-            let why = "the call is not the one that was announced, or there are too many";
-            let result = ToolResult::failed(&call, ErrorCategory::Blocked, why);
-            self.answer(n, |ticket| Input::Ran(ticket, result));
-            return Ok(());
-        }
-        self.queue.push_back((n, call));
-        Ok(())
-    }
-
-    /// Serves a request for a file or a terminal.
-    fn serve(&mut self, ticket: Ticket, method: String, params: Value) {
-        let Some(n) = self.admit(ticket) else {
-            return;
-        };
-        let read = method == "fs/read_text_file";
-        self.reading += usize::from(read);
-        let (visit, services) = (self.visit, self.services);
-        self.work.push(Box::pin(async move {
-            let reply = services.serve(visit, &method, params).await?;
-            Ok(Done::Served(n, reply, read))
-        }));
-    }
-
-    /// Starts the calls of our tools that may run now.
-    fn run_next(&mut self) {
-        while let Some((_, call)) = self.queue.front() {
-            let tools = self.visit.job.toolbox.tools();
-            let reads = tools.get(&call.name).is_some_and(|tool| {
-                let spec = tool.spec();
-                spec.parallel && spec.effect == Effect::Read
-            });
-            let free = self.running == 0 || (reads && !self.alone && self.running < MAX_PARALLEL);
-            if !free {
-                return;
-            }
-            self.alone = !reads;
-            self.running += 1;
-            let Some((n, call)) = self.queue.pop_front() else {
-                return;
-            };
-            let visit = self.visit;
-            self.work.push(Box::pin(async move {
-                Ok(Done::Ran(n, visit.call(call).await?))
-            }));
-        }
-    }
-
-    fn done(&mut self, done: Done) {
-        match done {
-            Done::Judged(n, call, verdict) => {
-                if let Some(known) = self.calls.get_mut(&call) {
-                    known.verdict = Some(verdict.clone());
-                }
-                self.answer(n, |ticket| Input::Judged(ticket, verdict));
-            }
-            Done::Served(n, reply, read) => {
-                self.reading -= usize::from(read);
-                self.answer(n, |ticket| Input::Served(ticket, reply));
-            }
-            Done::Ran(n, result) => {
-                self.running = self.running.saturating_sub(1);
-                self.answer(n, |ticket| Input::Ran(ticket, result));
-            }
-        }
-    }
-
-    async fn result(&mut self, mut result: ToolResult, ran: bool) -> Result<(), RuntimeError> {
-        self.flush().await?;
-        result.id = self.logged(result.id);
-        let Some(known) = self.calls.get_mut(&result.id.0) else {
-            return Ok(());
-        };
-        result.name.clone_from(&known.call.name);
-        if !std::mem::replace(&mut known.asked, true) && ran {
-            // It ran without a question. Its enclosure alone held it.
-            let call = known.call.clone();
-            let effect = self.dialogue.liken(call.clone()).effect;
-            self.visit.observed(call, effect).await?;
-        }
-        self.visit.reported_result(result).await
-    }
-
-    /// Answers everything that is open.
-    fn withdraw(&mut self) {
-        self.queue.clear();
-        let mut open: Vec<(u64, Ticket)> = std::mem::take(&mut self.open).into_iter().collect();
-        open.sort_by_key(|(n, _)| *n);
-        for (_, ticket) in open {
-            self.input(Input::Withdrawn(ticket));
-        }
-    }
-
-    /// Does what is left to do at the end of a turn.
-    async fn finish(&mut self, ended: Ended) -> Result<Ended, RuntimeError> {
-        self.withdraw();
-        self.dialogue.finish(&mut self.out);
-        while let Some(output) = self.out.pop() {
-            self.apply(output).await?;
-        }
-        self.flush().await?;
-        Ok(match ended {
-            // Some take a refusal for the end of the turn; nobody else ended it.
-            Ended::Answered(answer)
-                if answer.end == End::Cancelled
-                    && !self.visit.cancel.is_cancelled()
-                    && self.visit.ended_at_a_refusal() =>
-            {
-                Ended::Answered(Answer {
-                    end: End::Done,
-                    ..answer
-                })
-            }
-            ended => ended,
-        })
-    }
-
-    /// Answers everything that is open, and asks the program to end its turn.
-    fn cancel(&mut self) {
-        self.cancelled = true;
-        self.withdraw();
-        self.input(Input::Interrupt);
-        self.timer = Some(self.visit.clock.sleep(CANCEL_GRACE));
-    }
 }
 
 fn broken(why: String) -> Answer {
@@ -626,19 +147,5 @@ fn broken(why: String) -> Answer {
         text: String::new(),
         output: None,
         end: End::Broken(why),
-    }
-}
-
-fn no(why: &str) -> Admitted {
-    Admitted::No {
-        category: ErrorCategory::Blocked,
-        text: why.to_owned(),
-    }
-}
-
-async fn passed(timer: &mut Option<BoxFuture<'_, ()>>) {
-    match timer {
-        Some(timer) => timer.await,
-        None => std::future::pending().await,
     }
 }

@@ -18,7 +18,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::dialogue::OneShotDialogue;
 use self::program::{Output, Program};
-use crate::agent::{Adapter, Answer, Visit, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answer, told_anew};
 use crate::driver::{Conversation, one_turn};
 use crate::peer::Peer;
 
@@ -39,14 +39,14 @@ impl OneShot {
 
     async fn start(
         &self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         session: Option<String>,
         say: String,
     ) -> Result<Conversation<OneShotDialogue>, String> {
         let Program { name, output, .. } = &self.program;
-        let (launch, input) = launch::launch(&self.program, visit, session.as_deref(), &say)
+        let (launch, input) = launch::launch(&self.program, attempt, session.as_deref(), &say)
             .map_err(|why| format!("{name} was not started: {why}"))?;
-        let started = visit.place.start(launch).await;
+        let started = attempt.enclosure.start(launch).await;
         let program = started
             .map(Peer::new)
             .map_err(|err| format!("{name} could not be started: {}", err.0))?;
@@ -55,19 +55,19 @@ impl OneShot {
         Ok(Conversation::new(dialogue, program))
     }
 
-    async fn one(&self, visit: &Visit<'_>, say: &str) -> Result<Answer, RuntimeError> {
-        let again = visit.take_kept::<Spoken>().is_some();
-        let session = visit
+    async fn one(&self, attempt: &AgentAttempt<'_>, say: &str) -> Result<Answer, RuntimeError> {
+        let again = attempt.take_kept::<Spoken>().is_some();
+        let session = attempt
             .session()
             .filter(|_| !self.program.resume_args.is_empty());
         // The first words of an attempt are told whole already; later ones only where it remembers the others.
         let say = if again && session.is_none() {
-            told_anew(visit, say)
+            told_anew(attempt, say)
         } else {
             say.to_owned()
         };
-        one_turn(visit, session, &say, |session, say| {
-            Box::pin(self.start(visit, session, say))
+        one_turn(attempt, session, &say, |session, say| {
+            Box::pin(self.start(attempt, session, say))
         })
         .await
     }
@@ -120,7 +120,7 @@ impl Adapter for OneShot {
 
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
@@ -128,11 +128,11 @@ impl Adapter for OneShot {
             let names =
                 matches!(&self.program.output, Output::Lines(fields) if fields.session.is_some());
             if !names {
-                visit.began(None).await?;
+                attempt.began(None).await?;
             }
-            let answer = self.one(visit, say).await?;
-            visit.began(None).await?;
-            visit.keep(Spoken);
+            let answer = self.one(attempt, say).await?;
+            attempt.began(None).await?;
+            attempt.keep(Spoken);
             Ok(answer)
         })
     }

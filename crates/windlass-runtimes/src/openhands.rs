@@ -14,7 +14,7 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
-use crate::agent::{Adapter, Answer, Visit, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answer, told_anew};
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, start, stay};
 
@@ -38,19 +38,22 @@ impl OpenHands {
     }
 
     /// The server that was kept from the turn before, or a new one.
-    async fn running(&self, visit: &Visit<'_>) -> Result<Conversation<OpenHandsDialogue>, String> {
-        if let Some(kept) = visit.take_kept() {
+    async fn running(
+        &self,
+        attempt: &AgentAttempt<'_>,
+    ) -> Result<Conversation<OpenHandsDialogue>, String> {
+        if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
         let options = &self.options;
-        let Some(llm) = launch::llm(options, self.dialect, &visit.model) else {
+        let Some(llm) = launch::llm(options, self.dialect, &attempt.model) else {
             return Err("OpenHands has no sign-in of its own; leave `--auth login` out".to_owned());
         };
-        let program = start(visit, launch::launch(options, visit), &options.python).await?;
-        let root = visit.job.files.root();
+        let program = start(attempt, launch::launch(options, attempt), &options.python).await?;
+        let root = attempt.job.files.root();
         let dialogue = OpenHandsDialogue::new(OpenHandsSetup {
-            resume: visit.session(),
-            conversation: launch::conversation(options, visit, &llm),
+            resume: attempt.session(),
+            conversation: launch::conversation(options, attempt, &llm),
             terms: launch::terms(options, root),
             llm,
             root: root.to_owned(),
@@ -110,16 +113,16 @@ impl Adapter for OpenHands {
 
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
         Box::pin(async move {
-            let mut running = self.running(visit).await;
+            let mut running = self.running(attempt).await;
             match &mut running {
-                Ok(running) => running.dialogue.retold = told_anew(visit, say),
-                Err(_) => visit.began(None).await?,
+                Ok(running) => running.dialogue.retold = told_anew(attempt, say),
+                Err(_) => attempt.began(None).await?,
             }
-            stay(visit, running, say).await
+            stay(attempt, running, say).await
         })
     }
 }

@@ -16,7 +16,7 @@ use windlass_core::workspace::{FileError, FileErrorKind, Files, Processes};
 
 use self::terminals::Terminals;
 use crate::acp::words::clip;
-use crate::agent::Visit;
+use crate::agent::AgentAttempt;
 use crate::rpc::RpcError;
 
 /// The longest file that is read for the agent. Written as JSON it may be six times as long.
@@ -93,19 +93,19 @@ impl ClientServices {
     /// Serves a request for a file or a terminal.
     pub(crate) async fn serve(
         &self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         method: &str,
         params: Value,
     ) -> Result<Reply, RuntimeError> {
-        let clock = visit.clock;
+        let clock = attempt.clock;
         match method {
-            "fs/read_text_file" => read(visit, clock, params).await,
-            "fs/write_text_file" => write(visit, clock, self, params).await,
-            "terminal/create" => terminals::create(visit, clock, self, params).await,
-            "terminal/output" => Ok(terminals::output(visit, self, params)),
-            "terminal/wait_for_exit" => Ok(terminals::wait(visit, clock, self, params).await),
-            "terminal/kill" => Ok(terminals::kill(visit, self, params).await),
-            _ => Ok(terminals::release(visit, self, params).await),
+            "fs/read_text_file" => read(attempt, clock, params).await,
+            "fs/write_text_file" => write(attempt, clock, self, params).await,
+            "terminal/create" => terminals::create(attempt, clock, self, params).await,
+            "terminal/output" => Ok(terminals::output(attempt, self, params)),
+            "terminal/wait_for_exit" => Ok(terminals::wait(attempt, clock, self, params).await),
+            "terminal/kill" => Ok(terminals::kill(attempt, self, params).await),
+            _ => Ok(terminals::release(attempt, self, params).await),
         }
     }
 
@@ -134,7 +134,7 @@ impl ClientServices {
 
 /// Has something judged that the agent wants from us, as a call of its own in the log.
 async fn judge(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     clock: &dyn Clock,
     method: &str,
     logged: Value,
@@ -149,8 +149,8 @@ async fn judge(
         malformed: None,
     };
     let parts = vec![Part::Call(call.clone())];
-    visit.said(Message::model(parts)).await?;
-    match visit
+    attempt.said(Message::model(parts)).await?;
+    match attempt
         .admit(ForeignCall {
             call: call.clone(),
             like: vec![like],
@@ -168,7 +168,7 @@ async fn judge(
 
 /// Logs what came of it.
 async fn report(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     call: &ToolCall,
     how: &Result<String, RpcError>,
 ) -> Result<(), RuntimeError> {
@@ -176,23 +176,27 @@ async fn report(
         Ok(text) => ToolResult::done(call, text.clone()),
         Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
     };
-    visit.reported_result(result).await
+    attempt.reported_result(result).await
 }
 
 /// `fs/read_text_file`.
-async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Reply, RuntimeError> {
+async fn read(
+    attempt: &AgentAttempt<'_>,
+    clock: &dyn Clock,
+    params: Value,
+) -> Result<Reply, RuntimeError> {
     let request: ReadTextFileRequest = match fits(params) {
         Ok(request) => request,
         Err(err) => return Ok(Err(err)),
     };
-    let path = match inside(visit.job.files.as_ref(), &request.path.to_string_lossy()) {
+    let path = match inside(attempt.job.files.as_ref(), &request.path.to_string_lossy()) {
         Ok(path) => path,
         Err(err) => return Ok(Err(err)),
     };
     let like = Like::new("read_file", json!({ "path": path }));
     let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
     let call = match judge(
-        visit,
+        attempt,
         clock,
         "fs/read_text_file",
         logged,
@@ -204,7 +208,7 @@ async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Rep
         Ok(call) => call,
         Err(err) => return Ok(Err(err)),
     };
-    let files = Arc::clone(visit.job.files);
+    let files = Arc::clone(attempt.job.files);
     let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
     let text = match bytes {
         Ok(bytes) => String::from_utf8(bytes)
@@ -213,7 +217,7 @@ async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Rep
     };
     let text = text.map(|text| some_lines(&text, request.line, request.limit));
     report(
-        visit,
+        attempt,
         &call,
         &text
             .as_ref()
@@ -226,7 +230,7 @@ async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) -> Result<Rep
 
 /// `fs/write_text_file`.
 async fn write(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     clock: &dyn Clock,
     services: &ClientServices,
     params: Value,
@@ -242,7 +246,7 @@ async fn write(
         );
         return Ok(Err(RpcError::new(RpcError::FAILED, why)));
     }
-    let path = match inside(visit.job.files.as_ref(), &request.path.to_string_lossy()) {
+    let path = match inside(attempt.job.files.as_ref(), &request.path.to_string_lossy()) {
         Ok(path) => path,
         Err(err) => return Ok(Err(err)),
     };
@@ -254,7 +258,7 @@ async fn write(
         );
         let logged = json!({ "path": path, "content": clip(&request.content, MAX_LOGGED) });
         match judge(
-            visit,
+            attempt,
             clock,
             "fs/write_text_file",
             logged,
@@ -267,14 +271,14 @@ async fn write(
             Err(err) => return Ok(Err(err)),
         }
     }
-    let (files, text) = (Arc::clone(visit.job.files), request.content);
+    let (files, text) = (Arc::clone(attempt.job.files), request.content);
     let bytes = text.len();
     let done = off_the_loop(move || files.write(&path, text.as_bytes())).await?;
     let done = done
         .map(|()| format!("{bytes} bytes written"))
         .map_err(file_error);
     if let Some(call) = call {
-        report(visit, &call, &done).await?;
+        report(attempt, &call, &done).await?;
     }
     Ok(done.map(|_| json!({})))
 }

@@ -12,7 +12,7 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::SidecarDialogue;
-use crate::agent::{Adapter, Answer, Visit};
+use crate::agent::{Adapter, AgentAttempt, Answer};
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, start, stay};
 
@@ -34,24 +34,27 @@ impl Sidecar {
     }
 
     /// The program that was kept from the turn before, or a new one.
-    async fn running(&self, visit: &Visit<'_>) -> Result<Conversation<SidecarDialogue>, String> {
-        if let Some(kept) = visit.take_kept() {
+    async fn running(
+        &self,
+        attempt: &AgentAttempt<'_>,
+    ) -> Result<Conversation<SidecarDialogue>, String> {
+        if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
-        let launch = launch::launch(self.sdk, &self.options, visit);
-        let program = start(visit, launch, &self.options.program).await?;
+        let launch = launch::launch(self.sdk, &self.options, attempt);
+        let program = start(attempt, launch, &self.options.program).await?;
         let dialogue = SidecarDialogue::new(self.options.clone());
         Ok(Conversation::new(dialogue, program))
     }
 
     async fn begin(
         &self,
-        visit: &Visit<'_>,
+        attempt: &AgentAttempt<'_>,
         say: &str,
     ) -> Result<Conversation<SidecarDialogue>, String> {
-        let mut running = self.running(visit).await?;
+        let mut running = self.running(attempt).await?;
         let new = running.dialogue.is_new();
-        let start = launch::start(self.sdk, self.wire, &self.options, visit, say, new)?;
+        let start = launch::start(self.sdk, self.wire, &self.options, attempt, say, new)?;
         running.dialogue.next_turn(start);
         Ok(running)
     }
@@ -97,9 +100,9 @@ impl Adapter for Sidecar {
 
     fn converse<'a>(
         &'a self,
-        visit: &'a Visit<'a>,
+        attempt: &'a AgentAttempt<'a>,
         say: &'a str,
     ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(async move { stay(visit, self.begin(visit, say).await, say).await })
+        Box::pin(async move { stay(attempt, self.begin(attempt, say).await, say).await })
     }
 }

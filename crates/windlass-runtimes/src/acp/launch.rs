@@ -5,23 +5,27 @@ use agent_client_protocol::v1::schema::Meta;
 use windlass_core::enclosure::Launch;
 
 use super::Acp;
-use crate::agent::{ModelAccess, Visit};
+use crate::agent::{AgentAttempt, ModelAccess};
 use crate::filling::Values;
 
 /// What to start, and how it is pointed at its model.
-pub(super) fn launch(acp: &Acp, visit: &Visit<'_>) -> Result<Launch, String> {
-    with_values(acp, visit, |values| launch_with(acp, visit, values))
+pub(super) fn launch(acp: &Acp, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
+    with_values(acp, attempt, |values| launch_with(acp, attempt, values))
 }
 
 /// What the words in braces stand for in this try.
-fn with_values<T>(acp: &Acp, visit: &Visit<'_>, use_them: impl FnOnce(&Values<'_>) -> T) -> T {
-    let (url, key) = match &visit.model {
+fn with_values<T>(
+    acp: &Acp,
+    attempt: &AgentAttempt<'_>,
+    use_them: impl FnOnce(&Values<'_>) -> T,
+) -> T {
+    let (url, key) = match &attempt.model {
         ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
         ModelAccess::Own => (None, None),
     };
     let (home, workspace) = (
-        visit.place.home().to_string_lossy(),
-        visit.job.files.root().to_string_lossy(),
+        attempt.enclosure.home().to_string_lossy(),
+        attempt.job.files.root().to_string_lossy(),
     );
     let words = acp.profile.words_for(acp.dialect);
     use_them(&Values {
@@ -34,7 +38,11 @@ fn with_values<T>(acp: &Acp, visit: &Visit<'_>, use_them: impl FnOnce(&Values<'_
     })
 }
 
-fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Launch, String> {
+fn launch_with(
+    acp: &Acp,
+    attempt: &AgentAttempt<'_>,
+    values: &Values<'_>,
+) -> Result<Launch, String> {
     let options = &acp.options;
     // Left out without a word is only what belongs to a model endpoint that this run does not have.
     let filled = |what: &str, text: &str| match values.fill(text) {
@@ -84,7 +92,7 @@ fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Laun
         .copied()
         .chain(options.steered_by.iter().map(String::as_str));
     for path in steered_by {
-        if let Err(err) = visit.place.clear(path) {
+        if let Err(err) = attempt.enclosure.clear(path) {
             return Err(format!(
                 "what was left in the home of {} could not be removed: {err}",
                 acp.name
@@ -102,7 +110,7 @@ fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Laun
         .map(|(path, text)| (path.as_str(), text.as_str()));
     for (path, text) in files.chain(own) {
         if let Some(text) = filled(path, text)?
-            && let Err(err) = visit.place.put(path, text.as_bytes())
+            && let Err(err) = attempt.enclosure.put(path, text.as_bytes())
         {
             return Err(format!(
                 "{path} could not be put into the home of {}: {err}",
@@ -118,7 +126,7 @@ fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Laun
 }
 
 /// What the agent is told beside the protocol as a session begins.
-pub(super) fn session_meta(acp: &Acp, visit: &Visit<'_>) -> Result<Option<Meta>, String> {
+pub(super) fn session_meta(acp: &Acp, attempt: &AgentAttempt<'_>) -> Result<Option<Meta>, String> {
     let Some(text) = acp
         .options
         .session_meta
@@ -127,7 +135,7 @@ pub(super) fn session_meta(acp: &Acp, visit: &Visit<'_>) -> Result<Option<Meta>,
     else {
         return Ok(None);
     };
-    with_values(acp, visit, |values| match values.fill(text) {
+    with_values(acp, attempt, |values| match values.fill(text) {
         Some(text) => match serde_json::from_str(&text) {
             Ok(meta) => Ok(Some(meta)),
             Err(err) => Err(format!(

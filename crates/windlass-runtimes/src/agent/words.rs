@@ -5,7 +5,7 @@ use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Part, Role, ToolResult};
 use windlass_core::runtime::{Outlet, RuntimeError};
 
-use super::Visit;
+use super::AgentAttempt;
 use crate::contract::CONTRACT;
 
 /// Bytes of an earlier conversation that an agent is told which does not remember it.
@@ -19,8 +19,11 @@ You were stopped while a person was asked about a call of yours. They have answe
 of the call. Go on with the task.";
 
 /// What the agent is told first. One that lives by the log knows the contract and the conversation already.
-pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<String, RuntimeError> {
-    let job = visit.job;
+pub(super) async fn opening(
+    attempt: &AgentAttempt<'_>,
+    by_the_log: bool,
+) -> Result<String, RuntimeError> {
+    let job = attempt.job;
     if job
         .prompt
         .parts
@@ -29,7 +32,7 @@ pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<Strin
     {
         let text = format!(
             "pictures are not passed on to {}; name the file in words instead",
-            visit.name()
+            attempt.name()
         );
         job.outlet
             .emit(EventKind::Warned {
@@ -41,23 +44,23 @@ pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<Strin
     if !job.pending.is_empty() && by_the_log {
         // They are ours, so that they are run here, with the answers they have.
         for call in &job.pending {
-            visit.call(call.clone()).await?;
+            attempt.call(call.clone()).await?;
         }
         return Ok(ANSWERED.to_owned());
     }
     if !job.pending.is_empty() {
-        return going_on(visit).await;
+        return going_on(attempt).await;
     }
     let mut text = job.prompt.text();
-    if let Some(wanted) = visit.output {
+    if let Some(wanted) = attempt.output {
         text.push_str(&format!(
             "\n\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON \
              Schema:\n{}",
             wanted.schema
         ));
     }
-    Ok(if visit.resume.is_none() && !by_the_log {
-        told_anew(visit, &text)
+    Ok(if attempt.resume.is_none() && !by_the_log {
+        told_anew(attempt, &text)
     } else {
         text
     })
@@ -65,12 +68,12 @@ pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<Strin
 
 /// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is
 /// answered as the person said; see the toolbox.
-async fn going_on(visit: &Visit<'_>) -> Result<String, RuntimeError> {
+async fn going_on(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
     let mut text = String::from(
         "You were stopped while a person was asked about a call of yours; now they have answered. Make the call again \
          where you still need it, then go on with the task:\n",
     );
-    for call in &visit.job.pending {
+    for call in &attempt.job.pending {
         text.push_str(&format!(
             "- {} {}\n",
             call.name,
@@ -78,22 +81,22 @@ async fn going_on(visit: &Visit<'_>) -> Result<String, RuntimeError> {
         ));
         let why = "the agent was stopped while a person was asked, and makes the call again";
         let result = ToolResult::failed(call, ErrorCategory::Interrupted, why);
-        visit.job.toolbox.reported(result, Vec::new()).await?;
+        attempt.job.toolbox.reported(result, Vec::new()).await?;
     }
-    if visit.resume.is_none() {
-        text = told_anew(visit, &format!("{}\n\n{text}", visit.job.prompt.text()));
+    if attempt.resume.is_none() {
+        text = told_anew(attempt, &format!("{}\n\n{text}", attempt.job.prompt.text()));
     }
     Ok(text)
 }
 
 /// What an agent is told that knows nothing of the conversation, or does not know it any more.
 #[must_use]
-pub fn told_anew(visit: &Visit<'_>, say: &str) -> String {
+pub fn told_anew(attempt: &AgentAttempt<'_>, say: &str) -> String {
     let mut text = format!("{CONTRACT}\n\n");
-    if !visit.instructions.is_empty() {
-        text.push_str(&format!("{}\n\n", visit.instructions));
+    if !attempt.instructions.is_empty() {
+        text.push_str(&format!("{}\n\n", attempt.instructions));
     }
-    let digest = digest(visit.job.outlet);
+    let digest = digest(attempt.job.outlet);
     if !digest.is_empty() {
         text.push_str(&format!(
             "What was said and done before, shortened:\n{digest}\n\n"

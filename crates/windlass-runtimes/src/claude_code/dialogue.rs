@@ -348,3 +348,29 @@ fn failure(id: &str, why: &str) -> Value {
     let response = json!({ "subtype": "error", "request_id": id, "error": why });
     json!({ "type": "control_response", "response": response })
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::tool::{Effect, Exposure};
+
+    use super::*;
+    use crate::dialogue::testing::play;
+
+    #[test]
+    fn a_recorded_turn_is_played_without_a_program() {
+        let recording = include_str!("../../tests/fixtures/claude-approvals.jsonl");
+        let mut lookup = ToolSpec::new("lookup", "", json!({ "type": "object" }), Effect::Read);
+        lookup.exposure = Exposure::Function;
+        let tools = vec![lookup];
+        let facts = play(&mut ClaudeDialogue::new(tools, false), "work", recording);
+        let expect = [
+            "began Some(\"3e581522-b2f8-4804-8e8e-b2bb2ffc70c8\")",
+            "judge Bash: true",
+            "judge Bash: true",
+            "judge Bash: false",
+            "run lookup",
+            "end Done: Done. The fake model says hello.",
+        ];
+        assert_eq!(facts, expect);
+    }
+}

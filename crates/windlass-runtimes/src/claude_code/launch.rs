@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
 use super::options::{ClaudeOptions, OURS};
-use crate::agent::{ModelAccess, Visit};
+use crate::agent::{AgentAttempt, ModelAccess};
 
 /// Where its MCP servers are written, in its home. They may hold keys, which a command line would show.
 const SERVERS: &str = ".windlass/mcp.json";
@@ -41,27 +41,31 @@ const USELESS: &[&str] = &[
 /// Puts what it needs into its home and says how to start it.
 pub(super) fn launch(
     options: &ClaudeOptions,
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     resume: Option<&str>,
     offers: bool,
 ) -> Result<Launch, String> {
     for left in LEFT {
-        visit
-            .place
+        attempt
+            .enclosure
             .clear(&format!("{CONFIG}/{left}"))
             .map_err(|err| err.to_string())?;
     }
     let servers = servers(options, offers).to_string();
-    visit
-        .place
+    attempt
+        .enclosure
         .put(SERVERS, servers.as_bytes())
         .map_err(|err| err.to_string())?;
-    let home = visit.place.home();
+    let home = attempt.enclosure.home();
     let servers = home.join(SERVERS).to_string_lossy().into_owned();
-    let schema = visit.output.map(|wanted| wanted.schema.to_string());
-    let metered = matches!(visit.model, ModelAccess::Metered { .. });
+    let schema = attempt.output.map(|wanted| wanted.schema.to_string());
+    let metered = matches!(attempt.model, ModelAccess::Metered { .. });
     let argv = argv(options, resume, &servers, schema, metered);
-    let env = env(options, &visit.model, &home.join(CONFIG).to_string_lossy());
+    let env = env(
+        options,
+        &attempt.model,
+        &home.join(CONFIG).to_string_lossy(),
+    );
     Ok(Launch {
         argv,
         env,

@@ -504,3 +504,25 @@ fn is_known(method: &str) -> bool {
 fn tool_answer(text: &str, success: bool) -> Value {
     json!({ "contentItems": [{ "type": "inputText", "text": text }], "success": success })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialogue::testing::play;
+
+    #[test]
+    fn a_recorded_turn_is_interrupted_without_a_program() {
+        let recording = include_str!("../../tests/fixtures/codex-interrupt.jsonl");
+        let mut dialogue = CodexDialogue::new(CodexSetup {
+            thread: json!({ "cwd": "/workspace" }),
+            turn: json!({ "threadId": null, "input": null }),
+            resumes: false,
+            model: None,
+            tools: Vec::new(),
+            root: "/workspace".to_owned(),
+        });
+        let facts = play(&mut dialogue, "work", recording);
+        let began = "began Some(\"01a1dccb-53ba-7570-be40-82efc663d892\")";
+        assert_eq!(facts, [began, "end Cancelled: "]);
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
 use super::options::{CodexOptions, KEY, PROVIDER};
-use crate::agent::{ModelAccess, Visit};
+use crate::agent::{AgentAttempt, ModelAccess};
 use crate::json;
 use crate::offered::offered;
 
@@ -25,16 +25,16 @@ const LEFT: &[&str] = &[
 ];
 
 /// Puts what it needs into its home and says how to start it.
-pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch, String> {
+pub(super) fn launch(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
     for left in LEFT {
-        visit
-            .place
+        attempt
+            .enclosure
             .clear(&format!("{CONFIG}/{left}"))
             .map_err(|err| err.to_string())?;
     }
-    let config = config(&visit.model, visit.job.files.root());
-    visit
-        .place
+    let config = config(&attempt.model, attempt.job.files.root());
+    attempt
+        .enclosure
         .put(&format!("{CONFIG}/config.toml"), config.as_bytes())
         .map_err(|err| err.to_string())?;
     let mut argv = vec![options.program.clone()];
@@ -47,14 +47,14 @@ pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch
         .collect();
     env.push((
         "CODEX_HOME".to_owned(),
-        visit
-            .place
+        attempt
+            .enclosure
             .home()
             .join(CONFIG)
             .to_string_lossy()
             .into_owned(),
     ));
-    if let ModelAccess::Metered { key, .. } = &visit.model {
+    if let ModelAccess::Metered { key, .. } = &attempt.model {
         env.push((KEY.to_owned(), key.clone()));
     }
     Ok(Launch {
@@ -92,9 +92,13 @@ fn config(model: &ModelAccess, root: &Path) -> String {
 }
 
 /// What a conversation is begun or gone on with.
-pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&str>) -> Value {
+pub(super) fn thread(
+    options: &CodexOptions,
+    attempt: &AgentAttempt<'_>,
+    resume: Option<&str>,
+) -> Value {
     let mut params = json!({
-        "cwd": visit.job.files.root(),
+        "cwd": attempt.job.files.root(),
         // It asks about every command. Its own sandbox would not start inside ours, which holds it.
         "approvalPolicy": "untrusted",
         "approvalsReviewer": "user",
@@ -114,7 +118,7 @@ pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&
     if let Some(model) = &options.model {
         params["model"] = json!(model);
     }
-    if matches!(visit.model, ModelAccess::Metered { .. }) {
+    if matches!(attempt.model, ModelAccess::Metered { .. }) {
         params["modelProvider"] = json!(PROVIDER);
     }
     if let Some(text) = &options.developer_instructions {
@@ -125,13 +129,13 @@ pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&
             params["threadId"] = json!(id);
             params["excludeTurns"] = json!(true);
         }
-        None => params["dynamicTools"] = tools(visit),
+        None => params["dynamicTools"] = tools(attempt),
     }
     params
 }
 
-fn tools(visit: &Visit<'_>) -> Value {
-    let tools = offered(visit.job.toolbox).into_iter().map(|spec| {
+fn tools(attempt: &AgentAttempt<'_>) -> Value {
+    let tools = offered(attempt.job.toolbox).into_iter().map(|spec| {
         json!({
             "type": "function",
             "name": spec.name,
@@ -143,13 +147,13 @@ fn tools(visit: &Visit<'_>) -> Value {
 }
 
 /// What a turn is begun with, but for the conversation and the prompt.
-pub(super) fn turn(options: &CodexOptions, visit: &Visit<'_>) -> Value {
+pub(super) fn turn(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Value {
     let mut params = json!({ "threadId": null, "input": null });
     if let Some(effort) = &options.effort {
         params["effort"] = json!(effort);
     }
     // Its model takes strict schemas alone. For others there is the prompt, which says it as well.
-    if let Some(wanted) = visit.output.filter(|wanted| is_strict(&wanted.schema)) {
+    if let Some(wanted) = attempt.output.filter(|wanted| is_strict(&wanted.schema)) {
         params["outputSchema"] = wanted.schema.clone();
     }
     params

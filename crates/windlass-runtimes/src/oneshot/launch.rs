@@ -4,7 +4,7 @@
 use windlass_core::enclosure::Launch;
 
 use super::program::{PROMPT, PROMPT_AT, PROMPT_FILE, Program, PromptBy, SESSION};
-use crate::agent::{ModelAccess, Visit};
+use crate::agent::{AgentAttempt, ModelAccess};
 use crate::filling::Values;
 
 /// The longest word that Linux gives a program, with room for what stands around the prompt in it.
@@ -13,20 +13,20 @@ const MAX_ARGUMENT: usize = (128 << 10) - 4_096;
 /// Puts what it needs into its home and says how to start it; beside that, what it is to read from its standard input.
 pub(super) fn launch(
     program: &Program,
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     session: Option<&str>,
     say: &str,
 ) -> Result<(Launch, String), String> {
-    let (url, key) = match &visit.model {
+    let (url, key) = match &attempt.model {
         ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
         ModelAccess::Own => (None, None),
     };
     let (home, workspace) = (
-        visit.place.home().to_string_lossy(),
-        visit.job.files.root().to_string_lossy(),
+        attempt.enclosure.home().to_string_lossy(),
+        attempt.job.files.root().to_string_lossy(),
     );
-    let file = visit
-        .place
+    let file = attempt
+        .enclosure
         .home()
         .join(PROMPT_FILE)
         .to_string_lossy()
@@ -72,14 +72,14 @@ pub(super) fn launch(
         }
     }
     for path in &program.clear {
-        visit
-            .place
+        attempt
+            .enclosure
             .clear(path)
             .map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
     }
     let put = |path: &str, text: &str| {
-        visit
-            .place
+        attempt
+            .enclosure
             .put(path, text.as_bytes())
             .map_err(|err| format!("{path} could not be put into its home: {err}"))
     };

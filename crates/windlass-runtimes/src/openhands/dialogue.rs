@@ -590,3 +590,35 @@ fn is_id(id: &str) -> bool {
         && id.len() <= MAX_ID
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialogue::testing::play;
+
+    #[test]
+    fn a_recorded_turn_is_played_without_a_program() {
+        let recording = include_str!("../../tests/fixtures/openhands.jsonl");
+        let begun = recording.lines().find_map(|line| {
+            let mut line: Value = serde_json::from_str(line).ok()?;
+            line["msg"]["body"].get("agent")?;
+            Some(line["msg"]["body"].take())
+        });
+        let mut dialogue = OpenHandsDialogue::new(OpenHandsSetup {
+            resume: None,
+            conversation: begun.unwrap_or_default(),
+            terms: String::new(),
+            llm: Value::Null,
+            root: PathBuf::from("/workspace"),
+            max_iterations: None,
+        });
+        let facts = play(&mut dialogue, "work", recording);
+        let expect = [
+            "began Some(\"3f9d6f54-7fe9-4c87-92ec-2cf46fc55827\")",
+            "judge terminal: true",
+            "judge file_editor: true",
+            "end Done: Done. The fake model says hello.",
+        ];
+        assert_eq!(facts, expect);
+    }
+}

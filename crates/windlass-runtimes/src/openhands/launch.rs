@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
 use super::OpenHandsOptions;
-use crate::agent::{ModelAccess, Visit};
+use crate::agent::{AgentAttempt, ModelAccess};
 use crate::dialect::Dialect;
 use crate::mcp_server::{McpServer, McpTransport};
 
@@ -37,23 +37,26 @@ const MAX_ITERATIONS: u32 = 500;
 const USAGE: &str = "agent";
 
 /// Puts what it needs into its home and says how to start it.
-pub(super) fn launch(options: &OpenHandsOptions, visit: &Visit<'_>) -> Result<Launch, String> {
+pub(super) fn launch(
+    options: &OpenHandsOptions,
+    attempt: &AgentAttempt<'_>,
+) -> Result<Launch, String> {
     for left in LEFT {
-        visit
-            .place
+        attempt
+            .enclosure
             .clear(&format!("{PLACE}/{left}"))
             .map_err(|err| err.to_string())?;
     }
     let put = |path: &str, text: &str| {
-        visit
-            .place
+        attempt
+            .enclosure
             .put(path, text.as_bytes())
             .map_err(|err| err.to_string())
     };
     put(BRIDGE_FILE, BRIDGE)?;
     // Its terminal would say in every answer how text is pasted.
     put(".inputrc", "set enable-bracketed-paste off\n")?;
-    let home = visit.place.home();
+    let home = attempt.enclosure.home();
     // Not what lies in the workspace: Python would take a folder there for a package of its own.
     let mut argv = vec![
         options.python.clone(),
@@ -142,7 +145,11 @@ pub(super) fn llm(
 }
 
 /// What a conversation is begun with.
-pub(super) fn conversation(options: &OpenHandsOptions, visit: &Visit<'_>, llm: &Value) -> Value {
+pub(super) fn conversation(
+    options: &OpenHandsOptions,
+    attempt: &AgentAttempt<'_>,
+    llm: &Value,
+) -> Value {
     let mut condenser = llm.clone();
     condenser["usage_id"] = json!("condenser");
     let tools = options.tools.iter().map(|tool| match tool.as_str() {
@@ -162,12 +169,12 @@ pub(super) fn conversation(options: &OpenHandsOptions, visit: &Visit<'_>, llm: &
             "mcp_config": Value::Object(servers.collect()),
             "condenser": { "kind": "LLMSummarizingCondenser", "llm": condenser },
         },
-        "workspace": { "kind": "LocalWorkspace", "working_dir": visit.job.files.root() },
+        "workspace": { "kind": "LocalWorkspace", "working_dir": attempt.job.files.root() },
         "confirmation_policy": { "kind": "AlwaysConfirm" },
         "max_iterations": MAX_ITERATIONS,
         // A title would be one more model call, for nobody.
         "autotitle": false,
-        "tags": { "windlass": terms(options, visit.job.files.root()) },
+        "tags": { "windlass": terms(options, attempt.job.files.root()) },
     })
 }
 

@@ -15,7 +15,7 @@ use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
 use super::{ClientServices, Reply, fits, inside, judge, report};
 use crate::acp::words::{clip, quoted, shell_line};
-use crate::agent::Visit;
+use crate::agent::AgentAttempt;
 use crate::rpc::RpcError;
 
 /// Terminals that are open at a time.
@@ -139,7 +139,7 @@ impl Terminals {
 
 /// `terminal/create`.
 pub(super) async fn create(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     clock: &dyn Clock,
     services: &ClientServices,
     params: Value,
@@ -148,7 +148,7 @@ pub(super) async fn create(
         Ok(request) => request,
         Err(err) => return Ok(Err(err)),
     };
-    let (line, exports, workdir) = match command(visit, &request) {
+    let (line, exports, workdir) = match command(attempt, &request) {
         Ok(command) => command,
         Err(err) => return Ok(Err(err)),
     };
@@ -167,7 +167,16 @@ pub(super) async fn create(
     if !as_shown || !services.may_run(&line) {
         let args = json!({ "command": format!("{exports}{line}"), "workdir": workdir });
         let like = Like::new("bash", args.clone());
-        match judge(visit, clock, "terminal/create", args, like, Effect::Execute).await? {
+        match judge(
+            attempt,
+            clock,
+            "terminal/create",
+            args,
+            like,
+            Effect::Execute,
+        )
+        .await?
+        {
             Ok(judged) => call = Some(judged),
             Err(err) => return Ok(Err(err)),
         }
@@ -178,7 +187,7 @@ pub(super) async fn create(
         .unwrap_or(MAX_KEPT)
         .min(MAX_KEPT);
     let line = format!("{exports}{line}");
-    let started = visit.job.processes.start(Command {
+    let started = attempt.job.processes.start(Command {
         line,
         workdir,
         timeout: MAX_TIME,
@@ -209,27 +218,36 @@ pub(super) async fn create(
             .as_ref()
             .map(|id| format!("started as {id}"))
             .map_err(Clone::clone);
-        report(visit, &call, &how).await?;
+        report(attempt, &call, &how).await?;
     }
     Ok(reply.map(|id| json!({ "terminalId": id })))
 }
 
 /// `terminal/output`.
-pub(super) fn output(visit: &Visit<'_>, services: &ClientServices, params: Value) -> Reply {
+pub(super) fn output(
+    attempt: &AgentAttempt<'_>,
+    services: &ClientServices,
+    params: Value,
+) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
-    services.terminals.look(visit.job.processes.as_ref(), &id)?;
+    services
+        .terminals
+        .look(attempt.job.processes.as_ref(), &id)?;
     services.terminals.told(&id)
 }
 
 /// `terminal/wait_for_exit`.
 pub(super) async fn wait(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     clock: &dyn Clock,
     services: &ClientServices,
     params: Value,
 ) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
-    while !services.terminals.look(visit.job.processes.as_ref(), &id)? {
+    while !services
+        .terminals
+        .look(attempt.job.processes.as_ref(), &id)?
+    {
         clock.sleep(LOOK_AGAIN).await;
     }
     let end = services
@@ -242,7 +260,11 @@ pub(super) async fn wait(
 }
 
 /// `terminal/kill`: what it said can still be asked for.
-pub(super) async fn kill(visit: &Visit<'_>, services: &ClientServices, params: Value) -> Reply {
+pub(super) async fn kill(
+    attempt: &AgentAttempt<'_>,
+    services: &ClientServices,
+    params: Value,
+) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
     let job = {
         let state = services.terminals.state();
@@ -250,7 +272,7 @@ pub(super) async fn kill(visit: &Visit<'_>, services: &ClientServices, params: V
         terminal.end.is_none().then(|| terminal.job.clone())
     };
     if let Some(job) = job {
-        visit
+        attempt
             .job
             .processes
             .stop(&job)
@@ -261,10 +283,14 @@ pub(super) async fn kill(visit: &Visit<'_>, services: &ClientServices, params: V
 }
 
 /// `terminal/release`: it is ended and forgotten.
-pub(super) async fn release(visit: &Visit<'_>, services: &ClientServices, params: Value) -> Reply {
+pub(super) async fn release(
+    attempt: &AgentAttempt<'_>,
+    services: &ClientServices,
+    params: Value,
+) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
     // What it said is still of use to the log; one that cannot be looked at said nothing.
-    let _ = services.terminals.look(visit.job.processes.as_ref(), &id);
+    let _ = services.terminals.look(attempt.job.processes.as_ref(), &id);
     let terminal = {
         let mut state = services.terminals.state();
         let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
@@ -277,14 +303,14 @@ pub(super) async fn release(visit: &Visit<'_>, services: &ClientServices, params
     };
     if terminal.end.is_none() {
         // One that ended meanwhile cannot be stopped, and need not be.
-        let _ = visit.job.processes.stop(&terminal.job).await;
+        let _ = attempt.job.processes.stop(&terminal.job).await;
     }
     Ok(json!({}))
 }
 
 /// The line to run, what it needs in front, and where.
 fn command(
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     request: &CreateTerminalRequest,
 ) -> Result<(String, String, String), RpcError> {
     let line = if request.args.is_empty() {
@@ -313,7 +339,7 @@ fn command(
         ));
     }
     let workdir = match &request.cwd {
-        Some(cwd) => inside(visit.job.files.as_ref(), &cwd.to_string_lossy())?,
+        Some(cwd) => inside(attempt.job.files.as_ref(), &cwd.to_string_lossy())?,
         None => String::new(),
     };
     Ok((

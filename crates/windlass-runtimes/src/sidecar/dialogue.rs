@@ -217,3 +217,19 @@ fn plain(name: &str) -> String {
         .take(60)
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialogue::testing::play;
+
+    #[test]
+    fn a_recorded_turn_is_played_without_a_program() {
+        let recording = include_str!("../../tests/fixtures/sidecar/google-adk-handoff.jsonl");
+        let mut dialogue = SidecarDialogue::new(SidecarOptions::default());
+        dialogue
+            .next_turn(json!({ "type": "start", "history": [], "model": { "api": "anthropic" } }));
+        let facts = play(&mut dialogue, "", recording);
+        assert_eq!(facts, ["began None", "run lookup", "end Done: Reviewed."]);
+    }
+}

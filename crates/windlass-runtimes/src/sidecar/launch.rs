@@ -7,7 +7,7 @@ use windlass_providers::protocol::{is_strict, reasons};
 
 use super::history;
 use super::options::{FIRST, Sdk, SidecarOptions};
-use crate::agent::{ModelAccess, Visit};
+use crate::agent::{AgentAttempt, ModelAccess};
 use crate::dialect::Dialect;
 
 /// Where the program is put, in the agent's home.
@@ -34,17 +34,20 @@ const RETRIES: u32 = 1;
 pub(super) fn launch(
     sdk: Sdk,
     options: &SidecarOptions,
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    visit.place.clear(FOLDER).map_err(|err| err.to_string())?;
+    attempt
+        .enclosure
+        .clear(FOLDER)
+        .map_err(|err| err.to_string())?;
     for (name, text) in PROGRAM {
-        visit
-            .place
+        attempt
+            .enclosure
             .put(&format!("{FOLDER}/{name}"), text.as_bytes())
             .map_err(|err| err.to_string())?;
     }
-    let folder = visit
-        .place
+    let folder = attempt
+        .enclosure
         .home()
         .join(FOLDER)
         .to_string_lossy()
@@ -76,17 +79,17 @@ pub(super) fn start(
     sdk: Sdk,
     wire: Dialect,
     options: &SidecarOptions,
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     say: &str,
     new: bool,
 ) -> Result<Value, String> {
-    let ModelAccess::Metered { url, key } = &visit.model else {
+    let ModelAccess::Metered { url, key } = &attempt.model else {
         return Err(format!(
             "{} has no sign-in of its own; its model is asked with a key",
             sdk.name()
         ));
     };
-    let tools: Vec<&ToolSpec> = offered(visit.job.toolbox).collect();
+    let tools: Vec<&ToolSpec> = offered(attempt.job.toolbox).collect();
     let mut start = json!({
         "type": "start",
         "model": {
@@ -95,7 +98,7 @@ pub(super) fn start(
             "api": api(wire).0,
             "max_retries": RETRIES,
         },
-        "agents": agents(options, visit, &tools)?,
+        "agents": agents(options, attempt, &tools)?,
         "tools": tools.iter().map(|spec| tool(spec)).collect::<Vec<_>>(),
         "settings": settings(options),
         "prompt": say,
@@ -104,10 +107,10 @@ pub(super) fn start(
         start["max_turns"] = json!(turns);
     }
     if new {
-        start["history"] = Value::Array(history::items(visit.job));
+        start["history"] = Value::Array(history::items(attempt.job));
     }
     // Others are asked in words, which the prompt has; the engine looks at the answer either way.
-    if let Some(wanted) = visit
+    if let Some(wanted) = attempt
         .output
         .filter(|_| sdk == Sdk::OpenAiAgents && wire == Dialect::OpenAiResponses)
     {
@@ -145,14 +148,14 @@ fn settings(options: &SidecarOptions) -> Value {
 /// The first agent and those it can hand over to, each with what it is told.
 fn agents(
     options: &SidecarOptions,
-    visit: &Visit<'_>,
+    attempt: &AgentAttempt<'_>,
     tools: &[&ToolSpec],
 ) -> Result<Value, String> {
     let model = options
         .model
         .as_deref()
         .ok_or("it has to be told its model, and none was named")?;
-    let words = visit.standing_words();
+    let words = attempt.standing_words();
     let mut agents = vec![json!({
         "name": FIRST,
         "description": "Does the task, and hands over what others do better.",

@@ -1,5 +1,5 @@
-//! What an adapter has in its hands during one try: the place, the way to the model, and the doors to log, gate and
-//! person. It keeps count of what was seen, so that every call has its result when the try ends.
+//! One attempt of a foreign agent at a job: its enclosure, the way to its model, and the doors to log, gate and user. It
+//! keeps count of calls, so that every one has its result when the attempt ends.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -80,12 +80,12 @@ impl Reported {
     }
 }
 
-/// One try with a foreign agent.
-pub struct Visit<'a> {
+/// One attempt of a foreign agent.
+pub struct AgentAttempt<'a> {
     /// Everything the run gives.
     pub job: &'a Job<'a>,
     /// Where the agent runs.
-    pub place: &'a dyn Enclosure,
+    pub enclosure: &'a dyn Enclosure,
     /// How it reaches its model.
     pub model: ModelAccess,
     /// Its conversation to go on with, in its own words.
@@ -120,10 +120,10 @@ struct State {
     unbooked: Reported,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> AgentAttempt<'a> {
     pub(super) fn new(
         job: &'a Job<'a>,
-        place: &'a dyn Enclosure,
+        enclosure: &'a dyn Enclosure,
         runtime: &'a ForeignRuntime,
         model: ModelAccess,
         cancel: CancellationToken,
@@ -145,7 +145,7 @@ impl<'a> Visit<'a> {
         );
         Self {
             job,
-            place,
+            enclosure,
             model,
             resume,
             output,
