@@ -1,7 +1,8 @@
 //! What a model may call: its description, what a call would touch, and the port to run it.
 //! Metadata fails closed: the effect has no default, nothing is parallel unless it says so.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -404,10 +405,7 @@ impl WireSlot {
         look: impl FnOnce(&Arc<[u8]>) -> T,
     ) -> T {
         // A poisoned slot only means that an encoder panicked: its content is still whole or absent.
-        let mut slot = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = self.0.lock();
         match &*slot {
             Some((known, bytes)) if *known == protocol => look(bytes),
             _ => look(&slot.insert((protocol, encode().into())).1),

@@ -1,7 +1,8 @@
 //! What a run may still spend: the budget of `windlass-core` applied to the running totals and the clock.
 //! Time spent waiting for a person does not count.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::BoxFuture;
@@ -105,8 +106,8 @@ impl Books {
         self.lock().spent.iterations += 1;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 

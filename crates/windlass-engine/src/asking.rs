@@ -1,8 +1,8 @@
 //! Questions to a person while a run waits: the desk where answers are handed in.
 //! An answer is used once; one for an ask that is not open is an error.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 use windlass_core::ask::Answer;
@@ -46,7 +46,7 @@ impl Desk {
         to.send(answer).map_err(|_| missing())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<AskId, oneshot::Sender<Answer>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<AskId, oneshot::Sender<Answer>>> {
+        self.0.lock()
     }
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::ask::{Answer, Ask};
@@ -45,7 +46,7 @@ impl Desk {
     }
 
     fn push(&self, kind: EventKind) -> u64 {
-        let mut history = self.history.lock().unwrap();
+        let mut history = self.history.lock();
         let seq = history.last_seq() + 1;
         let (order, trace) = (Order::Durable { seq }, TraceId::fresh(1, 2));
         let at = Timestamp::from_millis(0);
@@ -58,14 +59,13 @@ impl Desk {
             trace,
             kind: kind.clone(),
         });
-        self.kinds.lock().unwrap().push(kind);
+        self.kinds.lock().push(kind);
         seq
     }
 
     fn roles(&self) -> Vec<Role> {
         self.history
             .lock()
-            .unwrap()
             .entries()
             .iter()
             .map(|entry| entry.role)
@@ -73,7 +73,7 @@ impl Desk {
     }
 
     fn last(&self) -> EventKind {
-        self.kinds.lock().unwrap().last().cloned().unwrap()
+        self.kinds.lock().last().cloned().unwrap()
     }
 }
 
@@ -89,10 +89,10 @@ impl Outlet for Desk {
         Box::pin(async { Ok(Answer::Nobody) })
     }
     fn history(&self) -> Arc<Vec<Entry>> {
-        self.history.lock().unwrap().entries()
+        self.history.lock().entries()
     }
     fn facts(&self) -> Facts {
-        self.history.lock().unwrap().facts().clone()
+        self.history.lock().facts().clone()
     }
 }
 

@@ -15,8 +15,9 @@ pub(crate) use hidden::Unhidden;
 pub(crate) use keys::OF_A_RUN;
 pub(crate) use one::describe_panic;
 
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use windlass_core::BoxFuture;
@@ -293,12 +294,7 @@ impl Executor {
         for (what, why) in lost.into_iter().take(MAX_LOST) {
             let text = format!("{what} cannot be undone: {why}");
             // What every command of a run does is told with the first.
-            if !self
-                .told_lost
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(text.clone())
-            {
+            if !self.told_lost.lock().insert(text.clone()) {
                 continue;
             }
             self.outlet
@@ -315,10 +311,7 @@ impl Executor {
     pub(crate) async fn tell_keys(&self, keys: Vec<String>) -> Result<(), StoreError> {
         for text in keys {
             {
-                let mut told = self
-                    .told_keys
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut told = self.told_keys.lock();
                 if told.len() < MAX_TOLD {
                     told.push(text.clone());
                 }

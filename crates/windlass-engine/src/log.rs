@@ -3,8 +3,9 @@
 
 mod durable;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
@@ -183,7 +184,7 @@ impl Log {
     }
 
     pub(crate) fn with_history<T>(&self, look: impl FnOnce(&mut History) -> T) -> T {
-        look(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.history.lock())
     }
 
     fn event(&self, scope: &Scope, order: Order, kind: EventKind) -> Event {

@@ -27,7 +27,7 @@ struct Gated {
 
 impl Gated {
     fn with<T>(&self, look: impl FnOnce(&mut Disk) -> T) -> T {
-        look(&mut self.disk.lock().unwrap())
+        look(&mut self.disk.lock())
     }
 
     /// What is written, what of it is safe, and by how many syncs.

@@ -1,9 +1,10 @@
 //! One run: a prompt, iterations, exactly one terminal event — also when a tool panics, the runtime panics, the store
 //! fails or time is up. Cancelling at any point ends in the same place.
 
+use parking_lot::Mutex;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -181,18 +182,12 @@ pub(crate) struct Control {
 impl Control {
     /// Tells everything in the run to end; the first reason stands.
     pub(crate) fn halt(&self, why: Halt) {
-        self.halted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(why);
+        self.halted.lock().get_or_insert(why);
         self.stop.cancel();
     }
 
     pub(crate) fn halted(&self) -> Option<Halt> {
-        self.halted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.halted.lock().clone()
     }
 }
 
@@ -245,8 +240,8 @@ impl RunOutlet {
         .await
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, HeldDeltas> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> parking_lot::MutexGuard<'_, HeldDeltas> {
+        self.held.lock()
     }
 
     /// Shows what was held back of an answer that is about to be committed.

@@ -1,8 +1,9 @@
 //! Arguments against a tool's JSON Schema: the only file that knows the schema library.
 //! A schema is compiled when its tool is first called, and kept.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jsonschema::Validator;
 use serde_json::Value;
@@ -52,7 +53,7 @@ impl Schemas {
     }
 
     fn validator(&self, tool: &str, schema: &Value) -> Result<Arc<Validator>, String> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(validator) = known.get(tool) {
             return Ok(validator.clone());
         }

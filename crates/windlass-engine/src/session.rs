@@ -10,8 +10,9 @@ mod landing;
 mod room;
 mod tries;
 
+use parking_lot::Mutex;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -465,11 +466,7 @@ impl Session {
         if waiting >= MAX_QUEUED {
             return Err(EngineError::QueueFull(MAX_QUEUED));
         }
-        let current = self
-            .current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .upgrade();
+        let current = self.current.lock().upgrade();
         // Shown to whoever watches the run, in its place.
         let scope = current.map_or_else(|| self.scope(None), |outlet| outlet.scope.clone());
         let queued = EventKind::Queued {
@@ -483,12 +480,7 @@ impl Session {
 
     /// Ends the run that is going, if one is, and drops the prompts that wait.
     pub fn cancel(&self) {
-        if let Some(outlet) = self
-            .current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .upgrade()
-        {
+        if let Some(outlet) = self.current.lock().upgrade() {
             outlet.control.halt(Halt::Cancelled);
         }
     }
@@ -537,7 +529,7 @@ impl Session {
             untorn: AtomicU32::new(0),
             held: Mutex::default(),
         });
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&outlet);
+        *self.current.lock() = Arc::downgrade(&outlet);
         let work = drive::Work {
             _busy: busy,
             parts: parts.clone(),

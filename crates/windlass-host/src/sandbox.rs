@@ -13,11 +13,12 @@ mod private_env;
 mod proxy;
 mod terms;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
@@ -174,7 +175,7 @@ impl Sandbox {
     /// A handle of the tree that stands at the workspace's path, once.
     pub fn take_tree(&self) -> Result<Option<OwnedFd>, SandboxError> {
         let inside = self.inside()?;
-        let mut tree = inside.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tree = inside.tree.lock();
         Ok(tree.take())
     }
 
@@ -296,7 +297,7 @@ impl Sandbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Runs a program to its end with the handles it is given.

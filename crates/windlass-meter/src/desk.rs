@@ -3,8 +3,9 @@
 //! connection is dropped. A connection may be dropped at any moment and an entry in the log must never be left half
 //! way, so connections only write notes, and one clerk who is not dropped books them in their order.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use windlass_core::budget::{Estimator, Price, Usage};
@@ -92,7 +93,7 @@ struct Took {
 
 impl Desk {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// An upper bound of the tokens in so many bytes for a model.

@@ -351,7 +351,6 @@ async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_
         lab.books
             .events
             .lock()
-            .unwrap()
             .iter()
             .filter(|kind| warned(kind))
             .count(),
@@ -579,7 +578,6 @@ async fn check_failing(status: u16, body: &str, calls: usize, kind: &str) {
         lab.books
             .events
             .lock()
-            .unwrap()
             .iter()
             .filter(|kind| waited(kind))
             .count(),

@@ -1,8 +1,9 @@
 //! Cassettes: what is taken down, what never is, and how strictly it is played.
 #![allow(clippy::unwrap_used)]
 
+use parking_lot::Mutex;
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use windlass_core::history::Entry;
@@ -40,9 +41,7 @@ fn recorder(redactor: impl Redactor + 'static) -> (Recorder, Lines) {
     let lines = Lines::default();
     let sink = lines.clone();
     (
-        Recorder::new(Arc::new(redactor), move |line| {
-            sink.lock().unwrap().push(line)
-        }),
+        Recorder::new(Arc::new(redactor), move |line| sink.lock().push(line)),
         lines,
     )
 }
@@ -98,7 +97,7 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
     let answered = ask(&live, "say hello, hunter22").await;
     assert_eq!(answered.last(), Some(&Ok(Chunk::End(EndReason::Done))));
 
-    let lines = lines.lock().unwrap().clone();
+    let lines = lines.lock().clone();
     assert_eq!(lines.len(), 2);
     for line in &lines {
         assert!(
@@ -156,7 +155,7 @@ async fn a_request_that_was_not_recorded_names_the_first_difference() {
         "one",
     )
     .await;
-    let text = lines.lock().unwrap().join("\n");
+    let text = lines.lock().join("\n");
     let play = |url: &str| {
         provider(
             http().playing(Player::parse(&text, Arc::new(NoSecrets)).unwrap()),
@@ -195,7 +194,7 @@ async fn a_cut_stream_is_taken_down_as_far_as_it_came() {
     .await;
     let (recorder, lines) = recorder(NoSecrets);
     ask(&provider(http().recording(recorder), &server.url), "one").await;
-    let row = Row::parse(&lines.lock().unwrap()[0]).unwrap();
+    let row = Row::parse(&lines.lock()[0]).unwrap();
     assert_eq!(
         (row.tags, row.response.body.as_deref()),
         (vec!["cut".to_owned()], Some(&ANSWER[..40]))

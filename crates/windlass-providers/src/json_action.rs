@@ -6,8 +6,9 @@
 mod prompt;
 mod reader;
 
+use parking_lot::Mutex;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
@@ -53,10 +54,7 @@ impl JsonActions {
     }
 
     fn translate(&self, history: &[Entry]) -> Vec<Entry> {
-        self.translation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .update(history)
+        self.translation.lock().update(history)
     }
 
     /// Asks in words and reads the answer as it comes; what it means goes out through `out`.

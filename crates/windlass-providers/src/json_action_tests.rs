@@ -313,7 +313,7 @@ impl Provider for Plain {
             request.history.to_vec(),
             request.options.clone(),
         );
-        self.asked.lock().unwrap().push(asked);
+        self.asked.lock().push(asked);
         self.script.stream(request)
     }
 }
@@ -401,7 +401,7 @@ async fn a_task_passes_without_tool_calling_and_nothing_is_encoded_twice() {
     assert!(texts > 0 && chunks.last() == Some(&Ok(Chunk::End(EndReason::Done))));
     ask(provider.as_ref(), &history, &Sampling::default()).await;
 
-    let asked = inner.asked.lock().unwrap();
+    let asked = inner.asked.lock();
     let words: Vec<_> = asked[1]
         .1
         .iter()
@@ -455,7 +455,7 @@ async fn a_broken_action_comes_back_with_a_reminder() {
     };
     let history = [Message::user("x"), said, Message::results(vec![failed])].map(Entry::new);
     ask(&provider, &history, &Sampling::default()).await;
-    let asked = inner.asked.lock().unwrap();
+    let asked = inner.asked.lock();
     assert_eq!(asked[1].1[1].text(), "{'action': 'read_file'}");
     assert!(
         asked[1].1[2]
@@ -540,7 +540,7 @@ async fn a_wanted_schema_becomes_the_schema_of_the_answer() {
     };
     let chunks = ask(&JsonActions::new(inner.clone()), &[], &options).await;
     assert_eq!(chunks[0], Ok(Chunk::Text("{\"n\":1}".into())));
-    let asked = inner.asked.lock().unwrap();
+    let asked = inner.asked.lock();
     let schema = asked[0].2.output_schema.clone().unwrap();
     assert_eq!(
         schema["anyOf"][2]["properties"]["answer"],

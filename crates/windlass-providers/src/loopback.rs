@@ -2,8 +2,9 @@
 //! Test code only; it knows just enough HTTP to read a request with a content length.
 #![allow(clippy::unwrap_used)]
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,7 +65,7 @@ impl Server {
     }
 
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.seen.lock().unwrap().clone()
+        self.seen.lock().clone()
     }
 }
 
@@ -72,7 +73,7 @@ async fn serve(mut stream: TcpStream, log: Seen, answer: Arc<impl Fn(usize, &str
     stream.set_nodelay(true).unwrap();
     while let Some(request) = read_request(&mut stream).await {
         let number = {
-            let mut log = log.lock().unwrap();
+            let mut log = log.lock();
             log.push(request.clone());
             log.len() - 1
         };

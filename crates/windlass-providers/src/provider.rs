@@ -5,9 +5,9 @@
 mod ask;
 mod relay;
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 

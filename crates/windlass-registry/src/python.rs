@@ -1,8 +1,8 @@
 //! A Python for agents that are written in it: one of a fitting version that can make environments, wherever the usual
 //! tools put theirs. Asks each candidate itself, because a name says little.
 
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use crate::said::said;
 
@@ -46,7 +46,7 @@ pub(crate) fn find((from, to): (u32, u32)) -> Result<PathBuf, String> {
 /// Which one a candidate is. Each is asked once, however many agents want to know.
 fn asked(candidate: &Path) -> Option<u32> {
     static ASKED: Mutex<Vec<(PathBuf, Option<u32>)>> = Mutex::new(Vec::new());
-    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut asked = ASKED.lock();
     if let Some((_, minor)) = asked.iter().find(|(known, _)| known == candidate) {
         return *minor;
     }

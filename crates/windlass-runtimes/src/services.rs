@@ -3,7 +3,8 @@
 
 mod terminals;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::{ReadTextFileRequest, WriteTextFileRequest};
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ pub enum Grant {
 
 impl ClientServices {
     fn grants(&self) -> MutexGuard<'_, Vec<(CallId, Grant)>> {
-        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+        self.grants.lock()
     }
 
     /// Remembers what a call was allowed. A path that leads out of the workspace is not.

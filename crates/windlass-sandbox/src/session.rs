@@ -1,6 +1,7 @@
 //! The engine's side: starts the helper, sends commands, hears how they ended. Ends are waited for with a callback
 //! from a thread of its own, so that it fits any runtime; nothing here blocks but opening.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use crate::helper::{self, Helper};
@@ -361,12 +362,12 @@ impl Child {
 
 impl Shared {
     fn send(&self, request: &Request, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let _alone = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.sending.lock();
         send(self.control.as_fd(), &request.encode(), handles)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 
@@ -375,7 +376,7 @@ impl Drop for Shared {
         // The helper sees the end of its socket, ends every command and takes its placeholders away; that is waited
         // for, so that nobody finds them afterwards.
         let _ = self.control.shutdown(std::net::Shutdown::Write);
-        let tidied = self.tidied.lock().unwrap_or_else(PoisonError::into_inner);
+        let tidied = self.tidied.lock();
         let _ = tidied.recv_timeout(TIDY_TIME);
     }
 }

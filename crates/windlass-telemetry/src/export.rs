@@ -2,8 +2,9 @@
 //! is neither held up nor failed by it: what finds no room is dropped and counted, what is not taken is not sent again,
 //! and trouble is told once.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
@@ -158,7 +159,7 @@ impl Drop for Exporter {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     async fn send_all(&self) {

@@ -2,10 +2,10 @@
 //!
 //! Holds a hash per path and a bounded number of paths. Never holds content.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::ToolFailure;
@@ -59,7 +59,7 @@ impl Seen {
 
     fn map(&self) -> MutexGuard<'_, HashMap<(PathBuf, String), u64>> {
         // A panic elsewhere cannot leave the map half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

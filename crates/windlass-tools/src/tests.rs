@@ -8,8 +8,9 @@ mod looking;
 mod programs;
 mod running;
 
+use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -45,17 +46,17 @@ impl Voice for Person {
     fn progress(&self, _text: &str) {}
 
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
-        self.asked.lock().unwrap().push(question);
-        let answer = self.answers.lock().unwrap().pop().unwrap_or(Answer::Nobody);
+        self.asked.lock().push(question);
+        let answer = self.answers.lock().pop().unwrap_or(Answer::Nobody);
         Box::pin(async move { answer })
     }
 
     fn notes(&self) -> String {
-        self.notes.lock().unwrap().clone()
+        self.notes.lock().clone()
     }
 
     fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
-        *self.notes.lock().unwrap() = text;
+        *self.notes.lock() = text;
         Box::pin(async { Ok(()) })
     }
 }

@@ -1,9 +1,10 @@
 //! Cassettes as files: where exchanges with a model server are taken down, or played from. What is in a row, and what
 //! never is, is decided by the providers.
 
+use parking_lot::Mutex;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use windlass_core::workspace::{NoSecrets, Redactor};
 use windlass_providers::{Player, ProviderOptions, Recorder, SecretString, Vendor};
@@ -106,7 +107,7 @@ fn recorder(file: &Path, redactor: Arc<dyn Redactor>, notices: Notices) -> Resul
         .map_err(|err| Error::usage(cannot(&err.message)))?;
     let (out, file) = (Mutex::new(Some(out)), file.display().to_string());
     Ok(Recorder::new(redactor, move |line| {
-        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = out.lock();
         let Some(open) = out.as_mut() else { return };
         if let Err(err) = open.write_all(format!("{line}\n").as_bytes()) {
             // Half a cassette plays wrongly, so it is said once and left.

@@ -1,7 +1,8 @@
 //! Interrupts: the first cancels the run that is going, the second ends the process. They are heard on a thread of its
 //! own, so that a view that is stuck in a write does not keep them from being heard.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -51,8 +52,8 @@ impl Signals {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Canceller>> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<Canceller>> {
+        self.run.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! At a real terminal: approvals, progress, chat, interrupts.
 
+use parking_lot::Mutex;
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
@@ -44,7 +45,7 @@ impl Terminal {
                 if n == 0 {
                     break;
                 }
-                seen.lock().unwrap().extend_from_slice(&piece[..n]);
+                seen.lock().extend_from_slice(&piece[..n]);
             }
         });
         Self {
@@ -56,7 +57,7 @@ impl Terminal {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.screen.lock()).into_owned()
     }
 
     /// Waits until the screen has shown this since it was last looked at.
@@ -64,7 +65,7 @@ impl Terminal {
     fn expect(&self, text: &str) {
         let began = Instant::now();
         loop {
-            let mut screen = self.screen.lock().unwrap();
+            let mut screen = self.screen.lock();
             if let Some(at) = screen
                 .windows(text.len())
                 .position(|piece| piece == text.as_bytes())

@@ -2,8 +2,9 @@
 //! This store is capped: what is over the cap is counted and dropped, so that no tool can fill a disk.
 //! An engine asks for the artifacts of a session when it starts a run, so each session can have its own place.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::event::EventKind;
@@ -44,7 +45,7 @@ impl Artifacts for Shelf {
     }
 
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let bytes = all
             .get(id)
             .ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
@@ -61,7 +62,7 @@ impl ArtifactWriter for Open {
     }
 
     fn finish(self: Box<Self>) -> Result<ArtifactRef, ArtifactError> {
-        let mut all = self.to.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.to.0.lock();
         let stored = ArtifactRef {
             id: ArtifactId::nth(all.len() as u64 + 1, 0),
             bytes: self.bytes.len() as u64,

@@ -2,8 +2,9 @@
 //! This one is a simulation's: waiting takes no time and moves the simulated one, and chance is a sequence.
 //! The engine's waits (after a busy upstream, for a person, for the time limit) all go through it.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_core::BoxFuture;
@@ -29,7 +30,7 @@ impl Clock for Simulated {
     }
 
     fn monotonic(&self) -> Duration {
-        *self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.passed.lock()
     }
 
     fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()> {
@@ -38,7 +39,7 @@ impl Clock for Simulated {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            *self.passed.lock().unwrap_or_else(PoisonError::into_inner) += how_long;
+            *self.passed.lock() += how_long;
         })
     }
 

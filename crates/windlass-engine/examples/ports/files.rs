@@ -2,9 +2,10 @@
 //! This one is in memory. Paths are relative to the root; what would lead out of it is an error, never a fallback.
 //! A tool reaches files through its context alone, so it works on whatever is behind it.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::CancellationToken;
@@ -32,7 +33,7 @@ impl Tree {
     }
 
     pub(crate) fn all(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn copied(&self) -> Arc<Self> {

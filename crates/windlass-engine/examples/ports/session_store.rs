@@ -2,8 +2,9 @@
 //! This one is a map; a real one is a database or files. What `append` took and `sync` confirmed must survive.
 //! Everything else about a session is a fold of its events, so another engine goes on from the lines alone.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use windlass_core::event::{Event, EventKind};
@@ -33,7 +34,7 @@ struct Rows {
 
 impl Map {
     fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn events(&self, session: &SessionId) -> Vec<Result<Event, StoreError>> {

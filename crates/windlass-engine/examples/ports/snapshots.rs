@@ -2,8 +2,9 @@
 //! The executor says when a call begins and ends; what lies between is the call's doing, whatever the call says.
 //! The bytes stay here under their hash; the log has the hashes, and is enough to put everything back.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -46,14 +47,11 @@ fn image(bytes: Option<&Vec<u8>>) -> Image {
 
 impl Snapshots for Undo {
     fn begin(&self, _call: &CallId) {
-        self.before
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(&self.tree.all());
+        self.before.lock().clone_from(&self.tree.all());
     }
 
     fn end<'a>(&'a self, _call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.before.lock();
         let now = self.tree.all();
         let paths: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         let swap = |path: &String| Swap {

@@ -2,8 +2,9 @@
 //! A transaction says what is in force, what changed, and lands exactly what was judged: all of it or nothing.
 //! What does not land is kept by name, so that nothing is lost; a later run can go on with it.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -53,11 +54,7 @@ impl Workspaces for Copies {
                 (Isolation::InPlace, _) => (self.tree.clone(), self.tree.copied(), None),
                 (Isolation::Isolated, None) => (self.tree.copied(), self.tree.copied(), Some(name)),
                 (Isolation::Isolated, Some(kept)) => {
-                    let found = self
-                        .shelf
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .remove(kept);
+                    let found = self.shelf.lock().remove(kept);
                     let missing =
                         || WorkspaceError::other(format!("there is no kept copy `{kept}`"));
                     let (own, before) = found.ok_or_else(missing)?;
@@ -198,7 +195,7 @@ impl Transaction for View {
     }
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
         if let Some(name) = self.name.clone() {
-            let mut shelf = self.of.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shelf = self.of.shelf.lock();
             shelf.insert(name, (self.own.clone(), self.before.clone()));
         }
         Box::pin(std::future::ready(Ok(self.name)))
@@ -270,12 +267,6 @@ pub(crate) async fn show() -> Shown {
         (result.outcome(), tree.all()["lib.rs"].as_slice()),
         (Some(&Outcome::Completed), &b"newer"[..])
     );
-    assert!(
-        copies
-            .shelf
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
-    );
+    assert!(copies.shelf.lock().is_empty());
     Ok(())
 }

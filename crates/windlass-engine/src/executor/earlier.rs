@@ -1,8 +1,8 @@
 //! Asks and answers of a call that began in another process: they are used, once, and nobody is asked again.
 //! And what is at the paths of a call, by content, so that an answer counts for exactly what was asked about.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_core::ask::{About, Answer, Approval, Ask, Question};
 use windlass_core::history::OpenCall;
@@ -102,7 +102,7 @@ impl Earlier {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// What is at each path inside the workspace that a call touches. Folders and what cannot be read are left out.

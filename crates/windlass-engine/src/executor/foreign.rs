@@ -1,8 +1,8 @@
 //! Calls that a foreign agent runs itself: judged as the calls of ours that do the same, by the same rules, modes and
 //! floor, and logged like ours. What it says came of them is written down as its word.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_core::ask::Approval;
@@ -270,8 +270,8 @@ impl Executor {
 }
 
 impl ForeignCalls {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CallId, Begun>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<CallId, Begun>> {
+        self.0.lock()
     }
 
     fn knows(&self, id: &CallId) -> bool {

@@ -1,7 +1,6 @@
 //! One call: from the model's words to a verdict, and from a verdict to a result.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -306,10 +305,7 @@ impl Executor {
             touches,
             place: self.place,
         };
-        self.gate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .judge(&proposal)
+        self.gate.lock().judge(&proposal)
     }
 
     /// The rule under which the call may run, or what the model is told instead. A person may take long: what they
@@ -422,11 +418,7 @@ impl Executor {
         else {
             return;
         };
-        self.gate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .rules
-            .push(rule);
+        self.gate.lock().rules.push(rule);
     }
 
     /// What became of a call whose process died, where that can be seen.

@@ -1,8 +1,9 @@
 //! What happens inside a run, from its first event to its last: workspace, iterations, validators, the end.
 
+use parking_lot::Mutex;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -224,11 +225,7 @@ impl Work {
             return Ok(changes);
         }
         let (files, redactor) = (executor.files.clone(), executor.redactor.clone());
-        let told = executor
-            .told_keys
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let told = executor.told_keys.lock().clone();
         let kept = changes.clone();
         let look = move || OF_A_RUN.keys_in(files.as_ref(), redactor.as_ref(), &changes, &told);
         // A look that broke off finds nothing; the run's outcome does not hang on it.
@@ -414,20 +411,12 @@ impl Work {
 
     /// Credentials that the configuration names as fit to be shown.
     pub(super) fn exposed(&self) -> Vec<String> {
-        self.gate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .exposed
-            .clone()
+        self.gate.lock().exposed.clone()
     }
 
     fn executor(&self, transaction: &dyn Transaction, place: Place) -> Executor {
         let parts = &self.parts;
-        let hidden = self
-            .gate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .hidden_paths();
+        let hidden = self.gate.lock().hidden_paths();
         Executor {
             outlet: self.outlet.clone(),
             tools: parts.tools.clone(),

@@ -1,8 +1,9 @@
 //! Making room between runs, because a person wants it: all but the last steps, or everything, gives way to a summary.
 //! The log keeps what was left out.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use windlass_core::budget::{Budget, Spent};

@@ -1,7 +1,8 @@
 //! A model that says what it was told to say.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -86,10 +87,7 @@ impl ScriptedProvider {
     /// Each request so far.
     #[must_use]
     pub fn requests(&self) -> Vec<Asked> {
-        self.asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -166,18 +164,11 @@ impl Provider for ScriptedProvider {
             tools,
             messages,
         };
-        self.asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(asked);
+        self.asked.lock().push(asked);
         if let Some(answer) = self.summary.as_ref().filter(|_| request.tools.is_empty()) {
             return futures_util::stream::iter(answer.clone()).boxed();
         }
-        let answer = self
-            .answers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front();
+        let answer = self.answers.lock().pop_front();
         let answer = answer.unwrap_or_else(|| {
             let kind = windlass_core::provider::ProviderErrorKind::ModelNotFound;
             vec![Err(ProviderError {

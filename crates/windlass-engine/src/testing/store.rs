@@ -1,7 +1,8 @@
 //! Sessions in memory, with faults on request.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use windlass_core::event::{Event, EventKind};
@@ -32,7 +33,7 @@ pub enum StoreFault {
 impl MemoryStore {
     /// From now on, fail like this.
     pub fn fail(&self, fault: StoreFault) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        *self.fault.lock() = Some(fault);
     }
 
     /// The lines of a session.
@@ -55,11 +56,11 @@ impl MemoryStore {
     /// How often anything was synced.
     #[must_use]
     pub fn syncs(&self) -> u64 {
-        *self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.syncs.lock()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Vec<String>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<SessionId, Vec<String>>> {
+        self.sessions.lock()
     }
 
     fn events(&self, session: &SessionId) -> Result<Vec<Event>, StoreError> {
@@ -182,11 +183,7 @@ impl LogWriter for Writer {
         line: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let fault = *self
-                .store
-                .fault
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let fault = *self.store.fault.lock();
             let mut sessions = self.store.lock();
             let lines = sessions
                 .get_mut(&self.session)
@@ -208,8 +205,8 @@ impl LogWriter for Writer {
     fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
         let store = self.store.clone();
         Box::pin(async move {
-            *store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            match *store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
+            *store.syncs.lock() += 1;
+            match *store.fault.lock() {
                 Some(StoreFault::Sync) => Err(StoreError::new(
                     StoreErrorKind::Io,
                     "the disk does not answer",

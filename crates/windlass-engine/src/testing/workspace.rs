@@ -1,8 +1,9 @@
 //! A workspace without a machine: no files, no processes, artifacts in memory.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
@@ -69,7 +70,7 @@ impl MemoryTree {
 impl MemoryWorkspaces {
     /// The tree, to look at it or to change it.
     pub fn tree(&self) -> MutexGuard<'_, MemoryTree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock()
     }
 }
 
@@ -270,7 +271,7 @@ pub struct MemoryArtifacts(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl MemoryArtifacts {
     fn store(&self, bytes: Vec<u8>) -> ArtifactRef {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let stored = ArtifactRef {
             id: ArtifactId::nth(all.len() as u64, 0),
             bytes: bytes.len() as u64,
@@ -293,7 +294,7 @@ impl Artifacts for MemoryArtifacts {
     }
 
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let known = all
             .iter()
             .enumerate()

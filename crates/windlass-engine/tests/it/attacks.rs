@@ -1,6 +1,7 @@
 //! What somebody tried against asks, queues and runs that were left open: each of these once went through.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -82,11 +83,7 @@ async fn a_no_holds_whatever_would_let_the_call_run_by_now() {
             },
         )
         .await;
-        assert!(
-            diary.lock().unwrap().is_empty(),
-            "{:?}",
-            diary.lock().unwrap()
-        );
+        assert!(diary.lock().is_empty(), "{:?}", diary.lock());
         assert!(
             ran.results()[0].0.contains("not that file"),
             "{:?}",
@@ -103,7 +100,7 @@ impl Workspaces for Noting {
         &'a self,
         opening: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
-        self.1.lock().unwrap().push(opening.isolation);
+        self.1.lock().push(opening.isolation);
         self.0.open(opening)
     }
 }
@@ -134,7 +131,7 @@ async fn a_run_goes_on_where_it_worked_whatever_the_answer_comes_with() {
                 .unwrap(),
         )
         .await;
-        assert_eq!(*opened.lock().unwrap(), [began, began]);
+        assert_eq!(*opened.lock(), [began, began]);
     }
 }
 
@@ -159,10 +156,7 @@ async fn a_command_behind_a_failed_one_does_not_run_after_the_answer_either() {
     ]);
     let id = waiting(&lab).await;
     answer(&lab, &id, Answer::Once).await;
-    assert_eq!(
-        *diary.lock().unwrap(),
-        ["+bash false", "+write b", "-write b"]
-    );
+    assert_eq!(*diary.lock(), ["+bash false", "+write b", "-write b"]);
 }
 
 #[tokio::test]
@@ -184,7 +178,7 @@ async fn what_was_approved_runs_also_when_the_machine_was_started_anew_meanwhile
     lab.store.cut_power();
     let ran = answer(&lab, &id, Answer::Once).await;
     assert_eq!(
-        *diary.lock().unwrap(),
+        *diary.lock(),
         ["+bash make", "+write b", "-write b"],
         "{:?}",
         ran.results()
@@ -374,7 +368,7 @@ async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twic
                     "{what}"
                 );
                 check_log(&lab.store.lines(&of), &what);
-                let ran: Vec<String> = diary.lock().unwrap().clone();
+                let ran: Vec<String> = diary.lock().clone();
                 for effect in ["+write c", "+bash make"] {
                     let name = if effect.contains("write") {
                         "write"
@@ -489,9 +483,9 @@ async fn a_call_under_an_id_that_was_used_before_is_judged_and_logged_like_any_o
     )
     .await;
     assert!(
-        diary.lock().unwrap().is_empty(),
+        diary.lock().is_empty(),
         "nobody approved this: {:?}",
-        diary.lock().unwrap()
+        diary.lock()
     );
     assert_eq!(session.pending().len(), 1, "it is asked about");
 }

@@ -1,6 +1,7 @@
 //! What must hold before a run's changes land: the chain of validators, iterations, evidence, limits, the person.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -79,7 +80,7 @@ impl Validator for Judge {
             if let Some((workspaces, deed)) = &self.deed {
                 deed(workspaces);
             }
-            let (judgement, message) = self.verdicts.lock().unwrap().remove(0);
+            let (judgement, message) = self.verdicts.lock().remove(0);
             let findings = match message {
                 "" => Vec::new(),
                 "panic" => panic!("a validator fell over"),

@@ -93,7 +93,7 @@ async fn each_call_of_a_step_runs_once_however_often_the_process_ends_between_as
     .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(
-        *diary.lock().unwrap(),
+        *diary.lock(),
         ["+look a", "-look a", "+write b", "-write b"]
     );
     for (kind, times) in [
@@ -192,7 +192,7 @@ async fn an_answer_that_comes_too_late_is_none() {
         "{:?}",
         ran.results()
     );
-    assert!(diary.lock().unwrap().is_empty());
+    assert!(diary.lock().is_empty());
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn a_new_prompt_abandons_what_is_open_and_every_call_has_a_result() {
     let ran = lab.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(session.look(|history| unpaired(&history.entries())), None);
-    assert!(diary.lock().unwrap().is_empty());
+    assert!(diary.lock().is_empty());
     let abandoned = log(&lab, &id).into_iter().any(
         |event| matches!(event.kind, EventKind::Answered { ask: id, answer: Answer::Abandoned, .. } if id == ask.id),
     );
@@ -530,7 +530,7 @@ fn asking_write(diary: &Diary) -> Arc<dyn windlass_core::tool::Tool> {
         move |_: Value, ctx| {
             let diary = diary.clone();
             Box::pin(async move {
-                diary.lock().unwrap().push("effect".into());
+                diary.lock().push("effect".into());
                 let question = windlass_core::ask::Question {
                     text: "go on?".into(),
                     options: vec![],
@@ -564,7 +564,7 @@ async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_taken_up_again() {
     )
     .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(*diary.lock().unwrap(), ["effect"]);
+    assert_eq!(*diary.lock(), ["effect"]);
     let asked = last_request(&lab);
     assert!(
         asked.contains("certainly") && asked.contains("may have happened"),
@@ -613,7 +613,7 @@ async fn a_request_gives_its_pending_ask_and_the_answer_goes_on_with_it() {
         (Some(&Outcome::Completed), 0, &result.run)
     );
     assert_eq!(done.text, "done");
-    assert_eq!(*diary.lock().unwrap(), ["+write b", "-write b"]);
+    assert_eq!(*diary.lock(), ["+write b", "-write b"]);
 }
 
 #[tokio::test]

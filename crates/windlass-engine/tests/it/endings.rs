@@ -361,14 +361,14 @@ async fn a_session_does_one_run_at_a_time() {
     drop(first);
 }
 
-struct Script(std::sync::Mutex<Vec<Judgement>>);
+struct Script(parking_lot::Mutex<Vec<Judgement>>);
 
 impl Validator for Script {
     fn name(&self) -> &str {
         "check"
     }
     fn check<'a>(&'a self, _: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
-        let judgement = self.0.lock().unwrap().remove(0);
+        let judgement = self.0.lock().remove(0);
         let finding = Finding {
             path: "a.rs".into(),
             line: 3,

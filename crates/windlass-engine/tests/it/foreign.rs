@@ -1,7 +1,8 @@
 //! Calls of foreign agents: judged as ours are, asked about, logged, and answered once; and reservations beside each
 //! other.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::BoxFuture;
@@ -69,7 +70,7 @@ impl Runtime for Guest {
                 job.outlet.emit(EventKind::said(message)).await?;
                 let call = foreign.call.clone();
                 let admitted = job.toolbox.admit(foreign).await?;
-                self.told.lock().unwrap().push(admitted.clone());
+                self.told.lock().push(admitted.clone());
                 if matches!(admitted, Admitted::Yes { .. }) {
                     let (id, name) = (call.id.clone(), call.name.clone());
                     let result = ToolResult {
@@ -131,7 +132,7 @@ async fn run(lab: &Lab, calls: Vec<ForeignCall>) -> (Ran, Vec<Admitted>) {
     let engine = lab.builder().runtime(Arc::new(guest)).build().unwrap();
     let session = engine.open(Open::New, RunMode::Full).await.unwrap();
     let ran = lab.run_in(&session).await;
-    let told = told.lock().unwrap().clone();
+    let told = told.lock().clone();
     (ran, told)
 }
 
@@ -272,7 +273,7 @@ async fn an_answer_that_came_later_counts_for_the_call_that_is_made_again_once()
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("asked"), 0, "nobody is asked again");
     assert!(
-        matches!(told.lock().unwrap().last(), Some(Admitted::Yes { .. })),
+        matches!(told.lock().last(), Some(Admitted::Yes { .. })),
         "{told:?}"
     );
 }
@@ -308,7 +309,7 @@ impl Runtime for Spender {
                 job.account.release(hold);
             }
             all.push(hold().map(|hold| hold.output));
-            *self.0.lock().unwrap() = all;
+            *self.0.lock() = all;
             Ok(Stop::Done)
         })
     }
@@ -333,7 +334,7 @@ async fn calls_that_are_under_way_are_held_beside_each_other() {
     // 10,000 in all; the second gets what the first left, the third nothing; settled, the first gives back what it did
     // not use.
     assert_eq!(
-        *seen.lock().unwrap(),
+        *seen.lock(),
         [Ok(5_000), Ok(3_000), Err(Limit::Tokens), Ok(4_800)]
     );
 }

@@ -1,6 +1,7 @@
 //! The one place that knows how an engine is put together for a test.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -224,7 +225,7 @@ impl Ran {
 /// `look` (parallel read), `write`, `bash` (fails for the command `false`), `boom` (panics), `slow` (never ends by
 /// itself), `ask`. Each notes `+name` when it begins and `-name` when it ends.
 pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
-    let note = |diary: &Diary, text: String| diary.lock().unwrap().push(text);
+    let note = |diary: &Diary, text: String| diary.lock().push(text);
     let (d1, d2, d3) = (diary.clone(), diary.clone(), diary.clone());
     let look = FnTool::new("look", Effect::Read, move |args, _| {
         let diary = d1.clone();

@@ -1,7 +1,8 @@
 //! What each call changed in place: it is logged with its counts before the record of it goes, and a run whose undo store
 //! has no space ends with the call.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -27,7 +28,7 @@ struct OneFileEach {
 
 impl OneFileEach {
     fn lines_of_changes(&self) -> usize {
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = self.session.lock();
         let lines = session
             .as_ref()
             .map_or_else(Vec::new, |session| self.store.lines(session));
@@ -65,7 +66,7 @@ impl Snapshots for OneFileEach {
 
     fn logged(&self, _: &CallId) {
         let changes = self.lines_of_changes();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         logged.push(changes);
     }
 }
@@ -80,11 +81,7 @@ impl Workspaces for InPlaceTree {
         &'a self,
         opening: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
-        *self
-            .calls
-            .session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(opening.session.clone());
+        *self.calls.session.lock() = Some(opening.session.clone());
         Box::pin(async move {
             let (inner, calls) = (self.inner.open(opening).await?, Arc::clone(&self.calls));
             Ok(Box::new(InPlaceView { inner, calls }) as Box<dyn Transaction>)
@@ -173,7 +170,7 @@ async fn changes_are_in_the_log_when_their_record_goes() {
     });
     let counted: Vec<_> = counted.collect();
     assert_eq!(counted, [("1.txt", 2, 1), ("2.txt", 2, 1)]);
-    assert_eq!(*calls.logged.lock().unwrap(), [1, 2]);
+    assert_eq!(*calls.logged.lock(), [1, 2]);
 }
 
 #[tokio::test]
@@ -185,5 +182,5 @@ async fn a_store_without_space_ends_the_run_after_the_call_is_logged() {
     assert_eq!(*reason, FailReason::Store);
     assert!(detail.contains("no space is left"), "{detail}");
     assert_eq!(ran.results().len(), 1, "the second call is not run");
-    assert_eq!(*calls.logged.lock().unwrap(), [1]);
+    assert_eq!(*calls.logged.lock(), [1]);
 }

@@ -26,7 +26,7 @@ async fn reads_overlap_and_the_last_starts_after_the_write() {
     let diary = Diary::default();
     lab.tools = standard_tools(&diary);
     let ran = lab.run().await;
-    let diary = diary.lock().unwrap().clone();
+    let diary = diary.lock().clone();
     assert_eq!(
         diary[..2],
         ["+look a", "+look b"],
@@ -49,7 +49,7 @@ async fn at_most_four_reads_run_at_the_same_time() {
     lab.tools = standard_tools(&diary);
     lab.run().await;
     let (mut open, mut most) = (0_i32, 0);
-    for line in diary.lock().unwrap().iter() {
+    for line in diary.lock().iter() {
         open += if line.starts_with('+') { 1 } else { -1 };
         most = most.max(open);
     }
@@ -123,7 +123,7 @@ async fn a_failed_command_cancels_its_siblings_but_not_the_reads() {
             None
         ]
     );
-    assert!(!diary.lock().unwrap().contains(&"+bash rm x".to_owned()));
+    assert!(!diary.lock().contains(&"+bash rm x".to_owned()));
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn the_same_call_with_the_same_result_is_not_run_a_fourth_time() {
             ..
         }
     ));
-    assert_eq!(diary.lock().unwrap().len(), 3);
+    assert_eq!(diary.lock().len(), 3);
     assert!(ran.results()[3].0.starts_with("Error [blocked]"));
 }
 

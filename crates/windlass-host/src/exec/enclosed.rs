@@ -3,11 +3,12 @@
 //!
 //! Nothing here keeps the sandbox or the tree: with the run's copy everything in it goes, whoever still holds this.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Component, Path};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::net::TcpListener;
 use tokio::net::unix::pipe;
@@ -251,7 +252,7 @@ impl Tenants {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Tenant>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

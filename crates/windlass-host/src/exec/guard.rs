@@ -2,12 +2,12 @@
 //! left without cleaning up. It is a small shell that holds one end of a pipe; the kernel closes the other end for us.
 //! It never ends anything while this process lives.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -53,7 +53,7 @@ impl Guard {
     /// From now on the group dies with this process. (A process that is killed in the moment between starting a
     /// command and telling so leaves that one behind.)
     pub(super) fn add(&self, group: Pid) {
-        let mut watcher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watcher = self.0.lock();
         if watcher.is_none() {
             // Without a shell or a free process there is no watcher; commands then end as this process cleans up.
             *watcher = start().ok();
@@ -63,11 +63,7 @@ impl Guard {
 
     /// The group is gone; its number may be another's soon.
     pub(super) fn remove(&self, group: Pid) {
-        tell(
-            &mut self.0.lock().unwrap_or_else(PoisonError::into_inner),
-            '-',
-            group,
-        );
+        tell(&mut self.0.lock(), '-', group);
     }
 }
 

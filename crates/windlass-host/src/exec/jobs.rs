@@ -1,9 +1,10 @@
 //! Commands that go on beside a run. Each is followed by one task that keeps its newest output; all of them
 //! end with the run, also when the run is simply dropped.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 use windlass_core::CancellationToken;
@@ -189,5 +190,5 @@ fn find<'a>(all: &'a [Job], id: &JobId) -> Result<&'a Job, ProcessError> {
 
 /// The data is plain bytes and counts: a panic elsewhere leaves nothing half done in it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -1,10 +1,11 @@
 //! The one way out of a sandbox whose network is a list of hosts: a proxy on a listener of the sandbox's own loopback.
 //! It resolves a name once, looks at the address, and dials exactly that one. Everything else is refused and told.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,7 +30,7 @@ pub(super) struct Refused(Arc<Mutex<BTreeSet<String>>>);
 
 impl Refused {
     fn add(&self, host: &str) {
-        let mut hosts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.0.lock();
         if hosts.len() < MOST_REFUSED {
             hosts.insert(host.chars().take(253).collect());
         }
@@ -37,9 +38,7 @@ impl Refused {
 
     /// Takes them.
     pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-            .into_iter()
-            .collect()
+        std::mem::take(&mut *self.0.lock()).into_iter().collect()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The one writer of a log: whole lines in one write each, and a sync beside them when it is asked for.
 //! A line that does not fit on the disk is taken back, so that the log always ends with a whole line.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use windlass_core::BoxFuture;
 use windlass_core::event::Event;
@@ -190,5 +191,5 @@ impl LogWriter for Writer {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

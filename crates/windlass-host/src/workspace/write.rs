@@ -2,6 +2,7 @@
 //! sees the old bytes or the new ones and never a mixture. Only regular files are ever replaced, and only
 //! regular files and links are removed.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,7 +10,6 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -208,11 +208,7 @@ impl Swept {
         let Ok(stat) = rustix::fs::fstat(dir) else {
             return;
         };
-        let first = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert((stat.st_dev, stat.st_ino));
+        let first = self.0.lock().insert((stat.st_dev, stat.st_ino));
         // The handle may be one that only names the directory.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open =

@@ -28,7 +28,7 @@ async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says:
     );
     assert!(answer.text().contains(says), "{}", answer.text());
     assert_eq!(vendor.requests(), Vec::<String>::new());
-    let said = lab.books.events.lock().unwrap().len();
+    let said = lab.books.events.lock().len();
     assert_eq!(
         said,
         usize::from(matches!(status, 401 | 404)),
@@ -269,14 +269,7 @@ async fn what_the_vendor_would_do_beside_the_model_is_left_out_and_said() {
             .any(|heard| heard.contains("web_search") || heard.contains("speed")),
         "{heard:?}"
     );
-    let said: Vec<_> = lab
-        .books
-        .events
-        .lock()
-        .unwrap()
-        .iter()
-        .filter_map(warning)
-        .collect();
+    let said: Vec<_> = lab.books.events.lock().iter().filter_map(warning).collect();
     assert!(
         said.len() == 2 && said[0].contains("`speed`") && said[1].contains("`web_search_20250305`"),
         "{said:?}"

@@ -1,6 +1,7 @@
 //! Vendors that host somebody else's model, and cassettes: the address and the form are rewritten, the meaning is not.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::budget::Budget;
@@ -136,7 +137,7 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
     assert!(rest.contains("too fast"), "{rest}");
     assert!(lab.booked()[0].estimated);
     let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { error, .. } if error == "rate_limited");
-    assert!(lab.books.events.lock().unwrap().iter().any(waited));
+    assert!(lab.books.events.lock().iter().any(waited));
 }
 
 /// One door: where a call for a whole answer goes.
@@ -212,7 +213,7 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
     let rows = Arc::new(Mutex::new(String::new()));
     let sink = rows.clone();
     let recorder = Recorder::new(Arc::new(Nothing), move |row| {
-        let mut all = sink.lock().unwrap();
+        let mut all = sink.lock();
         all.push_str(&row);
         all.push('\n');
     });
@@ -227,7 +228,7 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
     );
     let (first, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
     drop(vendor);
-    let cassette = rows.lock().unwrap().clone();
+    let cassette = rows.lock().clone();
     assert!(
         !cassette.contains(REAL_KEY) && !cassette.contains(&lab.meter.key()),
         "{cassette}"

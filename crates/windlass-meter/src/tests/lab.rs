@@ -1,11 +1,12 @@
 //! Everything around a meter, made small: a place whose connections are pipes, books with a budget, a vendor on
 //! loopback that says what it is told and remembers what it heard, and an agent that speaks plain HTTP.
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -118,7 +119,7 @@ impl Books {
 
     /// What is held at this moment.
     pub(super) fn holds(&self) -> usize {
-        self.held.lock().unwrap().len()
+        self.held.lock().len()
     }
 }
 
@@ -127,7 +128,7 @@ impl Account for Books {
         Duration::ZERO
     }
     fn spent(&self) -> Spent {
-        *self.spent.lock().unwrap()
+        *self.spent.lock()
     }
     fn exceeded(&self) -> Option<Limit> {
         self.budget.exceeded(&self.spent(), Duration::ZERO)
@@ -136,7 +137,7 @@ impl Account for Books {
         self.budget.admit(&self.spent(), input, want, price)
     }
     fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit> {
-        let mut held = self.held.lock().unwrap();
+        let mut held = self.held.lock();
         let mut spent = self.spent();
         held.iter().for_each(|(_, one)| spent.add(one));
         if let Some(limit) = self.budget.exceeded(&spent, Duration::ZERO) {
@@ -161,7 +162,7 @@ impl Account for Books {
         Ok(Hold { id, output })
     }
     fn release(&self, hold: Hold) {
-        let mut held = self.held.lock().unwrap();
+        let mut held = self.held.lock();
         let before = held.len();
         held.retain(|(id, _)| *id != hold.id);
         assert_eq!(held.len() + 1, before, "a hold is given up exactly once");
@@ -179,11 +180,11 @@ impl Account for Books {
                 return Err(StoreError::new(StoreErrorKind::Full, "the disk is full"));
             }
             {
-                let mut spent = self.spent.lock().unwrap();
+                let mut spent = self.spent.lock();
                 spent.settle(usage, price, estimated);
                 spent.steps += 1;
             }
-            self.booked.lock().unwrap().push(Booked {
+            self.booked.lock().push(Booked {
                 model: model.to_owned(),
                 usage,
                 price,
@@ -199,7 +200,7 @@ impl Outlet for Books {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
-            self.events.lock().unwrap().push(kind);
+            self.events.lock().push(kind);
             Ok(1)
         })
     }
@@ -279,7 +280,7 @@ impl Vendor {
     }
 
     pub(super) fn requests(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+        self.heard.lock().clone()
     }
 }
 
@@ -291,7 +292,7 @@ async fn vend(
 ) -> io::Result<()> {
     while let Some(request) = read_request(&mut stream).await {
         let number = {
-            let mut log = log.lock().unwrap();
+            let mut log = log.lock();
             log.push(request.clone());
             log.len() - 1
         };
@@ -445,7 +446,7 @@ impl Lab {
     }
 
     pub(super) fn booked(&self) -> Vec<Booked> {
-        self.books.booked.lock().unwrap().clone()
+        self.books.booked.lock().clone()
     }
 }
 

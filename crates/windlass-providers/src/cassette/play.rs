@@ -2,7 +2,8 @@
 //! an error that names the first difference. For agents that are not ours it can be told to be less so. It never connects
 //! to anything.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::Value;
 use windlass_core::workspace::Redactor;
@@ -87,13 +88,13 @@ impl Player {
     /// Exchanges that have not been played.
     #[must_use]
     pub fn left(&self) -> usize {
-        self.rows.len() - *self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.len() - *self.next.lock()
     }
 
     /// The first exchange left that went to the same place with the same model.
     fn loose_answer(&self, played: &Mutex<Vec<bool>>, asked: &Asked<'_>) -> Result<Answer, String> {
         let asked = asked.row(self.redactor.as_ref());
-        let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut played = played.lock();
         let model = model_of(&asked.body);
         let fits = |row: &Row| {
             let there = (&row.request.method, &row.request.path) == (&asked.method, &asked.path);
@@ -112,7 +113,7 @@ impl Player {
             ));
         };
         played[at] = true;
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.next.lock() += 1;
         Ok(answer_of(row))
     }
 
@@ -121,7 +122,7 @@ impl Player {
         if let Some(played) = &self.played {
             return self.loose_answer(played, asked);
         }
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let total = self.rows.len();
         let Some(row) = self.rows.get(*next) else {
             return Err(format!(

@@ -1,7 +1,7 @@
 //! Questions to a server beside the requests: what a model can hold, and which models are there. Each is asked once,
 //! with a short limit, and what was learnt is kept for the life of the provider.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ const MOST_OF_A_LIST: usize = 8 << 20;
 
 /// A panic while the lock was held has not harmed a map of facts.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl WireProvider {

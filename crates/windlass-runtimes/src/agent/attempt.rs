@@ -1,9 +1,9 @@
 //! One attempt of a foreign agent at a job: its enclosure, the way to its model, and the doors to log, gate and user. It
 //! keeps count of calls, so that every one has its result when the attempt ends.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_core::CancellationToken;
 use windlass_core::budget::{Price, Usage};
@@ -164,21 +164,17 @@ impl<'a> AgentAttempt<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Keeps something between two turns of the try: the program that runs, for one. It is dropped with the try.
     pub fn keep(&self, what: impl Any + Send) {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(what));
+        *self.kept.lock() = Some(Box::new(what));
     }
 
     /// Takes what was kept.
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
-        let kept = self
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
+        let kept = self.kept.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
     }
 

@@ -1,8 +1,8 @@
 //! Commands that the agent has us run: judged as our `bash`, run beside the run's other commands in the same sandbox,
 //! with a bound on how many there are and how much of what they say is kept. All of them end with the turn.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_client_protocol::v1::schema::CreateTerminalRequest;
@@ -68,7 +68,7 @@ struct Which {
 
 impl Terminals {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Ends all of them.

@@ -45,7 +45,7 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
             agent.done(&prompt).await;
         })
         .await;
-    let asked = notes.asked.lock().unwrap();
+    let asked = notes.asked.lock();
     let asked: Vec<String> = asked
         .iter()
         .map(|call| {
@@ -184,7 +184,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
         "secret"
     );
     // Each that was judged is a call, and has one result.
-    let asked = notes.asked.lock().unwrap().len();
+    let asked = notes.asked.lock().len();
     assert_eq!(asked, 7);
     assert_eq!(
         notes
@@ -195,7 +195,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
         asked
     );
     let denied = 2;
-    assert_eq!(notes.results.lock().unwrap().len(), asked - denied);
+    assert_eq!(notes.results.lock().len(), asked - denied);
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,7 +217,7 @@ async fn leave_is_for_what_was_shown_and_once() {
             agent.done(&prompt).await;
         })
         .await;
-    let asked = notes.asked.lock().unwrap();
+    let asked = notes.asked.lock();
     let names: Vec<&str> = asked.iter().map(|call| call.call.name.as_str()).collect();
     assert_eq!(names, ["edit", "fs/write_text_file", "fs/write_text_file"]);
     // Whoever says yes to it later says yes to this text.
@@ -269,11 +269,11 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
             agent.done(&prompt).await;
         })
         .await;
-    let lines = notes.lines.lock().unwrap();
+    let lines = notes.lines.lock();
     assert_eq!(lines[0], r"echo 'it'\''s'");
     assert_eq!(lines.len(), 17);
     // One was killed, and it and the others were stopped with the turn.
-    assert_eq!(notes.stopped.lock().unwrap().len(), 17);
+    assert_eq!(notes.stopped.lock().len(), 17);
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,7 +309,7 @@ async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert!(notes.asked.lock().unwrap().is_empty());
+    assert!(notes.asked.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -431,7 +431,7 @@ async fn calls_that_are_fat_and_never_end_are_kept_short() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert_eq!(notes.results.lock().unwrap().len(), 60);
+    assert_eq!(notes.results.lock().len(), 60);
     let more = most_memory().saturating_sub(before);
     assert!(more < 64 << 10, "{more} KiB");
 }
@@ -515,9 +515,9 @@ async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
         })
         .await;
     assert_eq!(stop, Stop::Cancelled);
-    assert_eq!(notes.asked.lock().unwrap().len(), 2);
+    assert_eq!(notes.asked.lock().len(), 2);
     // Each call has its result.
-    assert_eq!(notes.results.lock().unwrap().len(), 2);
+    assert_eq!(notes.results.lock().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -539,7 +539,7 @@ async fn an_agent_that_does_not_stop_is_killed() {
         })
         .await;
     assert_eq!(stop, Stop::Cancelled);
-    assert_eq!(*notes.killed.lock().unwrap(), 1);
+    assert_eq!(*notes.killed.lock(), 1);
     assert!(
         began.elapsed() < std::time::Duration::from_secs(1),
         "{:?}",
@@ -568,7 +568,7 @@ async fn a_question_in_another_session_is_not_answered() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert!(notes.asked.lock().unwrap().is_empty());
+    assert!(notes.asked.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -594,7 +594,7 @@ async fn a_call_that_is_asked_about_again_is_another_one_and_not_while_it_is_dec
     })
     .await;
     assert_eq!(stop, Stop::Done);
-    let asked = notes.asked.lock().unwrap();
+    let asked = notes.asked.lock();
     let ids: Vec<&str> = asked.iter().map(|call| call.call.id.0.as_str()).collect();
     assert_eq!(ids, ["c1", "c1#1", "c2#1"]);
 }

@@ -84,7 +84,7 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
         .await;
     assert_eq!(stop, Stop::Done, "{:?}", notes.said());
     let plain = |text: String| text.replace(&folder, "/w");
-    let asked = notes.asked.lock().unwrap();
+    let asked = notes.asked.lock();
     let likes: Vec<String> = asked
         .iter()
         .flat_map(|call| &call.like)
@@ -96,7 +96,7 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
         .into_iter()
         .filter(|said| !said.starts_with("text:That call was refused"));
     assert_eq!(said.map(plain).collect::<Vec<_>>(), expected.said);
-    let results = notes.results.lock().unwrap();
+    let results = notes.results.lock();
     let results: Vec<String> = results
         .iter()
         .map(|result| plain(result.text.clone()))
@@ -258,7 +258,7 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         .play(move |agent| replay(agent, here.clone(), true))
         .await;
     assert_eq!(stop, Stop::Done, "{:?}", notes.said());
-    let asked = notes.asked.lock().unwrap();
+    let asked = notes.asked.lock();
     let plain = |text: String| text.replace(&folder, "/w");
     let found: Vec<String> = asked
         .iter()
@@ -271,7 +271,7 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         Some("text:All done.")
     );
     assert_eq!(
-        notes.observed.lock().unwrap().len(),
+        notes.observed.lock().len(),
         0,
         "{name} did something that it did not ask about"
     );

@@ -1,9 +1,10 @@
 //! A try without a machine: an agent that is a script over pipes in memory, a place that hands them out, a gate that
 //! answers as the test says, and everything that was noted.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ impl Notes {
     pub(crate) fn said(&self) -> Vec<String> {
         use windlass_core::message::Part;
         let mut all = Vec::new();
-        for event in self.events.lock().unwrap().iter() {
+        for event in self.events.lock().iter() {
             let EventKind::Said { message, .. } = event else {
                 continue;
             };
@@ -88,7 +89,7 @@ impl Notes {
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let events = self.events.lock().unwrap();
+        let events = self.events.lock();
         let warned = events.iter().filter_map(|event| match event {
             EventKind::Warned { code, text } => Some(format!("{code}: {text}")),
             _ => None,
@@ -110,11 +111,11 @@ pub(crate) type Judge = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
 
 impl Outlet for Desk {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.notes.events.lock().unwrap().push(kind);
+        self.notes.events.lock().push(kind);
         Box::pin(async { Ok(0) })
     }
     fn show(&self, kind: EventKind) {
-        let mut shown = self.notes.shown.lock().unwrap();
+        let mut shown = self.notes.shown.lock();
         if shown.len() < 100 {
             shown.push(kind);
         }
@@ -126,7 +127,7 @@ impl Outlet for Desk {
         Box::pin(std::future::pending())
     }
     fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
-        let more = self.steers.lock().unwrap().pop_front().is_some();
+        let more = self.steers.lock().pop_front().is_some();
         Box::pin(async move { Ok(more) })
     }
     fn history(&self) -> Arc<Vec<Entry>> {
@@ -146,7 +147,7 @@ impl Toolbox for Desk {
     }
     fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let verdict = (self.judge)(&call);
-        self.notes.asked.lock().unwrap().push(call);
+        self.notes.asked.lock().push(call);
         Box::pin(async move {
             match verdict {
                 Some(true) => Ok(Admitted::Yes {
@@ -161,11 +162,11 @@ impl Toolbox for Desk {
         })
     }
     fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.notes.observed.lock().unwrap().push(call);
+        self.notes.observed.lock().push(call);
         Box::pin(async { Ok(()) })
     }
     fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.notes.results.lock().unwrap().push(result);
+        self.notes.results.lock().push(result);
         Box::pin(async { Ok(()) })
     }
 }
@@ -197,7 +198,7 @@ impl Account for Desk {
         _: bool,
         _: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.notes.settled.lock().unwrap().push(usage);
+        self.notes.settled.lock().push(usage);
         Box::pin(async { Ok(()) })
     }
 }
@@ -243,7 +244,6 @@ impl Enclosure for Place {
         self.notes
             .put
             .lock()
-            .unwrap()
             .insert(path.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
         Ok(())
     }
@@ -261,7 +261,7 @@ impl Enclosure for Place {
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
         let inmate = (self.starter)(&launch);
-        self.notes.launched.lock().unwrap().push(launch);
+        self.notes.launched.lock().push(launch);
         Box::pin(async move { inmate })
     }
     fn take_refused(&self) -> Vec<String> {
@@ -285,14 +285,14 @@ impl Processes for Commands {
         Box::pin(async { Err(ProcessError("not here".into())) })
     }
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
-        let mut lines = self.notes.lines.lock().unwrap();
+        let mut lines = self.notes.lines.lock();
         lines.push(command.line);
         Ok(JobId((lines.len() - 1).to_string()))
     }
     fn poll(&self, job: &JobId, offset: u64, _: usize) -> Result<JobOutput, ProcessError> {
-        let line = self.notes.lines.lock().unwrap()[job.0.parse::<usize>().unwrap()].clone();
+        let line = self.notes.lines.lock()[job.0.parse::<usize>().unwrap()].clone();
         let text = format!("ran: {line}\n");
-        let mut looked = self.looked.lock().unwrap();
+        let mut looked = self.looked.lock();
         let times = looked.entry(job.0.clone()).or_default();
         *times += 1;
         let endless = line.contains("sleep");
@@ -308,7 +308,7 @@ impl Processes for Commands {
         })
     }
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
-        self.notes.stopped.lock().unwrap().push(job.0.clone());
+        self.notes.stopped.lock().push(job.0.clone());
         Box::pin(async { Ok(()) })
     }
     fn stop_all(&self) -> BoxFuture<'_, ()> {
@@ -342,7 +342,7 @@ impl Life for ScriptLife {
 
 impl Drop for ScriptLife {
     fn drop(&mut self) {
-        *self.notes.killed.lock().unwrap() += 1;
+        *self.notes.killed.lock() += 1;
         self.script.abort();
     }
 }

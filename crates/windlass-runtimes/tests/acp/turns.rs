@@ -74,19 +74,19 @@ async fn pieces_become_messages_and_calls_have_results() {
         "text:Done.",
     ];
     assert_eq!(notes.said(), said);
-    let results = notes.results.lock().unwrap();
+    let results = notes.results.lock();
     let results: Vec<String> = results
         .iter()
         .map(|result| format!("{}: {}", result.id, result.text))
         .collect();
     let ended = "c2#1: Error [interrupted]: the agent said no more of it";
     assert_eq!(results, ["c1: aaa", "c1#1: aaa", ended]);
-    assert_eq!(notes.observed.lock().unwrap().len(), 3);
+    assert_eq!(notes.observed.lock().len(), 3);
     assert_eq!(
         notes.warnings(),
         ["not_understood: 1 messages of toy were not understood and passed over"]
     );
-    assert_eq!(*notes.killed.lock().unwrap(), 1);
+    assert_eq!(*notes.killed.lock(), 1);
 }
 
 async fn check_end(result: Value, end: &str) {
@@ -169,7 +169,7 @@ async fn the_program_stays_for_the_next_turn() {
     .await;
     assert_eq!(stop, Stop::Done);
     assert_eq!(notes.said(), ["text:one", "text:two"]);
-    assert_eq!(notes.launched.lock().unwrap().len(), 1);
+    assert_eq!(notes.launched.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +186,7 @@ async fn what_was_spent_is_read_where_each_agent_puts_it() {
             agent.reply(&prompt, json!({ "stopReason": "end_turn", "usage": usage })).await;
         })
         .await;
-    let settled = notes.settled.lock().unwrap();
+    let settled = notes.settled.lock();
     assert_eq!(
         (settled[0].input, settled[0].cache_read, settled[0].output),
         (7, 3, 5)
@@ -228,10 +228,7 @@ async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code()
         words(&stop).contains("ended before it answered `initialize`, with exit code 0"),
         "{stop:?}"
     );
-    let began = matches!(
-        notes.events.lock().unwrap()[0],
-        EventKind::IterationStarted { .. }
-    );
+    let began = matches!(notes.events.lock()[0], EventKind::IterationStarted { .. });
     assert!(began, "{:?}", notes.events);
 }
 
@@ -251,12 +248,12 @@ async fn an_agent_that_never_answers_is_given_up() {
 
 /// Plays an agent that can do this, has this session, and writes down what it is asked before the prompt.
 async fn begin(stage: Stage, can: Value, session: Value) -> (String, Vec<String>, Vec<String>) {
-    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let heard = Arc::clone(&asked);
     let (stop, notes) = stage
         .play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&heard)))
         .await;
-    let asked = asked.lock().unwrap().clone();
+    let asked = asked.lock().clone();
     (words(&stop), asked, notes.warnings())
 }
 
@@ -264,7 +261,7 @@ async fn follow(
     mut agent: Agent,
     can: Value,
     session: Value,
-    heard: Arc<std::sync::Mutex<Vec<String>>>,
+    heard: Arc<parking_lot::Mutex<Vec<String>>>,
 ) {
     while let Some(message) = agent.next().await {
         let method = message["method"].as_str().unwrap_or_default().to_owned();
@@ -272,7 +269,7 @@ async fn follow(
         let result = match method.as_str() {
             "initialize" => can.clone(),
             "session/new" | "session/load" | "session/resume" => {
-                heard.lock().unwrap().push(format!(
+                heard.lock().push(format!(
                     "{method} {} {}",
                     params["sessionId"], params["mcpServers"]
                 ));
@@ -291,18 +288,15 @@ async fn follow(
             }
             // One conversation, of the directory that is asked about, and one of another directory.
             "session/list" => {
-                heard.lock().unwrap().push(method);
+                heard.lock().push(method);
                 json!({ "sessions": [{ "sessionId": "here", "cwd": params["cwd"] }, { "sessionId": "there", "cwd": "/gone" }] })
             }
             "session/prompt" => {
-                heard
-                    .lock()
-                    .unwrap()
-                    .push(format!("prompt {}", params["sessionId"]));
+                heard.lock().push(format!("prompt {}", params["sessionId"]));
                 json!({ "stopReason": "end_turn" })
             }
             _ => {
-                heard.lock().unwrap().push(format!("{method} {params}"));
+                heard.lock().push(format!("{method} {params}"));
                 json!({})
             }
         };
@@ -644,7 +638,7 @@ async fn the_agent_is_pointed_at_the_meter() {
     let (_, notes) = stage
         .play(|mut agent| async move { drop(agent.open().await) })
         .await;
-    let launched = notes.launched.lock().unwrap().clone();
+    let launched = notes.launched.lock().clone();
     let value = |name: &str| {
         launched[0]
             .env
@@ -664,7 +658,7 @@ async fn the_agent_is_pointed_at_the_meter() {
     assert_eq!(value("OPENAI_API_KEY").as_deref(), Some("own"));
     assert_eq!(value("HERE"), Some(root));
     assert_eq!(
-        notes.put.lock().unwrap()[".toy/config"],
+        notes.put.lock()[".toy/config"],
         "url=http://127.0.0.1:9 key=placeholder"
     );
 
@@ -677,14 +671,14 @@ async fn the_agent_is_pointed_at_the_meter() {
     let (_, notes) = stage
         .play(|mut agent| async move { drop(agent.open().await) })
         .await;
-    let launched = notes.launched.lock().unwrap();
+    let launched = notes.launched.lock();
     let names: Vec<&str> = launched[0]
         .env
         .iter()
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(names, ["HERE", "OPENAI_API_KEY"]);
-    assert!(notes.put.lock().unwrap().is_empty());
+    assert!(notes.put.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -701,7 +695,7 @@ async fn opencode_has_one_provider_and_asks_about_everything() {
     let (_, notes) = stage
         .play(|mut agent| async move { drop(agent.open().await) })
         .await;
-    let launched = notes.launched.lock().unwrap();
+    let launched = notes.launched.lock();
     assert_eq!(launched[0].argv, ["opencode", "acp"]);
     let config = launched[0]
         .env

@@ -378,7 +378,6 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
     let resumed: Vec<Option<String>> = stage
         .launches
         .lock()
-        .unwrap()
         .iter()
         .map(|launch| after(&launch.argv, "--resume"))
         .collect();
@@ -413,7 +412,7 @@ fn a_repair_goes_on_in_the_same_conversation() {
             output: json!({"answer": 1})
         }
     );
-    let launches = stage.launches.lock().unwrap();
+    let launches = stage.launches.lock();
     assert_eq!(after(&launches[1].argv, "--resume").as_deref(), Some("s1"));
 }
 
@@ -433,7 +432,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
     });
     let adapter = ClaudeCode::new(serde_json::from_value(options).unwrap()).unwrap();
     assert_eq!(runtime.block_on(stage.run(adapter, "x")), Stop::Done);
-    let launches = stage.launches.lock().unwrap();
+    let launches = stage.launches.lock();
     let (argv, env) = (&launches[0].argv, &launches[0].env);
     assert_eq!(argv[0], "/opt/claude");
     for (option, word) in [
@@ -461,7 +460,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
     assert_eq!(set("CLAUDE_CONFIG_DIR"), Some("/home/agent/.claude"));
     assert_eq!(set("MAX_THINKING_TOKENS"), Some("0"));
     assert_eq!(set("FOO"), Some("1"));
-    let put = stage.put.lock().unwrap();
+    let put = stage.put.lock();
     let servers: Value = serde_json::from_slice(&put[0].1).unwrap();
     assert_eq!(servers["mcpServers"]["db"]["command"], "db-mcp");
     assert_eq!(servers["mcpServers"]["windlass"]["type"], "sdk");
@@ -550,7 +549,7 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
         .build()
         .unwrap();
     assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
-    let launches = stage.launches.lock().unwrap();
+    let launches = stage.launches.lock();
     let names: Vec<&str> = launches[0]
         .env
         .iter()

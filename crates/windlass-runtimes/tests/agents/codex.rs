@@ -506,7 +506,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
             output: json!({"a": 1})
         }
     );
-    let launches = stage.launches.lock().unwrap();
+    let launches = stage.launches.lock();
     assert_eq!(
         launches[0].argv,
         ["/opt/codex", "--enable", "x", "app-server"]
@@ -524,7 +524,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
             "WINDLASS_MODEL_KEY=placeholder"
         ]
     );
-    let put = stage.put.lock().unwrap();
+    let put = stage.put.lock();
     assert_eq!(put[0].0, ".codex/config.toml");
     let config = String::from_utf8(put[0].1.clone()).unwrap();
     assert!(
@@ -538,14 +538,14 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
 fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
     let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     assert_eq!(block_on(&stage), Stop::Done);
-    let launches = stage.launches.lock().unwrap();
+    let launches = stage.launches.lock();
     let env: Vec<&str> = launches[0]
         .env
         .iter()
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(env, ["CODEX_HOME"]);
-    let put = stage.put.lock().unwrap();
+    let put = stage.put.lock();
     assert!(
         !String::from_utf8(put[0].1.clone())
             .unwrap()

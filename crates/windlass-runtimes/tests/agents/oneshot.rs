@@ -1,6 +1,7 @@
 //! Programs that do one prompt and end, by what they were recorded to print, and as they never should be.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -302,7 +303,7 @@ impl Told {
         let task = tokio::spawn(async move {
             let mut text = String::new();
             let _ = hears.read_to_string(&mut text).await;
-            *input.lock().unwrap() = text;
+            *input.lock() = text;
             let line = format!("{}\n", "x".repeat(100_000));
             while endless && says.write_all(line.as_bytes()).await.is_ok() {}
         });
@@ -331,9 +332,9 @@ fn told(endless: bool) -> (Stage, Arc<Mutex<String>>) {
 fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>)]) -> bool) {
     let (stage, input) = told(false);
     assert_eq!(run(&stage, agent(options)), Stop::Done);
-    let launch = stage.launches.lock().unwrap().pop().unwrap();
-    let put = stage.put.lock().unwrap().clone();
-    let input = input.lock().unwrap().clone();
+    let launch = stage.launches.lock().pop().unwrap();
+    let put = stage.put.lock().clone();
+    let input = input.lock().clone();
     assert!(
         has(&input, &launch.argv, &put),
         "{input:?} {:?} {put:?}",
@@ -419,7 +420,7 @@ fn it_goes_on_with_its_own_conversation_and_begins_anew_where_it_cannot() {
     let mut stage = Stage::scripted(vec![(done(), 0)]);
     stage.session = Some("own:s1".into());
     assert_eq!(run(&stage, agent(options())), Stop::Done);
-    let argv = stage.launches.lock().unwrap().pop().unwrap().argv;
+    let argv = stage.launches.lock().pop().unwrap().argv;
     assert_eq!(argv, ["/bin/own", "do it", "--resume", "s1"]);
     let mut stage = Stage::scripted(vec![
         (vec![Step::Complain("no such session".into())], 1),
@@ -427,7 +428,7 @@ fn it_goes_on_with_its_own_conversation_and_begins_anew_where_it_cannot() {
     ]);
     stage.session = Some("own:s1".into());
     assert_eq!(run(&stage, agent(options())), Stop::Done);
-    let argv = stage.launches.lock().unwrap().pop().unwrap().argv;
+    let argv = stage.launches.lock().pop().unwrap().argv;
     assert!(
         argv.len() == 2 && argv[1].starts_with("You are working"),
         "{argv:?}"

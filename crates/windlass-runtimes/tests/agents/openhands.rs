@@ -138,7 +138,7 @@ fn its_actions_are_judged_and_logged() {
             ],
         ),
     );
-    let launch = stage.launches.lock().unwrap()[0].clone();
+    let launch = stage.launches.lock()[0].clone();
     assert_eq!(
         launch.argv,
         [
@@ -158,7 +158,6 @@ fn its_actions_are_judged_and_logged() {
     let put: Vec<String> = stage
         .put
         .lock()
-        .unwrap()
         .iter()
         .map(|(path, _)| path.clone())
         .collect();

@@ -1,7 +1,8 @@
 //! A program that plays a recording: it says its lines, and waits for ours in between. What we say has to hold what the
 //! recording holds; ids that it made up itself are taken over.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -88,7 +89,7 @@ async fn run(
                 let mut line = String::new();
                 let n = hears.read_line(&mut line).await.unwrap_or_default();
                 let value: Value = serde_json::from_str(&line).unwrap_or_default();
-                let mut heard = heard.lock().unwrap();
+                let mut heard = heard.lock();
                 if n == 0 {
                     heard.faults.push(format!(
                         "nothing more was said, and this was waited for: {wanted}"
@@ -110,7 +111,7 @@ async fn run(
     let mut line = String::new();
     while hears.read_line(&mut line).await.is_ok_and(|n| n > 0) {
         let value: Value = serde_json::from_str(&line).unwrap_or_default();
-        heard.lock().unwrap().lines.push(value);
+        heard.lock().lines.push(value);
         line.clear();
     }
 }

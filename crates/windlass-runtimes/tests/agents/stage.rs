@@ -1,9 +1,10 @@
 //! A run without an engine: what an adapter does is written down as short lines, its place starts what the test says,
 //! and the gate goes by words in the call.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -62,7 +63,7 @@ impl Stage {
         let plays = Mutex::new(VecDeque::from(plays));
         let listens = heard.clone();
         Self::new(heard, move |_| {
-            let (steps, exit) = plays.lock().unwrap().pop_front().unwrap_or_default();
+            let (steps, exit) = plays.lock().pop_front().unwrap_or_default();
             play(steps, exit, listens.clone())
         })
     }
@@ -140,11 +141,11 @@ impl Stage {
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().clone()
     }
 
     pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap()
+        self.heard.lock()
     }
 }
 
@@ -248,10 +249,7 @@ impl Enclosure for Place {
         &self.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        self.put
-            .lock()
-            .unwrap()
-            .push((path.to_owned(), bytes.to_vec()));
+        self.put.lock().push((path.to_owned(), bytes.to_vec()));
         if self.home.is_dir() {
             let path = self.home.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -260,7 +258,7 @@ impl Enclosure for Place {
         Ok(())
     }
     fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, FileError> {
-        let put = self.put.lock().unwrap();
+        let put = self.put.lock();
         let found = put.iter().rev().find(|(known, _)| known == path);
         let missing = FileError {
             kind: FileErrorKind::NotFound,
@@ -279,7 +277,7 @@ impl Enclosure for Place {
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
         let inmate = (self.start)(&launch);
-        self.launches.lock().unwrap().push(launch);
+        self.launches.lock().push(launch);
         Box::pin(std::future::ready(Ok(inmate)))
     }
     fn take_refused(&self) -> Vec<String> {
@@ -329,7 +327,7 @@ impl Desk {
         if self.cancel_at.is_some_and(|word| line.contains(word)) {
             self.cancel.cancel();
         }
-        self.log.lock().unwrap().push(line);
+        self.log.lock().push(line);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The queue and its port: what arrives, what is dropped, what is told, and how long anybody waits.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -20,7 +21,7 @@ struct Collector {
 
 impl Collector {
     fn spans(&self) -> usize {
-        let got = self.got.lock().unwrap();
+        let got = self.got.lock();
         let of = |request: &Value| {
             request["resourceSpans"][0]["scopeSpans"][0]["spans"]
                 .as_array()
@@ -35,7 +36,6 @@ impl Post for Collector {
         Box::pin(async move {
             self.got
                 .lock()
-                .unwrap()
                 .push((signal, serde_json::from_slice(&body).unwrap()));
             if self.hangs {
                 std::future::pending::<()>().await;
@@ -71,7 +71,7 @@ async fn what_is_given_arrives_at_the_end_of_a_run() {
     let count = finished.spans.len();
     exporter.give(finished);
     assert_eq!(exporter.flush(LIMIT).await, None);
-    let got = collector.got.lock().unwrap().clone();
+    let got = collector.got.lock().clone();
     assert_eq!(
         got.iter().map(|(signal, _)| *signal).collect::<Vec<_>>(),
         [Signal::Traces, Signal::Metrics]
@@ -80,7 +80,7 @@ async fn what_is_given_arrives_at_the_end_of_a_run() {
     assert_eq!(collector.spans(), count);
     assert_eq!(exporter.flush(LIMIT).await, None);
     assert_eq!(
-        collector.got.lock().unwrap().len(),
+        collector.got.lock().len(),
         2,
         "nothing is sent when nothing came"
     );
@@ -96,10 +96,7 @@ async fn a_long_run_is_sent_while_it_goes_on() {
     exporter.give(many(600));
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(collector.spans(), 603, "a full batch does not wait");
-    assert!(
-        collector.got.lock().unwrap().len() >= 4,
-        "and is not one request"
-    );
+    assert!(collector.got.lock().len() >= 4, "and is not one request");
 }
 
 #[tokio::test(start_paused = true)]

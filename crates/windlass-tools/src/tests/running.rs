@@ -391,10 +391,10 @@ fn the_person_is_asked() {
             "Error [exception]: there is nobody to ask in this run; go on with your best judgement and say what you assumed",
         ),
     ] {
-        bench.voice.answers.lock().unwrap().push(answer);
+        bench.voice.answers.lock().push(answer);
         bench.check("ask_user", ask.clone(), expect);
     }
-    assert_eq!(bench.voice.asked.lock().unwrap()[0].options, ["a", "b"]);
+    assert_eq!(bench.voice.asked.lock()[0].options, ["a", "b"]);
     bench.check(
         "ask_user",
         json!({"question": " "}),

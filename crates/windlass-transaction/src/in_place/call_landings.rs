@@ -1,9 +1,10 @@
 //! The one way of an in-place run into the user's tree: every write of a tool and every layer of a command is a landing,
 //! and its swaps are the source of the log, of undo and of the result of the run.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use windlass_core::BoxFuture;
 use windlass_core::id::{CallId, RunId, SessionId};
@@ -333,7 +334,7 @@ impl CallLandings {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,8 +2,9 @@
 //! when the command has ended. Without namespaces commands work on a copy, whose changes land in the same way. Where the
 //! kernel has no layers at all, commands write to the tree itself and undo does not cover them. So do background jobs.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -191,10 +192,7 @@ impl Commands {
 
     /// Lets background jobs see what the user saves: the copy is refreshed until all of them are stopped.
     fn keep_fresh(&self, copy: Arc<dyn CommandTree>) {
-        let mut task = self
-            .refresher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut task = self.refresher.lock();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -213,17 +211,14 @@ impl Commands {
     }
 
     fn stop_refreshing(&self) {
-        let mut task = self
-            .refresher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut task = self.refresher.lock();
         if let Some(task) = task.take() {
             task.abort();
         }
     }
 
     fn updated(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.updated.lock().unwrap_or_else(PoisonError::into_inner)
+        self.updated.lock()
     }
 
     /// Lands a layer, or what changed in the copy. Gives a remark, or says what did not land and where it is kept. Once

@@ -2,8 +2,9 @@
 //! back while nobody uses it, because a layer has to be mounted anew when the tree below it was changed.
 //! What the files are about to change is remembered as it was, so that both sides' changes can be put together.
 
+use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use windlass_core::enclosure::Enclosure;
 use windlass_core::validator::Before;
@@ -45,15 +46,11 @@ impl Live {
     }
 
     pub(super) fn set(&self, behind: Option<Behind>) {
-        *self.behind.write().unwrap_or_else(PoisonError::into_inner) = behind;
+        *self.behind.write() = behind;
     }
 
     pub(super) fn behind(&self) -> Result<Behind, FileError> {
-        let behind = self
-            .behind
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let behind = self.behind.read().clone();
         behind.ok_or_else(|| FileError {
             kind: FileErrorKind::Io,
             message: "the run's copy of the workspace is closed".to_owned(),

@@ -1,12 +1,13 @@
 //! One copy: how it is opened and closed, and what was changed in it by content. What it was relative to is known by a
 //! walk that goes on beside the first steps of the run and is kept with the copy.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use windlass_core::CancellationToken;
@@ -644,7 +645,7 @@ fn write_survey(dir: &Path, name: &str, survey: &Survey) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and

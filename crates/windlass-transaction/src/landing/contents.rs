@@ -2,11 +2,11 @@
 //! Nothing here knows what the bytes were of. A file is never read into memory as a whole, and what is read for use
 //! is held against its name first.
 
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -172,7 +172,7 @@ impl Contents {
 
     /// How many bytes are kept.
     pub fn used(&self) -> Result<u64, ContentsError> {
-        let known = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.used.lock();
         match known {
             Some(used) => Ok(used),
             None => self
@@ -334,7 +334,7 @@ impl Contents {
             list(disk, dir.as_fd(), &folder, &mut entries).map_err(fail)?;
         }
         let used = entries.iter().map(|entry| entry.size).sum();
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(used);
+        *self.used.lock() = Some(used);
         Ok(entries)
     }
 
@@ -353,7 +353,7 @@ impl Contents {
 
     /// What is not counted yet is counted as it is then.
     fn changed(&self, how: impl FnOnce(u64) -> u64) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         *used = used.map(how);
     }
 

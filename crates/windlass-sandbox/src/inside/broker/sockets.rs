@@ -2,14 +2,15 @@
 //! act on the socket itself, also where it may not take handles out of another process (Docker's default profile
 //! withholds `pidfd_getfd`). A handle that was kept longer would keep a connection open that the command closed.
 
+use parking_lot::MutexGuard;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::super::layer::handle_path;
 use super::super::notify::{Call, Errno};
@@ -65,7 +66,7 @@ impl Sockets {
 
 impl Broker {
     fn sockets(&self) -> MutexGuard<'_, Sockets> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sockets.lock()
     }
 
     pub(super) fn make_socket(&self, call: &Call) -> Result<Reply, Errno> {
@@ -434,15 +435,12 @@ impl Broker {
 
 /// A socket whose connection failed may try again, and one for datagrams may change its mind.
 fn keep_after_connect(
-    sockets: &std::sync::Mutex<Sockets>,
+    sockets: &parking_lot::Mutex<Sockets>,
     socket: Socket,
     result: Result<(), Errno>,
 ) {
     let under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS)));
     if socket.is_datagram() || !under_way {
-        sockets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .put(socket);
+        sockets.lock().put(socket);
     }
 }

@@ -1,9 +1,10 @@
 //! Threads for calls that may wait. One that is free is used again, because starting a thread takes longer than most
 //! calls do.
 
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Threads have little to do.
 const STACK: usize = 64 << 10;
@@ -17,7 +18,7 @@ pub(super) struct Workers(Arc<Mutex<Vec<Sender<Job>>>>);
 impl Workers {
     /// Runs a job in a thread that is free, or in a new one.
     pub(super) fn run(&self, job: Job) -> io::Result<()> {
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = self.0.lock().pop();
         let worker = match free {
             Some(worker) => worker,
             None => self.start()?,
@@ -34,9 +35,7 @@ impl Workers {
             // It holds its own sender, so that it lives as long as the process.
             while let Ok(job) = jobs.recv() {
                 job();
-                free.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(own.clone());
+                free.lock().push(own.clone());
             }
         };
         std::thread::Builder::new().stack_size(STACK).spawn(work)?;
