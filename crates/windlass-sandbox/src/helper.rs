@@ -44,7 +44,7 @@ pub(crate) fn is_linked() {
 }
 
 extern "C" fn become_helper() {
-    if !is_asked_to_help() {
+    if !is_asked_to_help() || !has_engine() {
         return;
     }
     crate::inside::sys::ignore_broken_pipes();
@@ -60,4 +60,10 @@ fn is_asked_to_help() -> bool {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let mut args = line.split(|byte| *byte == 0).skip(1);
     args.next() == Some(HELPER_ARG.as_bytes())
+}
+
+/// Whether an engine is at the other end of standard input. Typed by a person, the argument is the program's own to judge.
+fn has_engine() -> bool {
+    rustix::net::sockopt::socket_domain(rustix::stdio::stdin())
+        .is_ok_and(|family| family == rustix::net::AddressFamily::UNIX)
 }

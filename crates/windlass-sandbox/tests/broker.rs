@@ -14,7 +14,8 @@ use std::process::Stdio;
 
 use lab::{LOOK, helper, run, wait_until};
 use windlass_sandbox::{
-    Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Signals, Spec, Standard, Tier, Tree,
+    Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, Session, Signals, Spec, Standard,
+    Tier, Tree,
 };
 
 mod lab;
@@ -460,6 +461,18 @@ fn variables_lead_to_private_directories() {
             .next()
             .is_none()
     });
+}
+
+#[test]
+fn the_helpers_argument_alone_makes_no_helper() {
+    // This program reads it as the name of a test, of which there is none.
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .arg(HELPER_ARG)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("running 0 tests"), "{text}");
 }
 
 #[test]
