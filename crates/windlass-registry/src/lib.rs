@@ -1,7 +1,7 @@
 //! The agent registry: which agents there are, where their programs are on this machine and in which version, how they are
 //! installed, whether they work, and which one fits what a run needs.
 //!
-//! A row for each agent is in [`windlass_runtimes::known`]; [`own`] makes such rows of the settings. [`install`] installs
+//! A row for each agent is in [`windlass_runtimes::agents`]; [`own`] makes such rows of the settings. [`install`] installs
 //! and finds programs, [`program`] says what they need to run, [`version`](Standing::look_closer) which version is here,
 //! [`probe`] rehearses a run, [`choose`] picks one for `auto`, and [`adapter`] makes the adapter.
 //!
