@@ -83,6 +83,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-providers",
             "windlass-runtimes",
             "windlass-scripted",
+            "windlass-transaction",
         ],
     ),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
@@ -115,6 +116,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-validators",
             // Its tests run a program against it.
             "windlass-scripted",
+            "windlass-needs",
         ],
     ),
     (

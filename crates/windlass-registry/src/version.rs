@@ -175,7 +175,8 @@ pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
         require: None,
         agent: None,
     };
-    let sandbox = Sandbox::new(plan, helper, env);
+    let sandbox =
+        Sandbox::new(plan, helper, env).copying_with(windlass_transaction::copy_workspace);
     let null = || {
         std::fs::OpenOptions::new()
             .read(true)
