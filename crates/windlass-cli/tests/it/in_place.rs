@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::place::Place;
+use windlass_needs::{Need, lacks};
 
 const DONE: &str = "[[step]]\ntext = \"done\"\n";
 
@@ -45,6 +46,9 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn a_command_that_may_not_land_fails_its_call_and_names_what_is_kept() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
     let place = Place::new();
     place.write("a.txt", "a\n");
     // The line names nothing protected; the landing finds it.
@@ -78,6 +82,9 @@ fn a_command_that_may_not_land_fails_its_call_and_names_what_is_kept() {
 
 #[test]
 fn changes_of_commands_are_counted_and_those_of_others_are_not_listed() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
     let place = Place::new();
     place.write("a.txt", "1\n2\n3\n");
     place.write("b.txt", "b\n");
@@ -108,6 +115,9 @@ fn changes_of_commands_are_counted_and_those_of_others_are_not_listed() {
 /// The process is killed while a command lands that deletes many files. Whatever is left, undo brings every file back.
 #[test]
 fn a_run_that_is_killed_while_it_lands_can_be_undone() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
     let (mut landed, mut untouched) = (0, 0);
     for round in 0..12_u64 {
         let place = Place::new();

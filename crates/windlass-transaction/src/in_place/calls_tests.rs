@@ -789,6 +789,9 @@ async fn commands_are_counted_and_only_the_changes_of_the_run_are_listed() {
 
 #[tokio::test]
 async fn an_undo_in_place_merges_with_what_the_user_wrote_since() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     fs::write(lab.base.join("ws/a.txt"), numbered()).unwrap();
     fs::write(lab.base.join("ws/b.txt"), numbered()).unwrap();
@@ -849,6 +852,9 @@ async fn directories_become_files_and_links_and_come_back() {
 
 #[tokio::test]
 async fn a_folder_that_a_command_leaves_empty_stays() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     lab.check("rm sub/deep/d.txt", &["sub/deep/d.txt"]).await;
     let (finished, _) = lab.call("mkdir -p sub/deep; echo d > sub/deep/d.txt").await;
@@ -884,6 +890,9 @@ async fn attributes_and_times_of_a_file_survive_a_command_and_a_move() {
 
 #[tokio::test]
 async fn a_dead_landing_of_another_run_is_recovered_by_the_next_call() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     // A process that died while it staged its files.
     let staging = ".windlass-landing-00000000000000aa";
