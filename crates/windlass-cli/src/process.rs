@@ -1,4 +1,4 @@
-//! What this process was started with: its environment, the workspace it was started in, and the settings of both.
+//! The environment of this process, the workspace it was started in, and the settings of both.
 
 use std::path::Path;
 

@@ -17,7 +17,6 @@ use windlass_core::message::{Message, Role};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::store::SessionStore;
 use windlass_core::terms::Isolation;
-use windlass_core::workspace::LandTo;
 use windlass_engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
@@ -39,7 +38,7 @@ use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 use windlass::model;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
-use windlass::{OpenRequest, Opened, Prepared, Which, saved_plan};
+use windlass::{OpenRequest, Opened, Prepared, Which, options_for, resume_options, saved_plan};
 use windlass_core::workspace::Files as _;
 
 /// A session at work, with its view and its person.
@@ -195,20 +194,9 @@ impl Desk {
 
     /// One prompt to its end; `None` when it was left open on an ask.
     pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, Failure> {
-        let options = self.options_for(&prompt);
+        let options = options_for(&self.options, &prompt);
         let handle = self.session.run(prompt, options)?;
         self.follow_new(handle).await
-    }
-
-    fn options_for(&self, prompt: &Message) -> RunOptions {
-        let mut options = self.options.clone();
-        if let LandTo::Commit(message) = &mut options.contract.to
-            && message.is_empty()
-        {
-            // A commit without words of its own has those of the prompt.
-            message.push_str(prompt.text().trim());
-        }
-        options
     }
 
     async fn follow_new(&mut self, handle: RunHandle) -> Result<Option<Outcome>, Failure> {
@@ -227,7 +215,7 @@ impl Desk {
         };
         self.view
             .say(&format!("next: {}", first_line(&next.prompt.text(), 100)));
-        let options = self.options_for(&next.prompt);
+        let options = options_for(&self.options, &next.prompt);
         let Some(handle) = self.session.run_queued(options)? else {
             return Ok(None);
         };
@@ -240,14 +228,7 @@ impl Desk {
         ask: &Ask,
         answer: Answer,
     ) -> Result<Option<Outcome>, Failure> {
-        let mut options = self.options.clone();
-        if let (LandTo::Commit(message), Some(open)) = (
-            &mut options.contract.to,
-            self.session.look(|history| history.open_run().cloned()),
-        ) && message.is_empty()
-        {
-            message.push_str(open.prompt.text().trim());
-        }
+        let options = resume_options(&self.options, &self.session);
         let handle = self.session.answer(&ask.id, answer, options)?;
         self.follow(handle, Some(ask.clone())).await
     }

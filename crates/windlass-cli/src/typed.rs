@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// The longest prompt from standard input.
 const MAX_TEXT: u64 = 4 << 20;
 
-/// What was typed, and standard input when it is piped.
+/// The words that were typed, and standard input when it is piped.
 pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
     let mut text = typed.join(" ");
     if !std::io::stdin().is_terminal() {

@@ -26,7 +26,9 @@ use crate::error::{Error, ErrorKind};
 use crate::flags::RunFlags;
 use crate::model::{self, GivenModel};
 use crate::notices::Notices;
-use crate::prepare::{OpenRequest, Opened, Which, prepare, prepare_landing};
+use crate::prepare::{
+    OpenRequest, Opened, Which, options_for, prepare, prepare_landing, resume_options,
+};
 use crate::recovery::recover;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -234,7 +236,7 @@ impl Windlass {
         self
     }
 
-    /// Commits what lands, with this message.
+    /// Commits what lands, with this message; with the prompt where the message is empty.
     #[must_use]
     pub fn commit(mut self, message: impl Into<String>) -> Self {
         self.flags.contract.commit = Some(message.into());
@@ -305,7 +307,7 @@ impl Windlass {
 
     /// Starts a task in a session of its own. The events come as they happen; the session ends with the run.
     pub async fn stream(&self, prompt: impl Into<String>) -> Result<Run, Error> {
-        self.session().await?.into_run(prompt)
+        self.session().await?.stream(prompt)
     }
 
     /// Opens a new session, for several prompts in one conversation.
@@ -507,16 +509,15 @@ impl Session {
 
     /// Starts a task. The events come as they happen.
     pub fn stream(&self, prompt: impl Into<String>) -> Result<Run, Error> {
-        let handle = self
-            .shared
-            .session
-            .run(Message::user(prompt), self.shared.options.clone())?;
+        let prompt = Message::user(prompt);
+        let options = options_for(&self.shared.options, &prompt);
+        let handle = self.shared.session.run(prompt, options)?;
         Ok(self.followed(handle))
     }
 
     /// Answers the ask that a run stopped at, and resumes the run.
     pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<Run, Error> {
-        let options = self.shared.options.clone();
+        let options = resume_options(&self.shared.options, &self.shared.session);
         let handle = self.shared.session.answer(ask, answer, options)?;
         Ok(self.followed(handle))
     }
@@ -533,15 +534,11 @@ impl Session {
         self.shared.session.cancel();
     }
 
-    fn into_run(self, prompt: impl Into<String>) -> Result<Run, Error> {
-        self.stream(prompt)
-    }
-
     fn followed(&self, handle: RunHandle) -> Run {
         let fold = ResultFold::new(self.id().clone(), handle.id().clone());
         Run {
             handle,
-            fold: Some(fold),
+            fold,
             shared: self.shared.clone(),
             answering: self.answering.clone(),
             asking: None,
@@ -552,7 +549,7 @@ impl Session {
 /// A run that is going. Dropping it cancels the run.
 pub struct Run {
     handle: RunHandle,
-    fold: Option<ResultFold>,
+    fold: ResultFold,
     shared: Arc<Shared>,
     answering: Option<Answering>,
     /// The ask that is being answered.
@@ -591,9 +588,7 @@ impl Run {
             };
             if let Some(event) = &event {
                 self.shared.telemetry.lock().await.event(event);
-                if let Some(fold) = &mut self.fold {
-                    fold.apply(event);
-                }
+                self.fold.apply(event);
                 if let EventKind::Asked { ask } = &event.kind
                     && let Some(answering) = &self.answering
                 {
@@ -625,9 +620,7 @@ impl Run {
     /// Reads the remaining events: the result of the run.
     pub async fn result(mut self) -> Result<RunResult, Error> {
         while self.next().await.is_some() {}
-        let fold = self.fold.take();
-        fold.map(ResultFold::finish)
-            .ok_or_else(|| Error::usage("the result was taken already"))
+        Ok(self.fold.finish())
     }
 }
 

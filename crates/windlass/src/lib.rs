@@ -31,7 +31,10 @@ pub use environment::Environment;
 pub use error::{Error, ErrorKind};
 pub use facade::{Run, Session, Windlass};
 pub use notices::{Notice, Notices};
-pub use prepare::{OpenRequest, Opened, Prepared, Which, newest, prepare, prepare_landing};
+pub use prepare::{
+    OpenRequest, Opened, Prepared, Which, newest, options_for, prepare, prepare_landing,
+    resume_options,
+};
 pub use recovery::{Unlogged, recover, recoveries};
 pub use windlass_core as core;
 pub use windlass_engine::{Canceller, NoSuchAsk, RunResult, testing};

@@ -10,12 +10,13 @@ use windlass_core::event::EventKind;
 use windlass_core::flags::SavedFlags;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
+use windlass_core::message::Message;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::terms::Isolation;
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
-use windlass_core::workspace::Files;
+use windlass_core::workspace::{Files, LandTo};
 use windlass_engine::{Contract, OnAsk, Open, RunOptions, Session};
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
@@ -370,6 +371,27 @@ fn on_ask(settings: &Settings, can_answer: bool) -> OnAsk {
     }
 }
 
+/// The options of a run with this prompt: a commit without a message of its own has the prompt as its message.
+#[must_use]
+pub fn options_for(options: &RunOptions, prompt: &Message) -> RunOptions {
+    let mut options = options.clone();
+    if let LandTo::Commit(message) = &mut options.contract.to
+        && message.is_empty()
+    {
+        message.push_str(prompt.text().trim());
+    }
+    options
+}
+
+/// The options for the run that is open in a session, to resume it.
+#[must_use]
+pub fn resume_options(options: &RunOptions, session: &Session) -> RunOptions {
+    match session.look(|history| history.open_run().cloned()) {
+        Some(open) => options_for(options, &open.prompt),
+        None => options.clone(),
+    }
+}
+
 /// The newest session of a workspace.
 pub async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Error> {
     let here = root.root().display().to_string();
@@ -384,4 +406,21 @@ pub async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, 
     }
     Err(Error::usage("there is no session of this workspace yet")
         .hint("start one with `windlass run` or `windlass chat`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_without_a_message_has_that_of_the_prompt() {
+        let check = |given: &str, expect: &str| {
+            let mut options = RunOptions::default();
+            options.contract.to = LandTo::Commit(given.to_owned());
+            let options = options_for(&options, &Message::user(" fix it \n"));
+            assert_eq!(options.contract.to, LandTo::Commit(expect.to_owned()));
+        };
+        check("", "fix it");
+        check("own words", "own words");
+    }
 }

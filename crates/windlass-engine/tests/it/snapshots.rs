@@ -1,4 +1,4 @@
-//! What each call changed in place: it is logged with its counts before the record of it goes, and a run whose undo store
+//! The changes of each call in place: they are logged with counts before their record goes, and a run whose undo store
 //! has no space ends with the call.
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ struct OneFileEach {
     store: MemoryStore,
     full: Option<String>,
     session: Mutex<Option<SessionId>>,
-    /// How many changes were in the log when each call was said to be logged.
+    /// The number of changes in the log when each call was reported as logged.
     logged: Mutex<Vec<usize>>,
 }
 

@@ -27,7 +27,7 @@ while read -r what id; do
 done
 for id in $live; do kill -s KILL -- \"-$id\"; done";
 
-/// How long the watcher may take to exit before it is left to the first process of the machine.
+/// The longest wait for the watcher to exit. After it, the first process of the machine reaps the watcher.
 const REAP_TIME: Duration = Duration::from_millis(100);
 
 /// The watcher of some runs; started with the first command, gone with the last owner.

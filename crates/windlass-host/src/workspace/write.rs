@@ -161,7 +161,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
     draft.publish(name, path)
 }
 
-/// What the name of a staging directory of a landing begins with.
+/// The prefix of the names of a landing's staging directories.
 pub const STAGING: &str = ".windlass-landing-";
 
 /// Whether a name is that of a staging directory, which is no part of any project.
