@@ -20,7 +20,8 @@ use crate::gate::Verdict;
 use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::outcome::{RunSummary, StopReason};
+use crate::outcome::{Outcome, RunSummary, StopReason};
+use crate::run::Judged;
 use crate::terms::Terms;
 use crate::validator::Report;
 use crate::workspace::{FileChange, Landed, ProcessEnd};
@@ -301,6 +302,9 @@ pub enum EventKind {
         blocking: bool,
         /// What it found.
         report: Report,
+        /// The hash of the tree that would land; none in place.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tree_hash: Option<String>,
     },
     /// A try of the runtime ended.
     IterationFinished {
@@ -308,6 +312,26 @@ pub enum EventKind {
         iteration: u32,
         /// Why.
         stop: StopReason,
+        /// The answer, where one that fits a schema was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<serde_json::Value>,
+    },
+    /// The changes of a try were judged.
+    Judged {
+        /// The result.
+        #[serde(flatten)]
+        result: Judged,
+        /// The hash of the tree that would land; none in place.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tree_hash: Option<String>,
+        /// Tests, scripts and configs of validators that the run changed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        judge_changed: Vec<String>,
+    },
+    /// It is decided how the run ends. Its copy is kept next, then the run is finished.
+    RunEnding {
+        /// The outcome.
+        outcome: Outcome,
     },
     /// A patch was proposed.
     PatchProposed {

@@ -15,8 +15,9 @@ use crate::context::{Cause, Compaction, Facts, How, by_the_log, compacted};
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId};
 use crate::message::{Message, Part, Role, ToolCall, ToolResult};
-use crate::open_run::{OpenRun, Queue};
+use crate::open_run::Queue;
 use crate::outcome::{Outcome, Phase};
+use crate::run::Run;
 
 /// A call without, or not yet with all, results of its message.
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ pub struct History {
     facts: Facts,
     asks: Vec<Ask>,
     queue: Queue,
-    run: Option<OpenRun>,
+    run: Option<Run>,
     runs: u64,
     ask_count: u64,
     last_seq: u64,
@@ -105,11 +106,9 @@ const UNUSED: &[&str] = &[
     "denied",
     "waited",
     "budget_warned",
-    "validation_started",
     "patch_proposed",
     "patch_checked",
     "patch_applied",
-    "landed",
     "undone",
     "redone",
     "failed_over",
@@ -134,7 +133,7 @@ impl History {
         self.last_seq = seq;
         self.queue.apply(seq, &event.kind);
         if let Some(run) = &mut self.run {
-            run.apply(&event.kind);
+            run.apply(event);
         }
         self.facts.apply(event);
         match &event.kind {
@@ -151,7 +150,7 @@ impl History {
                 self.run = event
                     .run
                     .clone()
-                    .map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
+                    .map(|id| Run::new(id, prompt.clone(), flags.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
                 self.push(seq, prompt.clone());
@@ -273,12 +272,6 @@ impl History {
         }
     }
 
-    /// The try that the open run is at.
-    #[must_use]
-    pub fn iteration(&self) -> Option<u32> {
-        self.run.as_ref().map(|run| run.iteration)
-    }
-
     /// The foreign agent's session that a try of this session was last with.
     #[must_use]
     pub fn foreign_session(&self) -> Option<&str> {
@@ -311,7 +304,7 @@ impl History {
 
     /// The run that has not ended, if any.
     #[must_use]
-    pub fn open_run(&self) -> Option<&OpenRun> {
+    pub fn open_run(&self) -> Option<&Run> {
         self.run.as_ref()
     }
 

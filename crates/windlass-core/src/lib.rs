@@ -29,6 +29,7 @@ pub mod outcome;
 pub mod provider;
 pub mod redact;
 pub mod reply;
+pub mod run;
 pub mod runtime;
 pub mod shell;
 pub mod store;

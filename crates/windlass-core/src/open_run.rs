@@ -4,63 +4,9 @@
 use crate::ask::Ask;
 use crate::event::{Event, EventKind};
 use crate::flags::SavedFlags;
-use crate::id::RunId;
 use crate::message::Message;
 use crate::outcome::{Outcome, RunSummary};
-use crate::terms::Isolation;
-
-/// A run that has not ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OpenRun {
-    /// Which.
-    pub id: RunId,
-    /// What was asked.
-    pub prompt: Message,
-    /// The flags it was started with.
-    pub flags: SavedFlags,
-    /// The try it is in, from 1; none before the first.
-    pub iteration: u32,
-    /// The runtime is done with that try; what follows is judging and landing.
-    pub tried: bool,
-    /// In place until the log says otherwise.
-    pub isolation: Isolation,
-    /// The name of the copy.
-    pub copy: Option<String>,
-}
-
-impl OpenRun {
-    /// A run that just began.
-    #[must_use]
-    pub fn new(id: RunId, prompt: Message, flags: SavedFlags) -> Self {
-        Self {
-            id,
-            prompt,
-            flags,
-            iteration: 0,
-            tried: false,
-            isolation: Isolation::InPlace,
-            copy: None,
-        }
-    }
-
-    /// Takes one more event of the run in.
-    pub fn apply(&mut self, kind: &EventKind) {
-        match kind {
-            EventKind::TransactionOpened { terms, name } => {
-                self.isolation = terms.isolation;
-                self.copy.clone_from(name);
-            }
-            EventKind::Kept { name } => self.copy = Some(name.clone()),
-            EventKind::Discarded { name } => drop(self.copy.take_if(|copy| copy == name)),
-            EventKind::IterationStarted { iteration, .. } => {
-                self.iteration = *iteration;
-                self.tried = false;
-            }
-            EventKind::IterationFinished { .. } => self.tried = true,
-            _ => {}
-        }
-    }
-}
+use crate::run::Run;
 
 /// A prompt that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +86,7 @@ pub struct Glance {
     /// The flags of its last run.
     pub flags: SavedFlags,
     /// The run that has not ended.
-    pub open: Option<OpenRun>,
+    pub open: Option<Run>,
     /// What waits for a person.
     pub asks: Vec<Ask>,
     /// Prompts that wait.
@@ -164,6 +110,11 @@ const USED: &[&str] = &[
     "discarded",
     "iteration_started",
     "iteration_finished",
+    "validation_started",
+    "validated",
+    "judged",
+    "landed",
+    "run_ending",
 ];
 
 impl Glance {
@@ -179,7 +130,7 @@ impl Glance {
         self.last_seq = seq;
         self.queue.apply(seq, &event.kind);
         if let Some(open) = &mut self.open {
-            open.apply(&event.kind);
+            open.apply(event);
         }
         match &event.kind {
             EventKind::SessionOpened { workspace, .. } => self.workspace.clone_from(workspace),
@@ -189,7 +140,7 @@ impl Glance {
                 self.open = event
                     .run
                     .clone()
-                    .map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
+                    .map(|id| Run::new(id, prompt.clone(), flags.clone()));
             }
             EventKind::RunFinished(_) => {
                 self.open = None;

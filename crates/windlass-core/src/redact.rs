@@ -5,12 +5,14 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::ask::{About, Answer, Ask};
+use crate::ask::{About, Answer, Ask, LandingAsk};
 use crate::context::Compaction;
 use crate::event::EventKind;
 use crate::message::{Message, Part, ToolCall};
 use crate::outcome::{Outcome, RunSummary};
+use crate::run::Judged;
 use crate::tool::Touch;
+use crate::validator::Finding;
 use crate::workspace::Redactor;
 
 /// Takes the secrets out of a fact before it is logged and shown.
@@ -54,11 +56,23 @@ pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
                 .command
                 .iter_mut()
                 .for_each(|command| clean.text(command));
-            report
-                .findings
-                .iter_mut()
-                .for_each(|finding| clean.text(&mut finding.message));
+            clean.findings(&mut report.findings);
         }
+        EventKind::Judged { result, .. } => match result {
+            Judged::Passed { ask: Some(ask) } => clean.landing(ask),
+            Judged::Blocked {
+                validator,
+                findings,
+            } => {
+                clean.text(validator);
+                clean.findings(findings);
+            }
+            Judged::Passed { ask: None } | Judged::NothingChanged | Judged::Stale { .. } => {}
+        },
+        EventKind::IterationFinished { output, .. } => {
+            output.iter_mut().for_each(|output| clean.value(output));
+        }
+        EventKind::RunEnding { outcome } => clean.outcome(outcome),
         EventKind::PatchChecked { problems } => {
             problems.iter_mut().for_each(|problem| clean.text(problem))
         }
@@ -68,9 +82,7 @@ pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
             output,
             ..
         }) => {
-            if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
-                clean.text(detail);
-            }
+            clean.outcome(outcome);
             for one in evidence {
                 clean.text(&mut one.validator);
                 one.proof
@@ -102,7 +114,6 @@ pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Answered { .. }
         | EventKind::Spent { .. }
         | EventKind::BudgetWarned { .. }
-        | EventKind::IterationFinished { .. }
         | EventKind::PatchApplied { .. }
         | EventKind::Landed { .. }
         | EventKind::Kept { .. }
@@ -123,6 +134,17 @@ pub fn clean_message(redactor: &dyn Redactor, message: &mut Message) {
 struct Clean<'a>(&'a dyn Redactor);
 
 impl Clean<'_> {
+    fn outcome(&self, outcome: &mut Outcome) {
+        if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
+            self.text(detail);
+        }
+    }
+
+    fn findings(&self, findings: &mut [Finding]) {
+        let messages = findings.iter_mut().map(|finding| &mut finding.message);
+        messages.for_each(|message| self.text(message));
+    }
+
     fn text(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.0.redact(text) {
             *text = clean;
@@ -187,11 +209,13 @@ impl Clean<'_> {
                     .iter_mut()
                     .for_each(|option| self.text(option));
             }
-            About::Landing(landing) => landing
-                .paths
-                .iter_mut()
-                .for_each(|(path, _)| self.text(path)),
+            About::Landing(landing) => self.landing(landing),
         }
+    }
+
+    fn landing(&self, landing: &mut LandingAsk) {
+        let paths = landing.paths.iter_mut();
+        paths.for_each(|(path, _)| self.text(path));
     }
 }
 
@@ -247,6 +271,7 @@ mod tests {
             validator: name(),
             blocking: true,
             report,
+            tree_hash: None,
         };
         for mut kind in [
             EventKind::ValidationStarted { validator: name() },

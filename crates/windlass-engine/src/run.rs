@@ -313,6 +313,12 @@ impl Outlet for RunOutlet {
                 }
                 OnAsk::Pause => {
                     self.control.halt(Halt::Paused(id.clone()));
+                    if !matches!(self.control.halted(), Some(Halt::Paused(_))) {
+                        // The run was told to end before.
+                        self.control.desk.close(&id);
+                        let (answer, by) = (Answer::Abandoned, AnsweredBy::Engine);
+                        return self.answered(id, answer, by).await;
+                    }
                     // The run ends around this call; the ask stays open in the log.
                     std::future::pending::<()>().await;
                 }

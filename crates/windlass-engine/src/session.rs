@@ -1,14 +1,14 @@
 //! The library's front door: an engine opens sessions, a session runs prompts, one at a time.
 //! No global state: everything an engine needs is handed to its builder.
 
-mod closing;
-mod drive;
+mod answer;
+mod close;
+mod driver;
 mod fork;
-mod going_on;
-mod judging;
-mod landing;
+mod iterate;
+mod judge;
+mod land;
 mod room;
-mod tries;
 
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicU32;
@@ -26,11 +26,14 @@ use windlass_core::id::{AskId, CallId, RunId, SessionId, TraceId};
 use windlass_core::image::Swap;
 use windlass_core::message::{Message, Origin, Role};
 use windlass_core::redact::clean_message;
+use windlass_core::run::Run;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, FileChange, NoSecrets, Outside, Redactor, Workspaces};
+use windlass_core::workspace::{
+    Artifacts, FileChange, Landed, NoSecrets, Outside, Redactor, Workspaces,
+};
 
 use crate::account::Books;
 use crate::asking::NoSuchAsk;
@@ -441,12 +444,12 @@ impl Session {
         options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
         let id = RunId::nth(self.look(|history| history.runs()) + 1);
-        self.begin(
-            id,
-            self.redacted(prompt),
-            drive::Start::Prompt { queued },
-            options,
-        )
+        let start = driver::Start::Prompt {
+            prompt: self.redacted(prompt),
+            flags: options.flags.clone(),
+            queued,
+        };
+        self.begin(id, start, options)
     }
 
     /// Starts a run with the first prompt that waits; none when none does.
@@ -488,8 +491,7 @@ impl Session {
     fn begin(
         &self,
         id: RunId,
-        prompt: Message,
-        start: drive::Start,
+        start: driver::Start,
         options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
         let busy = self
@@ -507,8 +509,8 @@ impl Session {
             lost: Arc::default(),
         };
         let (spent, before) = match &start {
-            drive::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
-            drive::Start::Answer { ask, .. } => (
+            driver::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
+            driver::Start::Answer { ask, .. } => (
                 self.look(|history| history.run_spent()),
                 Duration::from_millis(ask.run_ms),
             ),
@@ -530,8 +532,7 @@ impl Session {
             held: Mutex::default(),
         });
         *self.current.lock() = Arc::downgrade(&outlet);
-        let work = drive::Work {
-            _busy: busy,
+        let run = driver::RunParts {
             parts: parts.clone(),
             outlet,
             gate: self.gate.clone(),
@@ -542,11 +543,8 @@ impl Session {
             isolation: options.isolation,
             contract: options.contract,
             yes: options.yes,
-            flags: options.flags,
-            prompt,
-            start,
         };
-        tokio::spawn(work.drive());
+        tokio::spawn(driver::Driver::new(busy, run).drive(start));
         Ok(RunHandle {
             id,
             events,
@@ -560,14 +558,23 @@ impl Session {
         if !kind.happens_between_runs() {
             return Err(EngineError::NotBetweenRuns(kind.name().to_owned()));
         }
-        let _alone = self
-            .busy
-            .clone()
-            .try_lock_owned()
-            .map_err(|_| EngineError::Busy)?;
-        let seq = self.log.emit(&self.scope(None), kind).await?;
-        self.log.sync().await?;
-        Ok(seq)
+        self.write_alone(None, kind).await
+    }
+
+    /// Logs that a copy had landed when the process of its run died. The event belongs to the run that was left open on
+    /// that copy. Returns the number of the event.
+    pub async fn log_recovered_landing(
+        &self,
+        copy: &str,
+        landed: Landed,
+        tree_hash: Option<String>,
+    ) -> Result<u64, EngineError> {
+        let run = self.look(|history| {
+            let on_copy = |run: &&Run| run.copy.as_deref() == Some(copy);
+            history.open_run().filter(on_copy).map(|run| run.id.clone())
+        });
+        self.write_alone(run, EventKind::Landed { landed, tree_hash })
+            .await
     }
 
     /// Logs a change that a call of an earlier process landed before that process died. Returns the number of the event.
@@ -578,17 +585,22 @@ impl Session {
         change: FileChange,
         swap: Swap,
     ) -> Result<u64, EngineError> {
-        let _alone = self
-            .busy
-            .clone()
-            .try_lock_owned()
-            .map_err(|_| EngineError::Busy)?;
         let kind = EventKind::FileChanged {
             call,
             change,
             swap: Some(swap),
         };
-        let seq = self.log.emit(&self.scope(Some(run)), kind).await?;
+        self.write_alone(Some(run), kind).await
+    }
+
+    /// Writes one durable event while no run is going here.
+    async fn write_alone(&self, run: Option<RunId>, kind: EventKind) -> Result<u64, EngineError> {
+        let _alone = self
+            .busy
+            .clone()
+            .try_lock_owned()
+            .map_err(|_| EngineError::Busy)?;
+        let seq = self.log.emit(&self.scope(run), kind).await?;
         self.log.sync().await?;
         Ok(seq)
     }

@@ -309,7 +309,11 @@ impl Weave {
         } else {
             StopReason::Interrupted
         };
-        self.fact(EventKind::IterationFinished { iteration: 1, stop });
+        self.fact(EventKind::IterationFinished {
+            iteration: 1,
+            stop,
+            output: None,
+        });
         let outcome = match self.at_rest {
             true => Outcome::Completed,
             false => Outcome::failed(

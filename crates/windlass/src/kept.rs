@@ -7,7 +7,7 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{Changes, Files, Opening, Workspaces};
-use windlass_engine::Open;
+use windlass_engine::{Open, Session};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::workspace::Root;
@@ -91,13 +91,15 @@ fn damaged(card: &Card) -> Error {
 
 /// Appends to the log of its session what became of a kept run.
 pub async fn note(settings: &Settings, card: &Card, event: EventKind) -> Result<(), Error> {
+    open_session(settings, card).await?.note(event).await?;
+    Ok(())
+}
+
+/// The session of a kept run, opened to log what became of it.
+pub(crate) async fn open_session(settings: &Settings, card: &Card) -> Result<Session, Error> {
     let root = Root::open(&card.root);
     let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let session = wired
-        .engine
-        .open(Open::Resume(session_of(card)?), RunMode::Analysis)
-        .await?;
-    session.note(event).await?;
-    Ok(())
+    let which = Open::Resume(session_of(card)?);
+    Ok(wired.engine.open(which, RunMode::Analysis).await?)
 }

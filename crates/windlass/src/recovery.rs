@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use windlass_core::clock::Clock;
-use windlass_core::event::EventKind;
 use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::StoreErrorKind;
@@ -202,8 +201,10 @@ async fn log_landing(settings: &Settings, slot: &Slot, untold: Untold) -> Result
         .iter()
         .any(|change| change.call.is_none() && change.swaps == landed.swaps);
     if !is_known {
-        let event = EventKind::Landed { landed, tree_hash };
-        kept::note(settings, &slot.card, event).await?;
+        let session = kept::open_session(settings, &slot.card).await?;
+        session
+            .log_recovered_landing(&slot.card.name, landed, tree_hash)
+            .await?;
     }
     Ok(!is_known)
 }

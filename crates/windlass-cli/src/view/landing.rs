@@ -28,6 +28,7 @@ pub(super) fn lines(kind: &EventKind) -> Vec<(Style, String)> {
             validator,
             blocking,
             report,
+            ..
         } => validated(validator, *blocking, report),
         EventKind::Landed { landed, .. } => landing(landed),
         EventKind::Kept { name } => vec![(

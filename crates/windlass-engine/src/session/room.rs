@@ -10,7 +10,7 @@ use windlass_core::budget::{Budget, Spent};
 use windlass_core::context::How;
 use windlass_core::runtime::{MakeRoom, RuntimeError};
 
-use super::closing::close;
+use super::close::close;
 use super::{EngineError, Session};
 use crate::account::{Books, OpenAccount};
 use crate::asking::OnAsk;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_core::ask::Answer;
+use windlass_core::ask::{About, Answer};
 use windlass_core::event::{Event, EventKind};
 use windlass_core::gate::{Mode, PermissionGate};
 use windlass_core::message::{ErrorCategory, Message};
@@ -121,8 +121,17 @@ impl Lab {
     }
 
     /// Reads a run to its end: answers asks from the script, moves time when nothing else happens.
-    pub(crate) async fn watch(&self, mut handle: RunHandle) -> Ran {
+    pub(crate) async fn watch(&self, handle: RunHandle) -> Ran {
         let mut person = self.person.clone().into_iter();
+        self.watch_with(handle, |_| person.next()).await
+    }
+
+    /// The same with somebody who answers by what is asked.
+    pub(crate) async fn watch_with(
+        &self,
+        mut handle: RunHandle,
+        mut person: impl FnMut(&About) -> Option<Answer>,
+    ) -> Ran {
         let mut events = Vec::new();
         let mut stalls = 0;
         loop {
@@ -142,7 +151,7 @@ impl Lab {
             stalls = 0;
             let Some(event) = event else { break };
             if let EventKind::Asked { ask } = &event.kind
-                && let Some(answer) = person.next()
+                && let Some(answer) = person(&ask.about)
             {
                 handle.answer(&ask.id, answer).unwrap();
             }

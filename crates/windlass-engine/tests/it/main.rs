@@ -12,6 +12,7 @@ mod guest;
 mod lab;
 mod people;
 mod providers;
+mod resume;
 mod scenarios;
 mod snapshots;
 mod steps;

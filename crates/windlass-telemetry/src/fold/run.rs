@@ -160,6 +160,7 @@ impl OpenRun {
                 validator,
                 blocking,
                 report,
+                ..
             } => {
                 let open = self.checks.iter().position(|(name, _)| name == validator);
                 let mut span = match open {

@@ -121,6 +121,7 @@ fn told_of_landing(kind: &EventKind) -> Option<Told> {
             validator,
             blocking,
             report,
+            ..
         } => {
             let more = json!({ "validator": shown(validator), "judgement": report.judgement, "blocking": blocking,
                                "findings": report.findings.len(), "exit": report.proof.exit, "digest": report.proof.digest });

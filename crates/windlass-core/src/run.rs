@@ -1,0 +1,507 @@
+//! One run as a state machine without IO.
+//!
+//! [`Run`] is the fold of the events of a run. [`Run::next`] says which [`Step`] comes next; the driver of the engine does
+//! it and logs an event, and the event moves the state. Resuming a run is folding its log and asking for the next step.
+//!
+//! Every step is not started, started or done ([`Progress`]). A step that was started by a process that is gone is not
+//! repeated: [`Run::left_open`] ends the run instead. A run that waits for a person has nothing but an ask open, so that
+//! any process can resume it.
+//!
+//! ```
+//! use windlass_core::flags::SavedFlags;
+//! use windlass_core::id::RunId;
+//! use windlass_core::message::Message;
+//! use windlass_core::run::{Here, Place, Run, Step};
+//!
+//! let run = Run::new(RunId::nth(1), Message::user("fix it"), SavedFlags::default());
+//! let mut here = Here::default();
+//! assert_eq!(run.next(&here), Step::Open { copy: None });
+//! here.place = Place::Open;
+//! assert_eq!(run.next(&here), Step::Iterate { iteration: 1, started: false });
+//! ```
+
+mod prompts;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::prompts::paths_in_words;
+use self::prompts::{listed, retry_prompt};
+use crate::ask::{About, Answer, LandingAsk};
+use crate::event::{Event, EventKind};
+use crate::flags::SavedFlags;
+use crate::id::{AskId, RunId};
+use crate::message::{Message, Origin};
+use crate::outcome::{FailReason, Outcome, RunSummary};
+use crate::terms::Isolation;
+use crate::validator::{Evidence, Finding};
+
+/// How often a try is judged again because files changed while the checks ran or while a person was asked.
+pub const MAX_STALE: u32 = 3;
+/// Earlier tries whose findings are remembered.
+const MAX_TRIES: usize = 20;
+
+/// How far a step has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Progress {
+    /// Nobody began it.
+    #[default]
+    NotStarted,
+    /// It began and has no result yet.
+    Started,
+    /// It has its result.
+    Done,
+}
+
+/// What a run does next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Open the tree, or a copy: the one of this name, or a new one.
+    Open {
+        /// The copy to go on with.
+        copy: Option<String>,
+    },
+    /// Let the runtime try.
+    Iterate {
+        /// From 1.
+        iteration: u32,
+        /// It began before the run waited for a person; its open calls are settled first.
+        started: bool,
+    },
+    /// Judge the changes of the last try.
+    Judge,
+    /// Tell the model what the checks found, for the next try.
+    Retry(Box<Message>),
+    /// Ask a person about files that other programs act on.
+    AskToLand(LandingAsk),
+    /// Land the changes that were judged.
+    Land {
+        /// The hash of exactly those.
+        tree_hash: Option<String>,
+        /// A person was asked meanwhile, so the tree may have changed since it was judged.
+        asked: bool,
+    },
+    /// Log how the run ends; keeping and finishing follow.
+    End(Outcome),
+    /// Keep the copy, if there is one, and close the transaction.
+    Keep,
+    /// Log the summary.
+    Finish(Outcome),
+    /// Nothing: a person has to answer.
+    Wait,
+}
+
+/// What judging a try came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Judged {
+    /// Nothing blocks.
+    Passed {
+        /// What a person has to allow before it lands.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ask: Option<LandingAsk>,
+    },
+    /// No file was changed.
+    NothingChanged,
+    /// A validator blocks.
+    Blocked {
+        /// Which one.
+        validator: String,
+        /// What it found.
+        findings: Vec<Finding>,
+    },
+    /// These paths changed while it was judged or afterwards. It has to be judged again.
+    Stale {
+        /// The paths.
+        paths: Vec<String>,
+    },
+}
+
+/// The transaction, in the process that asks for the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Place {
+    /// Not opened yet.
+    #[default]
+    Unopened,
+    /// Open.
+    Open,
+    /// Landed, kept or discarded.
+    Closed,
+}
+
+/// What the log does not say: the options of the run and what this process has open.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Here {
+    /// The transaction.
+    pub place: Place,
+    /// The run waits for a person who is not here.
+    pub paused: bool,
+    /// There is something to judge: a copy, a validator or a rule about paths.
+    pub judges: bool,
+    /// The run may end without a change.
+    pub may_change_nothing: bool,
+    /// Iterations the budget allows.
+    pub max_iterations: Option<u32>,
+}
+
+/// A run that has not ended: the fold of its events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Its id.
+    pub id: RunId,
+    /// The request.
+    pub prompt: Message,
+    /// The flags it was started with.
+    pub flags: SavedFlags,
+    /// In place until the log says otherwise.
+    pub isolation: Isolation,
+    /// The name of the copy.
+    pub copy: Option<String>,
+    /// The name under which the copy was kept.
+    pub kept: Option<String>,
+    /// What the runtime was told in the current try, where that is not the request itself.
+    retry: Option<Box<Message>>,
+    /// The current try, from 1; 0 before the first.
+    pub iteration: u32,
+    iterating: Progress,
+    judging: Progress,
+    judged: Option<Judged>,
+    /// Paths that the checks depend on and the run changed.
+    pub judge_changed: Vec<String>,
+    /// Verdicts on exactly the tree that was judged last.
+    pub evidence: Vec<Evidence>,
+    /// The hash of that tree.
+    tree_hash: Option<String>,
+    stale: u32,
+    /// The findings of earlier tries, one set for each.
+    findings: VecDeque<BTreeSet<String>>,
+    landing_ask: Option<(AskId, LandingAsk)>,
+    landing_answer: Option<(LandingAsk, Answer)>,
+    /// It has landed.
+    pub landed: bool,
+    /// The structured answer.
+    pub output: Option<serde_json::Value>,
+    ending: Option<Outcome>,
+}
+
+impl Run {
+    /// A run that just began.
+    #[must_use]
+    pub fn new(id: RunId, prompt: Message, flags: SavedFlags) -> Self {
+        Self {
+            id,
+            prompt,
+            flags,
+            isolation: Isolation::InPlace,
+            copy: None,
+            kept: None,
+            retry: None,
+            iteration: 0,
+            iterating: Progress::NotStarted,
+            judging: Progress::NotStarted,
+            judged: None,
+            judge_changed: Vec::new(),
+            evidence: Vec::new(),
+            tree_hash: None,
+            stale: 0,
+            findings: VecDeque::new(),
+            landing_ask: None,
+            landing_answer: None,
+            landed: false,
+            output: None,
+            ending: None,
+        }
+    }
+
+    /// What the runtime is asked in the current try.
+    #[must_use]
+    pub fn request(&self) -> &Message {
+        self.retry.as_deref().unwrap_or(&self.prompt)
+    }
+
+    /// The step that comes next.
+    #[must_use]
+    pub fn next(&self, here: &Here) -> Step {
+        let open = here.place == Place::Open;
+        if let Some(outcome) = &self.ending {
+            return match open {
+                true => Step::Keep,
+                false => Step::Finish(outcome.clone()),
+            };
+        }
+        if here.paused {
+            return if open { Step::Keep } else { Step::Wait };
+        }
+        match here.place {
+            Place::Unopened => {
+                return Step::Open {
+                    copy: self.copy.clone(),
+                };
+            }
+            Place::Closed => return Step::Finish(Outcome::Completed),
+            Place::Open => {}
+        }
+        if self.iterating != Progress::Done {
+            return Step::Iterate {
+                iteration: self.iteration.max(1),
+                started: self.iterating == Progress::Started,
+            };
+        }
+        if !here.judges || self.landed {
+            return Step::Keep;
+        }
+        match &self.judged {
+            None => Step::Judge,
+            Some(Judged::Stale { paths }) if self.stale > MAX_STALE => Step::End(Outcome::failed(
+                FailReason::LandingConflict,
+                format!(
+                    "the tree was changed {MAX_STALE} times while the checks ran ({}); stop what changes it, then land \
+                     the kept copy",
+                    paths_in_words(paths)
+                ),
+            )),
+            Some(Judged::Stale { .. }) => Step::Judge,
+            Some(Judged::Blocked {
+                validator,
+                findings,
+            }) => self.retry_or_end(validator, findings, here.max_iterations),
+            // An answer that was asked for is a result, too.
+            Some(Judged::NothingChanged) if !here.may_change_nothing && self.output.is_none() => {
+                Step::End(nothing_changed())
+            }
+            Some(Judged::NothingChanged) => self.land(None),
+            Some(Judged::Passed { ask }) => self.land(ask.as_ref()),
+        }
+    }
+
+    fn land(&self, ask: Option<&LandingAsk>) -> Step {
+        if !self.isolation.is_isolated() {
+            return Step::Keep;
+        }
+        let land = |asked| Step::Land {
+            tree_hash: self.tree_hash.clone(),
+            asked,
+        };
+        let Some(ask) = ask else { return land(false) };
+        match &self.landing_answer {
+            Some((about, answer)) if about == ask => match answer {
+                Answer::Once | Answer::Always => land(true),
+                Answer::Abandoned => Step::End(Outcome::Cancelled),
+                _ => Step::End(not_let_land(ask)),
+            },
+            _ => Step::AskToLand(ask.clone()),
+        }
+    }
+
+    /// The next try, unless nothing improved or the iterations are used up.
+    fn retry_or_end(&self, validator: &str, findings: &[Finding], max: Option<u32>) -> Step {
+        let failed = |why: String| {
+            let detail = format!("{why}:\n{}", listed(validator, findings));
+            Step::End(Outcome::failed(FailReason::Validation, detail))
+        };
+        let now = lines(validator, findings);
+        if self.findings.back() == Some(&now) {
+            return failed("nothing improved: two tries ended with the same findings".to_owned());
+        }
+        if max.is_some_and(|max| self.iteration >= max) {
+            let tries = self.iteration;
+            return failed(format!("the checks still fail after {tries} iterations"));
+        }
+        let text = retry_prompt(
+            &self.prompt.text(),
+            validator,
+            findings,
+            &now,
+            &self.findings,
+        );
+        Step::Retry(Box::new(Message::internal(text)))
+    }
+
+    /// Takes one more event in. Events of other runs change nothing but the name of a copy.
+    pub fn apply(&mut self, event: &Event) {
+        if let EventKind::Discarded { name } = &event.kind {
+            self.copy.take_if(|copy| copy == name);
+        }
+        if event.run.as_ref() != Some(&self.id) {
+            return;
+        }
+        match &event.kind {
+            EventKind::TransactionOpened { terms, name } => {
+                self.isolation = terms.isolation;
+                self.copy.clone_from(name);
+                self.kept = None;
+            }
+            EventKind::Kept { name } => {
+                self.copy = Some(name.clone());
+                self.kept = Some(name.clone());
+            }
+            EventKind::IterationStarted { iteration, .. } => {
+                self.iteration = *iteration;
+                self.begin_try(Progress::Started);
+            }
+            EventKind::IterationFinished { output, .. } => {
+                self.iterating = Progress::Done;
+                self.output.clone_from(output);
+            }
+            EventKind::ValidationStarted { .. } => self.judging = Progress::Started,
+            EventKind::Validated {
+                validator,
+                blocking,
+                report,
+                tree_hash,
+            } => {
+                // A fixer changed the tree: verdicts on the tree of before count for nothing.
+                self.evidence.retain(|one| one.tree_hash == *tree_hash);
+                self.evidence.push(Evidence {
+                    validator: validator.clone(),
+                    judgement: report.judgement,
+                    advisory: !blocking,
+                    tree_hash: tree_hash.clone(),
+                    proof: report.proof.clone(),
+                });
+            }
+            EventKind::Judged {
+                result,
+                tree_hash,
+                judge_changed,
+            } => self.take_judged(result, tree_hash.as_ref(), judge_changed),
+            EventKind::Said { message, .. }
+                if message.origin == Origin::Engine
+                    && matches!(self.judged, Some(Judged::Blocked { .. })) =>
+            {
+                self.iteration += 1;
+                self.retry = Some(Box::new(message.clone()));
+                self.begin_try(Progress::NotStarted);
+            }
+            EventKind::Asked { ask } => {
+                if let About::Landing(about) = &ask.about {
+                    self.landing_ask = Some((ask.id.clone(), about.clone()));
+                }
+            }
+            EventKind::Answered { ask, answer, .. } => {
+                if let Some((_, about)) = self.landing_ask.take_if(|(id, _)| id == ask) {
+                    self.landing_answer = Some((about, answer.clone()));
+                }
+            }
+            EventKind::Landed { .. } => {
+                self.landed = true;
+                self.copy = None;
+            }
+            EventKind::RunEnding { outcome } => self.ending = Some(outcome.clone()),
+            _ => {}
+        }
+    }
+
+    fn begin_try(&mut self, iterating: Progress) {
+        self.remember_findings();
+        self.iterating = iterating;
+        self.judging = Progress::NotStarted;
+        self.evidence.clear();
+        self.judge_changed.clear();
+        self.stale = 0;
+    }
+
+    fn remember_findings(&mut self) {
+        if let Some(Judged::Blocked {
+            validator,
+            findings,
+        }) = self.judged.take()
+        {
+            self.findings.push_back(lines(&validator, &findings));
+            if self.findings.len() > MAX_TRIES {
+                self.findings.pop_front();
+            }
+        }
+    }
+
+    fn take_judged(
+        &mut self,
+        result: &Judged,
+        tree_hash: Option<&String>,
+        judge_changed: &[String],
+    ) {
+        self.tree_hash = tree_hash.cloned();
+        self.judge_changed = judge_changed.to_vec();
+        self.judged = Some(result.clone());
+        self.judging = Progress::Done;
+        if matches!(result, Judged::Stale { .. }) {
+            self.stale += 1;
+            self.judging = Progress::NotStarted;
+            self.evidence.clear();
+        }
+    }
+
+    /// Whether the runtime began the current try and has not ended it.
+    #[must_use]
+    pub fn is_iterating(&self) -> bool {
+        self.iterating == Progress::Started
+    }
+
+    fn left_while(&self) -> &'static str {
+        if self.landing_ask.is_some() {
+            "while a person was asked"
+        } else if self.judging == Progress::Started {
+            "while the checks ran"
+        } else if self.judging == Progress::Done {
+            "after the checks"
+        } else if self.iterating == Progress::Started {
+            "while the agent worked"
+        } else {
+            "between two steps"
+        }
+    }
+
+    /// The summary of a run whose process is gone and which nobody resumes. What the process had started is not
+    /// repeated; recovery has logged a landing that it could finish.
+    #[must_use]
+    pub fn left_open(&self) -> RunSummary {
+        let outcome = match &self.ending {
+            Some(outcome) => outcome.clone(),
+            None if self.landed => Outcome::Completed,
+            None => Outcome::failed(
+                FailReason::Interrupted,
+                format!(
+                    "the run was left open {}; the session goes on from what was logged",
+                    self.left_while()
+                ),
+            ),
+        };
+        RunSummary {
+            transaction: self.copy.clone().filter(|_| self.isolation.is_isolated()),
+            evidence: self.evidence.clone(),
+            judge_changed: self.judge_changed.clone(),
+            output: self.output.clone(),
+            ..RunSummary::new(outcome)
+        }
+    }
+}
+
+/// Each finding in a line, to be compared with those of another try.
+fn lines(validator: &str, findings: &[Finding]) -> BTreeSet<String> {
+    let line = |finding| format!("{validator}: {finding}");
+    findings.iter().map(line).collect()
+}
+
+fn nothing_changed() -> Outcome {
+    Outcome::failed(
+        FailReason::NoChanges,
+        "no file was changed; say more exactly what is to be done, or give --allow-no-changes where an answer is enough",
+    )
+}
+
+/// The end of a run whose changes a person did not let land.
+fn not_let_land(ask: &LandingAsk) -> Outcome {
+    let names: Vec<String> = ask.paths.iter().map(|(path, _)| path.clone()).collect();
+    let detail = format!(
+        "a person has to let these land, and nobody did: {}; name them in the prompt, or look at the kept copy and \
+         land it yourself",
+        paths_in_words(&names)
+    );
+    Outcome::failed(FailReason::Policy, detail)
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! The landing of an isolated run. Nothing is thrown away but a copy that has landed or holds nothing.
+
+use windlass_core::ask::{About, LandingAsk};
+use windlass_core::event::EventKind;
+use windlass_core::gate::{Bar, bar_at_landing};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::run::Judged;
+use windlass_core::runtime::Outlet;
+use windlass_core::workspace::{Change, Changes, LandTo, Landed, Landing, Transaction};
+
+use super::driver::{RunParts, StepError};
+use crate::run::Halt;
+
+/// So many removed files are worth a question when they are most of the tree.
+const MANY: usize = 5;
+
+/// What a person has to allow before these changes land: files that other programs or agents act on, unless the prompt
+/// named them, and the removal of most of the tree.
+pub(super) fn question(run: &RunParts, changes: &Changes) -> Option<LandingAsk> {
+    if run.contract.ordered || changes.files.is_empty() {
+        return None;
+    }
+    let prompt = run.folded(|run| run.prompt.text()).unwrap_or_default();
+    let exposed = run.exposed();
+    let barred = changes.files.iter().filter_map(|change| {
+        match bar_at_landing(&change.path, &prompt, &exposed)? {
+            Bar::Person(why) | Bar::Never(why) => Some((change.path.clone(), why)),
+        }
+    });
+    let mut paths: Vec<(String, String)> = barred.collect();
+    paths.extend(clears_out(changes));
+    (!paths.is_empty()).then(|| LandingAsk {
+        paths,
+        tree_hash: changes.tree_hash.clone(),
+    })
+}
+
+/// A run that removes all or most of the tree has gone wrong more often than it was asked to.
+fn clears_out(changes: &Changes) -> Option<(String, String)> {
+    let before = changes.files_before?;
+    let removed = changes
+        .files
+        .iter()
+        .filter(|change| change.change == Change::Deleted)
+        .count();
+    let most = removed >= MANY && removed.saturating_mul(2) > before;
+    (removed > 0 && (removed >= before || most)).then(|| {
+        (
+            ".".to_owned(),
+            format!("it removes {removed} of {before} files"),
+        )
+    })
+}
+
+/// Asks a person; the answer is in the log.
+pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError> {
+    let asking = run.outlet.ask_about(About::Landing(ask), true, None);
+    let paused = async {
+        run.outlet.control.stop.cancelled().await;
+        if !matches!(run.outlet.control.halted(), Some(Halt::Paused(_))) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = asking => answer.map(drop).map_err(StepError::Store),
+        () = paused => Err(StepError::Paused),
+    }
+}
+
+/// Lands what was judged. Whether everything is where it belongs now; otherwise it is judged again.
+pub(super) async fn land(
+    run: &RunParts,
+    transaction: &dyn Transaction,
+    judged: Option<String>,
+    asked: bool,
+) -> Result<bool, StepError> {
+    let changes = transaction.changes().await?;
+    if changes.files.is_empty() {
+        return land_commits(run, transaction, changes.tree_hash).await;
+    }
+    // An answer may take its time, and what the checks saw must be what is there.
+    if asked && let Some(paths) = changed_since(run, transaction, &changes, &judged).await? {
+        let stale = EventKind::Judged {
+            result: Judged::Stale { paths },
+            tree_hash: changes.tree_hash,
+            judge_changed: Vec::new(),
+        };
+        run.outlet.emit(stale).await?;
+        return Ok(false);
+    }
+    let landing = Landing {
+        tree_hash: judged.clone(),
+        to: run.contract.to.clone(),
+    };
+    let landed = transaction.land(&landing).await?;
+    let unfinished = landed.unfinished.clone();
+    log_landed(run, landed, judged).await?;
+    // What cannot be undone, and what could not be brought over, is known only now.
+    run.tell_notes(transaction).await?;
+    match unfinished {
+        None => Ok(true),
+        Some(why) => Err(StepError::Ends(Outcome::failed(FailReason::Runtime, why))),
+    }
+}
+
+/// Paths that changed since the checks ran, in the tree or in the copy.
+async fn changed_since(
+    run: &RunParts,
+    transaction: &dyn Transaction,
+    changes: &Changes,
+    judged: &Option<String>,
+) -> Result<Option<Vec<String>>, StepError> {
+    if changes.tree_hash != *judged {
+        let paths = changes.files.iter().map(|change| change.path.clone());
+        return Ok(Some(paths.collect()));
+    }
+    let moved = match run.contract.land_anyway {
+        true => Vec::new(),
+        false => transaction.moved().await?,
+    };
+    Ok((!moved.is_empty()).then_some(moved))
+}
+
+/// A run that left every file as it was may still have made commits.
+async fn land_commits(
+    run: &RunParts,
+    transaction: &dyn Transaction,
+    tree_hash: Option<String>,
+) -> Result<bool, StepError> {
+    let landing = Landing {
+        tree_hash: tree_hash.clone(),
+        to: LandTo::Tree,
+    };
+    let landed = transaction.land(&landing).await?;
+    if landed.refname.is_some() {
+        log_landed(run, landed, tree_hash).await?;
+    }
+    run.tell_notes(transaction).await?;
+    Ok(true)
+}
+
+async fn log_landed(
+    run: &RunParts,
+    landed: Landed,
+    tree_hash: Option<String>,
+) -> Result<(), StepError> {
+    let landed = EventKind::Landed { landed, tree_hash };
+    run.outlet.emit(landed).await?;
+    run.outlet.sync().await?;
+    Ok(())
+}
