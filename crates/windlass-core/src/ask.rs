@@ -1,4 +1,22 @@
 //! A question to a person: an approval of a call, or the model's own. One object, whichever surface answers it.
+//!
+//! ```
+//! use windlass_core::ask::{About, Answer, Ask, Question};
+//! use windlass_core::id::AskId;
+//!
+//! let question = Question { text: "tea or coffee?".into(), options: vec![] };
+//! let ask = Ask {
+//!     id: AskId::nth(1, 0),
+//!     about: About::Question(question),
+//!     call: None,
+//!     person: false,
+//!     expires: None,
+//!     waits_ms: None,
+//!     run_ms: 0,
+//! };
+//! assert!(ask.fits(&Answer::Text { text: "tea".into() }));
+//! assert!(!ask.fits(&Answer::Always), "no rule answers a question for good");
+//! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,14 @@
 //! What a run may spend, what it has spent, and whether the next model call still fits (decision 7).
 //! Money is whole micro-USD. Nothing here knows a vendor or a clock.
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass_core::budget::{Budget, Limit, Spent};
+//!
+//! let budget = Budget { steps: Some(2), ..Budget::default() };
+//! let spent = Spent { steps: 2, ..Spent::default() };
+//! assert_eq!(budget.exceeded(&spent, Duration::ZERO), Some(Limit::Steps));
+//! ```
 
 use std::fmt;
 use std::time::Duration;

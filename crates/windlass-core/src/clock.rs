@@ -1,5 +1,12 @@
 //! Time as a value and as a port, so that a test never waits.
 //! Nothing here looks at a clock; `host` does, and tests bring their own.
+//!
+//! ```
+//! use windlass_core::clock::Timestamp;
+//!
+//! let at = Timestamp::from_millis(1_000);
+//! assert_eq!(at.to_string(), "1970-01-01T00:00:01.000Z");
+//! ```
 
 use std::borrow::Cow;
 use std::fmt;

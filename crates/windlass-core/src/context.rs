@@ -1,6 +1,22 @@
 //! What of a session's messages a model still gets when they no longer fit: what is shortened, what a summary stands
 //! for, what always stays. One [`Compaction`] says all of it, so that folding the log gives the same messages again.
 //! It asks no model and writes no log.
+//!
+//! ```
+//! use windlass_core::context::{Compaction, compacted};
+//! use windlass_core::history::Entry;
+//! use windlass_core::message::Message;
+//!
+//! let entries = [
+//!     Entry::at(1, Message::user("fix the build")),
+//!     Entry::at(2, Message::assistant("a very long answer")),
+//!     Entry::at(3, Message::user("and the tests")),
+//! ];
+//! let compaction = Compaction { kept_from: 3, summary: "the build was fixed".into(), ..Compaction::default() };
+//! let texts: Vec<String> = compacted(&entries, &compaction, None).iter().map(|entry| entry.text()).collect();
+//! assert!(texts.iter().any(|text| text.contains("fix the build")), "a person's words stay");
+//! assert!(!texts.iter().any(|text| text.contains("a very long answer")));
+//! ```
 
 mod facts;
 mod plan;

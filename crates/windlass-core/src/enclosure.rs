@@ -2,6 +2,16 @@
 //! it, and one address it can reach its model at. `host` makes it; nothing here opens or starts anything.
 //!
 //! What is inside is never believed: its files, its exit code and its words are read as anybody's.
+//!
+//! ```
+//! use windlass_core::enclosure::Launch;
+//!
+//! let launch = Launch {
+//!     argv: vec!["agent".into(), "--acp".into()],
+//!     ..Launch::default()
+//! };
+//! assert_eq!(launch.argv[0], "agent");
+//! ```
 
 use std::io;
 use std::path::Path;

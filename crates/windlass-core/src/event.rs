@@ -2,6 +2,15 @@
 //! Facts are added here, never in a second enum; a change shows in the checked-in schema.
 //!
 //! On the wire an event is `{"v","seq"|"after","n","at","session","run","trace","kind","data"}`.
+//!
+//! ```
+//! use windlass_core::event::{Event, EventKind};
+//!
+//! let line = r#"{"v":2,"seq":7,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","data":{"text":"x"}}"#;
+//! let event: Event = serde_json::from_str(line).expect("an event");
+//! assert_eq!(event.order.seq(), Some(7));
+//! assert_eq!(event.kind, EventKind::Noted { text: "x".into() });
+//! ```
 
 mod line;
 
@@ -515,12 +524,6 @@ impl EventKind {
                 | Self::FailedOver { .. }
                 | Self::Warned { .. }
         )
-    }
-
-    /// Live facts are shown and forgotten.
-    #[must_use]
-    pub fn is_live(&self) -> bool {
-        matches!(self, Self::Delta { .. } | Self::CallProgress { .. })
     }
 }
 

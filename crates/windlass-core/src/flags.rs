@@ -1,4 +1,13 @@
 //! The flags that a run was started with, as the log keeps them.
+//!
+//! ```
+//! use windlass_core::flags::{FlagValue, SavedFlags};
+//!
+//! let mut flags = SavedFlags::default();
+//! flags.set("model", FlagValue::Text("m".into()));
+//! assert!(flags.get("model").is_some());
+//! assert!(flags.unset("model"));
+//! ```
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,12 @@
 //! Judges a call: verdict = the strictest of (rule, else mode) and the floor (decision 8).
 //! A struct and not a trait on purpose: rules and modes are data that anyone may supply, the order of judgement is not.
+//!
+//! ```
+//! use windlass_core::gate::{Bar, bar_at_landing};
+//!
+//! assert!(bar_at_landing("src/lib.rs", "", &[]).is_none());
+//! assert!(matches!(bar_at_landing(".github/workflows/ci.yml", "", &[]), Some(Bar::Person(_))));
+//! ```
 
 mod command;
 mod floor;

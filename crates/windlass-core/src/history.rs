@@ -1,6 +1,17 @@
 //! The fold of a session's durable events: messages for the model, open calls and asks, totals, notes, the phase.
 //! There is no second saved state: resuming is loading and folding. No message list it gives holds a call without
 //! its result.
+//!
+//! ```
+//! use windlass_core::event::Event;
+//! use windlass_core::history::History;
+//!
+//! let line = r#"{"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","data":{"text":"x"}}"#;
+//! let event: Event = serde_json::from_str(line).expect("an event");
+//! let mut history = History::default();
+//! history.apply(&event);
+//! assert_eq!((history.notes(), history.last_seq()), ("x", 1));
+//! ```
 
 mod entry;
 

@@ -1,5 +1,12 @@
 //! Identifiers as newtypes, so that a call is never mistaken for a session.
 //! An id that came from outside is checked here once; nothing else builds paths or keys from raw text.
+//!
+//! ```
+//! use windlass_core::id::{RunId, SessionId};
+//!
+//! assert_eq!(RunId::nth(3).as_str(), "r3");
+//! assert!("../../etc".parse::<SessionId>().is_err(), "an id never is a path");
+//! ```
 
 use std::borrow::Cow;
 use std::fmt;

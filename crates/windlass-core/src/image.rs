@@ -1,4 +1,12 @@
 //! What is at a path, by content: the words that landing, undo and the log share. Bytes are elsewhere, under their hash.
+//!
+//! ```
+//! use windlass_core::image::{Image, Swap};
+//!
+//! let link = Image::Link { target: "lib.rs".into() };
+//! let swap = Swap { path: "main.rs".into(), before: Image::Absent, after: link };
+//! assert!(swap.after.is_there() && !swap.before.is_there());
+//! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,16 +50,4 @@ pub struct Swap {
     pub before: Image,
     /// What comes in its place.
     pub after: Image,
-}
-
-impl Swap {
-    /// The way back.
-    #[must_use]
-    pub fn reversed(self) -> Self {
-        Self {
-            path: self.path,
-            before: self.after,
-            after: self.before,
-        }
-    }
 }

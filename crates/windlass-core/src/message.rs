@@ -1,5 +1,12 @@
 //! What is said between person, model and engine.
 //! Plain data; how a vendor writes it on the wire is the provider's business.
+//!
+//! ```
+//! use windlass_core::message::{Message, Role};
+//!
+//! let message = Message::user("fix the build");
+//! assert_eq!((message.role, message.text()), (Role::User, "fix the build".to_owned()));
+//! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

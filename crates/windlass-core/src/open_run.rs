@@ -1,5 +1,15 @@
 //! What the log says of a run that has not ended, and of prompts that wait: what somebody who goes on later has to know.
 //! Folds of the log like everything else; nothing here is saved elsewhere.
+//!
+//! ```
+//! use windlass_core::event::EventKind;
+//! use windlass_core::message::Message;
+//! use windlass_core::open_run::Queue;
+//!
+//! let mut queue = Queue::default();
+//! queue.apply(7, &EventKind::Queued { prompt: Message::user("then the docs"), steer: false });
+//! assert_eq!(queue.first().map(|waiting| waiting.seq), Some(7));
+//! ```
 
 use crate::ask::Ask;
 use crate::event::{Event, EventKind};

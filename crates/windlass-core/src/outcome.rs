@@ -1,5 +1,12 @@
 //! How a run ended, and in which phase a session is (spec 4.2).
 //! Ends are values, not errors; exit codes and SDK words are views of them.
+//!
+//! ```
+//! use windlass_core::outcome::{FailReason, Outcome};
+//!
+//! let outcome = Outcome::failed(FailReason::Validation, "the tests fail");
+//! assert_eq!(outcome.word(), "failed");
+//! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,13 @@
 //! The port to a model: a request goes in, a stream of chunks comes out.
 //! A non-streaming answer is a fold of the stream (see `reply`). No vendor is named here.
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass_core::provider::backoff;
+//!
+//! let asked = Duration::from_secs(30);
+//! assert!(backoff(1, Some(asked), 0) >= asked, "a server that names a time is not asked earlier");
+//! ```
 
 use std::fmt;
 use std::time::Duration;

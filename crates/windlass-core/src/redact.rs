@@ -1,5 +1,23 @@
 //! Redaction of whole events and messages: each text in them goes through a [`Redactor`]. State that a vendor must get
 //! back byte for byte is left alone. Every writer of a session log redacts before it writes.
+//!
+//! ```
+//! use std::borrow::Cow;
+//! use windlass_core::message::Message;
+//! use windlass_core::redact::clean_message;
+//! use windlass_core::workspace::Redactor;
+//!
+//! struct HidesKey;
+//! impl Redactor for HidesKey {
+//!     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+//!         text.replace("swordfish", "[redacted]").into()
+//!     }
+//! }
+//!
+//! let mut message = Message::user("the key is swordfish");
+//! clean_message(&HidesKey, &mut message);
+//! assert_eq!(message.text(), "the key is [redacted]");
+//! ```
 
 use std::borrow::Cow;
 

@@ -1,6 +1,18 @@
 //! The fold of a stream of chunks into one answer.
 //! Half a tool call never leaves this file: arguments that do not parse at the end of a cut answer are dropped and
 //! the answer is marked truncated.
+//!
+//! ```
+//! use windlass_core::provider::{Chunk, EndReason};
+//! use windlass_core::reply::ReplyFold;
+//!
+//! let mut fold = ReplyFold::default();
+//! for chunk in [Chunk::Text("he".into()), Chunk::Text("llo".into()), Chunk::End(EndReason::Done)] {
+//!     fold.push(chunk);
+//! }
+//! let reply = fold.finish(|| "c1".into());
+//! assert_eq!(reply.message.text(), "hello");
+//! ```
 
 use serde_json::Value;
 

@@ -1,5 +1,12 @@
 //! The port to an agent loop, ours or foreign, and what a run may demand of it.
 //! A runtime that cannot do the job fails here, by name, before the first token.
+//!
+//! ```
+//! use windlass_core::runtime::{Capabilities, RunMode};
+//!
+//! let unmet = Capabilities::NONE.require("toy", RunMode::Full.work());
+//! assert!(unmet.is_err(), "a runtime that can do nothing is refused by name");
+//! ```
 
 mod features;
 mod work;
@@ -30,6 +37,8 @@ use crate::workspace::{Files, Processes};
 use crate::{BoxFuture, CancellationToken};
 
 /// Owns an agent loop.
+///
+/// The port has nine methods; a runtime writes three of them. The others have defaults and say what differs.
 pub trait Runtime: Send + Sync {
     /// Its name, as people type it.
     fn name(&self) -> &str;

@@ -1,5 +1,12 @@
 //! A command line taken apart: every simple command that it would run, as far as that can be told without running
 //! it. Plain data; who reads lines is the shell crate, and who judges them is the gate.
+//!
+//! ```
+//! use windlass_core::shell::{Script, base_name};
+//!
+//! assert!(!Script::unclear("a quote is open").is_certain());
+//! assert_eq!(base_name("/usr/bin/git"), "git");
+//! ```
 
 /// All simple commands of a line, those inside others too: substitutions, functions, here-documents, and what
 /// programs that only start others would start.

@@ -1,4 +1,11 @@
 //! The port to where sessions are kept: one writer each, bounded reading.
+//!
+//! ```
+//! use windlass_core::store::{StoreError, StoreErrorKind};
+//!
+//! let err = StoreError::new(StoreErrorKind::Full, "no space is left");
+//! assert_eq!(err.kind, StoreErrorKind::Full);
+//! ```
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,5 +1,13 @@
 //! The terms of a run: how it is isolated, confined, metered and gated. Stated in an event before the run starts, and
 //! read by the gate. A value that this version does not know reads as the weakest one.
+//!
+//! ```
+//! use windlass_core::terms::{Isolation, Strategy, Terms};
+//!
+//! assert_eq!(Terms::unconfined(Strategy::Overlay).isolation, Isolation::Isolated);
+//! let unknown: Strategy = serde_json::from_str("\"of a later version\"").expect("any word");
+//! assert_eq!(unknown.isolation(), Isolation::InPlace, "the weakest one");
+//! ```
 
 use std::fmt;
 

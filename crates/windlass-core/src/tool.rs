@@ -1,5 +1,13 @@
 //! What a model may call: its description, what a call would touch, and the port to run it.
 //! Metadata fails closed: the effect has no default, nothing is parallel unless it says so.
+//!
+//! ```
+//! use windlass_core::tool::{Effect, ToolSpec};
+//!
+//! let schema = serde_json::json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+//! let spec = ToolSpec::new("weather", "The weather of a city.", schema, Effect::Read);
+//! assert!(!spec.parallel, "nothing is parallel unless it says so");
+//! ```
 
 use parking_lot::Mutex;
 use std::sync::Arc;

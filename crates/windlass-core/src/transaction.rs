@@ -1,5 +1,12 @@
 //! The ports to one run's view of the workspace, in place or on a copy: what is in force, what was changed, how it
 //! lands, and what each call changed for undo. `windlass-transaction` implements these; nothing here opens anything.
+//!
+//! ```
+//! use windlass_core::transaction::{LandTo, Landing};
+//!
+//! let landing = Landing { tree_hash: Some("h1".into()), to: LandTo::Commit("Fix the build".into()) };
+//! assert_ne!(landing.to, LandTo::Tree);
+//! ```
 
 use std::sync::Arc;
 
@@ -36,6 +43,9 @@ pub trait Workspaces: Send + Sync {
 }
 
 /// One run's view of the workspace.
+///
+/// The port has sixteen methods because one object owns the copy from opening to landing. Split in two, somebody could
+/// land with one half what was never judged with the other. Those with a default are needed by copies alone.
 pub trait Transaction: Send + Sync {
     /// What is in force, for the event that says so.
     fn terms(&self) -> Terms;

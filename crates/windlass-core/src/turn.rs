@@ -1,5 +1,16 @@
 //! One iteration of our own loop as a pure state machine: it decides, a driver acts, time and money are arguments.
 //! It never sees a socket, a tool or the log; tests drive it with plain values.
+//!
+//! ```
+//! use windlass_core::budget::Limit;
+//! use windlass_core::runtime::Stop;
+//! use windlass_core::turn::{Step, Turn};
+//!
+//! let mut turn = Turn::default();
+//! assert!(matches!(turn.next(None), Step::AskModel));
+//! let over = turn.next(Some(Limit::Steps));
+//! assert!(matches!(over, Step::Finish(Stop::OverBudget { limit: Limit::Steps })));
+//! ```
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};

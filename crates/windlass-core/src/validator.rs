@@ -1,4 +1,11 @@
 //! The port to whoever says whether it is done: never the model.
+//!
+//! ```
+//! use windlass_core::validator::{Finding, Judgement, Report};
+//!
+//! let report = Report::new(Judgement::Fail, vec![Finding::whole("two tests fail")]);
+//! assert_eq!(report.findings[0].to_string(), "two tests fail");
+//! ```
 
 use std::fmt;
 use std::sync::Arc;

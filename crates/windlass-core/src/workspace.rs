@@ -1,4 +1,11 @@
 //! The machine as the engine, the runtimes and the tools see it: files beneath one root, processes, stored results. `host` implements these; nothing here opens or starts anything.
+//!
+//! ```
+//! use windlass_core::workspace::{FileError, FileErrorKind};
+//!
+//! let err = FileError::changed("src/lib.rs");
+//! assert_eq!(err.kind, FileErrorKind::Changed, "somebody else wrote it since it was read");
+//! ```
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +28,9 @@ pub use crate::transaction::{
 /// kernel beneath the root's handle, so a link that is swapped in between cannot lead out.
 ///
 /// Methods block for the length of a small file operation; call them on a blocking thread when the file may be large.
+///
+/// The port has thirteen methods because each is one operation that has to be resolved beneath the root as a whole: a
+/// find or a grep made of lists and reads by the caller would resolve every path again, and could be led out in between.
 pub trait Files: Send + Sync {
     /// Where the root is, for showing and for processes.
     fn root(&self) -> &Path;
