@@ -135,6 +135,8 @@ pub struct Question {
 /// The origin of an answer to an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum AnsweredBy {
     /// A live human answer.
     Person,
@@ -151,18 +153,7 @@ impl AnsweredBy {
     /// The word of it, as in the log.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Person => "person",
-            Self::YesFlag => "yes_flag",
-            Self::Policy => "policy",
-            Self::Engine => "engine",
-        }
-    }
-}
-
-impl std::fmt::Display for AnsweredBy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
+        self.into()
     }
 }
 

@@ -10,7 +10,6 @@
 //! assert_eq!(budget.exceeded(&spent, Duration::ZERO), Some(Limit::Steps));
 //! ```
 
-use std::fmt;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -64,6 +63,8 @@ impl Budget {
 /// The limits there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum Limit {
     /// Tries of the runtime.
     Iterations,
@@ -75,18 +76,6 @@ pub enum Limit {
     Cost,
     /// Time.
     Time,
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Iterations => "iterations",
-            Self::Steps => "steps",
-            Self::Tokens => "tokens",
-            Self::Cost => "cost",
-            Self::Time => "time",
-        })
-    }
 }
 
 /// Tokens of one model call, as reported or estimated.

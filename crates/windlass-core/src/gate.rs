@@ -15,7 +15,6 @@ mod pattern;
 mod rule;
 mod secrets;
 
-use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -81,6 +80,8 @@ fn strictest(decisions: impl Iterator<Item = Decision>) -> Option<Decision> {
 /// How freely calls run when no rule speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum Mode {
     /// Looks only.
     Plan,
@@ -91,17 +92,6 @@ pub enum Mode {
     Edit,
     /// Everything the sandbox holds.
     Auto,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plan => "plan",
-            Self::Ask => "ask",
-            Self::Edit => "edit",
-            Self::Auto => "auto",
-        })
-    }
 }
 
 /// Where a rule comes from.

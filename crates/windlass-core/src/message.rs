@@ -148,6 +148,8 @@ pub struct ArtifactRef {
 /// Kinds of failure a model is told about (spec 4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ErrorCategory {
     /// No tool of that name.
     UnknownTool,
@@ -177,19 +179,7 @@ impl ErrorCategory {
     /// The word in `Error [word]: `.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::UnknownTool => "unknown_tool",
-            Self::InvalidArguments => "invalid_arguments",
-            Self::Blocked => "blocked",
-            Self::Denied => "denied",
-            Self::Timeout => "timeout",
-            Self::Exception => "exception",
-            Self::NotFound => "not_found",
-            Self::Ambiguous => "ambiguous",
-            Self::Stale => "stale",
-            Self::Sandbox => "sandbox",
-            Self::Interrupted => "interrupted",
-        }
+        self.into()
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Phase {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// Done, and every blocking check passed.
     Completed,
@@ -125,6 +127,8 @@ impl RunSummary {
 /// Why an iteration ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum StopReason {
     /// The agent says it is done.
     Done,
@@ -149,22 +153,7 @@ impl StopReason {
     /// The word of it, as in the log.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Refused => "refused",
-            Self::OverBudget => "over_budget",
-            Self::Provider => "provider",
-            Self::Cancelled => "cancelled",
-            Self::Paused => "paused",
-            Self::Interrupted => "interrupted",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-impl std::fmt::Display for StopReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
+        self.into()
     }
 }
 
@@ -248,16 +237,7 @@ impl Outcome {
     /// The word of the outcome, as in the spec.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::CompletedWithLimitExceeded { .. } => "completed_with_limit_exceeded",
-            Self::Failed { .. } => "failed",
-            Self::Refused { .. } => "refused",
-            Self::BudgetExceeded { .. } => "budget_exceeded",
-            Self::TimedOut => "timed_out",
-            Self::MaxSteps => "max_steps",
-            Self::Cancelled => "cancelled",
-        }
+        self.into()
     }
 
     /// The five words of the SDK.

@@ -188,6 +188,8 @@ impl fmt::Display for ProviderError {
 /// Kinds of provider errors (spec 4.4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ProviderErrorKind {
     /// The key is missing, wrong or not allowed to do this.
     Authentication,
@@ -225,17 +227,7 @@ impl ProviderErrorKind {
     /// The word of the kind, as in the spec.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        match self {
-            Self::Authentication => "authentication",
-            Self::RateLimited { .. } => "rate_limited",
-            Self::ContextLength => "context_length",
-            Self::ModelNotFound => "model_not_found",
-            Self::Unavailable { .. } => "unavailable",
-            Self::InvalidRequest => "invalid_request",
-            Self::InvalidResponse => "invalid_response",
-            Self::Refused => "refused",
-            Self::Network { .. } => "network",
-        }
+        self.into()
     }
 
     /// How often a call that failed this way is tried again, and the wait the upstream asked for. Not at all where it

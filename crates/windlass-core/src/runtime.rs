@@ -230,6 +230,8 @@ pub enum RuntimeError {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Capability {
     /// Answers in words.
     TextCompletion,
@@ -277,20 +279,7 @@ impl Capability {
     /// Its word.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::TextCompletion => "text_completion",
-            Self::StreamingText => "streaming_text",
-            Self::StructuredOutput => "structured_output",
-            Self::NativeToolLoop => "native_tool_loop",
-            Self::FunctionTools => "function_tools",
-            Self::Mcp => "mcp",
-            Self::FilesystemRead => "filesystem_read",
-            Self::FilesystemEdit => "filesystem_edit",
-            Self::Shell => "shell",
-            Self::ApplyPatch => "apply_patch",
-            Self::Subagents => "subagents",
-            Self::Sandbox => "sandbox",
-        }
+        self.into()
     }
 }
 

@@ -47,6 +47,8 @@ impl Isolation {
 /// The way the tree of a run is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum Strategy {
     /// An overlay file system over the user's tree.
     Overlay,
@@ -73,24 +75,15 @@ impl Strategy {
     /// The word of the strategy, as in the log.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::InPlace => "in_place",
-            Self::Overlay => "overlay",
-            Self::Reflink => "reflink",
-            Self::Copy => "copy",
-        }
-    }
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        self.into()
     }
 }
 
 /// The access of sandboxed commands to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum SandboxLevel {
     /// Read the workspace.
     ReadOnly,
@@ -106,11 +99,7 @@ impl SandboxLevel {
     /// The word of the level, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::ReadOnly => "read-only",
-            Self::WorkspaceWrite => "workspace-write",
-            Self::Full => "full",
-        }
+        self.into()
     }
 }
 
@@ -130,6 +119,8 @@ impl SandboxLevel {
     JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SandboxTier {
     /// Landlock and system call filters. Names in the workspace are not protected.
     Landlock = 1,
@@ -160,12 +151,7 @@ impl SandboxTier {
     /// The word of the tier, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Landlock => "landlock",
-            Self::Broker => "broker",
-            Self::Namespaces => "namespaces",
-        }
+        self.into()
     }
 }
 

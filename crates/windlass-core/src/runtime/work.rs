@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Capabilities, Capability};
 
 /// A kind of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Work {
     /// Makes a plan or a specification.
     Planner,
@@ -62,15 +63,7 @@ impl Work {
     /// The word that people type.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Planner => "planner",
-            Self::Analysis => "analysis",
-            Self::FullCoder => "full-coder",
-            Self::PatchCoder => "patch-coder",
-            Self::EndToEnd => "end-to-end",
-            Self::RepositoryReview => "repository-review",
-            Self::WritingSubagent => "writing-subagent",
-        }
+        self.into()
     }
 
     /// How a run works that is for it alone: who plans, answers or reviews changes nothing.
@@ -119,6 +112,8 @@ impl std::fmt::Display for Needs {
 /// How a run works (spec 4.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RunMode {
     /// Edits and runs commands.
     #[default]
@@ -143,11 +138,7 @@ impl RunMode {
     /// Its word.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Patch => "patch",
-            Self::Analysis => "analysis",
-        }
+        self.into()
     }
 
     /// The rung below it, for whoever accepts less: a patch instead of the work, an answer instead of a patch.

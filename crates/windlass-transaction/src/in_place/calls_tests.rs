@@ -152,7 +152,7 @@ impl Lab {
             assert_eq!(finished.not_landed, None, "{caller}: {line}");
             assert_eq!(paths(&changes), expect, "{caller}: {line}");
             let after = listing(&self.base.join("ws"));
-            self.swap(swaps(&changes).into_iter().map(Swap::reversed).collect());
+            self.swap(swaps(&changes).into_iter().map(reversed).collect());
             assert_eq!(
                 sources(&listing(&self.base.join("ws"))),
                 sources(&before),
@@ -613,7 +613,7 @@ async fn what_tools_write_can_be_taken_back() {
     let expect = ["a.txt", "b.txt", "fresh/n.txt", "other/c.txt", "sub/c.txt"];
     assert_eq!(paths(&changes), expect);
     assert_eq!(changes.lost, Vec::new());
-    lab.swap(swaps(&changes).into_iter().map(Swap::reversed).collect());
+    lab.swap(swaps(&changes).into_iter().map(reversed).collect());
     assert_eq!(listing(&lab.base.join("ws")), before);
     // The next call has nothing to do with it.
     undo.begin(&call);
@@ -1002,4 +1002,12 @@ async fn the_record_of_a_landing_stays_until_its_call_is_logged() {
     // A write between calls belongs to none.
     lab.run.files().write("a.txt", b"three\n").unwrap();
     assert_eq!(records(), []);
+}
+
+fn reversed(swap: Swap) -> Swap {
+    Swap {
+        path: swap.path,
+        before: swap.after,
+        after: swap.before,
+    }
 }
