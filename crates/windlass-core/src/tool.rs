@@ -287,6 +287,12 @@ impl ToolFailure {
             text: text.into(),
         }
     }
+
+    /// A failure because of the arguments themselves.
+    #[must_use]
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorCategory::InvalidArguments, text)
+    }
 }
 
 impl From<FileError> for ToolFailure {
