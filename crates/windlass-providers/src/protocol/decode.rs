@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use serde::Deserialize;
-use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
@@ -127,22 +126,5 @@ impl Ending {
             out.push(Chunk::Unknown(text.clone()));
             self.unknowns.push(text);
         }
-    }
-}
-
-/// The usage of servers whose count of the prompt includes what came from a cache and what was written to it.
-pub(super) fn usage_of_prompt(
-    prompt: u64,
-    cached: Option<u64>,
-    written: Option<u64>,
-    output: u64,
-) -> Usage {
-    let cache_read = cached.unwrap_or(0).min(prompt);
-    let cache_write = written.unwrap_or(0).min(prompt - cache_read);
-    Usage {
-        input: prompt - cache_read - cache_write,
-        cache_read,
-        cache_write,
-        output,
     }
 }

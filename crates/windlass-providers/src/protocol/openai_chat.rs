@@ -5,9 +5,10 @@ mod encode;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
-use super::decode::{Decode, Ending, ReadJson, read_json, usage_of_prompt};
+use super::decode::{Decode, Ending, ReadJson, read_json};
 use super::frame::Frame;
 use super::wire::{Count, Lenient, Loose, Text, WireCall};
 use super::{Batch, Quirks};
@@ -376,7 +377,8 @@ fn count(wire: &WireUsage, out: &mut Batch) {
         .and_then(|details| details.cached_tokens.0)
         .or(wire.prompt_cache_hit_tokens.0);
     let written = details.and_then(|details| details.cache_write_tokens.0);
-    out.push(Chunk::Usage(usage_of_prompt(
+    let (cached, written) = (cached.unwrap_or(0), written.unwrap_or(0));
+    out.push(Chunk::Usage(Usage::of_prompt(
         prompt, cached, written, output,
     )));
 }

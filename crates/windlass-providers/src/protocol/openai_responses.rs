@@ -7,10 +7,11 @@ mod encode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
-use super::decode::{Decode, Ending, ReadJson, read_json, usage_of_prompt};
+use super::decode::{Decode, Ending, ReadJson, read_json};
 use super::wire::{Count, Lenient, Text};
 use crate::errors;
 use crate::framing::Event;
@@ -472,5 +473,10 @@ fn count(wire: &WireUsage, out: &mut Batch) {
     let details = wire.input_tokens_details.0.as_ref();
     let cached = details.and_then(|details| details.cached_tokens.0);
     let written = details.and_then(|details| details.cache_write_tokens.0);
-    out.push(Chunk::Usage(usage_of_prompt(all, cached, written, output)));
+    out.push(Chunk::Usage(Usage::of_prompt(
+        all,
+        cached.unwrap_or(0),
+        written.unwrap_or(0),
+        output,
+    )));
 }
