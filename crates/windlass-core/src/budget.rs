@@ -116,6 +116,30 @@ impl Usage {
         self.cache_read > 0 || self.cache_write > 0
     }
 
+    /// The tokens of a call whose count of the prompt includes what was read from a cache and written to it.
+    #[must_use]
+    pub fn of_prompt(prompt: u64, cache_read: u64, cache_write: u64, output: u64) -> Self {
+        let cache_read = cache_read.min(prompt);
+        let cache_write = cache_write.min(prompt - cache_read);
+        Self {
+            input: prompt - cache_read - cache_write,
+            cache_read,
+            cache_write,
+            output,
+        }
+    }
+
+    /// What is left of a sum without an earlier one.
+    #[must_use]
+    pub fn since(&self, earlier: Usage) -> Self {
+        Self {
+            input: self.input.saturating_sub(earlier.input),
+            cache_read: self.cache_read.saturating_sub(earlier.cache_read),
+            cache_write: self.cache_write.saturating_sub(earlier.cache_write),
+            output: self.output.saturating_sub(earlier.output),
+        }
+    }
+
     /// Adds another call's tokens.
     pub fn add(&mut self, other: Usage) {
         self.input = self.input.saturating_add(other.input);

@@ -61,6 +61,15 @@ pub struct Launch {
     pub workdir: String,
 }
 
+impl Launch {
+    /// A program with its words and variables, in the root of the workspace.
+    #[must_use]
+    pub fn new(argv: Vec<String>, env: Vec<(String, String)>) -> Self {
+        let workdir = String::new();
+        Self { argv, env, workdir }
+    }
+}
+
 /// A program that runs there.
 pub struct Inmate {
     /// What it reads. Dropped, it reads the end.

@@ -108,7 +108,7 @@ safe_id!(
 
 /// One tool call. The model or its vendor chose the text, so it is opaque: it is compared and echoed, never used as a path.
 #[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
 pub struct CallId(pub String);

@@ -4,7 +4,7 @@
 //! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former,
 //! [`context`] what of it a model still gets when it no longer fits.
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
-//! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
+//! [`tool`] is what a model may call ([`typed_tool`] makes one from arguments, effect and body), [`gate`] judges it, [`ask`] is the question to a person.
 //! [`redact`] takes the secrets out of what is logged.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content.
 //! [`store`], [`workspace`], [`transaction`], [`terms`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
@@ -37,6 +37,7 @@ pub mod terms;
 pub mod tool;
 pub mod transaction;
 pub mod turn;
+pub mod typed_tool;
 pub mod validator;
 pub mod workspace;
 

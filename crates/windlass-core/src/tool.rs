@@ -295,6 +295,12 @@ impl ToolFailure {
             text: text.into(),
         }
     }
+
+    /// A failure because of the arguments themselves.
+    #[must_use]
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorCategory::InvalidArguments, text)
+    }
 }
 
 impl From<FileError> for ToolFailure {
@@ -430,11 +436,8 @@ pub trait Toolbox: Send + Sync {
     /// Judges a call that a foreign agent asks to run itself, and asks a person where that is needed. What may run is
     /// logged as begun, what may not is logged with its result; either way the answer is final.
     fn admit(&self, _call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
-        let text = "calls of foreign agents are not judged here".to_owned();
-        Box::pin(std::future::ready(Ok(Admitted::No {
-            category: ErrorCategory::Blocked,
-            text,
-        })))
+        let why = "calls of foreign agents are not judged here";
+        Box::pin(std::future::ready(Ok(Admitted::blocked(why))))
     }
     /// Logs that a foreign agent runs a call that it did not ask about; the sandbox holds it. One that was admitted is
     /// known already.
@@ -461,6 +464,18 @@ pub struct ForeignCall {
     pub like: Vec<Like>,
     /// The worst it can do, where nothing of ours is like it.
     pub effect: Effect,
+}
+
+impl ForeignCall {
+    /// A call that is like nothing of ours: it is judged as a program.
+    #[must_use]
+    pub fn unknown(call: ToolCall) -> Self {
+        Self {
+            call,
+            like: Vec::new(),
+            effect: Effect::Execute,
+        }
+    }
 }
 
 /// A file that was looked at before and after a call.
@@ -507,6 +522,17 @@ pub enum Admitted {
         /// Why, for the model.
         text: String,
     },
+}
+
+impl Admitted {
+    /// It may not run, for this reason.
+    #[must_use]
+    pub fn blocked(why: &str) -> Self {
+        Self::No {
+            category: ErrorCategory::Blocked,
+            text: why.to_owned(),
+        }
+    }
 }
 
 /// The names other systems use for our tools; accepted in rules and imports (spec 4.5).

@@ -23,7 +23,7 @@ pub mod provider;
 pub mod scripted;
 pub mod sigv4;
 pub mod sse;
-pub mod think;
+mod think;
 mod tls;
 pub mod vendors;
 

@@ -1,21 +1,13 @@
 //! Splits `<think>…</think>` off the beginning of a message, for models that write their reasoning into the text.
 //! Works on pieces of any size and hands every byte on exactly once. It never looks for the tag later in a message.
 
-/// Which part of the answer a piece belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Written for the reader.
-    Text,
-    /// Thought aloud before the answer.
-    Reasoning,
-}
+use crate::protocol::Batch;
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    #[default]
     Start,
     Thinking,
     /// The tag is closed; line ends right behind it separate the parts and belong to neither.
@@ -24,8 +16,8 @@ enum State {
 }
 
 /// The splitter of one message.
-#[derive(Debug, Default)]
-pub struct ThinkSplitter {
+#[derive(Debug)]
+pub(crate) struct ThinkSplitter {
     state: State,
     /// Bytes that may be the start of a tag (or blanks before one); shorter than a tag, blanks apart.
     held: String,
@@ -35,36 +27,38 @@ pub struct ThinkSplitter {
 const MAX_LEADING_BLANKS: usize = 64;
 
 impl ThinkSplitter {
+    /// For a message that may begin with tags, or for one that is text whatever it begins with.
+    pub(crate) fn new(tags: bool) -> Self {
+        let state = if tags { State::Start } else { State::Text };
+        Self {
+            state,
+            held: String::new(),
+        }
+    }
+
     /// Reads the next piece of the message.
-    pub fn push(&mut self, piece: &str, mut emit: impl FnMut(Part, &str)) {
+    pub(crate) fn push(&mut self, piece: &str, out: &mut Batch) {
         if self.state == State::Text {
             // The usual case, after the first word: nothing to look for.
-            if !piece.is_empty() {
-                emit(Part::Text, piece);
-            }
-            return;
+            return out.text(piece);
         }
         let mut held = std::mem::take(&mut self.held);
         held.push_str(piece);
-        self.held = self.advance(&held, &mut emit).to_owned();
+        self.held = self.advance(&held, out).to_owned();
     }
 
     /// The message is over: hands on what was held back.
-    pub fn finish(&mut self, mut emit: impl FnMut(Part, &str)) {
+    pub(crate) fn finish(&mut self, out: &mut Batch) {
         let held = std::mem::take(&mut self.held);
-        if !held.is_empty() {
-            let part = if self.state == State::Thinking {
-                Part::Reasoning
-            } else {
-                Part::Text
-            };
-            emit(part, &held);
+        match self.state {
+            State::Thinking => out.reasoning(&held),
+            _ => out.text(&held),
         }
         self.state = State::Text;
     }
 
     /// Consumes what is certain and returns what must wait for more.
-    fn advance<'a>(&mut self, mut text: &'a str, emit: &mut impl FnMut(Part, &str)) -> &'a str {
+    fn advance<'a>(&mut self, mut text: &'a str, out: &mut Batch) -> &'a str {
         loop {
             match self.state {
                 State::Start => {
@@ -81,16 +75,12 @@ impl ThinkSplitter {
                 }
                 State::Thinking => {
                     if let Some(end) = text.find(CLOSE) {
-                        if end > 0 {
-                            emit(Part::Reasoning, &text[..end]);
-                        }
+                        out.reasoning(&text[..end]);
                         text = &text[end + CLOSE.len()..];
                         self.state = State::Between;
                     } else {
                         let safe = text.len() - tail_that_could_become(text, CLOSE);
-                        if safe > 0 {
-                            emit(Part::Reasoning, &text[..safe]);
-                        }
+                        out.reasoning(&text[..safe]);
                         return &text[safe..];
                     }
                 }
@@ -102,9 +92,7 @@ impl ThinkSplitter {
                     self.state = State::Text;
                 }
                 State::Text => {
-                    if !text.is_empty() {
-                        emit(Part::Text, text);
-                    }
+                    out.text(text);
                     return "";
                 }
             }
@@ -125,18 +113,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use windlass_core::provider::Chunk;
 
     fn split<'a>(pieces: impl IntoIterator<Item = &'a str>) -> (String, String) {
-        let mut splitter = ThinkSplitter::default();
-        let (mut reasoning, mut text) = (String::new(), String::new());
-        let mut emit = |part, piece: &str| match part {
-            Part::Reasoning => reasoning.push_str(piece),
-            Part::Text => text.push_str(piece),
-        };
+        let (mut splitter, mut out) = (ThinkSplitter::new(true), Batch::default());
         for piece in pieces {
-            splitter.push(piece, &mut emit);
+            splitter.push(piece, &mut out);
         }
-        splitter.finish(&mut emit);
+        splitter.finish(&mut out);
+        let (mut reasoning, mut text) = (String::new(), String::new());
+        while let Some(chunk) = out.pop() {
+            match chunk {
+                Chunk::Reasoning(piece) => reasoning.push_str(&piece),
+                Chunk::Text(piece) => text.push_str(&piece),
+                other => panic!("{other:?}"),
+            }
+        }
         (reasoning, text)
     }
 

@@ -31,9 +31,8 @@ use self::words::clean;
 use crate::agent::{Adapter, AgentAttempt, Answer, ModelAccess, told_anew};
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, stay};
+use crate::driver::{Conversation, start, stay};
 use crate::mcp_server;
-use crate::peer::Peer;
 
 /// An agent that speaks the protocol.
 pub struct Acp {
@@ -173,10 +172,7 @@ impl Acp {
             meta: launch::session_meta(self, attempt)?,
             resume: attempt.resume.clone(),
         };
-        let started = attempt.enclosure.start(launch).await;
-        let program = started
-            .map(Peer::new)
-            .map_err(|err| format!("{} could not be started: {}", self.name, err.0))?;
+        let program = start(attempt, Ok(launch), &self.name).await?;
         Ok(Conversation::new(AcpDialogue::new(setup), program))
     }
 }
@@ -224,8 +220,7 @@ impl Adapter for Acp {
         Features::of(
             known
                 .into_iter()
-                .filter(|(_, has)| *has)
-                .map(|(feature, _)| feature),
+                .filter_map(|(one, has)| has.then_some(one)),
         )
     }
 

@@ -160,12 +160,7 @@ impl ForeignRuntime {
     async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let place = match job.processes.enclose().await {
             Ok(place) => place,
-            Err(err) => {
-                return Ok(Stop::Failed {
-                    reason: FailReason::Isolation,
-                    detail: err.0,
-                });
-            }
+            Err(err) => return Ok(failed(FailReason::Isolation, err.0)),
         };
         let model = match (&self.metering, place.endpoint()) {
             (Metering::Wire(endpoint), Some(port)) => ModelAccess::Metered {
@@ -249,121 +244,90 @@ impl ForeignRuntime {
     }
 
     async fn talk(&self, attempt: &AgentAttempt<'_>) -> Result<Stop, RuntimeError> {
-        let job = attempt.job;
+        let mut talk = Talk::default();
         let mut say = words::opening(attempt, self.adapter.lives_by_the_log()).await?;
-        let (mut repairs, mut refusals, mut told_to_go_on) = (0, 0, false);
         for _ in 0..MAX_STEERED {
             let answer = self.adapter.converse(attempt, &say).await?;
             self.book_reported(attempt).await?;
-            match answer.end {
-                _ if attempt.cancel.is_cancelled() => return Ok(Stop::Cancelled),
-                End::Cancelled => return Ok(Stop::Cancelled),
-                End::Refused(detail) => {
-                    return Ok(Stop::Refused {
-                        category: RefusalCategory::Safety,
-                        detail,
-                    });
-                }
-                End::Declined(category, detail) => return Ok(Stop::Refused { category, detail }),
-                End::Provider(err) => return Ok(Stop::Provider(err)),
-                End::OwnLimit(detail) => {
-                    let detail = format!(
-                        "{} stopped at a limit of its own: {detail}",
-                        self.adapter.name()
-                    );
-                    return Ok(Stop::Failed {
-                        reason: FailReason::Runtime,
-                        detail,
-                    });
-                }
-                // Some break when their model declines, because they wait for words.
-                End::Done | End::Broken(_) if self.declined() => {
-                    let said = end_of(&answer.text);
-                    let detail = if said.is_empty() {
-                        "the agent's model declined"
-                    } else {
-                        said
-                    }
-                    .to_owned();
-                    return Ok(Stop::Refused {
-                        category: RefusalCategory::Safety,
-                        detail,
-                    });
-                }
-                End::Broken(detail) => {
-                    return Ok(Stop::Failed {
-                        reason: FailReason::Runtime,
-                        detail,
-                    });
-                }
-                End::Done => {}
+            match self.after(attempt, answer, &mut talk).await? {
+                Next::Stop(stop) => return Ok(stop),
+                Next::Say(words) => say = words,
             }
-            if let Some(limit) = self.reported_limit(job) {
-                return Ok(Stop::OverBudget { limit });
-            }
-            if job.outlet.steer().await? {
-                say = words::last(job.outlet);
-                continue;
-            }
-            // Some agents take a refusal for the end of the turn.
-            if attempt.ended_at_a_refusal()
-                && answer.text.trim().is_empty()
-                && refusals < MAX_REFUSALS
-            {
-                refusals += 1;
-                REFUSED.clone_into(&mut say);
-                job.outlet
-                    .emit(EventKind::said(Message::internal(REFUSED)))
-                    .await?;
-                continue;
-            }
-            match self.checked_output(answer.output, &answer.text) {
-                Ok(Some(output)) => return Ok(Stop::Answered { output }),
-                Ok(None) => {}
-                Err(why) if repairs < MAX_REPAIRS => {
-                    repairs += 1;
-                    say = format!(
-                        "Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON \
-                         value that does, and nothing around it."
-                    );
-                    continue;
-                }
-                Err(why) => {
-                    let detail = format!(
-                        "after {} tries the answer still does not fit the schema: {why}",
-                        repairs + 1
-                    );
-                    return Ok(Stop::Failed {
-                        reason: FailReason::StructuredOutput,
-                        detail,
-                    });
-                }
-            }
-            if attempt.did_something() || !asks_for_leave(&answer.text) {
-                return Ok(Stop::Done);
-            }
-            if told_to_go_on {
-                let detail = format!(
-                    "{} asked for confirmation twice instead of doing the work: {}",
-                    self.adapter.name(),
-                    end_of(&answer.text)
-                );
-                return Ok(Stop::Refused {
-                    category: RefusalCategory::Capability,
-                    detail,
-                });
-            }
-            told_to_go_on = true;
-            GO_ON.clone_into(&mut say);
-            job.outlet
-                .emit(EventKind::said(Message::internal(GO_ON)))
-                .await?;
         }
-        let detail =
-            "too much was said to the agent in one try; say the rest in a new prompt".to_owned();
-        Ok(Stop::Failed {
-            reason: FailReason::Runtime,
-            detail,
+        let detail = "too much was said to the agent in one try; say the rest in a new prompt";
+        Ok(failed(FailReason::Runtime, detail))
+    }
+
+    /// What follows from an answer: the end of the attempt, or more words.
+    async fn after(
+        &self,
+        attempt: &AgentAttempt<'_>,
+        answer: Answer,
+        talk: &mut Talk,
+    ) -> Result<Next, RuntimeError> {
+        let job = attempt.job;
+        if let Some(stop) = self.ended(attempt, &answer) {
+            return Ok(Next::Stop(stop));
+        }
+        if let Some(limit) = self.reported_limit(job) {
+            return Ok(Next::Stop(Stop::OverBudget { limit }));
+        }
+        if job.outlet.steer().await? {
+            return Ok(Next::Say(words::last(job.outlet)));
+        }
+        // Some agents take a refusal for the end of the turn.
+        let silent = answer.text.trim().is_empty();
+        if attempt.ended_at_a_refusal() && silent && talk.refusals < MAX_REFUSALS {
+            talk.refusals += 1;
+            return tell(job, REFUSED).await;
+        }
+        match self.checked_output(answer.output, &answer.text) {
+            Ok(Some(output)) => return Ok(Next::Stop(Stop::Answered { output })),
+            Ok(None) => {}
+            Err(why) => return Ok(talk.repair(&why)),
+        }
+        if attempt.did_something() || !asks_for_leave(&answer.text) {
+            return Ok(Next::Stop(Stop::Done));
+        }
+        if std::mem::replace(&mut talk.told_to_go_on, true) {
+            let detail = format!(
+                "{} asked for confirmation twice instead of doing the work: {}",
+                self.adapter.name(),
+                end_of(&answer.text)
+            );
+            let category = RefusalCategory::Capability;
+            return Ok(Next::Stop(Stop::Refused { category, detail }));
+        }
+        tell(job, GO_ON).await
+    }
+
+    /// How an answer ends the attempt; `None` where the agent says that it is done.
+    fn ended(&self, attempt: &AgentAttempt<'_>, answer: &Answer) -> Option<Stop> {
+        let refused = |detail: &str| Stop::Refused {
+            category: RefusalCategory::Safety,
+            detail: detail.to_owned(),
+        };
+        Some(match &answer.end {
+            _ if attempt.cancel.is_cancelled() => Stop::Cancelled,
+            End::Cancelled => Stop::Cancelled,
+            End::Refused(detail) => refused(detail),
+            End::Declined(category, detail) => Stop::Refused {
+                category: *category,
+                detail: detail.clone(),
+            },
+            End::Provider(err) => Stop::Provider(err.clone()),
+            End::OwnLimit(detail) => {
+                let name = self.adapter.name();
+                let detail = format!("{name} stopped at a limit of its own: {detail}");
+                failed(FailReason::Runtime, detail)
+            }
+            // Some break when their model declines, because they wait for words.
+            End::Done | End::Broken(_) if self.declined() => match end_of(&answer.text) {
+                "" => refused("the agent's model declined"),
+                said => refused(said),
+            },
+            End::Broken(detail) => failed(FailReason::Runtime, detail),
+            End::Done => return None,
         })
     }
 
@@ -437,16 +401,50 @@ impl ForeignRuntime {
             "{} reports {theirs} tokens; {ours} went through the meter, and those count",
             self.adapter.name()
         );
-        attempt
-            .job
-            .outlet
-            .emit(EventKind::Warned {
-                code: "usage_differs".into(),
-                text,
-            })
-            .await?;
-        Ok(())
+        attempt.warn("usage_differs", text).await
     }
+}
+
+/// What was said to an agent in one attempt beside the task.
+#[derive(Default)]
+struct Talk {
+    repairs: u32,
+    refusals: u32,
+    told_to_go_on: bool,
+}
+
+impl Talk {
+    /// An answer that does not fit its schema goes back, so often.
+    fn repair(&mut self, why: &str) -> Next {
+        self.repairs += 1;
+        if self.repairs <= MAX_REPAIRS {
+            return Next::Say(format!(
+                "Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that \
+                 does, and nothing around it."
+            ));
+        }
+        let tries = self.repairs;
+        let detail = format!("after {tries} tries the answer still does not fit the schema: {why}");
+        Next::Stop(failed(FailReason::StructuredOutput, detail))
+    }
+}
+
+/// What follows from an answer.
+enum Next {
+    Stop(Stop),
+    Say(String),
+}
+
+/// Logs words of ours for the agent, and says them.
+async fn tell(job: &Job<'_>, words: &str) -> Result<Next, RuntimeError> {
+    let message = Message::internal(words);
+    job.outlet.emit(EventKind::said(message)).await?;
+    Ok(Next::Say(words.to_owned()))
+}
+
+fn failed(reason: FailReason, detail: impl Into<String>) -> Stop {
+    let detail = detail.into();
+    Stop::Failed { reason, detail }
 }
 
 impl Runtime for ForeignRuntime {
@@ -493,14 +491,9 @@ impl Runtime for ForeignRuntime {
 }
 
 fn no_namespace() -> Stop {
-    let detail =
-        "what the agent sends to its model can only be counted where its network is its own, and this run has \
-        the machine's; leave the network off or allow hosts by name"
-            .to_owned();
-    Stop::Failed {
-        reason: FailReason::Isolation,
-        detail,
-    }
+    let detail = "what the agent sends to its model can only be counted where its network is its own, and this run has \
+                  the machine's; leave the network off or allow hosts by name";
+    failed(FailReason::Isolation, detail)
 }
 
 /// JSON without the fence that models like to put around it.

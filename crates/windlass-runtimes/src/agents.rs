@@ -106,6 +106,48 @@ const CODEX_LOGIN: Option<Login> = Some(Login {
     hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"],
 });
 
+/// A package of npm, at the certified version, with its program below `node_modules` and the oldest Node it runs on.
+const fn npm(
+    package: &'static str,
+    version: &'static str,
+    program: &'static str,
+    node: Option<u32>,
+) -> Install {
+    Install::Npm {
+        package,
+        version,
+        program,
+        node,
+    }
+}
+
+/// What an earlier attempt may have left in the home for the next, by whichever protocol the agent is driven: settings,
+/// rules of what needs no approval, words, programs.
+pub(crate) const CLAUDE_STEERED: &[&str] = &[
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".claude/remote-settings.json",
+    ".claude/CLAUDE.md",
+    ".claude/rules",
+    ".claude/agents",
+    ".claude/commands",
+    ".claude/skills",
+    ".claude/plugins",
+    ".claude/hooks",
+    ".claude/output-styles",
+];
+pub(crate) const CODEX_STEERED: &[&str] = &[
+    ".codex/rules",
+    ".codex/AGENTS.md",
+    ".codex/AGENTS.override.md",
+    ".codex/prompts",
+    ".codex/skills",
+    ".codex/plugins",
+    ".codex/hooks.json",
+    ".codex/requirements.toml",
+    ".agents",
+];
+
 /// The settings of opencode: one provider, ours, and everything asked about.
 const OPENCODE: &str = concat!(
     r#"{"model":"windlass/{model}","small_model":"windlass/{model}","enabled_providers":["windlass"],"#,
@@ -264,12 +306,12 @@ pub const AGENTS: &[AgentSpec] = &[
         vendors: &["anthropic"],
         instruction_files: &["CLAUDE.md"],
         needs_model: false,
-        install: Install::Npm {
-            package: "@anthropic-ai/claude-code",
-            version: "2.1.325",
-            program: ".bin/claude",
-            node: Some(22),
-        },
+        install: npm(
+            "@anthropic-ai/claude-code",
+            "2.1.325",
+            ".bin/claude",
+            Some(22),
+        ),
         login: CLAUDE_LOGIN,
         sampling_options: &["reasoning_effort", "thinking_tokens"],
         about: "Claude Code, by its control protocol",
@@ -283,12 +325,7 @@ pub const AGENTS: &[AgentSpec] = &[
         vendors: &["openai"],
         instruction_files: &["AGENTS.md"],
         needs_model: false,
-        install: Install::Npm {
-            package: "@openai/codex",
-            version: "0.166.0",
-            program: ".bin/codex",
-            node: Some(22),
-        },
+        install: npm("@openai/codex", "0.166.0", ".bin/codex", Some(22)),
         login: CODEX_LOGIN,
         sampling_options: &["reasoning_effort"],
         about: "Codex, by its app server",
@@ -302,12 +339,7 @@ pub const AGENTS: &[AgentSpec] = &[
         vendors: &["anthropic", "openai"],
         masked_dirs: &[".opencode"],
         instruction_files: &["AGENTS.md", "CLAUDE.md"],
-        install: Install::Npm {
-            package: "opencode-ai",
-            version: "1.18.33",
-            program: ".bin/opencode",
-            node: Some(22),
-        },
+        install: npm("opencode-ai", "1.18.33", ".bin/opencode", Some(22)),
         login: Some(Login {
             file: Some(".local/share/opencode/auth.json"),
             hosts: &[],
@@ -362,12 +394,7 @@ pub const AGENTS: &[AgentSpec] = &[
         program: Some("gemini"),
         protocols: &[Protocol::Gemini],
         vendors: &["gemini"],
-        install: Install::Npm {
-            package: "@google/gemini-cli",
-            version: "0.61.0",
-            program: ".bin/gemini",
-            node: Some(20),
-        },
+        install: npm("@google/gemini-cli", "0.61.0", ".bin/gemini", Some(20)),
         login: Some(Login {
             file: Some(".gemini/oauth_creds.json"),
             hosts: &[
@@ -430,12 +457,7 @@ pub const AGENTS: &[AgentSpec] = &[
         protocols: &[Protocol::OpenAiChat],
         vendors: &["openai-chat", "openrouter"],
         masked_dirs: &[".qwen"],
-        install: Install::Npm {
-            package: "@qwen-code/qwen-code",
-            version: "0.24.4",
-            program: ".bin/qwen",
-            node: Some(22),
-        },
+        install: npm("@qwen-code/qwen-code", "0.24.4", ".bin/qwen", Some(22)),
         about: "Qwen Code, by ACP",
         acp: Profile {
             command: &["qwen", "--acp"],
@@ -480,12 +502,12 @@ pub const AGENTS: &[AgentSpec] = &[
         protocols: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
         instruction_files: &["AGENTS.md"],
-        install: Install::Npm {
-            package: "@aaif/goose-binary-{platform}",
-            version: "1.52.0",
-            program: "@aaif/goose-binary-{platform}/bin/goose",
-            node: None,
-        },
+        install: npm(
+            "@aaif/goose-binary-{platform}",
+            "1.52.0",
+            "@aaif/goose-binary-{platform}/bin/goose",
+            None,
+        ),
         about: "goose, by ACP",
         acp: Profile {
             command: &["goose", "acp", "--with-builtin", "developer"],
@@ -564,12 +586,12 @@ pub const AGENTS: &[AgentSpec] = &[
         protocols: ANTHROPIC,
         vendors: &["anthropic"],
         instruction_files: &["CLAUDE.md"],
-        install: Install::Npm {
-            package: "@agentclientprotocol/claude-agent-acp",
-            version: "0.99.0",
-            program: ".bin/claude-agent-acp",
-            node: Some(22),
-        },
+        install: npm(
+            "@agentclientprotocol/claude-agent-acp",
+            "0.99.0",
+            ".bin/claude-agent-acp",
+            Some(22),
+        ),
         login: CLAUDE_LOGIN,
         about: "Claude Code, by its ACP adapter",
         acp: Profile {
@@ -595,19 +617,7 @@ pub const AGENTS: &[AgentSpec] = &[
             mode: Some("default"),
             asks: true,
             reports_cost: true,
-            steered_by: &[
-                ".claude/settings.json",
-                ".claude/settings.local.json",
-                ".claude/remote-settings.json",
-                ".claude/CLAUDE.md",
-                ".claude/rules",
-                ".claude/agents",
-                ".claude/commands",
-                ".claude/skills",
-                ".claude/plugins",
-                ".claude/hooks",
-                ".claude/output-styles",
-            ],
+            steered_by: CLAUDE_STEERED,
             ..GENERIC
         },
         ..AN_ACP
@@ -619,12 +629,12 @@ pub const AGENTS: &[AgentSpec] = &[
         vendors: &["openai"],
         masked_dirs: &[".codex"],
         instruction_files: &["AGENTS.md"],
-        install: Install::Npm {
-            package: "@agentclientprotocol/codex-acp",
-            version: "2.6.0",
-            program: ".bin/codex-acp",
-            node: Some(22),
-        },
+        install: npm(
+            "@agentclientprotocol/codex-acp",
+            "2.6.0",
+            ".bin/codex-acp",
+            Some(22),
+        ),
         login: CODEX_LOGIN,
         about: "Codex, by its ACP adapter",
         acp: Profile {
@@ -639,17 +649,7 @@ pub const AGENTS: &[AgentSpec] = &[
             home_files: &[(".codex/config.toml", CODEX)],
             mode: Some("permission-profile:windlass"),
             asks: true,
-            steered_by: &[
-                ".codex/rules",
-                ".codex/AGENTS.md",
-                ".codex/AGENTS.override.md",
-                ".codex/prompts",
-                ".codex/skills",
-                ".codex/plugins",
-                ".codex/hooks.json",
-                ".codex/requirements.toml",
-                ".agents",
-            ],
+            steered_by: CODEX_STEERED,
             ..GENERIC
         },
         ..AN_ACP

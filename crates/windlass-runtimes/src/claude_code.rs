@@ -16,6 +16,7 @@ use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
 use crate::agent::{Adapter, AgentAttempt, Answer};
 use crate::driver::{Conversation, one_turn, start};
+use crate::given::or_usual;
 use crate::offered::offered;
 
 pub use self::options::{ClaudeEffort, ClaudeOptions, SettingSource};
@@ -31,7 +32,8 @@ impl ClaudeCode {
     pub const NAME: &'static str = "claude-code";
 
     /// With these options, where they can be honoured.
-    pub fn new(options: ClaudeOptions) -> Result<Self, String> {
+    pub fn new(mut options: ClaudeOptions) -> Result<Self, String> {
+        options.program = or_usual(options.program, "claude");
         options.check()?;
         Ok(Self { options })
     }

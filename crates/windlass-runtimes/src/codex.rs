@@ -13,6 +13,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 use self::dialogue::{CodexDialogue, CodexSetup};
 use crate::agent::{Adapter, AgentAttempt, Answer};
 use crate::driver::{Conversation, one_turn, start};
+use crate::given::or_usual;
 use crate::offered::offered;
 
 pub use self::options::CodexOptions;
@@ -28,7 +29,8 @@ impl Codex {
     pub const NAME: &'static str = "codex";
 
     /// With these options, where they can be honoured.
-    pub fn new(options: CodexOptions) -> Result<Self, String> {
+    pub fn new(mut options: CodexOptions) -> Result<Self, String> {
+        options.program = or_usual(options.program, "codex");
         options.check()?;
         Ok(Self { options })
     }

@@ -1,6 +1,8 @@
 //! Texts of a person's or a profile's with words in braces that stand for what is known when an agent is started: where
 //! its model is asked, its home, the tree. Nothing here knows whose texts they are.
 
+use crate::agent::ModelAccess;
+
 /// Every client's own variables: whoever needs another kind says so in its options.
 pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
     ("ANTHROPIC_BASE_URL", "{url}"),
@@ -14,8 +16,8 @@ pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
 
 /// Values that stand for words in braces.
 pub(crate) struct Values<'a> {
-    pub(crate) url: Option<&'a str>,
-    pub(crate) key: Option<&'a str>,
+    /// Where its model is asked.
+    pub(crate) access: &'a ModelAccess,
     pub(crate) model: Option<&'a str>,
     pub(crate) home: &'a str,
     pub(crate) workspace: &'a str,
@@ -28,9 +30,13 @@ impl Values<'_> {
     /// are written as parts of JSON strings.
     pub(crate) fn fill(&self, text: &str) -> Option<String> {
         let json = text.starts_with("{\"");
+        let (url, key) = match self.access {
+            ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
+            ModelAccess::Own => (None, None),
+        };
         let known = [
-            ("{url}", self.url),
-            ("{key}", self.key),
+            ("{url}", url),
+            ("{key}", key),
             ("{model}", self.model),
             ("{home}", Some(self.home)),
             ("{workspace}", Some(self.workspace)),
@@ -67,10 +73,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, filled: Option<&str>) {
+    fn check(access: &ModelAccess, text: &str, filled: Option<&str>) {
         let values = Values {
-            url: Some("http://127.0.0.1:9"),
-            key: None,
+            access,
             model: Some("m{url}"),
             home: "/h",
             workspace: "/w",
@@ -81,12 +86,22 @@ mod tests {
 
     #[test]
     fn words_in_braces_are_filled_once_and_what_is_missing_leaves_the_text_out() {
-        check("{url}{path}", Some("http://127.0.0.1:9/v1"));
+        let metered = ModelAccess::Metered {
+            url: "http://127.0.0.1:9".into(),
+            key: "k".into(),
+        };
+        check(&metered, "{url}{path}", Some("http://127.0.0.1:9/v1"));
         check(
+            &metered,
             "{\"a\":{\"b\":\"{model}\"}}",
             Some("{\"a\":{\"b\":\"m{url}\"}}"),
         );
-        check("{key}", None);
-        check("{home}:{workspace}:{other}:{", Some("/h:/w:{other}:{"));
+        check(&metered, "{key}", Some("k"));
+        check(&ModelAccess::Own, "{key}", None);
+        check(
+            &metered,
+            "{home}:{workspace}:{other}:{",
+            Some("/h:/w:{other}:{"),
+        );
     }
 }

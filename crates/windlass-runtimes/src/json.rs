@@ -16,3 +16,34 @@ pub(crate) fn some_text<'a>(from: &'a Value, key: &str) -> Option<&'a str> {
 pub(crate) fn number(from: &Value, key: &str) -> u64 {
     from.get(key).and_then(Value::as_u64).unwrap_or_default()
 }
+
+/// The values of a list; none where there is no list.
+pub(crate) fn items<'a>(from: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    from.get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+/// The texts of a list of contents, line by line.
+pub(crate) fn texts(from: &Value, key: &str) -> String {
+    items(from, key)
+        .filter_map(|block| some_text(block, "text"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The beginning of what a tool gave, as much as is kept of it.
+pub(crate) fn clipped(text: String) -> String {
+    const MAX_RESULT: usize = 50_000;
+    if text.len() <= MAX_RESULT {
+        return text;
+    }
+    format!("{}\n[…]", &text[..text.floor_char_boundary(MAX_RESULT)])
+}
+
+/// The word that a choice has in settings.
+pub(crate) fn word(choice: impl serde::Serialize) -> String {
+    let word = serde_json::to_value(choice).unwrap_or_default();
+    word.as_str().unwrap_or_default().to_owned()
+}

@@ -29,6 +29,7 @@ mod driver;
 mod filling;
 mod given;
 mod json;
+mod likeness;
 mod offered;
 mod rpc;
 mod said;

@@ -46,15 +46,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let Some(line) = self.line().await? else {
                 return Ok(None);
             };
-            let line = line.trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
-            match serde_json::from_slice(line) {
-                Ok(value) => return Ok(Some(value)),
-                Err(_) => self.not_json += 1,
+            if let Some(value) = self.value(&line) {
+                return Ok(Some(value));
             }
         }
+    }
+
+    /// The JSON value of a line; one that is none is counted.
+    pub(crate) fn value(&mut self, line: &[u8]) -> Option<Value> {
+        let line = line.trim_ascii();
+        let value = serde_json::from_slice(line).ok();
+        self.not_json += u64::from(value.is_none() && !line.is_empty());
+        value
     }
 
     /// The next line without its end; `None` at the end.

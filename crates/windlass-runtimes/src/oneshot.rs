@@ -19,8 +19,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 use self::dialogue::OneShotDialogue;
 use self::program::{Output, Program};
 use crate::agent::{Adapter, AgentAttempt, Answer, told_anew};
-use crate::driver::{Conversation, one_turn};
-use crate::peer::Peer;
+use crate::driver::{Conversation, one_turn, start};
 
 /// A program for one prompt at a time.
 pub struct OneShot {
@@ -46,10 +45,7 @@ impl OneShot {
         let Program { name, output, .. } = &self.program;
         let (launch, input) = launch::launch(&self.program, attempt, session.as_deref(), &say)
             .map_err(|why| format!("{name} was not started: {why}"))?;
-        let started = attempt.enclosure.start(launch).await;
-        let program = started
-            .map(Peer::new)
-            .map_err(|err| format!("{name} could not be started: {}", err.0))?;
+        let program = start(attempt, Ok(launch), name).await?;
         let (name, resumed) = (name.clone(), session.is_some());
         let dialogue = OneShotDialogue::new(name, output.clone(), input, resumed);
         Ok(Conversation::new(dialogue, program))
@@ -113,8 +109,7 @@ impl Adapter for OneShot {
         Features::of(
             known
                 .into_iter()
-                .filter(|(_, has)| *has)
-                .map(|(feature, _)| feature),
+                .filter_map(|(one, has)| has.then_some(one)),
         )
     }
 

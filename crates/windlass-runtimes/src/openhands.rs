@@ -97,7 +97,7 @@ impl Adapter for OpenHands {
             ),
             (C::Shell, self.has(&["terminal"])),
         ];
-        Capabilities::of(all.into_iter().filter(|(_, has)| *has).map(|(one, _)| one))
+        Capabilities::of(all.into_iter().filter_map(|(one, has)| has.then_some(one)))
     }
 
     fn features(&self) -> Features {

@@ -68,25 +68,12 @@ impl Peer {
 
     /// The next line that is JSON; `None` at the end. May be dropped while it waits: nothing is lost.
     pub async fn next(&mut self) -> io::Result<Option<Value>> {
-        loop {
-            let Self {
-                stdin,
-                waiting,
-                lines,
-                stderr,
-                tail,
-                ..
-            } = self;
-            tokio::select! {
-                biased;
-                wrote = write_some(stdin, waiting) => if wrote.is_err() {
-                    // It does not listen any more. What it still says is read to the end.
-                    self.hang_up();
-                },
-                line = lines.next() => return line,
-                () = complain(stderr, tail) => {}
+        while let Some(line) = self.line().await? {
+            if let Some(value) = self.lines.value(&line) {
+                return Ok(Some(value));
             }
         }
+        Ok(None)
     }
 
     /// What the program says next, read so; `None` at the end of a program that speaks JSON. It only writes while more
@@ -124,21 +111,11 @@ impl Peer {
             if self.last && self.waiting.is_empty() {
                 self.hang_up();
             }
-            let Self {
-                stdin,
-                waiting,
-                lines,
-                stderr,
-                tail,
-                ..
-            } = self;
-            tokio::select! {
-                biased;
-                wrote = write_some(stdin, waiting) => if wrote.is_err() {
-                    self.hang_up();
-                },
-                line = lines.line() => return line,
-                () = complain(stderr, tail) => {}
+            match self.step(true).await {
+                // It does not listen any more. What it still says is read to the end.
+                Step::Wrote(Err(_)) => self.hang_up(),
+                Step::Line(line) => return line,
+                Step::Wrote(Ok(())) | Step::Complained => {}
             }
         }
     }
@@ -172,19 +149,8 @@ impl Peer {
 
     /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.
     pub async fn write_on(&mut self) {
-        let Self {
-            stdin,
-            waiting,
-            stderr,
-            tail,
-            ..
-        } = self;
-        tokio::select! {
-            biased;
-            wrote = write_some(stdin, waiting) => if wrote.is_err() {
-                self.hang_up();
-            },
-            () = complain(stderr, tail) => {}
+        if let Step::Wrote(Err(_)) = self.step(false).await {
+            self.hang_up();
         }
     }
 
@@ -259,6 +225,16 @@ impl Peer {
 
     /// Writes a piece, or passes over a line; whether it may go on.
     async fn next_or_written(&mut self) -> io::Result<bool> {
+        match self.step(true).await {
+            Step::Wrote(wrote) => wrote.map(|()| true),
+            Step::Line(line) => line.map(|line| line.is_some()),
+            Step::Complained => Ok(true),
+        }
+    }
+
+    /// What is possible first: to write a piece, to read a line (with `listen`) or a complaint. May be dropped while it
+    /// waits.
+    async fn step(&mut self, listen: bool) -> Step {
         let Self {
             stdin,
             waiting,
@@ -269,9 +245,9 @@ impl Peer {
         } = self;
         tokio::select! {
             biased;
-            wrote = write_some(stdin, waiting) => wrote.map(|()| true),
-            line = lines.line() => line.map(|line| line.is_some()),
-            () = complain(stderr, tail) => Ok(true),
+            wrote = write_some(stdin, waiting) => Step::Wrote(wrote),
+            line = lines.line(), if listen => Step::Line(line),
+            () = complain(stderr, tail) => Step::Complained,
         }
     }
 
@@ -279,6 +255,13 @@ impl Peer {
         self.stdin = None;
         self.waiting = Vec::new();
     }
+}
+
+/// What a program took or said.
+enum Step {
+    Wrote(io::Result<()>),
+    Line(io::Result<Option<Vec<u8>>>),
+    Complained,
 }
 
 /// Writes what the program takes. Never ends when there is nothing to write.

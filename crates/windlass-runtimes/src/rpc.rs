@@ -85,7 +85,7 @@ pub(crate) enum Heard {
 }
 
 /// Makes messages. Every request of ours has a number of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Frames {
     next_id: u64,
     /// Every message says which JSON-RPC it is.
@@ -93,20 +93,11 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// As the standard has it.
-    pub(crate) fn new() -> Self {
-        let (next_id, says_version) = (0, true);
+    /// As the standard has it; the default leaves the version out of messages.
+    pub(crate) fn versioned() -> Self {
         Self {
-            next_id,
-            says_version,
-        }
-    }
-
-    /// The same for a program that leaves the version out of its messages.
-    pub(crate) fn without_version() -> Self {
-        Self {
-            says_version: false,
-            ..Self::new()
+            says_version: true,
+            ..Self::default()
         }
     }
 
@@ -136,19 +127,12 @@ impl Frames {
     pub(crate) fn answer(&self, id: &Value, result: &Result<Value, RpcError>) -> Value {
         self.frame(match result {
             Ok(value) => json!({ "id": id, "result": value }),
-            Err(RpcError {
-                code,
-                message,
-                data: Value::Null,
-            }) => {
-                json!({ "id": id, "error": { "code": code, "message": message } })
-            }
-            Err(RpcError {
-                code,
-                message,
-                data,
-            }) => {
-                json!({ "id": id, "error": { "code": code, "message": message, "data": data } })
+            Err(err) => {
+                let mut error = json!({ "code": err.code, "message": err.message });
+                if !err.data.is_null() {
+                    error["data"] = err.data.clone();
+                }
+                json!({ "id": id, "error": error })
             }
         })
     }

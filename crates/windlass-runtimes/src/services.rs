@@ -4,11 +4,11 @@
 mod terminals;
 
 use parking_lot::{Mutex, MutexGuard};
+use std::path::Path;
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::{ReadTextFileRequest, WriteTextFileRequest};
 use serde_json::{Value, json};
-use windlass_core::clock::Clock;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
@@ -31,6 +31,31 @@ const MAX_LOGGED: usize = 16 << 10;
 
 /// The answer to a request of the agent.
 pub(crate) type Reply = Result<Value, RpcError>;
+
+/// Why a request was not served: the agent is told, or the attempt ends.
+enum Unserved {
+    Told(RpcError),
+    Ended(RuntimeError),
+}
+
+impl From<RpcError> for Unserved {
+    fn from(err: RpcError) -> Self {
+        Self::Told(err)
+    }
+}
+
+impl From<RuntimeError> for Unserved {
+    fn from(err: RuntimeError) -> Self {
+        Self::Ended(err)
+    }
+}
+
+/// One request for a file or a terminal, with all that serves it.
+#[derive(Clone, Copy)]
+struct Service<'a> {
+    attempt: &'a AgentAttempt<'a>,
+    services: &'a ClientServices,
+}
 
 /// State of the services of one agent.
 #[derive(Default)]
@@ -98,15 +123,23 @@ impl ClientServices {
         method: &str,
         params: Value,
     ) -> Result<Reply, RuntimeError> {
-        let clock = attempt.clock;
-        match method {
-            "fs/read_text_file" => read(attempt, clock, params).await,
-            "fs/write_text_file" => write(attempt, clock, self, params).await,
-            "terminal/create" => terminals::create(attempt, clock, self, params).await,
-            "terminal/output" => Ok(terminals::output(attempt, self, params)),
-            "terminal/wait_for_exit" => Ok(terminals::wait(attempt, clock, self, params).await),
-            "terminal/kill" => Ok(terminals::kill(attempt, self, params).await),
-            _ => Ok(terminals::release(attempt, self, params).await),
+        let service = Service {
+            attempt,
+            services: self,
+        };
+        let served = match method {
+            "fs/read_text_file" => service.read(params).await,
+            "fs/write_text_file" => service.write(params).await,
+            "terminal/create" => service.create(params).await,
+            "terminal/output" => service.output(params),
+            "terminal/wait_for_exit" => service.wait(params).await,
+            "terminal/kill" => service.kill(params).await,
+            _ => service.release(params).await,
+        };
+        match served {
+            Ok(value) => Ok(Ok(value)),
+            Err(Unserved::Told(err)) => Ok(Err(err)),
+            Err(Unserved::Ended(err)) => Err(err),
         }
     }
 
@@ -133,173 +166,115 @@ impl ClientServices {
     }
 }
 
-/// Has something judged that the agent wants from us, as a call of its own in the log.
-async fn judge(
-    attempt: &AgentAttempt<'_>,
-    clock: &dyn Clock,
-    method: &str,
-    logged: Value,
-    like: Like,
-    effect: Effect,
-) -> Result<Result<ToolCall, RpcError>, RuntimeError> {
-    let id = CallId(format!("acp_{:016x}", clock.entropy()));
-    let call = ToolCall {
-        id,
-        name: method.to_owned(),
-        args: logged,
-        malformed: None,
-    };
-    let parts = vec![Part::Call(call.clone())];
-    attempt.said(Message::model(parts)).await?;
-    match attempt
-        .admit(ForeignCall {
+impl Service<'_> {
+    /// Has something judged that the agent wants from us, as a call of its own in the log.
+    async fn judge(
+        self,
+        method: &str,
+        logged: Value,
+        like: Like,
+        effect: Effect,
+    ) -> Result<ToolCall, Unserved> {
+        let id = format!("acp_{:016x}", self.attempt.clock.entropy());
+        let call = ToolCall::new(id.as_str(), method.to_owned(), logged);
+        let parts = vec![Part::Call(call.clone())];
+        self.attempt.said(Message::model(parts)).await?;
+        let asked = ForeignCall {
             call: call.clone(),
             like: vec![like],
             effect,
-        })
-        .await?
-    {
-        Admitted::Yes { .. } => Ok(Ok(call)),
-        Admitted::No { category, text } => Ok(Err(RpcError::new(
-            RpcError::FAILED,
-            format!("refused [{}]: {text}", category.word()),
-        ))),
-    }
-}
-
-/// Logs what came of it.
-async fn report(
-    attempt: &AgentAttempt<'_>,
-    call: &ToolCall,
-    how: &Result<String, RpcError>,
-) -> Result<(), RuntimeError> {
-    let result = match how {
-        Ok(text) => ToolResult::done(call, text.clone()),
-        Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
-    };
-    attempt.reported_result(result).await
-}
-
-/// `fs/read_text_file`.
-async fn read(
-    attempt: &AgentAttempt<'_>,
-    clock: &dyn Clock,
-    params: Value,
-) -> Result<Reply, RuntimeError> {
-    let request: ReadTextFileRequest = match fits(params) {
-        Ok(request) => request,
-        Err(err) => return Ok(Err(err)),
-    };
-    let path = match inside(attempt.job.files.as_ref(), &request.path.to_string_lossy()) {
-        Ok(path) => path,
-        Err(err) => return Ok(Err(err)),
-    };
-    let like = Like::new("read_file", json!({ "path": path }));
-    let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
-    let call = match judge(
-        attempt,
-        clock,
-        "fs/read_text_file",
-        logged,
-        like,
-        Effect::Read,
-    )
-    .await?
-    {
-        Ok(call) => call,
-        Err(err) => return Ok(Err(err)),
-    };
-    let files = Arc::clone(attempt.job.files);
-    let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
-    let text = match bytes {
-        Ok(bytes) => String::from_utf8(bytes)
-            .map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text")),
-        Err(err) => Err(file_error(err)),
-    };
-    let text = text.map(|text| some_lines(&text, request.line, request.limit));
-    report(
-        attempt,
-        &call,
-        &text
-            .as_ref()
-            .map(|text| clip(text, MAX_LOGGED).into_owned())
-            .map_err(Clone::clone),
-    )
-    .await?;
-    Ok(text.map(|content| json!({ "content": content })))
-}
-
-/// `fs/write_text_file`.
-async fn write(
-    attempt: &AgentAttempt<'_>,
-    clock: &dyn Clock,
-    services: &ClientServices,
-    params: Value,
-) -> Result<Reply, RuntimeError> {
-    let request: WriteTextFileRequest = match fits(params) {
-        Ok(request) => request,
-        Err(err) => return Ok(Err(err)),
-    };
-    if request.content.len() > MAX_WRITTEN {
-        let why = format!(
-            "{} bytes are too many for one file here; {MAX_WRITTEN} are the most",
-            request.content.len()
-        );
-        return Ok(Err(RpcError::new(RpcError::FAILED, why)));
-    }
-    let path = match inside(attempt.job.files.as_ref(), &request.path.to_string_lossy()) {
-        Ok(path) => path,
-        Err(err) => return Ok(Err(err)),
-    };
-    let mut call = None;
-    if !services.may_write(&path, &request.content) {
-        let like = Like::new(
-            "write_file",
-            json!({ "path": path, "content": request.content }),
-        );
-        let logged = json!({ "path": path, "content": clip(&request.content, MAX_LOGGED) });
-        match judge(
-            attempt,
-            clock,
-            "fs/write_text_file",
-            logged,
-            like,
-            Effect::Write,
-        )
-        .await?
-        {
-            Ok(judged) => call = Some(judged),
-            Err(err) => return Ok(Err(err)),
+        };
+        match self.attempt.admit(asked).await? {
+            Admitted::Yes { .. } => Ok(call),
+            Admitted::No { category, text } => {
+                let why = format!("refused [{}]: {text}", category.word());
+                Err(RpcError::new(RpcError::FAILED, why).into())
+            }
         }
     }
-    let (files, text) = (Arc::clone(attempt.job.files), request.content);
-    let bytes = text.len();
-    let done = off_the_loop(move || files.write(&path, text.as_bytes())).await?;
-    let done = done
-        .map(|()| format!("{bytes} bytes written"))
-        .map_err(file_error);
-    if let Some(call) = call {
-        report(attempt, &call, &done).await?;
+
+    /// Logs what came of it.
+    async fn report(
+        self,
+        call: &ToolCall,
+        how: Result<String, &RpcError>,
+    ) -> Result<(), RuntimeError> {
+        let result = match how {
+            Ok(text) => ToolResult::done(call, text),
+            Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
+        };
+        self.attempt.reported_result(result).await
     }
-    Ok(done.map(|_| json!({})))
+
+    /// `fs/read_text_file`.
+    async fn read(self, params: Value) -> Result<Value, Unserved> {
+        let request: ReadTextFileRequest = fits(params)?;
+        let path = self.inside(&request.path)?;
+        let like = Like::new("read_file", json!({ "path": path }));
+        let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
+        let call = self
+            .judge("fs/read_text_file", logged, like, Effect::Read)
+            .await?;
+        let files = Arc::clone(self.attempt.job.files);
+        let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
+        let text = bytes.map_err(file_error).and_then(|bytes| {
+            String::from_utf8(bytes)
+                .map(|text| some_lines(&text, request.line, request.limit))
+                .map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text"))
+        });
+        let how = text
+            .as_ref()
+            .map(|text| clip(text, MAX_LOGGED).into_owned());
+        self.report(&call, how).await?;
+        Ok(json!({ "content": text? }))
+    }
+
+    /// `fs/write_text_file`.
+    async fn write(self, params: Value) -> Result<Value, Unserved> {
+        let request: WriteTextFileRequest = fits(params)?;
+        let (bytes, text) = (request.content.len(), request.content);
+        if bytes > MAX_WRITTEN {
+            let why =
+                format!("{bytes} bytes are too many for one file here; {MAX_WRITTEN} are the most");
+            return Err(RpcError::new(RpcError::FAILED, why).into());
+        }
+        let path = self.inside(&request.path)?;
+        let mut call = None;
+        if !self.services.may_write(&path, &text) {
+            let like = Like::new("write_file", json!({ "path": path, "content": text }));
+            let logged = json!({ "path": path, "content": clip(&text, MAX_LOGGED) });
+            let judged = self.judge("fs/write_text_file", logged, like, Effect::Write);
+            call = Some(judged.await?);
+        }
+        let files = Arc::clone(self.attempt.job.files);
+        let done = off_the_loop(move || files.write(&path, text.as_bytes())).await?;
+        let done = done.map_err(file_error);
+        if let Some(call) = call {
+            let how = done.as_ref().map(|()| format!("{bytes} bytes written"));
+            self.report(&call, how).await?;
+        }
+        done?;
+        Ok(json!({}))
+    }
+
+    /// Where a path of the agent leads in the workspace.
+    fn inside(self, path: &Path) -> Result<String, RpcError> {
+        let to = self.attempt.job.files.resolve(&path.to_string_lossy());
+        let to = to.map_err(file_error)?;
+        if to.inside {
+            return Ok(to.path);
+        }
+        Err(RpcError::new(
+            RpcError::FAILED,
+            "the path leads out of the workspace; only files inside it are served",
+        ))
+    }
 }
 
 /// What was sent, as the method has it.
 fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params)
         .map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
-}
-
-/// Where a path of the agent leads in the workspace.
-fn inside(files: &dyn Files, path: &str) -> Result<String, RpcError> {
-    let to = files.resolve(path).map_err(file_error)?;
-    if to.inside {
-        return Ok(to.path);
-    }
-    Err(RpcError::new(
-        RpcError::FAILED,
-        "the path leads out of the workspace; only files inside it are served",
-    ))
 }
 
 fn file_error(err: FileError) -> RpcError {

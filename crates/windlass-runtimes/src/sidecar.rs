@@ -15,6 +15,7 @@ use self::dialogue::SidecarDialogue;
 use crate::agent::{Adapter, AgentAttempt, Answer};
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, start, stay};
+use crate::given::or_usual;
 
 pub use self::options::{Helper, Sdk, SidecarOptions};
 
@@ -28,7 +29,8 @@ pub struct Sidecar {
 
 impl Sidecar {
     /// This SDK with these options, where they can be honoured. `wire` says in which words its model is asked.
-    pub fn new(sdk: Sdk, wire: Dialect, options: SidecarOptions) -> Result<Self, String> {
+    pub fn new(sdk: Sdk, wire: Dialect, mut options: SidecarOptions) -> Result<Self, String> {
+        options.program = or_usual(options.program, "python3");
         options.check(sdk, wire)?;
         Ok(Self { sdk, wire, options })
     }

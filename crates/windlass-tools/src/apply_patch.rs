@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{
-    Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
+use windlass_core::tool::{Effect, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_edit::matching::EditError;
-use windlass_edit::patch::{Change, Found, HunkProblem, Patch, PatchError, Plan};
+use windlass_edit::patch::{Found, HunkProblem, Patch, PatchError, Plan};
 
-use crate::args::{parse, spec};
 use crate::change;
 use crate::place::{blocking, read_bounded, writes};
 use crate::seen::Seen;
@@ -22,36 +18,22 @@ use crate::seen::Seen;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// The patch: `*** Begin Patch` … `*** End Patch`, a unified diff, or search/replace blocks.
     patch: String,
 }
 
 /// The tool.
-pub(crate) struct ApplyPatch {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct ApplyPatch(pub(crate) Arc<Seen>);
 
-impl ApplyPatch {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "apply_patch",
-            include_str!("descriptions/apply_patch.md"),
-            Effect::Write,
-        );
-        spec.interrupt = Interrupt::Finish;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for ApplyPatch {
+    type Args = Args;
+    const NAME: &str = "apply_patch";
+    const DESCRIPTION: &str = include_str!("descriptions/apply_patch.md");
+    const EFFECT: Effect = Effect::Write;
+    const INTERRUPT: Interrupt = Interrupt::Finish;
 
-impl Tool for ApplyPatch {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        let args: Args = parse(args.clone())?;
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         let patch = Patch::parse(&args.patch).map_err(|err| refusal(&err))?;
         let touches = patch
             .paths()
@@ -61,41 +43,20 @@ impl Tool for ApplyPatch {
         Ok(touches.concat())
     }
 
-    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
         Some(change::preview(
             &plan(ctx.files.as_ref(), &args).ok()?.changes,
         ))
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| {
-                let plan = plan(files.as_ref(), &args)?;
-                change::refuse_links(files.as_ref(), &plan.changes)?;
-                for change in &plan.changes {
-                    if let Change::Modify { path, before, .. }
-                    | Change::Delete { path, before }
-                    | Change::Move {
-                        from: path, before, ..
-                    } = change
-                    {
-                        seen.check(files.as_ref(), path, before)?;
-                    }
-                }
-                Ok(change::output(
-                    change::write_all(files.as_ref(), &plan.changes, &seen)?,
-                    &plan.notes,
-                ))
-            })
-            .await
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seen = self.0.clone();
+        blocking(ctx.files, move |files| {
+            let plan = plan(files, &args)?;
+            change::refuse_links(files, &plan.changes)?;
+            change::apply(files, &plan.changes, &plan.notes, &seen)
         })
+        .await
     }
 }
 

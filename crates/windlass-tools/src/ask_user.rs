@@ -2,18 +2,15 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::ask::{Answer, Question};
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-
-use crate::args::{invalid, parse, spec};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// What you need to know.
     question: String,
     /// Answers to offer; any other answer is possible too.
@@ -23,50 +20,30 @@ struct Args {
 }
 
 /// The tool.
-pub(crate) struct AskUser {
-    spec: ToolSpec,
-}
+pub(crate) struct AskUser;
 
-impl AskUser {
-    pub(crate) fn new() -> Self {
-        Self {
-            spec: spec::<Args>(
-                "ask_user",
-                include_str!("descriptions/ask_user.md"),
-                Effect::Read,
-            ),
-        }
-    }
-}
+impl TypedTool for AskUser {
+    type Args = Args;
+    const NAME: &str = "ask_user";
+    const DESCRIPTION: &str = include_str!("descriptions/ask_user.md");
+    const EFFECT: Effect = Effect::Read;
 
-impl Tool for AskUser {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+    fn touches(&self, _args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(Vec::new())
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            if args.question.trim().is_empty() {
-                return Err(invalid("`question` is empty"));
-            }
-            told(
-                ctx.voice
-                    .ask(Question {
-                        text: args.question,
-                        options: args.options,
-                    })
-                    .await,
-            )
-        })
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        if args.question.trim().is_empty() {
+            return Err(ToolFailure::invalid("`question` is empty"));
+        }
+        told(
+            ctx.voice
+                .ask(Question {
+                    text: args.question,
+                    options: args.options,
+                })
+                .await,
+        )
     }
 }
 

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::shell::Script;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Command, JobId, ProcessEnd, ProcessError};
 
-use crate::args::{invalid, parse, spec};
 use crate::line;
 use crate::ran;
 
@@ -27,7 +25,7 @@ const POLL: usize = 20_000;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// Command for bash.
     #[serde(default)]
     command: Option<String>,
@@ -63,12 +61,12 @@ impl Args {
     fn wish(self) -> Result<Wish, ToolFailure> {
         match (self.command, self.poll, self.stop) {
             (Some(line), None, None) if line.trim().is_empty() => {
-                Err(invalid("`command` is empty"))
+                Err(ToolFailure::invalid("`command` is empty"))
             }
             (Some(line), None, None) => {
                 let seconds = self.timeout_s.unwrap_or(DEFAULT_TIMEOUT);
                 if !(1..=MAX_TIMEOUT).contains(&seconds) {
-                    return Err(invalid(format!(
+                    return Err(ToolFailure::invalid(format!(
                         "timeout_s must be from 1 to {MAX_TIMEOUT}; start longer work with `background`"
                     )));
                 }
@@ -89,35 +87,24 @@ impl Args {
             }
             (None, Some(job), None) => Ok(Wish::Poll(JobId(job), self.offset.unwrap_or(0))),
             (None, None, Some(job)) => Ok(Wish::Stop(JobId(job))),
-            _ => Err(invalid("give exactly one of `command`, `poll` and `stop`")),
+            _ => Err(ToolFailure::invalid(
+                "give exactly one of `command`, `poll` and `stop`",
+            )),
         }
     }
 }
 
 /// The tool.
-pub(crate) struct Bash {
-    spec: ToolSpec,
-}
+pub(crate) struct Bash;
 
-impl Bash {
-    pub(crate) fn new() -> Self {
-        Self {
-            spec: spec::<Args>(
-                "bash",
-                include_str!("descriptions/bash.md"),
-                Effect::Execute,
-            ),
-        }
-    }
-}
+impl TypedTool for Bash {
+    type Args = Args;
+    const NAME: &str = "bash";
+    const DESCRIPTION: &str = include_str!("descriptions/bash.md");
+    const EFFECT: Effect = Effect::Execute;
 
-impl Tool for Bash {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        match parse::<Args>(args.clone())?.wish()? {
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        match args.wish()? {
             Wish::Run(command) | Wish::Start(command) => {
                 if !command.workdir.is_empty() {
                     refuse_outside(ctx, &command.workdir)?;
@@ -129,37 +116,31 @@ impl Tool for Bash {
         }
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            match parse::<Args>(args)?.wish()? {
-                Wish::Run(command) => {
-                    // The same reading that it was judged by.
-                    let touches = line::touches(&ctx, &command.line, &command.workdir);
-                    let looks = touches
-                        .iter()
-                        .filter_map(Touch::script)
-                        .all(Script::only_looks);
-                    run(Command { looks, ..command }, &ctx).await
-                }
-                Wish::Start(command) => {
-                    let job = ctx.processes.start(command).map_err(failed)?;
-                    let text = format!(
-                        "started job {0}; poll it with poll={0:?}, end it with stop={0:?}. It ends with the run.",
-                        job.0
-                    );
-                    Ok(ToolOutput::text(text))
-                }
-                Wish::Poll(job, offset) => poll(&job, offset, &ctx),
-                Wish::Stop(job) => {
-                    ctx.processes.stop(&job).await.map_err(no_job)?;
-                    Ok(ToolOutput::text(format!("job {} is stopped", job.0)))
-                }
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        match args.wish()? {
+            Wish::Run(command) => {
+                // The same reading that it was judged by.
+                let touches = line::touches(&ctx, &command.line, &command.workdir);
+                let looks = touches
+                    .iter()
+                    .filter_map(Touch::script)
+                    .all(Script::only_looks);
+                run(Command { looks, ..command }, &ctx).await
             }
-        })
+            Wish::Start(command) => {
+                let job = ctx.processes.start(command).map_err(failed)?;
+                let text = format!(
+                    "started job {0}; poll it with poll={0:?}, end it with stop={0:?}. It ends with the run.",
+                    job.0
+                );
+                Ok(ToolOutput::text(text))
+            }
+            Wish::Poll(job, offset) => poll(&job, offset, &ctx),
+            Wish::Stop(job) => {
+                ctx.processes.stop(&job).await.map_err(no_job)?;
+                Ok(ToolOutput::text(format!("job {} is stopped", job.0)))
+            }
+        }
     }
 }
 

@@ -5,55 +5,33 @@ mod number;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-
-use crate::args::{invalid, parse, spec};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// Such as `(3.5 + 0x1f) * 2^10 / 7`.
     expression: String,
 }
 
 /// The tool.
-pub(crate) struct Calculator {
-    spec: ToolSpec,
-}
+pub(crate) struct Calculator;
 
-impl Calculator {
-    pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>(
-            "calculator",
-            include_str!("descriptions/calculator.md"),
-            Effect::Read,
-        );
-        spec.parallel = true;
-        Self { spec }
-    }
-}
+impl TypedTool for Calculator {
+    type Args = Args;
+    const NAME: &str = "calculator";
+    const DESCRIPTION: &str = include_str!("descriptions/calculator.md");
+    const EFFECT: Effect = Effect::Read;
+    const PARALLEL: bool = true;
 
-impl Tool for Calculator {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+    fn touches(&self, _args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(Vec::new())
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        _ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let value = expression::evaluate(&args.expression).map_err(invalid)?;
-            Ok(ToolOutput::text(value.to_string()))
-        })
+    async fn run(&self, args: Args, _ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let value = expression::evaluate(&args.expression).map_err(ToolFailure::invalid)?;
+        Ok(ToolOutput::text(value.to_string()))
     }
 }

@@ -38,6 +38,26 @@ pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), 
     Ok(())
 }
 
+/// Makes a planned change, unless the model has seen other bytes than those it would replace.
+pub(crate) fn apply(
+    files: &dyn Files,
+    changes: &[Change],
+    notes: &[String],
+    seen: &Seen,
+) -> Result<ToolOutput, ToolFailure> {
+    for change in changes {
+        if let Change::Modify { path, before, .. }
+        | Change::Delete { path, before }
+        | Change::Move {
+            from: path, before, ..
+        } = change
+        {
+            seen.check(files, path, before)?;
+        }
+    }
+    Ok(output(write_all(files, changes, seen)?, notes))
+}
+
 /// Makes the changes in order, deletions last. When one fails, those before it are taken back.
 pub(crate) fn write_all(
     files: &dyn Files,

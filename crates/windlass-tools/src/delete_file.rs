@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
-use windlass_core::tool::{
-    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
+use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 use windlass_edit::patch::Change;
 
-use crate::args::{parse, spec};
 use crate::change;
 use crate::place::{blocking, failure, read_bounded, tidy, writes};
 use crate::seen::Seen;
@@ -20,47 +16,32 @@ use crate::seen::Seen;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// File to delete, relative to the workspace.
     path: String,
 }
 
 /// The tool.
-pub(crate) struct DeleteFile {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct DeleteFile(pub(crate) Arc<Seen>);
 
-impl DeleteFile {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "delete_file",
-            include_str!("descriptions/delete_file.md"),
-            Effect::Write,
-        );
-        spec.interrupt = Interrupt::Finish;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for DeleteFile {
+    type Args = Args;
+    const NAME: &str = "delete_file";
+    const DESCRIPTION: &str = include_str!("descriptions/delete_file.md");
+    const EFFECT: Effect = Effect::Write;
+    const INTERRUPT: Interrupt = Interrupt::Finish;
 
-impl Tool for DeleteFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        writes(ctx, &args.path)
     }
 
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        writes(ctx, &parse::<Args>(args.clone())?.path)
-    }
-
-    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
         Some(change::preview(&[
             plan(ctx.files.as_ref(), &args.path).ok()?
         ]))
     }
 
-    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let gone = match ctx.files.stat(&args.path) {
             Ok(_) => false,
             Err(err) if err.kind == FileErrorKind::NotFound => {
@@ -75,26 +56,12 @@ impl Tool for DeleteFile {
         })
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| {
-                let change = plan(files.as_ref(), &args.path)?;
-                if let Change::Delete { path, before } = &change {
-                    seen.check(files.as_ref(), path, before)?;
-                }
-                Ok(change::output(
-                    change::write_all(files.as_ref(), &[change], &seen)?,
-                    &[],
-                ))
-            })
-            .await
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seen = self.0.clone();
+        blocking(ctx.files, move |files| {
+            change::apply(files, &[plan(files, &args.path)?], &[], &seen)
         })
+        .await
     }
 }
 

@@ -5,18 +5,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{
-    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
+use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::Files;
 use windlass_edit::matching::{Applied, Edit, EditError, How, apply_all};
 use windlass_edit::patch::Change;
 use windlass_edit::text::{Text, lines};
 
-use crate::args::{invalid, parse, spec};
 use crate::change::{self, about};
 use crate::place::{blocking, read_whole, tidy, writes};
 use crate::seen::Seen;
@@ -24,7 +20,7 @@ use crate::seen::Seen;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// File to edit, relative to the workspace.
     path: String,
     /// Text to find; must occur exactly once unless replace_all.
@@ -56,42 +52,27 @@ struct One {
 }
 
 /// The tool.
-pub(crate) struct EditFile {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct EditFile(pub(crate) Arc<Seen>);
 
-impl EditFile {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "edit_file",
-            include_str!("descriptions/edit_file.md"),
-            Effect::Write,
-        );
-        spec.interrupt = Interrupt::Finish;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for EditFile {
+    type Args = Args;
+    const NAME: &str = "edit_file";
+    const DESCRIPTION: &str = include_str!("descriptions/edit_file.md");
+    const EFFECT: Effect = Effect::Write;
+    const INTERRUPT: Interrupt = Interrupt::Finish;
 
-impl Tool for EditFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        writes(ctx, &args.path)
     }
 
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        writes(ctx, &parse::<Args>(args.clone())?.path)
-    }
-
-    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
         Some(change::preview(&[plan(ctx.files.as_ref(), &args, before)
             .ok()?
             .0]))
     }
 
-    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let bytes = read_whole(ctx.files.as_ref(), &args.path).ok()?;
         let text = Text::decode(&bytes).ok()?;
         let edits = edits(&args).ok()?;
@@ -126,16 +107,9 @@ impl Tool for EditFile {
         untouched.then(|| Happened::No(format!("{} still holds the old text", args.path)))
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| edit(files.as_ref(), &args, &seen)).await
-        })
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seen = self.0.clone();
+        blocking(ctx.files, move |files| edit(files, &args, &seen)).await
     }
 }
 
@@ -181,7 +155,7 @@ fn plan(
         .encode(after)
         .map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
     if after == before {
-        return Err(invalid(format!(
+        return Err(ToolFailure::invalid(format!(
             "{}: together the edits change nothing",
             args.path
         )));
@@ -212,7 +186,9 @@ fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {
                 replace_all: one.replace_all || args.replace_all,
             })
             .collect()),
-        _ => Err(invalid("give either `old` and `new`, or `edits`")),
+        _ => Err(ToolFailure::invalid(
+            "give either `old` and `new`, or `edits`",
+        )),
     }
 }
 

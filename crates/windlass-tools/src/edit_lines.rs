@@ -4,18 +4,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{
-    Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
+use windlass_core::tool::{Effect, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::Files;
 use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
 use windlass_edit::patch::Change;
 use windlass_edit::text::Text;
 
-use crate::args::{invalid, parse, spec};
 use crate::change::{self, about};
 use crate::place::{blocking, read_whole, tidy, writes};
 use crate::seen::Seen;
@@ -23,7 +19,7 @@ use crate::seen::Seen;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// File to edit, relative to the workspace.
     path: String,
     /// The changes; anchors mean the file before any of them. All are made or none.
@@ -56,58 +52,37 @@ enum Op {
 }
 
 /// The tool.
-pub(crate) struct EditLines {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct EditLines(pub(crate) Arc<Seen>);
 
-impl EditLines {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "edit_lines",
-            include_str!("descriptions/edit_lines.md"),
-            Effect::Write,
-        );
-        spec.interrupt = Interrupt::Finish;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for EditLines {
+    type Args = Args;
+    const NAME: &str = "edit_lines";
+    const DESCRIPTION: &str = include_str!("descriptions/edit_lines.md");
+    const EFFECT: Effect = Effect::Write;
+    const INTERRUPT: Interrupt = Interrupt::Finish;
 
-impl Tool for EditLines {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        writes(ctx, &args.path)
     }
 
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        writes(ctx, &parse::<Args>(args.clone())?.path)
-    }
-
-    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
         Some(change::preview(&[
             plan(ctx.files.as_ref(), &args, before).ok()?
         ]))
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| {
-                let before = read_whole(files.as_ref(), &args.path)?;
-                let change = plan(files.as_ref(), &args, before)?;
-                Ok(change::output(
-                    change::write_all(files.as_ref(), &[change], &seen)?,
-                    &[],
-                ))
-            })
-            .await
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seen = self.0.clone();
+        blocking(ctx.files, move |files| {
+            let before = read_whole(files, &args.path)?;
+            let change = plan(files, &args, before)?;
+            Ok(change::output(
+                change::write_all(files, &[change], &seen)?,
+                &[],
+            ))
         })
+        .await
     }
 }
 
@@ -137,7 +112,7 @@ fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<Change, ToolF
 fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {
     let anchor = |text: &str| {
         Anchor::parse(text).ok_or_else(|| {
-            invalid(format!(
+            ToolFailure::invalid(format!(
                 "{text:?} is not an anchor; copy one such as `12:k3f9` from read_file with anchors"
             ))
         })
@@ -150,7 +125,7 @@ fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {
     let text = |what: &str| {
         one.text
             .clone()
-            .ok_or_else(|| invalid(format!("{what} needs `text`")))
+            .ok_or_else(|| ToolFailure::invalid(format!("{what} needs `text`")))
     };
     match one.op {
         Op::Replace => Ok(LineEdit::Replace {
@@ -158,16 +133,16 @@ fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {
             end,
             text: text("replace")?,
         }),
-        Op::InsertAfter if end != start => {
-            Err(invalid("insert_after takes one anchor, in `start`"))
-        }
+        Op::InsertAfter if end != start => Err(ToolFailure::invalid(
+            "insert_after takes one anchor, in `start`",
+        )),
         Op::InsertAfter => Ok(LineEdit::InsertAfter {
             after: start,
             text: text("insert_after")?,
         }),
-        Op::Delete if one.text.as_ref().is_some_and(|text| !text.is_empty()) => Err(invalid(
-            "delete takes no `text`; use replace to put lines there",
-        )),
+        Op::Delete if one.text.as_ref().is_some_and(|text| !text.is_empty()) => Err(
+            ToolFailure::invalid("delete takes no `text`; use replace to put lines there"),
+        ),
         Op::Delete => Ok(LineEdit::Delete { start, end }),
     }
 }

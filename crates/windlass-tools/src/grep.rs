@@ -2,13 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::gate::is_credential;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{GrepQuery, Grepped};
 
-use crate::args::{invalid, parse, spec};
 use crate::place::{blocking, failure, or_root, reads};
 
 /// Matching lines of one answer when no limit is given, and at most.
@@ -20,7 +18,7 @@ const MAX_CONTEXT: usize = 20;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// Regular expression, matched within a line; no look-around, no back-references.
     pattern: String,
     /// File or directory to look in; the workspace if not given.
@@ -46,59 +44,41 @@ struct Args {
 }
 
 /// The tool.
-pub(crate) struct Grep {
-    spec: ToolSpec,
-}
+pub(crate) struct Grep;
 
-impl Grep {
-    pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>("grep", include_str!("descriptions/grep.md"), Effect::Read);
-        spec.parallel = true;
-        Self { spec }
-    }
-}
+impl TypedTool for Grep {
+    type Args = Args;
+    const NAME: &str = "grep";
+    const DESCRIPTION: &str = include_str!("descriptions/grep.md");
+    const EFFECT: Effect = Effect::Read;
+    const PARALLEL: bool = true;
 
-impl Tool for Grep {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![reads(ctx, or_root(&args.path))?])
     }
 
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![reads(
-            ctx,
-            or_root(&parse::<Args>(args.clone())?.path),
-        )?])
-    }
-
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            if args.pattern.is_empty() {
-                return Err(invalid("`pattern` is empty"));
-            }
-            let cancel = ctx.cancel.clone();
-            let found = blocking(ctx.files, move |files| {
-                let path = or_root(&args.path);
-                let query = GrepQuery {
-                    under: path.to_owned(),
-                    pattern: args.pattern.clone(),
-                    literal: args.literal,
-                    ignore_case: args.ignore_case,
-                    glob: args.glob.clone(),
-                    context: args.context.unwrap_or(0).min(MAX_CONTEXT),
-                    max: args.max.unwrap_or(DEFAULT_MAX).clamp(1, MAX),
-                };
-                files
-                    .grep(&query, &cancel)
-                    .map_err(|err| failure(files.as_ref(), path, err))
-            })
-            .await?;
-            Ok(ToolOutput::text(show(&found)))
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        if args.pattern.is_empty() {
+            return Err(ToolFailure::invalid("`pattern` is empty"));
+        }
+        let cancel = ctx.cancel.clone();
+        let found = blocking(ctx.files, move |files| {
+            let path = or_root(&args.path);
+            let query = GrepQuery {
+                under: path.to_owned(),
+                pattern: args.pattern.clone(),
+                literal: args.literal,
+                ignore_case: args.ignore_case,
+                glob: args.glob.clone(),
+                context: args.context.unwrap_or(0).min(MAX_CONTEXT),
+                max: args.max.unwrap_or(DEFAULT_MAX).clamp(1, MAX),
+            };
+            files
+                .grep(&query, &cancel)
+                .map_err(|err| failure(files, path, err))
         })
+        .await?;
+        Ok(ToolOutput::text(show(&found)))
     }
 }
 

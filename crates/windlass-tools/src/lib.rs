@@ -6,7 +6,6 @@
 //! Nothing here opens a file or starts a program by itself: everything goes through the ports of the call's context.
 
 mod apply_patch;
-mod args;
 mod ask_user;
 mod bash;
 mod calculator;
@@ -37,6 +36,7 @@ mod write_file;
 use std::sync::Arc;
 
 use windlass_core::tool::Tool;
+use windlass_core::typed_tool::typed;
 
 pub use self::process::ProcessTool;
 
@@ -45,24 +45,24 @@ pub use self::process::ProcessTool;
 pub fn all() -> Vec<Arc<dyn Tool>> {
     let seen = Arc::new(seen::Seen::default());
     vec![
-        Arc::new(read_file::ReadFile::new(seen.clone())),
-        Arc::new(write_file::WriteFile::new(seen.clone())),
-        Arc::new(edit_file::EditFile::new(seen.clone())),
-        Arc::new(edit_lines::EditLines::new(seen.clone())),
-        Arc::new(apply_patch::ApplyPatch::new(seen.clone())),
-        Arc::new(delete_file::DeleteFile::new(seen.clone())),
-        Arc::new(move_file::MoveFile::new(seen)),
-        Arc::new(list_directory::ListDirectory::new()),
-        Arc::new(find_files::FindFiles::new()),
-        Arc::new(grep::Grep::new()),
-        Arc::new(bash::Bash::new()),
-        Arc::new(git_status::GitStatus::new()),
-        Arc::new(git_diff::GitDiff::new()),
-        Arc::new(notes::Notes::new()),
-        Arc::new(ask_user::AskUser::new()),
-        Arc::new(refuse::Refuse::new()),
-        Arc::new(calculator::Calculator::new()),
-        Arc::new(python::Python::new()),
+        typed(read_file::ReadFile(seen.clone())),
+        typed(write_file::WriteFile(seen.clone())),
+        typed(edit_file::EditFile(seen.clone())),
+        typed(edit_lines::EditLines(seen.clone())),
+        typed(apply_patch::ApplyPatch(seen.clone())),
+        typed(delete_file::DeleteFile(seen.clone())),
+        typed(move_file::MoveFile(seen)),
+        typed(list_directory::ListDirectory),
+        typed(find_files::FindFiles),
+        typed(grep::Grep),
+        typed(bash::Bash),
+        typed(git_status::GitStatus),
+        typed(git_diff::GitDiff),
+        typed(notes::Notes),
+        typed(ask_user::AskUser),
+        typed(refuse::Refuse),
+        typed(calculator::Calculator),
+        typed(python::Python),
     ]
 }
 

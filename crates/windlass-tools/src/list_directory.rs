@@ -2,12 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileKind, Listing};
 
-use crate::args::{parse, spec};
 use crate::place::{blocking, failure, or_root, reads};
 
 /// Entries of one answer.
@@ -16,57 +14,35 @@ const MAX_ENTRIES: usize = 1_000;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// Directory, relative to the workspace; the workspace itself if not given.
     #[serde(default)]
     path: Option<String>,
 }
 
 /// The tool.
-pub(crate) struct ListDirectory {
-    spec: ToolSpec,
-}
+pub(crate) struct ListDirectory;
 
-impl ListDirectory {
-    pub(crate) fn new() -> Self {
-        let mut spec = spec::<Args>(
-            "list_directory",
-            include_str!("descriptions/list_directory.md"),
-            Effect::Read,
-        );
-        spec.parallel = true;
-        Self { spec }
-    }
-}
+impl TypedTool for ListDirectory {
+    type Args = Args;
+    const NAME: &str = "list_directory";
+    const DESCRIPTION: &str = include_str!("descriptions/list_directory.md");
+    const EFFECT: Effect = Effect::Read;
+    const PARALLEL: bool = true;
 
-impl Tool for ListDirectory {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![reads(ctx, or_root(&args.path))?])
     }
 
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![reads(
-            ctx,
-            or_root(&parse::<Args>(args.clone())?.path),
-        )?])
-    }
-
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let listing = blocking(ctx.files, move |files| {
-                let path = or_root(&args.path);
-                files
-                    .list(path, MAX_ENTRIES)
-                    .map_err(|err| failure(files.as_ref(), path, err))
-            })
-            .await?;
-            Ok(ToolOutput::text(show(&listing)))
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let listing = blocking(ctx.files, move |files| {
+            let path = or_root(&args.path);
+            files
+                .list(path, MAX_ENTRIES)
+                .map_err(|err| failure(files, path, err))
         })
+        .await?;
+        Ok(ToolOutput::text(show(&listing)))
     }
 }
 

@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{
-    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
+use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, Files};
 
-use crate::args::{invalid, parse, spec};
 use crate::change;
 use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
 use crate::seen::Seen;
@@ -20,7 +16,7 @@ use crate::seen::Seen;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// File to move, relative to the workspace.
     from: String,
     /// Its new path; missing directories are made.
@@ -31,37 +27,22 @@ struct Args {
 }
 
 /// The tool.
-pub(crate) struct MoveFile {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct MoveFile(pub(crate) Arc<Seen>);
 
-impl MoveFile {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "move_file",
-            include_str!("descriptions/move_file.md"),
-            Effect::Write,
-        );
-        spec.interrupt = Interrupt::Finish;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for MoveFile {
+    type Args = Args;
+    const NAME: &str = "move_file";
+    const DESCRIPTION: &str = include_str!("descriptions/move_file.md");
+    const EFFECT: Effect = Effect::Write;
+    const INTERRUPT: Interrupt = Interrupt::Finish;
 
-impl Tool for MoveFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        let args: Args = parse(args.clone())?;
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         let mut touches = writes(ctx, &args.from)?;
         touches.extend(writes(ctx, &args.to)?);
         Ok(touches)
     }
 
-    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let there = |path: &str| match ctx.files.stat(path) {
             Ok(_) => Some(true),
             Err(err) => (err.kind == FileErrorKind::NotFound).then_some(false),
@@ -79,16 +60,9 @@ impl Tool for MoveFile {
         }
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| rename(files.as_ref(), &args, &seen)).await
-        })
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seen = self.0.clone();
+        blocking(ctx.files, move |files| rename(files, &args, &seen)).await
     }
 }
 
@@ -97,7 +71,7 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
         .stat(&args.from)
         .map_err(|err| failure(files, &args.from, err))?;
     if stat.kind == FileKind::Directory {
-        return Err(invalid(format!(
+        return Err(ToolFailure::invalid(format!(
             "{} is a directory; move its files one by one, or use bash",
             args.from
         )));
@@ -107,7 +81,7 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
         .is_ok_and(|stat| stat.kind == FileKind::Directory)
     {
         let name = args.from.rsplit('/').next().unwrap_or(&args.from);
-        return Err(invalid(format!(
+        return Err(ToolFailure::invalid(format!(
             "{} is a directory; name the file, as in {}/{name}",
             args.to,
             args.to.trim_end_matches('/')

@@ -85,10 +85,10 @@ pub(crate) fn or_root(path: &Option<String>) -> &str {
 /// Runs file work on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     files: &Arc<dyn Files>,
-    work: impl FnOnce(&Arc<dyn Files>) -> Result<T, ToolFailure> + Send + 'static,
+    work: impl FnOnce(&dyn Files) -> Result<T, ToolFailure> + Send + 'static,
 ) -> Result<T, ToolFailure> {
     let files = files.clone();
-    match tokio::task::spawn_blocking(move || work(&files)).await {
+    match tokio::task::spawn_blocking(move || work(files.as_ref())).await {
         Ok(result) => result,
         Err(err) => Err(ToolFailure::new(
             ErrorCategory::Exception,

@@ -13,7 +13,6 @@ use windlass_core::tool::{
 };
 use windlass_core::workspace::Command;
 
-use crate::args::invalid;
 use crate::ran;
 
 /// Bytes of output kept for the model; under the cap at which the engine would store it away.
@@ -122,7 +121,7 @@ impl Tool for Program {
         Box::pin(async move {
             let input = format!("{args}\n");
             if input.len() > MAX_INPUT {
-                return Err(invalid(format!(
+                return Err(ToolFailure::invalid(format!(
                     "the arguments are longer than {MAX_INPUT} bytes; pass a file instead"
                 )));
             }

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::ProcessEnd;
 
-use crate::args::{invalid, parse, spec};
 use crate::process::{command, execute, quoted};
 use crate::ran;
 
@@ -24,7 +22,7 @@ const MAX_CODE: usize = 96 << 10;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// Python code; print what you want to see.
     code: String,
     /// Seconds until it is ended; 60 if not given.
@@ -38,72 +36,52 @@ impl Args {
     /// one of the library.
     fn line(&self) -> Result<String, ToolFailure> {
         if self.code.trim().is_empty() {
-            return Err(invalid("`code` is empty"));
+            return Err(ToolFailure::invalid("`code` is empty"));
         }
         if self.code.len() > MAX_CODE || self.code.contains('\0') {
             let text = format!(
                 "`code` is longer than {MAX_CODE} bytes or holds a NUL; write it to a file and run that"
             );
-            return Err(invalid(text));
+            return Err(ToolFailure::invalid(text));
         }
         Ok(format!("python3 -I -c {}", quoted(&self.code)))
     }
 }
 
 /// The tool.
-pub(crate) struct Python {
-    spec: ToolSpec,
-}
+pub(crate) struct Python;
 
-impl Python {
-    pub(crate) fn new() -> Self {
-        Self {
-            spec: spec::<Args>(
-                "python",
-                include_str!("descriptions/python.md"),
-                Effect::Execute,
-            ),
+impl TypedTool for Python {
+    type Args = Args;
+    const NAME: &str = "python";
+    const DESCRIPTION: &str = include_str!("descriptions/python.md");
+    const EFFECT: Effect = Effect::Execute;
+
+    fn touches(&self, args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![execute(args.line()?)])
+    }
+
+    fn preview(&self, args: Args, _ctx: &ToolCtx<'_>) -> Option<String> {
+        Some(args.code)
+    }
+
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seconds = args
+            .timeout_s
+            .unwrap_or(DEFAULT_TIMEOUT)
+            .clamp(1, MAX_TIMEOUT);
+        let late = format!("raise timeout_s (at most {MAX_TIMEOUT})");
+        let output = ran::run(
+            command(args.line()?, Duration::from_secs(seconds)),
+            &late,
+            &ctx,
+        )
+        .await?;
+        let ended = output.command.as_ref().map(|command| command.end);
+        if ended == Some(ProcessEnd::Exited { code: 127 }) && output.text.contains("python3") {
+            let text = "there is no python3 here; use bash or the calculator, or ask the person to install it";
+            return Err(ToolFailure::new(ErrorCategory::NotFound, text));
         }
-    }
-}
-
-impl Tool for Python {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![execute(parse::<Args>(args.clone())?.line()?)])
-    }
-
-    fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
-        parse::<Args>(args.clone()).ok().map(|args| args.code)
-    }
-
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seconds = args
-                .timeout_s
-                .unwrap_or(DEFAULT_TIMEOUT)
-                .clamp(1, MAX_TIMEOUT);
-            let late = format!("raise timeout_s (at most {MAX_TIMEOUT})");
-            let output = ran::run(
-                command(args.line()?, Duration::from_secs(seconds)),
-                &late,
-                &ctx,
-            )
-            .await?;
-            let ended = output.command.as_ref().map(|command| command.end);
-            if ended == Some(ProcessEnd::Exited { code: 127 }) && output.text.contains("python3") {
-                let text = "there is no python3 here; use bash or the calculator, or ask the person to install it";
-                return Err(ToolFailure::new(ErrorCategory::NotFound, text));
-            }
-            Ok(output)
-        })
+        Ok(output)
     }
 }

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{ArtifactError, Artifacts, FileErrorKind, Files};
 use windlass_edit::anchors::render_line;
 use windlass_edit::text::{Encoding, Text, TextError, lines};
 
-use crate::args::{invalid, parse, spec};
 use crate::lines::{Found, Window, find, push_cut};
 use crate::place::{blocking, failure, read_bounded, reads};
 use crate::seen::Seen;
@@ -32,7 +30,7 @@ const ARTIFACT: &str = "artifact:";
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// File to read, relative to the workspace; or `artifact:ID`, a stored result.
     #[serde(default)]
     path: Option<String>,
@@ -62,10 +60,12 @@ impl Args {
             .cloned()
             .collect();
         if paths.is_empty() {
-            return Err(invalid("name the file in `path`, or several in `paths`"));
+            return Err(ToolFailure::invalid(
+                "name the file in `path`, or several in `paths`",
+            ));
         }
         if paths.len() > MAX_PATHS {
-            return Err(invalid(format!(
+            return Err(ToolFailure::invalid(format!(
                 "{} files are too many for one call; the most is {MAX_PATHS}",
                 paths.len()
             )));
@@ -75,31 +75,18 @@ impl Args {
 }
 
 /// The tool.
-pub(crate) struct ReadFile {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct ReadFile(pub(crate) Arc<Seen>);
 
-impl ReadFile {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "read_file",
-            include_str!("descriptions/read_file.md"),
-            Effect::Read,
-        );
-        spec.parallel = true;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for ReadFile {
+    type Args = Args;
+    const NAME: &str = "read_file";
+    const DESCRIPTION: &str = include_str!("descriptions/read_file.md");
+    const EFFECT: Effect = Effect::Read;
+    const PARALLEL: bool = true;
 
-impl Tool for ReadFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         // A stored result is the session's own: it was judged when it was made.
-        let paths = parse::<Args>(args.clone())?.all_paths()?;
+        let paths = args.all_paths()?;
         paths
             .iter()
             .filter(|path| !path.starts_with(ARTIFACT))
@@ -107,26 +94,19 @@ impl Tool for ReadFile {
             .collect()
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let paths = args.all_paths()?;
-            let (seen, artifacts) = (self.seen.clone(), ctx.artifacts.clone());
-            blocking(ctx.files, move |files| {
-                let sources = Sources {
-                    files: files.as_ref(),
-                    artifacts: artifacts.as_ref(),
-                    seen: &seen,
-                };
-                read_all(&sources, &args, &paths)
-            })
-            .await
-            .map(ToolOutput::text)
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let paths = args.all_paths()?;
+        let (seen, artifacts) = (self.0.clone(), ctx.artifacts.clone());
+        blocking(ctx.files, move |files| {
+            let sources = Sources {
+                files,
+                artifacts: artifacts.as_ref(),
+                seen: &seen,
+            };
+            read_all(&sources, &args, &paths)
         })
+        .await
+        .map(ToolOutput::text)
     }
 }
 
@@ -205,7 +185,7 @@ fn read_one(
         return Ok("[the file is empty]".into());
     }
     if first > all.len() {
-        return Err(invalid(format!(
+        return Err(ToolFailure::invalid(format!(
             "{path} has {} lines; offset {first} is past its end",
             all.len()
         )));
@@ -271,7 +251,9 @@ fn read_artifact(
     id: &str,
     max: usize,
 ) -> Result<String, ToolFailure> {
-    let id: ArtifactId = id.parse().map_err(|err| invalid(format!("{err}")))?;
+    let id: ArtifactId = id
+        .parse()
+        .map_err(|err| ToolFailure::invalid(format!("{err}")))?;
     let (first, limit) = (
         args.offset.unwrap_or(1).max(1),
         args.limit.unwrap_or(PREVIEW_LINES),
@@ -297,7 +279,7 @@ fn shown(found: &Found, window: Window, path: &str, of: &str) -> Result<String, 
     let first = window.first;
     if found.shown == 0 {
         return Err(match found.total {
-            Some(total) => invalid(format!(
+            Some(total) => ToolFailure::invalid(format!(
                 "{path} has {total} lines; offset {first} is past its end"
             )),
             None => ToolFailure::new(

@@ -2,19 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
 use windlass_core::outcome::RefusalCategory;
-use windlass_core::tool::{
-    Effect, REFUSE, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
-
-use crate::args::{parse, spec};
+use windlass_core::tool::{Effect, REFUSE, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// `safety`: it would do harm. `policy`: a rule forbids it. `capability`: it cannot be done with what is here.
     #[serde(rename = "category")]
     _category: RefusalCategory,
@@ -24,38 +19,22 @@ struct Args {
 }
 
 /// The tool.
-pub(crate) struct Refuse {
-    spec: ToolSpec,
-}
+pub(crate) struct Refuse;
 
-impl Refuse {
-    pub(crate) fn new() -> Self {
-        Self {
-            spec: spec::<Args>(REFUSE, include_str!("descriptions/refuse.md"), Effect::Read),
-        }
-    }
-}
+impl TypedTool for Refuse {
+    type Args = Args;
+    const NAME: &str = REFUSE;
+    const DESCRIPTION: &str = include_str!("descriptions/refuse.md");
+    const EFFECT: Effect = Effect::Read;
 
-impl Tool for Refuse {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+    fn touches(&self, _args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(Vec::new())
     }
 
     /// Only reached in a loop that does not end with it.
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        _ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let _: Args = parse(args)?;
-            Ok(ToolOutput::text(
-                "noted; say it to the person in words and end here",
-            ))
-        })
+    async fn run(&self, _args: Args, _ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        Ok(ToolOutput::text(
+            "noted; say it to the person in words and end here",
+        ))
     }
 }

@@ -23,7 +23,7 @@ use windlass_host::exec::{HostProcesses, child_env};
 use windlass_host::workspace::Root;
 
 /// A workspace with all tools.
-struct Bench {
+pub(crate) struct Bench {
     dir: TempDir,
     _store: TempDir,
     files: Arc<dyn Files>,
@@ -62,7 +62,7 @@ impl Voice for Person {
 }
 
 impl Bench {
-    fn new(before: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(before: &[(&str, &str)]) -> Self {
         let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = Arc::new(Root::open(dir.path()).unwrap());
         let env = ["PATH", "HOME"]
@@ -156,45 +156,38 @@ impl Bench {
     }
 
     #[track_caller]
-    fn check(&self, tool: &str, args: Value, expect: &str) {
+    pub(crate) fn check(&self, tool: &str, args: Value, expect: &str) {
         assert_eq!(self.call(tool, args), expect);
     }
 
     /// The answer starts with this.
     #[track_caller]
-    fn check_start(&self, tool: &str, args: Value, expect: &str) {
+    pub(crate) fn check_start(&self, tool: &str, args: Value, expect: &str) {
         let found = self.call(tool, args);
         assert!(found.starts_with(expect), "{found}");
     }
 }
 
+/// A tool cannot appear or vanish unnoticed: its description is there, or it is not.
+#[test]
+fn every_description_belongs_to_one_tool() {
+    let mut tools: Vec<String> = crate::all()
+        .iter()
+        .map(|tool| format!("{}.md", tool.spec().name))
+        .collect();
+    let descriptions = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/descriptions");
+    let mut files: Vec<String> = std::fs::read_dir(descriptions)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    tools.sort();
+    files.sort();
+    assert_eq!(tools, files);
+}
+
 #[test]
 fn schemas_are_compact_and_every_field_is_described() {
     let tools = crate::all();
-    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "read_file",
-            "write_file",
-            "edit_file",
-            "edit_lines",
-            "apply_patch",
-            "delete_file",
-            "move_file",
-            "list_directory",
-            "find_files",
-            "grep",
-            "bash",
-            "git_status",
-            "git_diff",
-            "notes",
-            "ask_user",
-            "refuse",
-            "calculator",
-            "python",
-        ]
-    );
     let mut size = 0;
     for tool in &tools {
         let spec = tool.spec();

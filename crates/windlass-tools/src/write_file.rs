@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use windlass_core::BoxFuture;
-use windlass_core::tool::{
-    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
-};
+use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_edit::patch::Change;
 
-use crate::args::{invalid, parse, spec};
 use crate::change;
 use crate::place::{blocking, failure, read_bounded, tidy, writes};
 use crate::seen::Seen;
@@ -20,7 +16,7 @@ use crate::seen::Seen;
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+pub(crate) struct Args {
     /// File to write, relative to the workspace; missing directories are made.
     path: String,
     /// The whole new text of the file.
@@ -28,74 +24,45 @@ struct Args {
 }
 
 /// The tool.
-pub(crate) struct WriteFile {
-    spec: ToolSpec,
-    seen: Arc<Seen>,
-}
+pub(crate) struct WriteFile(pub(crate) Arc<Seen>);
 
-impl WriteFile {
-    pub(crate) fn new(seen: Arc<Seen>) -> Self {
-        let mut spec = spec::<Args>(
-            "write_file",
-            include_str!("descriptions/write_file.md"),
-            Effect::Write,
-        );
-        spec.interrupt = Interrupt::Finish;
-        Self { spec, seen }
-    }
-}
+impl TypedTool for WriteFile {
+    type Args = Args;
+    const NAME: &str = "write_file";
+    const DESCRIPTION: &str = include_str!("descriptions/write_file.md");
+    const EFFECT: Effect = Effect::Write;
+    const INTERRUPT: Interrupt = Interrupt::Finish;
 
-impl Tool for WriteFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        writes(ctx, &args.path)
     }
 
-    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        writes(ctx, &parse::<Args>(args.clone())?.path)
-    }
-
-    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
         Some(change::preview(&[plan(ctx.files.as_ref(), args).ok()?]))
     }
 
-    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
-        let args: Args = parse(args.clone()).ok()?;
+    fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let there = read_bounded(ctx.files.as_ref(), &args.path).ok()?;
         // Other content proves nothing: it may have been written and changed since.
         (there == args.content.as_bytes())
             .then(|| Happened::Yes(format!("{} has exactly this content", args.path)))
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let args: Args = parse(args)?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| {
-                let change = plan(files.as_ref(), args)?;
-                if let Change::Modify { path, before, .. } = &change {
-                    seen.check(files.as_ref(), path, before)?;
-                }
-                Ok(change::output(
-                    change::write_all(files.as_ref(), &[change], &seen)?,
-                    &[],
-                ))
-            })
-            .await
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let seen = self.0.clone();
+        blocking(ctx.files, move |files| {
+            change::apply(files, &[plan(files, args)?], &[], &seen)
         })
+        .await
     }
 }
 
 fn plan(files: &dyn Files, args: Args) -> Result<Change, ToolFailure> {
     let (path, after) = (tidy(files, &args.path), args.content.into_bytes());
     match read_bounded(files, &path) {
-        Ok(before) if before == after => {
-            Err(invalid(format!("{path} has exactly this content already")))
-        }
+        Ok(before) if before == after => Err(ToolFailure::invalid(format!(
+            "{path} has exactly this content already"
+        ))),
         Ok(before) => Ok(Change::Modify {
             path,
             before,

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
-use windlass_core::BoxFuture;
-use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
+use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, Finished, ProcessEnd};
 
-use crate::command::{cut_short, proof, run};
-use crate::judges::Judges;
+use crate::base::{Check, Found, about};
+use crate::command::{cut_short, not_started, proof, run};
 use crate::language::Language;
+use crate::syntax::one_line;
 
 /// The version that is installed on demand.
 pub const BANDIT_VERSION: &str = "1.9.4";
@@ -21,19 +21,18 @@ const MAX_FILES: usize = 200;
 const MAX_FINDINGS: usize = 40;
 
 /// Runs bandit.
-#[derive(Debug, Clone)]
-pub struct Bandit {
-    /// Its name.
-    pub name: String,
-    /// Whether its fail stops the landing.
-    pub blocking: bool,
-    /// How long it may take.
-    pub timeout: Duration,
+pub(crate) struct Bandit {
     /// Where it is; `None` takes the one on the path.
-    pub program: Option<String>,
-    /// The paths that its verdict hangs on.
-    pub judges: Judges,
+    pub(crate) program: Option<String>,
 }
+
+/// The settings that its verdict depends on.
+pub(crate) const SETTINGS: &[&str] = &[
+    "**/.bandit",
+    "**/bandit.yaml",
+    "pyproject.toml",
+    "setup.cfg",
+];
 
 /// How a scanner comes onto this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,56 +61,33 @@ pub fn bandit_install(folder: &str) -> InstallPlan {
     }
 }
 
-impl Validator for Bandit {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn blocking(&self) -> bool {
-        self.blocking
-    }
-
-    fn deadline(&self) -> Duration {
-        self.timeout
-    }
-
-    fn judges(&self, path: &str) -> bool {
-        self.judges.holds(path)
-    }
-
-    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
-        Box::pin(async move {
-            let python = |change: &&FileChange| {
-                change.change != Change::Deleted
-                    && Language::of(&change.path, b"") == Some(Language::Python)
-            };
-            let changes: Vec<&FileChange> = ctx.changes.iter().filter(python).collect();
-            if changes.is_empty() {
-                return Ok(Report::pass());
-            }
-            let line = line(self.program.as_deref().unwrap_or("bandit"), &changes);
-            let time = self.timeout.min(ctx.deadline);
-            let ended = match run(ctx, &line, None, time).await {
-                Ok(ended) => ended,
-                Err(err) => {
-                    return Ok(Report::unverifiable(format!(
-                        "bandit could not be started: {err}"
-                    )));
-                }
-            };
-            let mut report = judge(&ended, &changes, time);
-            if changes.len() > MAX_FILES && report.judgement == Judgement::Pass {
-                let left = changes.len() - MAX_FILES;
-                report = Report::unverifiable(format!(
-                    "{left} of the changed Python files were not looked at"
-                ));
-            }
-            report.proof = proof(&line, &ended);
-            if self.program.is_some() {
-                report.proof.version = Some(BANDIT_VERSION.to_owned());
-            }
-            Ok(report)
-        })
+impl Check for Bandit {
+    async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
+        let python = |change: &&FileChange| {
+            change.change != Change::Deleted
+                && Language::of(&change.path, b"") == Some(Language::Python)
+        };
+        let changes: Vec<&FileChange> = ctx.changes.iter().filter(python).collect();
+        if changes.is_empty() {
+            return Ok(Report::pass());
+        }
+        let line = line(self.program.as_deref().unwrap_or("bandit"), &changes);
+        let ended = match run(ctx, &line, None, time).await {
+            Ok(ended) => ended,
+            Err(err) => return Ok(not_started("bandit", &err)),
+        };
+        let mut report = judge(&ended, &changes, time);
+        if changes.len() > MAX_FILES && report.judgement == Judgement::Pass {
+            let left = changes.len() - MAX_FILES;
+            report = Report::unverifiable(format!(
+                "{left} of the changed Python files were not looked at"
+            ));
+        }
+        report.proof = proof(&line, &ended);
+        if self.program.is_some() {
+            report.proof.version = Some(BANDIT_VERSION.to_owned());
+        }
+        Ok(report)
     }
 }
 
@@ -192,50 +168,34 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
             .collect();
         return Report::unverifiable(format!(
             "bandit gave no report that can be read: {}",
-            crate::syntax::one_line(&tail)
+            one_line(&tail)
         ));
     };
     let clean = |path: &str| path.trim_start_matches("./").to_owned();
-    let mut findings = Vec::new();
-    for issue in said.results {
+    let mut found = Found::new(MAX_FINDINGS);
+    found.wrong(said.results.into_iter().filter_map(|issue| {
         let path = clean(&issue.filename);
         let added = changes
             .iter()
             .find(|change| change.path == path)
             .and_then(|change| added_lines(change));
         if added.is_some_and(|lines| !lines.contains(&issue.line_number)) {
-            continue;
+            return None;
         }
-        let column = u32::try_from(issue.col_offset.saturating_add(1)).unwrap_or_default();
-        let message = format!(
-            "{} ({}, {})",
-            issue.issue_text,
-            issue.test_id,
-            issue.issue_severity.to_lowercase()
-        );
-        findings.push(Finding {
+        let severity = issue.issue_severity.to_lowercase();
+        let message = format!("{} ({}, {severity})", issue.issue_text, issue.test_id);
+        Some(Finding {
             path,
             line: issue.line_number,
-            column,
-            message: crate::syntax::one_line(&message),
-        });
-    }
-    let judgement = match (findings.is_empty(), said.errors.is_empty()) {
-        (false, _) => Judgement::Fail,
-        (true, false) => Judgement::Unverifiable,
-        (true, true) => Judgement::Pass,
-    };
-    findings.extend(said.errors.into_iter().map(|unread| Finding {
-        path: clean(&unread.filename),
-        line: 0,
-        column: 0,
-        message: format!(
-            "bandit could not read it: {}",
-            crate::syntax::one_line(&unread.reason)
-        ),
+            column: u32::try_from(issue.col_offset.saturating_add(1)).unwrap_or_default(),
+            message: one_line(&message),
+        })
     }));
-    findings.truncate(MAX_FINDINGS);
-    Report::new(judgement, findings)
+    found.unsure(said.errors.into_iter().map(|unread| {
+        let why = format!("bandit could not read it: {}", one_line(&unread.reason));
+        about(&clean(&unread.filename), why)
+    }));
+    found.report()
 }
 
 /// The lines that a change added, by its diff; `None` when there is none to go by.

@@ -3,11 +3,7 @@ use crate::testing::{World, text};
 
 fn bandit(program: Option<&str>) -> Bandit {
     Bandit {
-        name: "bandit".into(),
-        blocking: false,
-        timeout: Duration::from_secs(60),
         program: program.map(str::to_owned),
-        judges: Judges::default(),
     }
 }
 

@@ -3,66 +3,27 @@
 
 use std::time::Duration;
 
-use windlass_core::BoxFuture;
-use windlass_core::validator::{
-    CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
-};
+use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, ValidatorError};
 use windlass_core::workspace::{Command, Finished, ProcessEnd, ProcessError, Watch};
 
-use crate::judges::Judges;
+use crate::base::Check;
 use crate::output;
 
 /// What is kept of an output, from its beginning and its end together.
 pub(crate) const KEEP: usize = 200 << 10;
 
 /// Runs a command line and judges by its end.
-#[derive(Debug, Clone)]
-pub struct CommandCheck {
-    /// Its name.
-    pub name: String,
+pub(crate) struct CommandCheck {
     /// The line, for the shell of the run.
-    pub line: String,
-    /// Whether its fail stops the landing.
-    pub blocking: bool,
-    /// How long it may take.
-    pub timeout: Duration,
-    /// Whether it may change what would land, as a formatter does.
-    pub fixes: bool,
-    /// The paths that its verdict hangs on.
-    pub judges: Judges,
+    pub(crate) line: String,
 }
 
-impl Validator for CommandCheck {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn blocking(&self) -> bool {
-        self.blocking
-    }
-
-    fn fixes(&self) -> bool {
-        self.fixes
-    }
-
-    fn deadline(&self) -> Duration {
-        self.timeout
-    }
-
-    fn judges(&self, path: &str) -> bool {
-        self.judges.holds(path)
-    }
-
-    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
-        Box::pin(async move {
-            let time = self.timeout.min(ctx.deadline);
-            let ended = run(ctx, &self.line, None, time).await;
-            Ok(judge(
-                &self.line,
-                ended,
-                time,
-                &ctx.files.root().to_string_lossy(),
-            ))
+impl Check for CommandCheck {
+    async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
+        let root = ctx.files.root().to_string_lossy();
+        Ok(match run(ctx, &self.line, None, time).await {
+            Ok(ended) => judge(&self.line, &ended, time, &root),
+            Err(err) => not_started(&self.line, &err),
         })
     }
 }
@@ -88,6 +49,11 @@ pub(crate) async fn run(
         artifacts: None,
     };
     ctx.processes.run(command, watch).await
+}
+
+/// A command that was not run says nothing.
+pub(crate) fn not_started(line: &str, err: &ProcessError) -> Report {
+    Report::unverifiable(format!("`{line}` could not be started: {err}"))
 }
 
 /// How a line ended, as evidence.
@@ -117,12 +83,7 @@ pub(crate) fn cut_short(line: &str, end: ProcessEnd, time: Duration) -> Option<S
     }
 }
 
-fn judge(line: &str, ended: Result<Finished, ProcessError>, time: Duration, root: &str) -> Report {
-    let ended = match ended {
-        Ok(ended) => ended,
-        Err(err) => return Report::unverifiable(format!("`{line}` could not be started: {err}")),
-    };
-    let proof = proof(line, &ended);
+fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
     let (judgement, mut findings) = match ended.end {
         ProcessEnd::Exited { code: 0 } => (Judgement::Pass, Vec::new()),
         ProcessEnd::TimedOut | ProcessEnd::Cancelled => {
@@ -166,7 +127,7 @@ fn judge(line: &str, ended: Result<Finished, ProcessError>, time: Duration, root
     Report {
         judgement,
         findings,
-        proof,
+        proof: proof(line, ended),
     }
 }
 

@@ -6,14 +6,7 @@ use super::*;
 use crate::testing::{World, text};
 
 fn command(line: &str) -> CommandCheck {
-    CommandCheck {
-        name: "test".into(),
-        line: line.into(),
-        blocking: true,
-        timeout: Duration::from_secs(600),
-        fixes: false,
-        judges: Judges::default(),
-    }
+    CommandCheck { line: line.into() }
 }
 
 #[track_caller]

@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::BoxFuture;
-use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
+use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, ValidatorError};
 use windlass_core::workspace::{Change, Finished, ProcessEnd};
 
-use crate::command::{cut_short, proof, run};
-use crate::judges::Judges;
+use crate::base::Check;
+use crate::command::{cut_short, not_started, proof, run};
 use crate::output::without_escapes;
 
 /// The most findings.
@@ -18,26 +17,15 @@ const MAX_FINDINGS: usize = 200;
 const MAX_TRIES: usize = 2_000;
 
 /// Runs a command that keeps to the contract.
-#[derive(Debug, Clone)]
-pub struct Custom {
-    /// Its name.
-    pub name: String,
+pub(crate) struct Custom {
     /// The command line.
-    pub line: String,
-    /// Whether its fail stops the landing.
-    pub blocking: bool,
-    /// How long it may take.
-    pub timeout: Duration,
-    /// Whether it may change what would land.
-    pub fixes: bool,
-    /// The paths that its verdict hangs on.
-    pub judges: Judges,
+    pub(crate) line: String,
 }
 
 /// What the command is told.
 #[derive(Debug, Serialize)]
 struct Asked<'a> {
-    root: String,
+    root: &'a str,
     changes: Vec<AskedChange<'a>>,
 }
 
@@ -66,54 +54,26 @@ struct AnswerFinding {
     message: String,
 }
 
-impl Validator for Custom {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn blocking(&self) -> bool {
-        self.blocking
-    }
-
-    fn fixes(&self) -> bool {
-        self.fixes
-    }
-
-    fn deadline(&self) -> Duration {
-        self.timeout
-    }
-
-    fn judges(&self, path: &str) -> bool {
-        self.judges.holds(path)
-    }
-
-    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
-        Box::pin(async move {
-            let root = ctx.files.root().to_string_lossy().into_owned();
-            let changes = ctx.changes.iter().map(|change| AskedChange {
-                path: &change.path,
-                change: &change.change,
-            });
-            let asked = Asked {
-                root: root.clone(),
-                changes: changes.collect(),
-            };
-            let mut input =
-                serde_json::to_vec(&asked).map_err(|err| ValidatorError(err.to_string()))?;
-            input.push(b'\n');
-            let time = self.timeout.min(ctx.deadline);
-            let ended = match run(ctx, &self.line, Some(input), time).await {
-                Ok(ended) => ended,
-                Err(err) => {
-                    return Ok(Report::unverifiable(format!(
-                        "`{}` could not be started: {err}",
-                        self.line
-                    )));
-                }
-            };
-            let mut report = judge(&self.line, &ended, time, &root);
-            report.proof = proof(&self.line, &ended);
-            Ok(report)
+impl Check for Custom {
+    async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
+        let root = ctx.files.root().to_string_lossy();
+        let changes = ctx.changes.iter().map(|change| AskedChange {
+            path: &change.path,
+            change: &change.change,
+        });
+        let asked = Asked {
+            root: &root,
+            changes: changes.collect(),
+        };
+        let mut input =
+            serde_json::to_vec(&asked).map_err(|err| ValidatorError(err.to_string()))?;
+        input.push(b'\n');
+        Ok(match run(ctx, &self.line, Some(input), time).await {
+            Ok(ended) => Report {
+                proof: proof(&self.line, &ended),
+                ..judge(&self.line, &ended, time, &root)
+            },
+            Err(err) => not_started(&self.line, &err),
         })
     }
 }
@@ -122,50 +82,9 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
     if let Some(why) = cut_short(line, ended.end, time) {
         return Report::unverifiable(why);
     }
-    let code = match ended.end {
-        ProcessEnd::Exited { code } => code,
-        ProcessEnd::Signalled { signal } => {
-            return broken(line, &format!("was ended by signal {signal}"), ended);
-        }
-        ProcessEnd::TimedOut | ProcessEnd::Cancelled => return broken(line, "was ended", ended),
-    };
-    if matches!(code, 126 | 127) {
-        return broken(line, "could not be run", ended);
-    }
-    let answer = match last_object(&without_escapes(&ended.output)) {
-        None => {
-            return broken(
-                line,
-                &format!("gave no JSON object as its answer (exit code {code})"),
-                ended,
-            );
-        }
-        Some(value) => match serde_json::from_value::<Answer>(value) {
-            Ok(answer) => answer,
-            Err(err) => {
-                return broken(
-                    line,
-                    &format!("gave an answer that does not keep to the contract: {err}"),
-                    ended,
-                );
-            }
-        },
-    };
-    let judgement = match answer.verdict.as_str() {
-        "pass" if code != 0 => {
-            return broken(
-                line,
-                &format!("said pass and ended with exit code {code}: that is no verdict"),
-                ended,
-            );
-        }
-        "pass" => Judgement::Pass,
-        "fail" => Judgement::Fail,
-        "unverifiable" => Judgement::Unverifiable,
-        other => {
-            let why = format!("gave the verdict `{other}`; it must be pass, fail or unverifiable");
-            return broken(line, &why, ended);
-        }
+    let (judgement, answer) = match verdict(ended) {
+        Ok(said) => said,
+        Err(why) => return broken(line, &why, ended),
     };
     let mut findings: Vec<_> = answer
         .findings
@@ -180,6 +99,36 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
         )));
     }
     Report::new(judgement, findings)
+}
+
+/// What it said, or how it failed to keep to the contract.
+fn verdict(ended: &Finished) -> Result<(Judgement, Answer), String> {
+    let code = match ended.end {
+        ProcessEnd::Exited { code: 126 | 127 } => return Err("could not be run".to_owned()),
+        ProcessEnd::Exited { code } => code,
+        ProcessEnd::Signalled { signal } => return Err(format!("was ended by signal {signal}")),
+        ProcessEnd::TimedOut | ProcessEnd::Cancelled => return Err("was ended".to_owned()),
+    };
+    let said = last_object(&without_escapes(&ended.output))
+        .ok_or_else(|| format!("gave no JSON object as its answer (exit code {code})"))?;
+    let answer: Answer = serde_json::from_value(said)
+        .map_err(|err| format!("gave an answer that does not keep to the contract: {err}"))?;
+    let judgement = match answer.verdict.as_str() {
+        "pass" if code != 0 => {
+            return Err(format!(
+                "said pass and ended with exit code {code}: that is no verdict"
+            ));
+        }
+        "pass" => Judgement::Pass,
+        "fail" => Judgement::Fail,
+        "unverifiable" => Judgement::Unverifiable,
+        other => {
+            return Err(format!(
+                "gave the verdict `{other}`; it must be pass, fail or unverifiable"
+            ));
+        }
+    };
+    Ok((judgement, answer))
 }
 
 fn finding(found: AnswerFinding, root: &str) -> Finding {

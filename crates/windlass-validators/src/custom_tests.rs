@@ -7,12 +7,7 @@ use crate::testing::{World, text};
 
 fn custom() -> Custom {
     Custom {
-        name: "own".into(),
         line: "sh own.sh".into(),
-        blocking: true,
-        timeout: Duration::from_secs(600),
-        fixes: false,
-        judges: Judges::default(),
     }
 }
 

@@ -199,14 +199,14 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
 
 /// The paths that a verdict hangs on.
 #[derive(Debug, Clone, Default)]
-pub struct Judges {
+pub(crate) struct Judges {
     paths: GlobSet,
 }
 
 impl Judges {
     /// Those of a command line by the programs in it and the paths it names, and these globs besides.
     #[must_use]
-    pub fn of(line: &str, more: &[String]) -> Self {
+    pub(crate) fn of(line: &str, more: &[String]) -> Self {
         let words = words(line);
         let mut globs: Vec<String> = TESTS.iter().map(|glob| (*glob).to_owned()).collect();
         let speaks = |programs: &[&str]| {
@@ -248,7 +248,7 @@ impl Judges {
 
     /// Whether a path is one of them.
     #[must_use]
-    pub fn holds(&self, path: &str) -> bool {
+    pub(crate) fn holds(&self, path: &str) -> bool {
         self.paths.is_match(path.trim_start_matches("./"))
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use windlass_core::validator::{USUAL_DEADLINE, Validator};
 use windlass_core::workspace::Redactor;
 
-use crate::bandit::Bandit;
+use crate::bandit::{self, Bandit};
+use crate::base::planned;
 use crate::command::CommandCheck;
 use crate::custom::Custom;
 use crate::judges::Judges;
@@ -96,13 +97,10 @@ impl ValidatorPlan {
     #[must_use]
     pub fn built_in() -> Vec<Self> {
         let plan = |name: &str, kind, blocking, seconds| Self {
-            name: name.to_owned(),
             kind,
-            purpose: None,
             blocking,
             timeout: Duration::from_secs(seconds),
-            fixes: false,
-            judges: Vec::new(),
+            ..Self::command(name, "")
         };
         vec![
             plan("syntax", PlanKind::Syntax, true, 120),
@@ -154,58 +152,24 @@ impl std::error::Error for UnknownValidator {}
 /// Makes a validator.
 #[must_use]
 pub fn build(plan: &ValidatorPlan, tools: &Tools) -> Arc<dyn Validator> {
-    let (name, blocking, timeout) = (plan.name.clone(), plan.blocking, plan.timeout);
     match &plan.kind {
-        PlanKind::Syntax => Arc::new(Syntax {
-            name,
-            blocking,
-            timeout,
-        }),
-        PlanKind::Secrets => Arc::new(SecretScan {
-            name,
-            blocking,
-            timeout,
-            redactor: tools.redactor.clone(),
-        }),
+        PlanKind::Syntax => planned(plan, Judges::default(), Syntax),
+        PlanKind::Secrets => {
+            let redactor = tools.redactor.clone();
+            planned(plan, Judges::default(), SecretScan { redactor })
+        }
         PlanKind::Bandit => {
-            let judges = Judges::only(
-                &[
-                    "**/.bandit",
-                    "**/bandit.yaml",
-                    "pyproject.toml",
-                    "setup.cfg",
-                ],
-                &plan.judges,
-            );
-            Arc::new(Bandit {
-                name,
-                blocking,
-                timeout,
-                program: tools.bandit.clone(),
-                judges,
-            })
+            let judges = Judges::only(bandit::SETTINGS, &plan.judges);
+            let program = tools.bandit.clone();
+            planned(plan, judges, Bandit { program })
         }
         PlanKind::Command { line } => {
-            let judges = Judges::of(line, &plan.judges);
-            Arc::new(CommandCheck {
-                name,
-                line: line.clone(),
-                blocking,
-                timeout,
-                fixes: plan.fixes,
-                judges,
-            })
+            let (judges, line) = (Judges::of(line, &plan.judges), line.clone());
+            planned(plan, judges, CommandCheck { line })
         }
         PlanKind::Custom { line } => {
-            let judges = Judges::of(line, &plan.judges);
-            Arc::new(Custom {
-                name,
-                line: line.clone(),
-                blocking,
-                timeout,
-                fixes: plan.fixes,
-                judges,
-            })
+            let (judges, line) = (Judges::of(line, &plan.judges), line.clone());
+            planned(plan, judges, Custom { line })
         }
     }
 }

@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use windlass_core::BoxFuture;
-use windlass_core::validator::{
-    Before, CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
-};
+use windlass_core::validator::{Before, CheckCtx, Finding, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files, Redactor};
+
+use crate::base::{Check, Found, about, each_file};
 
 /// The longest file that is read.
 const MAX_FILE: u64 = 2 << 20;
@@ -17,64 +16,23 @@ const MAX_FILE: u64 = 2 << 20;
 const MAX_FINDINGS: usize = 100;
 
 /// Looks for secrets.
-#[derive(Clone)]
-pub struct SecretScan {
-    /// Its name.
-    pub name: String,
-    /// Whether its fail stops the landing.
-    pub blocking: bool,
-    /// How long it may take.
-    pub timeout: Duration,
+pub(crate) struct SecretScan {
     /// Knows what a secret looks like.
-    pub redactor: Arc<dyn Redactor>,
+    pub(crate) redactor: Arc<dyn Redactor>,
 }
 
-impl Validator for SecretScan {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn blocking(&self) -> bool {
-        self.blocking
-    }
-
-    fn deadline(&self) -> Duration {
-        self.timeout
-    }
-
-    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+impl Check for SecretScan {
+    async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
         let scan = Scan {
             files: ctx.files.clone(),
             before: ctx.before.clone(),
             redactor: self.redactor.clone(),
         };
-        let (changes, cancel) = (ctx.changes.to_vec(), ctx.cancel.clone());
-        let time = self.timeout.min(ctx.deadline);
-        Box::pin(async move {
-            let work = move || {
-                let started = Instant::now();
-                let (mut found, mut unsure) = (Vec::new(), Vec::new());
-                for change in changes
-                    .iter()
-                    .filter(|change| change.change != Change::Deleted)
-                {
-                    if cancel.is_cancelled() || started.elapsed() > time {
-                        unsure.push(Finding::whole(format!(
-                            "it was ended before {} was looked at",
-                            change.path
-                        )));
-                        break;
-                    }
-                    match scan.file(change) {
-                        Ok(more) => found.extend(more),
-                        Err(why) => unsure.push(why),
-                    }
-                }
-                report(found, unsure)
-            };
-            let said = tokio::task::spawn_blocking(work).await;
-            said.map_err(|err| ValidatorError(format!("the search for secrets failed: {err}")))
-        })
+        let look = move |change: &FileChange, found: &mut Found| match scan.file(change) {
+            Ok(more) => found.wrong(more),
+            Err(why) => found.unsure([why]),
+        };
+        each_file(ctx, time, MAX_FINDINGS, look).await
     }
 }
 
@@ -86,22 +44,14 @@ struct Scan {
 
 impl Scan {
     fn file(&self, change: &FileChange) -> Result<Vec<Finding>, Finding> {
-        let about = |message: String| Finding {
-            path: change.path.clone(),
-            line: 0,
-            column: 0,
-            message,
-        };
         let bytes = match self.files.read(&change.path, MAX_FILE) {
             Ok(bytes) => bytes,
             Err(err) if matches!(err.kind, FileErrorKind::WrongKind | FileErrorKind::NotFound) => {
                 return Ok(Vec::new());
             }
             Err(err) => {
-                return Err(about(format!(
-                    "it was not searched for secrets: {}",
-                    err.message
-                )));
+                let why = format!("it was not searched for secrets: {}", err.message);
+                return Err(about(&change.path, why));
             }
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -170,25 +120,6 @@ impl Scan {
 
 fn key(kind: &str, line: &str) -> [u8; 32] {
     *blake3::hash(format!("{kind}\n{}", line.trim()).as_bytes()).as_bytes()
-}
-
-fn report(mut found: Vec<Finding>, unsure: Vec<Finding>) -> Report {
-    let judgement = match (found.is_empty(), unsure.is_empty()) {
-        (false, _) => Judgement::Fail,
-        (true, false) => Judgement::Unverifiable,
-        (true, true) => Judgement::Pass,
-    };
-    found.extend(unsure);
-    found.truncate(MAX_FINDINGS);
-    let proof = Proof {
-        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-        ..Proof::default()
-    };
-    Report {
-        judgement,
-        findings: found,
-        proof,
-    }
 }
 
 #[cfg(test)]

@@ -29,9 +29,6 @@ impl Redactor for Knows {
 #[track_caller]
 fn check(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>, expect: &str) {
     let scan = SecretScan {
-        name: "secrets".into(),
-        blocking: false,
-        timeout: Duration::from_secs(60),
         redactor: Arc::new(Knows),
     };
     assert_eq!(text(&World::new(now, before).look(&scan)), expect);

@@ -15,7 +15,7 @@ mod validator;
 
 pub use place::Flaw;
 pub(crate) use place::one_line;
-pub use validator::Syntax;
+pub(crate) use validator::Syntax;
 
 use crate::language::{Certainty, Language};
 use deep::{Marks, NoAnswer};

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_core::validator::{Before, CheckCtx, Report, Validator};
+use windlass_core::validator::{Before, CheckCtx, Report};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
+
+use crate::base::Check;
 
 /// What a run would see.
 pub(crate) struct World {
@@ -89,8 +91,8 @@ impl World {
         self.ran.lock().unwrap().clone()
     }
 
-    /// Lets a validator look.
-    pub(crate) fn look(&self, validator: &dyn Validator) -> Report {
+    /// Lets a check look.
+    pub(crate) fn look(&self, check: &impl Check) -> Report {
         let ctx = CheckCtx {
             files: &self.files,
             before: &self.before,
@@ -102,7 +104,7 @@ impl World {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        runtime.block_on(validator.check(&ctx)).unwrap()
+        runtime.block_on(check.check(&ctx, self.deadline)).unwrap()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A tool of your own: a description, a schema, what a call touches, and what it does.
+//! A tool of your own: arguments, effect and body.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -7,46 +7,38 @@
 
 mod scratch;
 
-use std::sync::Arc;
-
+use schemars::JsonSchema;
 use scratch::Scratch;
-use serde_json::{Value, json};
-use windlass::core::BoxFuture;
-use windlass::core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use serde::Deserialize;
+use serde_json::json;
+use windlass::core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass::core::typed_tool::{TypedTool, typed};
 use windlass::testing::{call, says};
 
-/// Reads a ticket of the tracker.
-struct Ticket(ToolSpec);
-
-impl Ticket {
-    fn new() -> Self {
-        let schema = json!({
-            "type": "object", "required": ["number"], "additionalProperties": false,
-            "properties": { "number": { "type": "integer", "description": "The ticket's number." } }
-        });
-        let about = "Reads a ticket of the tracker.";
-        Self(ToolSpec::new("ticket", about, schema, Effect::Read))
-    }
+/// The comment of each field is what the model reads about it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// The ticket's number.
+    number: u64,
 }
 
-impl Tool for Ticket {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
+/// Reads a ticket of the tracker.
+struct Ticket;
 
-    fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+impl TypedTool for Ticket {
+    type Args = Args;
+    const NAME: &str = "ticket";
+    const DESCRIPTION: &str = "Reads a ticket of the tracker.";
+    const EFFECT: Effect = Effect::Read;
+
+    fn touches(&self, _args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(Vec::new())
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        _ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            let text = format!("Ticket {}: sum.sh subtracts.", args["number"]);
-            Ok(ToolOutput::text(text))
-        })
+    async fn run(&self, args: Args, _ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        let text = format!("Ticket {}: sum.sh subtracts.", args.number);
+        Ok(ToolOutput::text(text))
     }
 }
 
@@ -60,7 +52,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let result = scratch
         .windlass()?
         .provider(model.clone(), "scripted")
-        .tool(Arc::new(Ticket::new()))
+        .tool(typed(Ticket))
         .allow_no_changes()
         .run("what does ticket 7 say?")
         .await?;

@@ -1,66 +1,53 @@
-//! A tool: its description, what a call would touch, and the call itself. Here it looks a ticket up.
+//! A tool: its arguments, what a call would touch, and the call itself. Here it looks a ticket up.
 //! What it touches is judged before it runs; arguments that do not fit the schema never reach it.
 //! The context's voice shows progress, keeps notes that outlive the run, and could ask the person.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-use windlass_core::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
 use windlass_core::gate::{Level, PermissionGate, Rule, Verdict};
 use windlass_core::message::{ErrorCategory, Message};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+use windlass_core::typed_tool::{TypedTool, typed};
 use windlass_engine::testing::{call, says};
 use windlass_engine::{Open, RunOptions};
 
 use super::Shown;
 use super::fakes::Fakes;
 
-struct Ticket(ToolSpec);
-
-impl Ticket {
-    fn new() -> Self {
-        let schema = json!({
-            "type": "object", "required": ["number"], "additionalProperties": false,
-            "properties": { "number": { "type": "integer", "description": "The ticket's number." } }
-        });
-        Self(ToolSpec::new(
-            "ticket",
-            "Reads a ticket of the tracker.",
-            schema,
-            Effect::Network,
-        ))
-    }
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// The ticket's number.
+    number: u64,
 }
 
-impl Tool for Ticket {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
+struct Ticket;
 
-    fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+impl TypedTool for Ticket {
+    type Args = Args;
+    const NAME: &str = "ticket";
+    const DESCRIPTION: &str = "Reads a ticket of the tracker.";
+    const EFFECT: Effect = Effect::Network;
+
+    fn touches(&self, _args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         Ok(vec![Touch::Connect {
             host: "tracker.example".into(),
         }])
     }
 
-    fn run<'a>(
-        &'a self,
-        args: Value,
-        ctx: ToolCtx<'a>,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move {
-            ctx.voice.progress("asking the tracker");
-            if args["number"] != 7 {
-                return Err(ToolFailure::new(
-                    ErrorCategory::NotFound,
-                    "there is no such ticket; the open one is 7",
-                ));
-            }
-            ctx.voice.set_notes("ticket 7 was read".into()).await?;
-            Ok(ToolOutput::text("The button is blue and should be green."))
-        })
+    async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+        ctx.voice.progress("asking the tracker");
+        if args.number != 7 {
+            return Err(ToolFailure::new(
+                ErrorCategory::NotFound,
+                "there is no such ticket; the open one is 7",
+            ));
+        }
+        ctx.voice.set_notes("ticket 7 was read".into()).await?;
+        Ok(ToolOutput::text("The button is blue and should be green."))
     }
 }
 
@@ -75,11 +62,7 @@ pub(crate) async fn show() -> Shown {
         rules: vec![rule],
         ..PermissionGate::default()
     };
-    let engine = fakes
-        .builder()
-        .tools([Arc::new(Ticket::new()) as Arc<dyn Tool>])
-        .gate(gate)
-        .build()?;
+    let engine = fakes.builder().tools([typed(Ticket)]).gate(gate).build()?;
     let session = engine.open(Open::New, RunMode::Full).await?;
     let outcome = session
         .run(

@@ -4,27 +4,27 @@
 mod encode;
 
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
+use super::Batch;
+use super::decode::{Decode, Ending, ReadJson, read_json};
 use super::frame::Frame;
-use super::wire::{Count, Text, mend_surrogates};
-use super::{Batch, Unknowns};
+use super::wire::{Count, Text};
 use crate::errors;
 use crate::framing::Event;
 
 pub(super) use encode::samples;
-pub use encode::{encode, encode_hosted};
+pub(super) use encode::{encode, encode_hosted};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(super) struct AnthropicDecoder {
     blocks: Vec<Block>,
     usage: Usage,
-    stop: Option<EndReason>,
-    ended: bool,
-    unknowns: Unknowns,
+    ending: Ending,
     /// Of the last event, if it was a piece of text.
     frame: Frame,
 }
@@ -53,90 +53,71 @@ enum BlockKind {
 const MOST_BLOCKS: usize = 4_096;
 
 /// All events in one shape: reading a tagged union would buffer each event first, and this is the hot path.
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow, rename = "type", default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wire<'a> {
+    #[serde(borrow, rename = "type")]
     kind: Text<'a>,
-    #[serde(default)]
     index: Count,
-    #[serde(borrow, default)]
     delta: Option<WireDelta<'a>>,
-    #[serde(borrow, default)]
     content_block: Option<WireBlock<'a>>,
-    #[serde(default)]
     message: Option<WireMessage>,
-    #[serde(default)]
     usage: Option<WireUsage>,
-    #[serde(borrow, default)]
     error: Option<WireError<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireDelta<'a> {
-    #[serde(borrow, rename = "type", default)]
+    #[serde(borrow, rename = "type")]
     kind: Text<'a>,
-    #[serde(borrow, default)]
     text: Text<'a>,
-    #[serde(borrow, default)]
     thinking: Text<'a>,
-    #[serde(borrow, default)]
     partial_json: Text<'a>,
-    #[serde(borrow, default)]
     signature: Text<'a>,
-    #[serde(borrow, default)]
     stop_reason: Text<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireBlock<'a> {
-    #[serde(borrow, rename = "type", default)]
+    #[serde(borrow, rename = "type")]
     kind: Text<'a>,
-    #[serde(borrow, default)]
     id: Text<'a>,
-    #[serde(borrow, default)]
     name: Text<'a>,
-    #[serde(borrow, default)]
     text: Text<'a>,
-    #[serde(borrow, default)]
     thinking: Text<'a>,
-    #[serde(borrow, default)]
     signature: Text<'a>,
-    #[serde(borrow, default)]
     data: Text<'a>,
-    #[serde(borrow, default)]
     input: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireMessage {
-    #[serde(default)]
     usage: Option<WireUsage>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireUsage {
-    #[serde(default)]
     input_tokens: Count,
-    #[serde(default)]
     output_tokens: Count,
-    #[serde(default)]
     cache_read_input_tokens: Count,
-    #[serde(default)]
     cache_creation_input_tokens: Count,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireError<'a> {
-    #[serde(borrow, rename = "type", default)]
+    #[serde(borrow, rename = "type")]
     kind: Text<'a>,
-    #[serde(borrow, default)]
     message: Text<'a>,
 }
 
-impl Decoder {
-    /// Reads one event.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if self.ended || event.name == "ping" {
+impl Decode for AnthropicDecoder {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        if event.name == "ping" {
             return Ok(());
         }
         if let Some(text) = self.frame.text(&event.data) {
@@ -145,41 +126,37 @@ impl Decoder {
         }
         // Another event may change what the next delta means, so the frame is learnt anew after it.
         self.frame.forget();
-        match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => self.read(&wire, &event.data, out),
-            Err(_) if event.data.trim() == "[DONE]" => {
-                self.finish(out);
-                Ok(())
-            }
-            Err(err) => match mend_surrogates(&event.data) {
-                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                    Ok(wire) => self.read(&wire, &mended, out),
-                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
-                },
-                None => Err(errors::not_an_event(&event.data, &err)),
-            },
+        read_json(self, event, out)
+    }
+
+    fn finish(&mut self, out: &mut Batch) {
+        self.ending.end(false, out);
+    }
+
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
+}
+
+impl ReadJson for AnthropicDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    fn mark(&mut self, mark: &str, out: &mut Batch) -> bool {
+        let done = mark == "[DONE]";
+        if done {
+            self.finish(out);
         }
+        done
     }
 
-    /// See [`super::Decoder::finish`].
-    pub fn finish(&mut self, out: &mut Batch) -> bool {
-        if !self.ended
-            && let Some(stop) = self.stop.take()
-        {
-            self.ended = true;
-            out.push(Chunk::End(stop));
-        }
-        self.ended
-    }
-
-    /// See [`super::Decoder::ended`].
-    pub fn ended(&self) -> bool {
-        self.ended
-    }
-
-    fn read(&mut self, wire: &Wire<'_>, data: &str, out: &mut Batch) -> Result<(), ProviderError> {
+    fn read(
+        &mut self,
+        wire: &Wire<'_>,
+        event: &Event<'_>,
+        out: &mut Batch,
+    ) -> Result<(), ProviderError> {
         match wire.kind.as_str() {
-            "content_block_delta" => self.delta(wire, data, out),
+            "content_block_delta" => self.delta(wire, &event.data, out),
             "content_block_start" => self.start(wire, out),
             "content_block_stop" => self.stop(wire.index.0.unwrap_or(0), out),
             "message_start" => {
@@ -204,7 +181,7 @@ impl Decoder {
                 }
             }
             "message_stop" => {
-                self.stop.get_or_insert(EndReason::Done);
+                self.ending.stop.get_or_insert(EndReason::Done);
                 self.finish(out);
             }
             "error" => {
@@ -215,11 +192,13 @@ impl Decoder {
                 return Err(errors::in_stream(kind, "", message));
             }
             "ping" => {}
-            other => self.unknowns.note("event", other, out),
+            other => self.ending.note("event", other, out),
         }
         Ok(())
     }
+}
 
+impl AnthropicDecoder {
     fn delta(&mut self, wire: &Wire<'_>, data: &str, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.index.0.unwrap_or(0);
@@ -249,7 +228,7 @@ impl Decoder {
                 }
             }
             (_, Some(BlockKind::Other)) => {}
-            (kind, _) => self.unknowns.note("delta", kind, out),
+            (kind, _) => self.ending.note("delta", kind, out),
         }
     }
 
@@ -274,9 +253,7 @@ impl Decoder {
                 }
             }
             "redacted_thinking" => {
-                out.push(Chunk::ReasoningState(
-                    serde_json::json!({ "redacted": block.data.as_str() }),
-                ));
+                out.state(json!({ "redacted": block.data.as_str() }));
                 BlockKind::Other
             }
             "tool_use" => {
@@ -286,12 +263,7 @@ impl Decoder {
                     .filter(|known| matches!(known.kind, BlockKind::Call { .. }))
                     .count();
                 let call = u32::try_from(calls).unwrap_or(u32::MAX);
-                let (id, name) = (block.id.as_str().to_owned(), block.name.as_str().to_owned());
-                out.push(Chunk::CallStart {
-                    index: call,
-                    id,
-                    name,
-                });
+                out.call(call, block.id.as_str(), block.name.as_str());
                 let whole = block
                     .input
                     .map(RawValue::get)
@@ -302,7 +274,7 @@ impl Decoder {
                 }
             }
             other => {
-                self.unknowns.note("content block", other, out);
+                self.ending.note("content block", other, out);
                 BlockKind::Other
             }
         };
@@ -318,9 +290,7 @@ impl Decoder {
         {
             Some(BlockKind::Thinking { signature }) if !signature.is_empty() => {
                 let signature = std::mem::take(signature);
-                out.push(Chunk::ReasoningState(
-                    serde_json::json!({ "signature": signature }),
-                ));
+                out.state(json!({ "signature": signature }));
             }
             Some(BlockKind::Call { call, whole }) => {
                 if let Some(json) = whole.take() {
@@ -361,10 +331,10 @@ impl Decoder {
             "max_tokens" | "model_context_window_exceeded" => EndReason::Length,
             "refusal" => EndReason::Refused,
             other => {
-                self.unknowns.note("stop reason", other, out);
+                self.ending.note("stop reason", other, out);
                 EndReason::Done
             }
         };
-        self.stop = Some(end);
+        self.ending.stop = Some(end);
     }
 }

@@ -6,28 +6,31 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use windlass_core::provider::{ProviderError, Request};
 
+use super::anthropic::{AnthropicDecoder, encode_hosted};
+use super::decode::{Decode, Ending};
 use super::wire::Text;
-use super::{BEDROCK_VERSION, Batch, Quirks, anthropic};
+use super::{BEDROCK_VERSION, Batch, Quirks};
 use crate::errors;
 use crate::framing::{Event, FramingError, text};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
-pub struct Decoder {
-    inner: anthropic::Decoder,
+pub(super) struct BedrockDecoder {
+    inner: AnthropicDecoder,
     /// One event, unwrapped; kept for its memory.
     event: Vec<u8>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Wire<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     bytes: Text<'a>,
 }
 
 /// The body of a request.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    anthropic::encode_hosted(request, quirks, BEDROCK_VERSION, false)
+    encode_hosted(request, quirks, BEDROCK_VERSION, false)
 }
 
 /// The event of the Messages protocol inside a message; `false` when there is none in it.
@@ -45,12 +48,8 @@ pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
     Ok(true)
 }
 
-impl Decoder {
-    /// Reads one event.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if self.inner.ended() {
-            return Ok(());
-        }
+impl Decode for BedrockDecoder {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if !unwrap(&event.data, &mut self.event)? {
             return Ok(()); // not an event of the model
         }
@@ -61,13 +60,11 @@ impl Decoder {
         self.inner.event(&inner, out)
     }
 
-    /// See [`super::Decoder::finish`].
-    pub fn finish(&mut self, out: &mut Batch) -> bool {
-        self.inner.finish(out)
+    fn finish(&mut self, out: &mut Batch) {
+        self.inner.finish(out);
     }
 
-    /// See [`super::Decoder::ended`].
-    pub fn ended(&self) -> bool {
-        self.inner.ended()
+    fn ending(&self) -> &Ending {
+        self.inner.ending()
     }
 }

@@ -4,24 +4,23 @@
 mod encode;
 
 use serde::Deserialize;
+use serde_json::json;
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
-use super::wire::{Count, Text, mend_surrogates};
-use super::{Batch, Unknowns};
-use crate::errors;
+use super::Batch;
+use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::wire::{Count, Text};
 use crate::framing::Event;
 
-pub use encode::encode;
+pub(super) use encode::encode;
 
 /// Reads one answer.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(super) struct ConverseDecoder {
     blocks: Vec<Block>,
     calls: u32,
-    stop: Option<EndReason>,
-    ended: bool,
-    unknowns: Unknowns,
+    ending: Ending,
 }
 
 #[derive(Debug)]
@@ -36,111 +35,84 @@ struct Block {
 const MOST_BLOCKS: usize = 4_096;
 
 /// All events in one shape; the name of an event says which fields matter.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wire<'a> {
-    #[serde(default)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Wire<'a> {
     content_block_index: Count,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     start: Option<WireStart<'a>>,
-    #[serde(borrow, default)]
     delta: Option<WireDelta<'a>>,
-    #[serde(borrow, default)]
     stop_reason: Text<'a>,
-    #[serde(default)]
     usage: Option<WireUsage>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireStart<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     tool_use: Option<WireTool<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireTool<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     tool_use_id: Text<'a>,
-    #[serde(borrow, default)]
     name: Text<'a>,
-    #[serde(borrow, default)]
     input: Text<'a>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireDelta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     text: Text<'a>,
-    #[serde(borrow, default)]
     tool_use: Option<WireTool<'a>>,
-    #[serde(borrow, default)]
     reasoning_content: Option<WireReasoning<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireReasoning<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     text: Text<'a>,
-    #[serde(borrow, default)]
     signature: Text<'a>,
-    #[serde(borrow, default)]
     redacted_content: Text<'a>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireUsage {
-    #[serde(default)]
     input_tokens: Count,
-    #[serde(default)]
     output_tokens: Count,
-    #[serde(default)]
     cache_read_input_tokens: Count,
-    #[serde(default)]
     cache_write_input_tokens: Count,
 }
 
-impl Decoder {
-    /// Reads one event.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if self.ended {
-            return Ok(());
-        }
-        match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => self.read(&event.name, &wire, out),
-            Err(err) => {
-                let mended = mend_surrogates(&event.data);
-                match mended.as_deref().map(serde_json::from_str::<Wire<'_>>) {
-                    Some(Ok(wire)) => self.read(&event.name, &wire, out),
-                    _ => return Err(errors::not_an_event(&event.data, &err)),
-                }
-            }
-        }
-        Ok(())
+impl Decode for ConverseDecoder {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        read_json(self, event, out)
     }
 
-    /// See [`super::Decoder::finish`].
-    pub fn finish(&mut self, out: &mut Batch) -> bool {
-        if !self.ended
-            && let Some(stop) = self.stop.take()
-        {
-            self.ended = true;
-            out.push(Chunk::End(stop));
-        }
-        self.ended
+    fn finish(&mut self, out: &mut Batch) {
+        self.ending.end(false, out);
     }
 
-    /// See [`super::Decoder::ended`].
-    pub fn ended(&self) -> bool {
-        self.ended
+    fn ending(&self) -> &Ending {
+        &self.ending
     }
+}
 
-    fn read(&mut self, name: &str, wire: &Wire<'_>, out: &mut Batch) {
-        match name {
+impl ReadJson for ConverseDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    fn read(
+        &mut self,
+        wire: &Wire<'_>,
+        event: &Event<'_>,
+        out: &mut Batch,
+    ) -> Result<(), ProviderError> {
+        match event.name.as_ref() {
             "contentBlockDelta" => self.delta(wire, out),
             "contentBlockStart" => self.start(wire, out),
             "contentBlockStop" => {
@@ -149,9 +121,7 @@ impl Decoder {
                     && !block.signature.is_empty()
                 {
                     let signature = std::mem::take(&mut block.signature);
-                    out.push(Chunk::ReasoningState(
-                        serde_json::json!({ "signature": signature }),
-                    ));
+                    out.state(json!({ "signature": signature }));
                 }
             }
             "messageStart" => {}
@@ -163,10 +133,13 @@ impl Decoder {
                 // It is the last event, behind the reason.
                 self.finish(out);
             }
-            other => self.unknowns.note("event", other, out),
+            other => self.ending.note("event", other, out),
         }
+        Ok(())
     }
+}
 
+impl ConverseDecoder {
     /// Only calls are announced; a block of text begins with its first piece.
     fn start(&mut self, wire: &Wire<'_>, out: &mut Batch) {
         let Some(tool) = wire
@@ -176,29 +149,23 @@ impl Decoder {
         else {
             return;
         };
+        let index = self.calls;
         let Some(block) = self.block(wire.content_block_index.0.unwrap_or(0)) else {
             return;
         };
         if block.call.is_some() {
             return; // a repeated start changes nothing
         }
-        let index = self.calls;
+        block.call = Some(index);
         self.calls += 1;
-        if let Some(block) = self.block(wire.content_block_index.0.unwrap_or(0)) {
-            block.call = Some(index);
-        }
-        let (id, name) = (
-            tool.tool_use_id.as_str().to_owned(),
-            tool.name.as_str().to_owned(),
-        );
-        out.push(Chunk::CallStart { index, id, name });
+        out.call(index, tool.tool_use_id.as_str(), tool.name.as_str());
     }
 
     fn delta(&mut self, wire: &Wire<'_>, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.content_block_index.0.unwrap_or(0);
         if delta.text.0.is_none() && delta.tool_use.is_none() && delta.reasoning_content.is_none() {
-            self.unknowns.note("delta", "of another kind", out);
+            self.ending.note("delta", "of another kind", out);
         }
         out.text(delta.text.as_str());
         if let Some(tool) = &delta.tool_use {
@@ -210,15 +177,13 @@ impl Decoder {
                 .and_then(|block| block.call);
             match call {
                 Some(call) => out.args(call, tool.input.as_str()),
-                None => self.unknowns.note("delta", "toolUse without a start", out),
+                None => self.ending.note("delta", "toolUse without a start", out),
             }
         }
         if let Some(reasoning) = &delta.reasoning_content {
             out.reasoning(reasoning.text.as_str());
             if let Some(data) = reasoning.redacted_content.0.as_deref() {
-                out.push(Chunk::ReasoningState(
-                    serde_json::json!({ "redacted": data }),
-                ));
+                out.state(json!({ "redacted": data }));
             }
             let signature = reasoning.signature.as_str();
             if !signature.is_empty()
@@ -247,13 +212,13 @@ impl Decoder {
     }
 
     fn stop_reason(&mut self, reason: &str, out: &mut Batch) {
-        self.stop = Some(match reason {
+        self.ending.stop = Some(match reason {
             "end_turn" | "stop_sequence" => EndReason::Done,
             "tool_use" => EndReason::ToolCalls,
             "max_tokens" | "model_context_window_exceeded" => EndReason::Length,
             "guardrail_intervened" | "content_filtered" => EndReason::Refused,
             other => {
-                self.unknowns.note("stop reason", other, out);
+                self.ending.note("stop reason", other, out);
                 EndReason::Done
             }
         });

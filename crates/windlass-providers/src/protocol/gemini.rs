@@ -6,26 +6,25 @@ mod encode;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
-use super::wire::{Count, Lenient, Text, mend_surrogates};
-use super::{Batch, Unknowns};
+use super::Batch;
+use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::wire::{Count, Lenient, Text};
 use crate::errors;
 use crate::framing::Event;
 
-pub use encode::encode;
+pub(super) use encode::encode;
 
 /// Reads one answer.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(super) struct GeminiDecoder {
     calls: u32,
     counts: Counts,
-    stop: Option<EndReason>,
-    ended: bool,
-    unknowns: Unknowns,
+    ending: Ending,
 }
 
 /// The last number of each kind.
@@ -38,130 +37,104 @@ struct Counts {
     thoughts: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wire<'a> {
-    #[serde(borrow, default)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Wire<'a> {
+    #[serde(borrow)]
     candidates: Option<Vec<WireCandidate<'a>>>,
-    #[serde(default)]
     usage_metadata: Option<WireUsage>,
-    #[serde(borrow, default)]
     prompt_feedback: Option<WireFeedback<'a>>,
-    #[serde(default)]
     error: Lenient<Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireCandidate<'a> {
-    #[serde(default)]
     index: Count,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     content: Option<WireContent<'a>>,
-    #[serde(borrow, default)]
     finish_reason: Text<'a>,
-    #[serde(borrow, default)]
     finish_message: Text<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireContent<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     parts: Option<Vec<WirePart<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WirePart<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     text: Text<'a>,
-    #[serde(default)]
     thought: Lenient<bool>,
-    #[serde(borrow, default)]
     thought_signature: Text<'a>,
-    #[serde(borrow, default)]
     function_call: Option<WireCall<'a>>,
-    #[serde(default)]
     executable_code: Option<IgnoredAny>,
-    #[serde(default)]
     code_execution_result: Option<IgnoredAny>,
-    #[serde(default)]
     inline_data: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireCall<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     id: Text<'a>,
-    #[serde(borrow, default)]
     name: Text<'a>,
-    #[serde(borrow, default)]
     args: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireFeedback<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     block_reason: Text<'a>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct WireUsage {
-    #[serde(default)]
     prompt_token_count: Count,
-    #[serde(default)]
     cached_content_token_count: Count,
-    #[serde(default)]
     tool_use_prompt_token_count: Count,
-    #[serde(default)]
     candidates_token_count: Count,
-    #[serde(default)]
     thoughts_token_count: Count,
 }
 
-impl Decoder {
-    /// Reads one event.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if self.ended {
-            return Ok(());
-        }
-        match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => self.read(&wire, out),
-            Err(_) if matches!(event.data.trim(), "[DONE]" | "") => Ok(()),
-            Err(err) => match mend_surrogates(&event.data) {
-                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                    Ok(wire) => self.read(&wire, out),
-                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
-                },
-                None => Err(errors::in_body(event.data.as_bytes())
-                    .unwrap_or_else(|| errors::not_an_event(&event.data, &err))),
-            },
-        }
+impl Decode for GeminiDecoder {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        read_json(self, event, out)
     }
 
-    /// See [`super::Decoder::finish`]. Parts and counts may follow the reason, so the answer lasts as long as the body.
-    pub fn finish(&mut self, out: &mut Batch) -> bool {
-        if !self.ended
-            && let Some(stop) = self.stop.take()
-        {
-            self.ended = true;
-            let end = match stop {
-                EndReason::Done if self.calls > 0 => EndReason::ToolCalls,
-                other => other,
-            };
-            out.push(Chunk::End(end));
-        }
-        self.ended
+    /// Parts and counts may follow the reason, so the answer lasts as long as the body.
+    fn finish(&mut self, out: &mut Batch) {
+        self.ending.end(self.calls > 0, out);
     }
 
-    /// See [`super::Decoder::ended`].
-    pub fn ended(&self) -> bool {
-        self.ended
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
+}
+
+impl ReadJson for GeminiDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    fn mark(&mut self, mark: &str, _out: &mut Batch) -> bool {
+        matches!(mark, "[DONE]" | "")
     }
 
-    fn read(&mut self, wire: &Wire<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn unreadable(&self, data: &str, err: &serde_json::Error) -> ProviderError {
+        errors::in_body(data.as_bytes()).unwrap_or_else(|| errors::not_an_event(data, err))
+    }
+
+    fn read(
+        &mut self,
+        wire: &Wire<'_>,
+        _event: &Event<'_>,
+        out: &mut Batch,
+    ) -> Result<(), ProviderError> {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -173,7 +146,7 @@ impl Decoder {
             .as_ref()
             .is_some_and(|feedback| !feedback.block_reason.as_str().is_empty())
         {
-            self.stop = Some(EndReason::Refused);
+            self.ending.stop = Some(EndReason::Refused);
         }
         for candidate in wire.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) != 0 {
@@ -187,7 +160,7 @@ impl Decoder {
             {
                 // An answer that goes on after its end needs another one, or it was cut.
                 if part.function_call.is_some() || !part.text.as_str().is_empty() {
-                    self.stop.take_if(|stop| *stop != EndReason::Refused);
+                    self.ending.stop.take_if(|stop| *stop != EndReason::Refused);
                 }
                 self.part(part, out);
             }
@@ -199,23 +172,22 @@ impl Decoder {
         }
         Ok(())
     }
+}
 
+impl GeminiDecoder {
     fn part(&mut self, part: &WirePart<'_>, out: &mut Batch) {
         let signature = part.thought_signature.as_str();
         // A signature goes back on the part it came on: calls look for theirs before them, the others behind them.
         let sign = |on: &str, out: &mut Batch| {
             if !signature.is_empty() {
-                out.push(Chunk::ReasoningState(
-                    serde_json::json!({ "thought_signature": signature, "on": on }),
-                ));
+                out.state(json!({ "thought_signature": signature, "on": on }));
             }
         };
         if let Some(call) = &part.function_call {
             sign("call", out);
             let index = self.calls;
             self.calls = self.calls.saturating_add(1);
-            let (id, name) = (call.id.as_str().to_owned(), call.name.as_str().to_owned());
-            out.push(Chunk::CallStart { index, id, name });
+            out.call(index, call.id.as_str(), call.name.as_str());
             out.args(
                 index,
                 call.args
@@ -232,14 +204,13 @@ impl Decoder {
                 sign("text", out);
             }
         } else if part.executable_code.is_some() {
-            self.unknowns.note("content part", "executableCode", out);
+            self.ending.note("content part", "executableCode", out);
         } else if part.code_execution_result.is_some() {
-            self.unknowns
-                .note("content part", "codeExecutionResult", out);
+            self.ending.note("content part", "codeExecutionResult", out);
         } else if part.inline_data.is_some() {
-            self.unknowns.note("content part", "inlineData", out);
+            self.ending.note("content part", "inlineData", out);
         } else if signature.is_empty() {
-            self.unknowns
+            self.ending
                 .note("content part", "without text or call", out);
         } else {
             sign("text", out);
@@ -276,11 +247,11 @@ impl Decoder {
                 return Err(errors::in_stream("invalid_request_error", reason, message));
             }
             other => {
-                self.unknowns.note("finish reason", other, out);
+                self.ending.note("finish reason", other, out);
                 EndReason::Done
             }
         };
-        self.stop = Some(end);
+        self.ending.stop = Some(end);
         Ok(())
     }
 

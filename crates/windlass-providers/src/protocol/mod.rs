@@ -1,24 +1,27 @@
 //! Wire protocols: a request becomes body bytes, events become chunks. Pure: no socket, no clock, no vendor.
 //! What differs between vendors of one protocol is data ([`Quirks`]).
 
-pub mod anthropic;
+mod anthropic;
 pub mod bedrock;
-pub mod converse;
+mod converse;
+mod decode;
 mod frame;
-pub mod gemini;
-pub mod ollama;
-pub mod openai_chat;
-pub mod openai_responses;
+mod gemini;
+mod ollama;
+mod openai_chat;
+mod openai_responses;
 mod wire;
 mod wishes;
 
 use std::collections::VecDeque;
 
+use serde_json::Value;
 use windlass_core::message::Role;
-use windlass_core::provider::{Chunk, ProviderError, Request, ToolChoice};
+use windlass_core::provider::{Chunk, Request, ToolChoice};
 
-use crate::framing::{Event, Framing};
+use crate::framing::Framing;
 
+pub use self::decode::Decoder;
 pub use self::wishes::is_strict;
 
 const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
@@ -223,79 +226,17 @@ impl Protocol {
     /// A decoder for one answer.
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
-        match self {
+        Decoder(match self {
             Self::AnthropicMessages | Self::VertexAnthropic => {
-                Decoder::Anthropic(anthropic::Decoder::default())
+                Box::new(anthropic::AnthropicDecoder::default())
             }
-            Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
-            Self::OpenAiResponses => Decoder::OpenAiResponses(openai_responses::Decoder::default()),
-            Self::Gemini => Decoder::Gemini(gemini::Decoder::default()),
-            Self::OllamaChat => Decoder::Ollama(ollama::Decoder::new(quirks)),
-            Self::BedrockAnthropic => Decoder::Bedrock(bedrock::Decoder::default()),
-            Self::BedrockConverse => Decoder::Converse(converse::Decoder::default()),
-        }
-    }
-}
-
-/// Reads one answer, whatever its protocol.
-#[derive(Debug)]
-pub enum Decoder {
-    /// See [`anthropic::Decoder`].
-    Anthropic(anthropic::Decoder),
-    /// See [`openai_chat::Decoder`].
-    OpenAiChat(Box<openai_chat::Decoder>),
-    /// See [`openai_responses::Decoder`].
-    OpenAiResponses(openai_responses::Decoder),
-    /// See [`gemini::Decoder`].
-    Gemini(gemini::Decoder),
-    /// See [`ollama::Decoder`].
-    Ollama(ollama::Decoder),
-    /// See [`bedrock::Decoder`].
-    Bedrock(bedrock::Decoder),
-    /// See [`converse::Decoder`].
-    Converse(converse::Decoder),
-}
-
-impl Decoder {
-    /// Reads one event. An error is the upstream's own, or says that this is not its protocol.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        match self {
-            Self::Anthropic(decoder) => decoder.event(event, out),
-            Self::OpenAiChat(decoder) => decoder.event(event, out),
-            Self::OpenAiResponses(decoder) => decoder.event(event, out),
-            Self::Gemini(decoder) => decoder.event(event, out),
-            Self::Ollama(decoder) => decoder.event(event, out),
-            Self::Bedrock(decoder) => decoder.event(event, out),
-            Self::Converse(decoder) => decoder.event(event, out),
-        }
-    }
-
-    /// The stream is over, cleanly or not. Ends the answer if everything needed for that has arrived; `false` says
-    /// that it was cut.
-    pub fn finish(&mut self, out: &mut Batch) -> bool {
-        match self {
-            Self::Anthropic(decoder) => decoder.finish(out),
-            Self::OpenAiChat(decoder) => decoder.finish(out),
-            Self::OpenAiResponses(decoder) => decoder.finish(out),
-            Self::Gemini(decoder) => decoder.finish(out),
-            Self::Ollama(decoder) => decoder.finish(out),
-            Self::Bedrock(decoder) => decoder.finish(out),
-            Self::Converse(decoder) => decoder.finish(out),
-        }
-    }
-
-    /// The answer is over: whatever follows is ignored.
-    #[must_use]
-    pub fn ended(&self) -> bool {
-        match self {
-            Self::Anthropic(decoder) => decoder.ended(),
-            Self::OpenAiChat(decoder) => decoder.ended(),
-            Self::OpenAiResponses(decoder) => decoder.ended(),
-            Self::Gemini(decoder) => decoder.ended(),
-            Self::Ollama(decoder) => decoder.ended(),
-            Self::Bedrock(decoder) => decoder.ended(),
-            Self::Converse(decoder) => decoder.ended(),
-        }
+            Self::OpenAiChat => Box::new(openai_chat::ChatDecoder::new(quirks)),
+            Self::OpenAiResponses => Box::new(openai_responses::ResponsesDecoder::default()),
+            Self::Gemini => Box::new(gemini::GeminiDecoder::default()),
+            Self::OllamaChat => Box::new(ollama::OllamaDecoder::new(quirks)),
+            Self::BedrockAnthropic => Box::new(bedrock::BedrockDecoder::default()),
+            Self::BedrockConverse => Box::new(converse::ConverseDecoder::default()),
+        })
     }
 }
 
@@ -309,40 +250,49 @@ pub struct Batch {
 impl Batch {
     /// More text.
     pub fn text(&mut self, piece: &str) {
-        if piece.is_empty() {
-            return;
-        }
-        self.bytes += piece.len();
-        match self.chunks.back_mut() {
-            Some(Chunk::Text(text)) => text.push_str(piece),
-            _ => self.chunks.push_back(Chunk::Text(piece.to_owned())),
-        }
+        self.append(piece, Chunk::Text(String::new()));
     }
 
     /// More reasoning.
     pub fn reasoning(&mut self, piece: &str) {
-        if piece.is_empty() {
-            return;
-        }
-        self.bytes += piece.len();
-        match self.chunks.back_mut() {
-            Some(Chunk::Reasoning(text)) => text.push_str(piece),
-            _ => self.chunks.push_back(Chunk::Reasoning(piece.to_owned())),
-        }
+        self.append(piece, Chunk::Reasoning(String::new()));
     }
 
     /// More of a call's arguments.
     pub fn args(&mut self, index: u32, piece: &str) {
+        let json = String::new();
+        self.append(piece, Chunk::CallArgs { index, json });
+    }
+
+    /// A call begins.
+    pub(crate) fn call(&mut self, index: u32, id: &str, name: &str) {
+        let (id, name) = (id.to_owned(), name.to_owned());
+        self.push(Chunk::CallStart { index, id, name });
+    }
+
+    /// What the model needs again with its reasoning.
+    pub(crate) fn state(&mut self, state: Value) {
+        self.push(Chunk::ReasoningState(state));
+    }
+
+    /// Adds a piece to the last chunk, or to this one if the last is of something else.
+    fn append(&mut self, piece: &str, empty: Chunk) {
         if piece.is_empty() {
             return;
         }
         self.bytes += piece.len();
-        match self.chunks.back_mut() {
-            Some(Chunk::CallArgs { index: open, json }) if *open == index => json.push_str(piece),
-            _ => self.chunks.push_back(Chunk::CallArgs {
-                index,
-                json: piece.to_owned(),
-            }),
+        let fits = self.chunks.back().is_some_and(|last| match (last, &empty) {
+            (Chunk::CallArgs { index: open, .. }, Chunk::CallArgs { index, .. }) => open == index,
+            (last, empty) => std::mem::discriminant(last) == std::mem::discriminant(empty),
+        });
+        if !fits {
+            self.chunks.push_back(empty);
+        }
+        if let Some(
+            Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::CallArgs { json: text, .. },
+        ) = self.chunks.back_mut()
+        {
+            text.push_str(piece);
         }
     }
 
@@ -379,23 +329,6 @@ impl Batch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-}
-
-/// Says each unknown thing once, and not without end.
-#[derive(Debug, Default)]
-struct Unknowns(Vec<String>);
-
-impl Unknowns {
-    const MOST: usize = 16;
-
-    fn note(&mut self, what: &str, name: &str, out: &mut Batch) {
-        let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
-        let text = format!("unknown {what} `{name}`");
-        if self.0.len() < Self::MOST && !self.0.contains(&text) {
-            out.push(Chunk::Unknown(text.clone()));
-            self.0.push(text);
-        }
     }
 }
 

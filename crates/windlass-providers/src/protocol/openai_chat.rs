@@ -4,29 +4,28 @@
 mod encode;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
+use super::decode::{Decode, Ending, ReadJson, read_json};
 use super::frame::Frame;
-use super::wire::{Count, Lenient, Loose, Text, mend_surrogates};
-use super::{Batch, Quirks, Unknowns};
+use super::wire::{Count, Lenient, Loose, Text, WireCall};
+use super::{Batch, Quirks};
 use crate::errors;
 use crate::framing::Event;
-use crate::think::{self, ThinkSplitter};
+use crate::think::ThinkSplitter;
 
-pub use encode::encode;
+pub(super) use encode::encode;
 
 /// Reads one answer.
 #[derive(Debug)]
-pub struct Decoder {
-    think: Option<ThinkSplitter>,
+pub(super) struct ChatDecoder {
+    think: ThinkSplitter,
     calls: Vec<Call>,
     details: Vec<Value>,
-    stop: Option<EndReason>,
+    ending: Ending,
     refused: bool,
-    ended: bool,
-    unknowns: Unknowns,
     /// Of the last event, if it was a piece of text and nothing else.
     frame: Frame,
 }
@@ -45,15 +44,13 @@ struct Call {
 const MOST_CALLS: usize = 1_024;
 const MOST_DETAILS: usize = 4_096;
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow, default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wire<'a> {
+    #[serde(borrow)]
     choices: Option<Vec<WireChoice<'a>>>,
-    #[serde(default)]
     usage: Option<WireUsage>,
-    #[serde(default)]
     x_groq: Option<WireInner>,
-    #[serde(default)]
     error: Lenient<Value>,
 }
 
@@ -88,140 +85,80 @@ impl Wire<'_> {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireInner {
-    #[serde(default)]
     usage: Option<WireUsage>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireChoice<'a> {
-    #[serde(default)]
     index: Count,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     delta: Option<WireDelta<'a>>,
-    #[serde(borrow, default)]
     finish_reason: Text<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireDelta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     content: Loose<'a>,
-    #[serde(borrow, default)]
     reasoning_content: Text<'a>,
-    #[serde(borrow, default)]
     reasoning: Text<'a>,
-    #[serde(default)]
     reasoning_details: Option<Vec<Value>>,
-    #[serde(borrow, default)]
     refusal: Text<'a>,
-    #[serde(borrow, default)]
     tool_calls: Option<Vec<WireCall<'a>>>,
 }
 
-#[derive(Deserialize)]
-struct WireCall<'a> {
-    #[serde(default)]
-    index: Count,
-    #[serde(borrow, default)]
-    id: Text<'a>,
-    #[serde(borrow, default)]
-    function: Option<WireFunction<'a>>,
-}
-
-#[derive(Deserialize)]
-struct WireFunction<'a> {
-    #[serde(borrow, default)]
-    name: Text<'a>,
-    #[serde(borrow, default)]
-    arguments: Loose<'a>,
-}
-
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireUsage {
-    #[serde(default)]
     prompt_tokens: Count,
-    #[serde(default)]
     completion_tokens: Count,
-    #[serde(default)]
     prompt_tokens_details: Option<WirePromptDetails>,
-    #[serde(default)]
     prompt_cache_hit_tokens: Count,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WirePromptDetails {
-    #[serde(default)]
     cached_tokens: Count,
-    #[serde(default)]
     cache_write_tokens: Count,
 }
 
-impl Decoder {
-    /// A decoder for one answer of a vendor with these quirks.
-    #[must_use]
-    pub fn new(quirks: &Quirks) -> Self {
+impl ChatDecoder {
+    /// For one answer of a vendor with these quirks.
+    pub(super) fn new(quirks: &Quirks) -> Self {
         Self {
-            think: quirks.think_tags.then(ThinkSplitter::default),
+            think: ThinkSplitter::new(quirks.think_tags),
             calls: Vec::new(),
             details: Vec::new(),
-            stop: None,
+            ending: Ending::default(),
             refused: false,
-            ended: false,
-            unknowns: Unknowns::default(),
             frame: Frame::default(),
         }
     }
+}
 
-    /// Reads one event.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if self.ended {
-            return Ok(());
-        }
+impl Decode for ChatDecoder {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if event.name != "error"
             && let Some(text) = self.frame.text(&event.data)
         {
-            self.text(&text, out);
+            self.think.push(&text, out);
             return Ok(());
         }
         self.frame.forget();
-        match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => {
-                if let Some(text) = wire.only_text() {
-                    self.frame.learn(&event.data, text);
-                }
-                self.read(&wire, event, out)
-            }
-            Err(_) if event.data.trim() == "[DONE]" => {
-                // The mark ends the answer even when no reason came before it.
-                self.stop.get_or_insert(EndReason::Done);
-                self.finish(out);
-                Ok(())
-            }
-            Err(_) if event.data.trim().is_empty() => Ok(()),
-            Err(err) => match mend_surrogates(&event.data) {
-                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                    Ok(wire) => self.read(&wire, event, out),
-                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
-                },
-                None => Err(errors::not_an_event(&event.data, &err)),
-            },
-        }
+        read_json(self, event, out)
     }
 
-    /// See [`super::Decoder::finish`].
-    pub fn finish(&mut self, out: &mut Batch) -> bool {
-        if self.ended {
-            return true;
+    fn finish(&mut self, out: &mut Batch) {
+        self.think.finish(out);
+        if self.ending.stop.is_none() {
+            return;
         }
-        if let Some(think) = &mut self.think {
-            think.finish(|part, piece| emit(part, piece, out));
-        }
-        let Some(stop) = self.stop.take() else {
-            return false;
-        };
-        self.ended = true;
         for (at, call) in self
             .calls
             .iter_mut()
@@ -230,32 +167,34 @@ impl Decoder {
         {
             // It never got a name; whoever runs calls will answer that there is no such tool.
             let index = u32::try_from(at).unwrap_or(u32::MAX);
-            out.push(Chunk::CallStart {
-                index,
-                id: std::mem::take(&mut call.id),
-                name: String::new(),
-            });
+            out.call(index, &call.id, "");
             out.args(index, &call.held);
         }
         if !self.details.is_empty() {
             let details = join_details(std::mem::take(&mut self.details));
-            out.push(Chunk::ReasoningState(
-                serde_json::json!({ "reasoning_details": details }),
-            ));
+            out.state(json!({ "reasoning_details": details }));
         }
-        let end = match stop {
-            EndReason::Done if self.refused => EndReason::Refused,
-            // Several servers say `stop` although they ask for calls.
-            EndReason::Done if !self.calls.is_empty() => EndReason::ToolCalls,
-            other => other,
-        };
-        out.push(Chunk::End(end));
-        true
+        if self.refused && self.ending.stop == Some(EndReason::Done) {
+            self.ending.stop = Some(EndReason::Refused);
+        }
+        self.ending.end(!self.calls.is_empty(), out);
     }
 
-    /// See [`super::Decoder::ended`].
-    pub fn ended(&self) -> bool {
-        self.ended
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
+}
+
+impl ReadJson for ChatDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    fn mark(&mut self, mark: &str, out: &mut Batch) -> bool {
+        if mark == "[DONE]" {
+            // The mark ends the answer even when no reason came before it.
+            self.ending.stop.get_or_insert(EndReason::Done);
+            self.finish(out);
+        }
+        matches!(mark, "[DONE]" | "")
     }
 
     fn read(
@@ -270,6 +209,9 @@ impl Decoder {
         if event.name == "error" {
             let value = serde_json::from_str(&event.data).unwrap_or_default();
             return Err(errors::from_error_value(&value));
+        }
+        if let Some(text) = wire.only_text() {
+            self.frame.learn(&event.data, text);
         }
         for choice in wire.choices.iter().flatten() {
             if choice.index.0.unwrap_or(0) != 0 {
@@ -288,7 +230,9 @@ impl Decoder {
         }
         Ok(())
     }
+}
 
+impl ChatDecoder {
     fn delta(&mut self, delta: &WireDelta<'_>, out: &mut Batch) {
         // Some servers say the same thought in both fields.
         let thought = delta.reasoning_content.as_str();
@@ -302,7 +246,7 @@ impl Decoder {
             self.details.extend(details.iter().take(room).cloned());
         }
         match &delta.content {
-            Loose::Text(text) => self.text(text, out),
+            Loose::Text(text) => self.think.push(text, out),
             Loose::Parts(parts) => {
                 for part in parts {
                     self.part(part, out);
@@ -320,17 +264,10 @@ impl Decoder {
         }
     }
 
-    fn text(&mut self, text: &str, out: &mut Batch) {
-        match &mut self.think {
-            Some(think) => think.push(text, |part, piece| emit(part, piece, out)),
-            None => out.text(text),
-        }
-    }
-
     /// Content as a list: text, and with some vendors thoughts.
     fn part(&mut self, part: &Value, out: &mut Batch) {
         match part.get("type").and_then(Value::as_str) {
-            Some("text") => self.text(
+            Some("text") => self.think.push(
                 part.get("text").and_then(Value::as_str).unwrap_or_default(),
                 out,
             ),
@@ -344,7 +281,7 @@ impl Decoder {
                 _ => {}
             },
             other => self
-                .unknowns
+                .ending
                 .note("content part", other.unwrap_or("without a type"), out),
         }
     }
@@ -365,26 +302,16 @@ impl Decoder {
         let name = function.name.as_str();
         if !call.started && !name.is_empty() {
             call.started = true;
-            out.push(Chunk::CallStart {
-                index,
-                id: call.id.clone(),
-                name: name.to_owned(),
-            });
+            out.call(index, &call.id, name);
             out.args(index, &std::mem::take(&mut call.held));
         }
-        let whole;
-        let piece = match &function.arguments {
-            Loose::Text(piece) => piece.as_ref(),
-            Loose::Object(value) => {
-                whole = value.to_string();
-                &whole
-            }
-            Loose::Absent | Loose::Parts(_) => return,
+        let Some(piece) = function.arguments.json() else {
+            return;
         };
         if call.started {
-            out.args(index, piece)
+            out.args(index, &piece)
         } else {
-            call.held.push_str(piece)
+            call.held.push_str(&piece)
         }
     }
 
@@ -430,20 +357,13 @@ impl Decoder {
                 ));
             }
             other => {
-                self.unknowns.note("finish reason", other, out);
+                self.ending.note("finish reason", other, out);
                 EndReason::Done
             }
         };
         // The first reason stands; a later chunk may repeat it.
-        self.stop.get_or_insert(end);
+        self.ending.stop.get_or_insert(end);
         Ok(())
-    }
-}
-
-fn emit(part: think::Part, piece: &str, out: &mut Batch) {
-    match part {
-        think::Part::Text => out.text(piece),
-        think::Part::Reasoning => out.reasoning(piece),
     }
 }
 
@@ -456,18 +376,11 @@ fn count(wire: &WireUsage, out: &mut Batch) {
     let cached = details
         .and_then(|details| details.cached_tokens.0)
         .or(wire.prompt_cache_hit_tokens.0);
-    let cache_read = cached.unwrap_or(0).min(prompt);
-    let written = details
-        .and_then(|details| details.cache_write_tokens.0)
-        .unwrap_or(0);
-    let cache_write = written.min(prompt - cache_read);
-    let input = prompt - cache_read - cache_write;
-    out.push(Chunk::Usage(Usage {
-        input,
-        cache_read,
-        cache_write,
-        output,
-    }));
+    let written = details.and_then(|details| details.cache_write_tokens.0);
+    let (cached, written) = (cached.unwrap_or(0), written.unwrap_or(0));
+    out.push(Chunk::Usage(Usage::of_prompt(
+        prompt, cached, written, output,
+    )));
 }
 
 /// Pieces of one detail (same type and number) become one again: texts are joined, other fields keep their last value.

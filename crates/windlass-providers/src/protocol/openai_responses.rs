@@ -5,27 +5,26 @@
 mod encode;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
-use super::wire::{Count, Lenient, Text, mend_surrogates};
-use super::{Batch, Unknowns};
+use super::Batch;
+use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::wire::{Count, Lenient, Text};
 use crate::errors;
 use crate::framing::Event;
 
-pub use encode::encode;
-pub(super) use encode::reasons;
+pub(super) use encode::{encode, reasons};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(super) struct ResponsesDecoder {
     items: Vec<Item>,
     calls: u32,
     refused: bool,
-    ended: bool,
-    unknowns: Unknowns,
+    ending: Ending,
 }
 
 #[derive(Debug)]
@@ -67,96 +66,72 @@ enum Shown {
 const MOST_ITEMS: usize = 4_096;
 
 /// All events in one shape: reading a tagged union would buffer each event first, and this is the hot path.
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow, rename = "type", default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wire<'a> {
+    #[serde(borrow, rename = "type")]
     kind: Text<'a>,
-    #[serde(default)]
     output_index: Count,
-    #[serde(default)]
     summary_index: Count,
-    #[serde(borrow, default)]
     item_id: Text<'a>,
-    #[serde(borrow, default)]
     delta: Text<'a>,
-    #[serde(borrow, default)]
     text: Text<'a>,
-    #[serde(borrow, default)]
     refusal: Text<'a>,
-    #[serde(borrow, default)]
     arguments: Text<'a>,
-    #[serde(borrow, default)]
     item: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     response: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireResponse {
-    #[serde(default)]
     error: Lenient<Value>,
-    #[serde(default)]
     incomplete_details: Lenient<WireIncomplete>,
-    #[serde(default)]
     usage: Lenient<WireUsage>,
-    #[serde(default)]
     output: Lenient<Vec<Value>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireIncomplete {
-    #[serde(default)]
     reason: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireUsage {
-    #[serde(default)]
     input_tokens: Count,
-    #[serde(default)]
     output_tokens: Count,
-    #[serde(default)]
     input_tokens_details: Lenient<WireInputDetails>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireInputDetails {
-    #[serde(default)]
     cached_tokens: Count,
-    #[serde(default)]
     cache_write_tokens: Count,
 }
 
-impl Decoder {
-    /// Reads one event.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if self.ended {
-            return Ok(());
-        }
-        match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => self.read(&wire, event, out),
-            // A gateway's mark; the answer ends with an event of its own.
-            Err(_) if matches!(event.data.trim(), "[DONE]" | "") => Ok(()),
-            Err(err) => match mend_surrogates(&event.data) {
-                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                    Ok(wire) => self.read(&wire, event, out),
-                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
-                },
-                None => Err(errors::not_an_event(&event.data, &err)),
-            },
-        }
+impl Decode for ResponsesDecoder {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        read_json(self, event, out)
     }
 
-    /// See [`super::Decoder::finish`]. Only the event that ends an answer does so.
-    pub fn finish(&mut self, _: &mut Batch) -> bool {
-        self.ended
-    }
+    /// Only the event that ends an answer does so.
+    fn finish(&mut self, _out: &mut Batch) {}
 
-    /// See [`super::Decoder::ended`].
-    pub fn ended(&self) -> bool {
-        self.ended
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
+}
+
+impl ReadJson for ResponsesDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    /// A gateway's mark; the answer ends with an event of its own.
+    fn mark(&mut self, mark: &str, _out: &mut Batch) -> bool {
+        matches!(mark, "[DONE]" | "")
     }
 
     fn read(
@@ -220,11 +195,13 @@ impl Decoder {
             _ if wire.error.is_some_and(|error| error.get() != "null") => {
                 return Err(error_event(&event.data));
             }
-            other => self.unknowns.note("event", other, out),
+            other => self.ending.note("event", other, out),
         }
         Ok(())
     }
+}
 
+impl ResponsesDecoder {
     /// The item an event speaks of: by its number, else by its id, else the newest.
     fn item(&mut self, index: Option<u64>, id: &str) -> Option<&mut Item> {
         let at = match index {
@@ -305,7 +282,7 @@ impl Decoder {
             "message" => {
                 // Sent back with the message: it tells the model its remarks from its answers.
                 if let Some(phase) = text_of(item, "phase") {
-                    out.push(Chunk::ReasoningState(serde_json::json!({ "phase": phase })));
+                    out.state(json!({ "phase": phase }));
                 }
                 Kind::Message { said: false }
             }
@@ -314,11 +291,7 @@ impl Decoder {
                 Some(name) => {
                     let call = self.next_call();
                     let id = text_of(item, "call_id").unwrap_or_default();
-                    out.push(Chunk::CallStart {
-                        index: call,
-                        id: id.to_owned(),
-                        name: name.to_owned(),
-                    });
+                    out.call(call, id, name);
                     Kind::Call {
                         call,
                         pieces: false,
@@ -328,7 +301,7 @@ impl Decoder {
             },
             "custom_tool_call" => Kind::Late,
             other => {
-                self.unknowns.note("output item", other, out);
+                self.ending.note("output item", other, out);
                 Kind::Other
             }
         };
@@ -380,7 +353,7 @@ impl Decoder {
                 if shown.is_none() {
                     out.reasoning(&thoughts_of(value));
                 }
-                out.push(Chunk::ReasoningState(serde_json::json!({ "item": value })));
+                out.state(json!({ "item": value }));
             }
             Kind::Call { call, pieces } => {
                 if !*pieces {
@@ -390,15 +363,9 @@ impl Decoder {
             Kind::Late => {
                 let call = self.next_call();
                 let text = |name| text_of(value, name).unwrap_or_default();
-                out.push(Chunk::CallStart {
-                    index: call,
-                    id: text("call_id").into(),
-                    name: text("name").into(),
-                });
+                out.call(call, text("call_id"), text("name"));
                 match text_of(value, "input") {
-                    Some(input) => {
-                        out.args(call, &serde_json::json!({ "input": input }).to_string())
-                    }
+                    Some(input) => out.args(call, &json!({ "input": input }).to_string()),
                     None => out.args(call, text("arguments")),
                 }
             }
@@ -430,12 +397,12 @@ impl Decoder {
             "" if self.calls > 0 => EndReason::ToolCalls,
             "" => EndReason::Done,
             other => {
-                self.unknowns.note("incomplete reason", other, out);
+                self.ending.note("incomplete reason", other, out);
                 EndReason::Length
             }
         };
-        self.ended = true;
-        out.push(Chunk::End(end));
+        self.ending.stop = Some(end);
+        self.ending.end(false, out);
     }
 }
 
@@ -504,18 +471,12 @@ fn count(wire: &WireUsage, out: &mut Batch) {
         return;
     };
     let details = wire.input_tokens_details.0.as_ref();
-    let cache_read = details
-        .and_then(|details| details.cached_tokens.0)
-        .unwrap_or(0)
-        .min(all);
-    let written = details
-        .and_then(|details| details.cache_write_tokens.0)
-        .unwrap_or(0);
-    let cache_write = written.min(all - cache_read);
-    out.push(Chunk::Usage(Usage {
-        input: all - cache_read - cache_write,
-        cache_read,
-        cache_write,
+    let cached = details.and_then(|details| details.cached_tokens.0);
+    let written = details.and_then(|details| details.cache_write_tokens.0);
+    out.push(Chunk::Usage(Usage::of_prompt(
+        all,
+        cached.unwrap_or(0),
+        written.unwrap_or(0),
         output,
-    }));
+    )));
 }

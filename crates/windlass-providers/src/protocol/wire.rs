@@ -7,10 +7,11 @@ use std::fmt;
 use serde::de::{
     Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_core::history::Entry;
-use windlass_core::message::Message;
-use windlass_core::provider::Request;
+use windlass_core::message::{Message, Part, ToolCall, ToolResult};
+use windlass_core::provider::{Request, ToolChoice};
+use windlass_core::tool::{ToolSet, ToolSpec};
 
 /// A text, or absent when it is anything else.
 #[derive(Debug, Default)]
@@ -38,6 +39,36 @@ pub(super) enum Loose<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<Value>),
     Object(Value),
+}
+
+impl Loose<'_> {
+    /// The JSON of arguments, which come as text or as an object.
+    pub(super) fn json(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Loose::Text(text) => Some(Cow::Borrowed(text)),
+            Loose::Object(value) => Some(Cow::Owned(value.to_string())),
+            Loose::Absent | Loose::Parts(_) => None,
+        }
+    }
+}
+
+/// A call, or a piece of one, as chat protocols send it.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct WireCall<'a> {
+    pub(super) index: Count,
+    #[serde(borrow)]
+    pub(super) id: Text<'a>,
+    pub(super) function: Option<WireFunction<'a>>,
+}
+
+/// The function that is called.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct WireFunction<'a> {
+    #[serde(borrow)]
+    pub(super) name: Text<'a>,
+    pub(super) arguments: Loose<'a>,
 }
 
 macro_rules! ignore_others {
@@ -264,6 +295,111 @@ pub(super) fn write_messages(
             out.pop();
         }
     }
+}
+
+/// The JSON of one message: none, one or several values, joined by commas.
+pub(super) fn joined(values: impl IntoIterator<Item = Value>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for value in values {
+        if !out.is_empty() {
+            out.push(b',');
+        }
+        write_json(&mut out, &value);
+    }
+    out
+}
+
+/// Appends the tools of a request under this name, encoded once and kept beside them.
+pub(super) fn write_tools(
+    out: &mut Vec<u8>,
+    name: &str,
+    tools: &ToolSet,
+    protocol: &'static str,
+    encode: impl Fn(&ToolSpec) -> Value,
+) {
+    if tools.is_empty() {
+        return;
+    }
+    write_key(out, name);
+    tools.wire().append_to(out, protocol, || {
+        let mut list = vec![b'['];
+        list.append(&mut joined(tools.iter().map(|tool| encode(tool.spec()))));
+        list.push(b']');
+        list
+    });
+}
+
+/// A tool as chat protocols list it.
+pub(super) fn function(spec: &ToolSpec) -> Value {
+    json!({ "type": "function", "function": {
+        "name": spec.name, "description": spec.description, "parameters": spec.schema,
+    } })
+}
+
+/// Appends the system prompt as the first message, if there is one.
+pub(super) fn write_system(out: &mut Vec<u8>, system: &str) {
+    if !system.trim().is_empty() {
+        write_json(out, &json!({ "role": "system", "content": system }));
+    }
+}
+
+/// The choice between tools, where there are any.
+pub(super) fn tool_choice<'a>(request: &Request<'a>) -> Option<&'a ToolChoice> {
+    let choice = request.options.tool_choice.as_ref();
+    choice.filter(|_| !request.tools.is_empty())
+}
+
+/// The arguments of a call for vendors that take nothing but an object.
+pub(super) fn object_args(call: &ToolCall) -> Value {
+    match &call.args {
+        args @ Value::Object(_) => args.clone(),
+        _ => json!({}),
+    }
+}
+
+/// The results in a message.
+pub(super) fn results(message: &Message) -> impl Iterator<Item = &ToolResult> {
+    message.parts.iter().filter_map(|part| match part {
+        Part::Result(result) => Some(result),
+        _ => None,
+    })
+}
+
+/// What a result says, for vendors that refuse an empty text.
+pub(super) fn result_text(result: &ToolResult) -> &str {
+    if result.text.trim().is_empty() {
+        "(no output)"
+    } else {
+        &result.text
+    }
+}
+
+/// All thoughts of a message.
+pub(super) fn thoughts(message: &Message) -> String {
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Reasoning { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// What a user's message holds: its text, or a list of parts where there are images among them. `image` makes a part
+/// of an image's address, `text` names the type of a text.
+pub(super) fn user_content(
+    message: &Message,
+    text_type: &str,
+    image: impl Fn(String) -> Value,
+) -> Value {
+    let is_image = |part: &Part| matches!(part, Part::Image { .. });
+    if !message.parts.iter().any(is_image) {
+        return message.text().into();
+    }
+    let part = |part: &Part| match part {
+        Part::Text { text } => Some(json!({ "type": text_type, "text": text })),
+        Part::Image { media_type, data } => Some(image(format!("data:{media_type};base64,{data}"))),
+        _ => None,
+    };
+    message.parts.iter().filter_map(part).collect()
 }
 
 /// Room for a body. A guess: looking at every message for its size would cost more than growing now and then.

@@ -14,6 +14,7 @@ use windlass_core::message::ToolCall;
 use windlass_core::tool::{Effect, ForeignCall, Like};
 
 use super::words::{clean, clip, shell_line};
+use crate::json;
 
 /// Bytes of a call's input that are kept, and of each new text of a file.
 const MAX_KEPT: usize = 256 << 10;
@@ -35,7 +36,7 @@ const OLD: &[&str] = &["old_string", "oldString", "old_str", "before"];
 const NEW: &[&str] = &["new_string", "newString", "new_str", "after"];
 
 /// What is known of one call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Told {
     /// As it is in the log.
     pub id: CallId,
@@ -79,23 +80,7 @@ impl Told {
     pub(super) fn new(id: CallId) -> Self {
         Self {
             id,
-            name: None,
-            title: String::new(),
-            whole_title: None,
-            kind: ToolKind::Other,
-            status: ToolCallStatus::Pending,
-            input: Map::new(),
-            input_bytes: 0,
-            paths: Vec::new(),
-            diffs: Vec::new(),
-            deleted: Vec::new(),
-            text: String::new(),
-            output: None,
-            announced: false,
-            asked: false,
-            judged: false,
-            begun: false,
-            terminal: None,
+            ..Self::default()
         }
     }
 
@@ -178,13 +163,10 @@ impl Told {
     }
 
     fn path(&mut self, path: &str) {
-        let path = path.strip_prefix("file://").unwrap_or(path);
-        if self.paths.len() < MAX_PATHS
-            && path.len() <= MAX_NAME
-            && !self.paths.iter().any(|known| known == path)
-        {
-            self.paths.push(path.to_owned());
-        }
+        remember(
+            &mut self.paths,
+            path.strip_prefix("file://").unwrap_or(path),
+        );
     }
 
     fn input(&mut self, input: Value) {
@@ -241,7 +223,7 @@ impl Told {
                         .and_then(|meta| meta.get("kind")?.as_str())
                         == Some("delete")
                     {
-                        self.deletes(&path);
+                        remember(&mut self.deleted, &path);
                         continue;
                     }
                     let others: usize = self
@@ -269,15 +251,6 @@ impl Told {
         }
     }
 
-    fn deletes(&mut self, path: &str) {
-        if self.deleted.len() < MAX_PATHS
-            && path.len() <= MAX_NAME
-            && !self.deleted.iter().any(|known| known == path)
-        {
-            self.deleted.push(path.to_owned());
-        }
-    }
-
     /// Whether there is something that only a call that runs can have. A terminal is none: one agent names it, and asks.
     pub(super) fn shows_work(&self) -> bool {
         self.status == ToolCallStatus::InProgress
@@ -294,10 +267,7 @@ impl Told {
 
     /// For the log, in the agent's words.
     pub(super) fn call(&self) -> ToolCall {
-        let name = self
-            .name
-            .clone()
-            .unwrap_or_else(|| kind_word(self.kind).to_owned());
+        let name = self.name.clone().unwrap_or_else(|| json::word(self.kind));
         let mut args = self.input.clone();
         if args.is_empty() {
             args.insert("title".to_owned(), json!(self.title));
@@ -510,21 +480,6 @@ fn line_in(named: &Value) -> Option<String> {
     }
 }
 
-fn kind_word(kind: ToolKind) -> &'static str {
-    match kind {
-        ToolKind::Read => "read",
-        ToolKind::Edit => "edit",
-        ToolKind::Delete => "delete",
-        ToolKind::Move => "move",
-        ToolKind::Search => "search",
-        ToolKind::Execute => "execute",
-        ToolKind::Think => "think",
-        ToolKind::Fetch => "fetch",
-        ToolKind::SwitchMode => "switch_mode",
-        _ => "other",
-    }
-}
-
 /// How long a value is, about.
 fn size(value: &Value) -> usize {
     match value {
@@ -545,4 +500,12 @@ fn output_in(output: &Value) -> String {
         _ => output.to_string(),
     };
     clip(&text, MAX_RESULT).into_owned()
+}
+
+/// Adds a path once, while there are not too many.
+fn remember(paths: &mut Vec<String>, path: &str) {
+    let known = paths.iter().any(|known| known == path);
+    if paths.len() < MAX_PATHS && path.len() <= MAX_NAME && !known {
+        paths.push(path.to_owned());
+    }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use windlass_core::budget::Usage;
 use windlass_core::message::ToolCall;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
-use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::tool::{Admitted, ForeignCall};
 
 use super::call::Told;
 use super::options::AcpOptions;
@@ -115,7 +115,7 @@ impl AcpDialogue {
         Self {
             transcript: Transcript::new(Arc::clone(&setup.kinds)),
             setup,
-            frames: Frames::new(),
+            frames: Frames::versioned(),
             step: Step::Initialize,
             asked: (0, ""),
             open: false,
@@ -362,11 +362,7 @@ impl Dialogue for AcpDialogue {
     fn liken(&self, call: ToolCall) -> ForeignCall {
         match self.transcript.open_call(&call.id) {
             Some(told) => told.foreign(&self.setup.root),
-            None => ForeignCall {
-                call,
-                like: Vec::new(),
-                effect: Effect::Execute,
-            },
+            None => ForeignCall::unknown(call),
         }
     }
 

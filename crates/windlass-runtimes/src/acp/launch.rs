@@ -5,7 +5,7 @@ use agent_client_protocol::v1::schema::Meta;
 use windlass_core::enclosure::Launch;
 
 use super::Acp;
-use crate::agent::{AgentAttempt, ModelAccess};
+use crate::agent::AgentAttempt;
 use crate::filling::Values;
 
 /// What to start, and how it is pointed at its model.
@@ -19,18 +19,10 @@ fn with_values<T>(
     attempt: &AgentAttempt<'_>,
     use_them: impl FnOnce(&Values<'_>) -> T,
 ) -> T {
-    let (url, key) = match &attempt.model {
-        ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
-        ModelAccess::Own => (None, None),
-    };
-    let (home, workspace) = (
-        attempt.enclosure.home().to_string_lossy(),
-        attempt.job.files.root().to_string_lossy(),
-    );
+    let (home, workspace) = attempt.places();
     let words = acp.profile.words_for(acp.dialect);
     use_them(&Values {
-        url,
-        key,
+        access: &attempt.model,
         model: acp.model.as_deref(),
         home: &home,
         workspace: &workspace,
@@ -74,7 +66,7 @@ fn launch_with(
             .collect(),
         None => acp.profile.point_at.to_vec(),
     };
-    let pointing = pointing.into_iter().filter(|_| values.url.is_some());
+    let pointing = pointing.into_iter().filter(|_| attempt.model.is_metered());
     let own = options
         .env
         .iter()
@@ -85,20 +77,8 @@ fn launch_with(
             env.push((name.to_owned(), text));
         }
     }
-    let steered_by = acp
-        .profile
-        .steered_by
-        .iter()
-        .copied()
-        .chain(options.steered_by.iter().map(String::as_str));
-    for path in steered_by {
-        if let Err(err) = attempt.enclosure.clear(path) {
-            return Err(format!(
-                "what was left in the home of {} could not be removed: {err}",
-                acp.name
-            ));
-        }
-    }
+    attempt.clear_home(acp.profile.steered_by)?;
+    attempt.clear_home(&options.steered_by)?;
     let files = acp
         .profile
         .home_files
@@ -109,20 +89,11 @@ fn launch_with(
         .iter()
         .map(|(path, text)| (path.as_str(), text.as_str()));
     for (path, text) in files.chain(own) {
-        if let Some(text) = filled(path, text)?
-            && let Err(err) = attempt.enclosure.put(path, text.as_bytes())
-        {
-            return Err(format!(
-                "{path} could not be put into the home of {}: {err}",
-                acp.name
-            ));
+        if let Some(text) = filled(path, text)? {
+            attempt.put_home(path, &text)?;
         }
     }
-    Ok(Launch {
-        argv,
-        env,
-        workdir: String::new(),
-    })
+    Ok(Launch::new(argv, env))
 }
 
 /// What the agent is told beside the protocol as a session begins.

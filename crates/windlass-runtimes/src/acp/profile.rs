@@ -110,10 +110,15 @@ impl Profile {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::agent::ModelAccess;
     use crate::filling::Values;
 
     #[test]
     fn every_setting_that_is_json_stays_json_when_it_is_filled() {
+        let access = ModelAccess::Metered {
+            url: "http://127.0.0.1:9".into(),
+            key: "k".into(),
+        };
         for profile in AGENTS.iter().map(|spec| &spec.acp) {
             for dialect in [
                 Dialect::Anthropic,
@@ -122,8 +127,7 @@ mod tests {
                 Dialect::Gemini,
             ] {
                 let values = Values {
-                    url: Some("http://127.0.0.1:9"),
-                    key: Some("k"),
+                    access: &access,
                     model: Some("vendor/m-1.5:latest"),
                     home: "/h",
                     workspace: "/w\"\\w",

@@ -3,6 +3,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use windlass_core::CancellationToken;
@@ -43,6 +44,13 @@ pub enum ModelAccess {
     },
     /// By a login of its own; nobody of ours is in between.
     Own,
+}
+
+impl ModelAccess {
+    /// Whether its model calls go through us.
+    pub(crate) fn is_metered(&self) -> bool {
+        matches!(self, Self::Metered { .. })
+    }
 }
 
 /// What an agent says it spent, added up over the try.
@@ -176,6 +184,33 @@ impl<'a> AgentAttempt<'a> {
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
         let kept = self.kept.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
+    }
+
+    /// The agent's home and the workspace, as texts.
+    pub(crate) fn places(&self) -> (Cow<'_, str>, Cow<'_, str>) {
+        let (home, workspace) = (self.enclosure.home(), self.job.files.root());
+        (home.to_string_lossy(), workspace.to_string_lossy())
+    }
+
+    /// A path in the agent's home, as a text.
+    pub(crate) fn in_home(&self, path: &str) -> String {
+        let path = self.enclosure.home().join(path);
+        path.to_string_lossy().into_owned()
+    }
+
+    /// Removes files and folders of the agent's home that an earlier attempt may have left to steer it.
+    pub(crate) fn clear_home(&self, paths: &[impl AsRef<str>]) -> Result<(), String> {
+        for path in paths.iter().map(AsRef::as_ref) {
+            let cleared = self.enclosure.clear(path);
+            cleared.map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file of the agent's home.
+    pub(crate) fn put_home(&self, path: &str, text: &str) -> Result<(), String> {
+        let put = self.enclosure.put(path, text.as_bytes());
+        put.map_err(|err| format!("{path} could not be put into its home: {err}"))
     }
 
     /// Says that the try began, with the agent's own session. Before anything else is said; once is enough. A session

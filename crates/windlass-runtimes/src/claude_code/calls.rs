@@ -3,7 +3,10 @@
 
 use serde_json::{Map, Value, json};
 use windlass_core::message::ToolCall;
-use windlass_core::tool::{Effect, ForeignCall, Like};
+use windlass_core::tool::{Effect, ForeignCall};
+
+use crate::json;
+use crate::likeness::{Likeness, like, unlike};
 
 /// What a call amounts to.
 pub(super) fn foreign(call: ToolCall) -> ForeignCall {
@@ -11,37 +14,22 @@ pub(super) fn foreign(call: ToolCall) -> ForeignCall {
     ForeignCall { call, like, effect }
 }
 
-fn likeness(name: &str, args: &Value) -> (Vec<Like>, Effect) {
-    let path = || text(args, &["file_path"]);
-    let one = |tool: &str, args: Value| vec![Like::new(tool, args)];
+fn likeness(name: &str, args: &Value) -> Likeness {
+    let text = |key: &str| json::text(args, key);
+    let write = |path: &str, content: &str| {
+        let (path, content) = (text(path), text(content));
+        like("write_file", json!({ "path": path, "content": content }))
+    };
     match name {
-        "Bash" => (one("bash", bash(args)), Effect::Execute),
-        "Read" => (one("read_file", json!({ "path": path() })), Effect::Read),
-        "Write" => {
-            let content = text(args, &["content"]);
-            (
-                one("write_file", json!({ "path": path(), "content": content })),
-                Effect::Write,
-            )
-        }
-        "Edit" | "MultiEdit" => (one("edit_file", edit(args, path())), Effect::Write),
-        "NotebookEdit" => {
-            let (path, content) = (text(args, &["notebook_path"]), text(args, &["new_source"]));
-            (
-                one("write_file", json!({ "path": path, "content": content })),
-                Effect::Write,
-            )
-        }
-        "Glob" => (
-            one("find_files", pick(args, &["pattern", "path"])),
-            Effect::Read,
-        ),
-        "Grep" => (
-            one("grep", pick(args, &["pattern", "path", "glob"])),
-            Effect::Read,
-        ),
-        "LS" => (one("list_directory", pick(args, &["path"])), Effect::Read),
-        "WebFetch" | "WebSearch" => (Vec::new(), Effect::Network),
+        "Bash" => like("bash", json!({ "command": text("command") })),
+        "Read" => like("read_file", json!({ "path": text("file_path") })),
+        "Write" => write("file_path", "content"),
+        "Edit" | "MultiEdit" => like("edit_file", edit(args, text("file_path"))),
+        "NotebookEdit" => write("notebook_path", "new_source"),
+        "Glob" => like("find_files", pick(args, &["pattern", "path"])),
+        "Grep" => like("grep", pick(args, &["pattern", "path", "glob"])),
+        "LS" => like("list_directory", pick(args, &["path"])),
+        "WebFetch" | "WebSearch" => unlike(Effect::Network),
         // They plan, look, or start an agent whose own calls are judged one by one.
         "Task"
         | "Agent"
@@ -65,22 +53,19 @@ fn likeness(name: &str, args: &Value) -> (Vec<Like>, Effect) {
         | "ReportFindings"
         | "SendMessage"
         | "ListMcpResourcesTool"
-        | "ReadMcpResourceTool" => (Vec::new(), Effect::Read),
-        _ => (Vec::new(), Effect::Execute),
+        | "ReadMcpResourceTool" => unlike(Effect::Read),
+        _ => unlike(Effect::Execute),
     }
 }
 
-fn bash(args: &Value) -> Value {
-    json!({ "command": text(args, &["command"]) })
-}
-
-fn edit(args: &Value, path: String) -> Value {
+/// What is missing becomes empty, and our tool's own check refuses it.
+fn edit(args: &Value, path: &str) -> Value {
     let one = |from: &Value| {
-        let all = from
-            .get("replace_all")
-            .and_then(Value::as_bool)
-            .unwrap_or_default();
-        json!({ "old": text(from, &["old_string"]), "new": text(from, &["new_string"]), "replace_all": all })
+        let (old, new) = (
+            json::text(from, "old_string"),
+            json::text(from, "new_string"),
+        );
+        json!({ "old": old, "new": new, "replace_all": from["replace_all"] == true })
     };
     match args.get("edits").and_then(Value::as_array) {
         Some(edits) => json!({ "path": path, "edits": edits.iter().map(one).collect::<Vec<_>>() }),
@@ -90,14 +75,6 @@ fn edit(args: &Value, path: String) -> Value {
             edit
         }
     }
-}
-
-/// The first of these that is a text. What is missing becomes empty, and our tool's own check refuses it.
-fn text(args: &Value, keys: &[&str]) -> String {
-    keys.iter()
-        .find_map(|key| args.get(key)?.as_str())
-        .unwrap_or_default()
-        .to_owned()
 }
 
 /// Those of these that are texts, under the same names.

@@ -24,6 +24,7 @@ const HOOK: &str = "windlass";
 const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
 
 /// One turn with Claude Code.
+#[derive(Default)]
 pub(super) struct ClaudeDialogue {
     tools: Vec<ToolSpec>,
     resumed: bool,
@@ -40,10 +41,7 @@ impl ClaudeDialogue {
         Self {
             tools,
             resumed,
-            prompt: None,
-            model: None,
-            spoke: false,
-            cancelled: false,
+            ..Self::default()
         }
     }
 
@@ -212,7 +210,7 @@ impl Dialogue for ClaudeDialogue {
                     let message = hosted::refused(message.clone(), -32000, "the run was cancelled");
                     success(&ticket.id, json!({ "mcp_response": message }))
                 }
-                None => verdict_on(&ticket, &no("the run was cancelled")),
+                None => verdict_on(&ticket, &Admitted::blocked("the run was cancelled")),
             }),
             Input::Interrupt => {
                 self.cancelled = true;
@@ -251,22 +249,13 @@ fn sub_agent(parent: &str, line: &Value, out: &mut Outputs) {
 
 /// Results of calls.
 fn results(line: &Value, out: &mut Outputs) {
-    let content = line
-        .get("message")
-        .and_then(|message| message.get("content"))
-        .and_then(Value::as_array);
-    for block in content.into_iter().flatten() {
+    for block in json::items(&line["message"], "content") {
         let Some(id) = json::some_text(block, "tool_use_id") else {
             continue;
         };
-        let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
-        let text = result_text(block.get("content").unwrap_or(&Value::Null));
-        out.result(
-            id,
-            text,
-            failed.then_some(ErrorCategory::Exception),
-            !failed,
-        );
+        let failed = block["is_error"] == true;
+        let category = failed.then_some(ErrorCategory::Exception);
+        out.result(id, result_text(&block["content"]), category, !failed);
     }
 }
 
@@ -279,7 +268,7 @@ fn judge(
 ) {
     let Some(id) = id.and_then(Value::as_str) else {
         let why = "the call has no id, so it cannot be judged";
-        out.send(verdict_on(&ticket, &no(why)));
+        out.send(verdict_on(&ticket, &Admitted::blocked(why)));
         return;
     };
     let call = ToolCall::new(
@@ -330,13 +319,6 @@ fn ours(name: &str) -> Option<&str> {
     name.strip_prefix("mcp__")?
         .strip_prefix(OURS)?
         .strip_prefix("__")
-}
-
-fn no(why: &str) -> Admitted {
-    Admitted::No {
-        category: ErrorCategory::Blocked,
-        text: why.to_owned(),
-    }
 }
 
 fn success(id: &str, response: Value) -> Value {

@@ -14,10 +14,7 @@ use crate::status::kind;
 pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
     let word = |key: &str| json::text(line, key);
     let text = word("result").to_owned();
-    let failed = line
-        .get("is_error")
-        .and_then(Value::as_bool)
-        .unwrap_or(true);
+    let failed = line["is_error"].as_bool().unwrap_or(true);
     let end = match (word("subtype"), word("terminal_reason")) {
         _ if cancelled => End::Cancelled,
         _ if word("stop_reason") == "refusal" => End::Refused(text.clone()),
@@ -56,10 +53,7 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
     };
     let number = |from: &Value, key: &str| json::number(from, key);
     // By model since the last such line, with the agents it started; the plain number has only the main one in it.
-    if let Some(models) = line
-        .get("model_usage_since_last_result")
-        .and_then(Value::as_object)
-    {
+    if let Some(models) = line["model_usage_since_last_result"].as_object() {
         let mut cost = 0.0;
         for one in models.values() {
             sum.usage.add(Usage {
@@ -68,10 +62,7 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
                 cache_write: number(one, "cacheCreationInputTokens"),
                 output: number(one, "outputTokens"),
             });
-            cost += one
-                .get("costUSD")
-                .and_then(Value::as_f64)
-                .unwrap_or_default();
+            cost += one["costUSD"].as_f64().unwrap_or_default();
         }
         sum.cost_micros = micros(cost).filter(|_| !models.is_empty());
         return Some(sum);
@@ -87,11 +78,7 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
 }
 
 fn errors(line: &Value, otherwise: &str) -> String {
-    let all: Vec<&str> = line
-        .get("errors")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    let all: Vec<&str> = json::items(line, "errors")
         .filter_map(Value::as_str)
         .collect();
     if all.is_empty() {
@@ -102,10 +89,8 @@ fn errors(line: &Value, otherwise: &str) -> String {
 }
 
 fn provider_error(line: &Value, text: &str) -> ProviderError {
-    let status = line
-        .get("api_error_status")
-        .and_then(Value::as_u64)
-        .and_then(|status| u16::try_from(status).ok());
+    let status = line["api_error_status"].as_u64();
+    let status = status.and_then(|status| u16::try_from(status).ok());
     let message = if text.is_empty() {
         "its model could not be had".to_owned()
     } else {

@@ -5,26 +5,13 @@ use windlass_core::enclosure::Launch;
 
 use super::options::{ClaudeOptions, OURS};
 use crate::agent::{AgentAttempt, ModelAccess};
+use crate::agents::CLAUDE_STEERED;
+use crate::json;
 
 /// Where its MCP servers are written, in its home. They may hold keys, which a command line would show.
 const SERVERS: &str = ".windlass/mcp.json";
 /// Where it keeps what it remembers, in its home.
 const CONFIG: &str = ".claude";
-/// What an earlier try may have left there for the next: settings, words, programs.
-const LEFT: &[&str] = &[
-    "settings.json",
-    "settings.local.json",
-    "remote-settings.json",
-    "CLAUDE.md",
-    "rules",
-    "agents",
-    "commands",
-    "skills",
-    "plugins",
-    "hooks",
-    "output-styles",
-];
-
 /// Tools that make no sense here: they wait for a person, or for another day.
 const USELESS: &[&str] = &[
     "AskUserQuestion",
@@ -45,32 +32,14 @@ pub(super) fn launch(
     resume: Option<&str>,
     offers: bool,
 ) -> Result<Launch, String> {
-    for left in LEFT {
-        attempt
-            .enclosure
-            .clear(&format!("{CONFIG}/{left}"))
-            .map_err(|err| err.to_string())?;
-    }
-    let servers = servers(options, offers).to_string();
-    attempt
-        .enclosure
-        .put(SERVERS, servers.as_bytes())
-        .map_err(|err| err.to_string())?;
-    let home = attempt.enclosure.home();
-    let servers = home.join(SERVERS).to_string_lossy().into_owned();
+    attempt.clear_home(CLAUDE_STEERED)?;
+    attempt.put_home(SERVERS, &servers(options, offers).to_string())?;
+    let servers = attempt.in_home(SERVERS);
     let schema = attempt.output.map(|wanted| wanted.schema.to_string());
     let metered = matches!(attempt.model, ModelAccess::Metered { .. });
     let argv = argv(options, resume, &servers, schema, metered);
-    let env = env(
-        options,
-        &attempt.model,
-        &home.join(CONFIG).to_string_lossy(),
-    );
-    Ok(Launch {
-        argv,
-        env,
-        workdir: String::new(),
-    })
+    let env = env(options, &attempt.model, &attempt.in_home(CONFIG));
+    Ok(Launch::new(argv, env))
 }
 
 fn servers(options: &ClaudeOptions, offers: bool) -> Value {
@@ -102,11 +71,7 @@ fn argv(
     say("--output-format", "stream-json".to_owned());
     say("--permission-prompt-tool", "stdio".to_owned());
     say("--mcp-config", servers.to_owned());
-    let sources: Vec<&str> = options
-        .setting_sources
-        .iter()
-        .map(|source| source.word())
-        .collect();
+    let sources: Vec<String> = options.setting_sources.iter().map(json::word).collect();
     say("--setting-sources", sources.join(","));
     // Hooks of settings files do not run; ours is not one of those.
     say("--settings", json!({"disableAllHooks": true}).to_string());
@@ -132,7 +97,7 @@ fn argv(
         say("--fallback-model", options.fallback_models.join(","));
     }
     if let Some(effort) = options.effort {
-        say("--effort", effort.word().to_owned());
+        say("--effort", json::word(effort));
     }
     if let Some(turns) = options.max_turns {
         say("--max-turns", turns.to_string());

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::given::{check_args, check_env};
+use crate::given::{check_args, check_env, check_limit, check_program};
 use crate::mcp_server::{self, McpServers};
 
 /// The name under which our own tools are offered.
 pub(super) const OURS: &str = "windlass";
 
 /// Options of Claude Code.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClaudeOptions {
-    /// The program, by name or path.
+    /// The program, by name or path; `claude` if empty.
     pub program: String,
     /// The model, by name or alias; the program's own choice if not given.
     pub model: Option<String>,
@@ -59,18 +59,6 @@ pub enum ClaudeEffort {
     Max,
 }
 
-impl ClaudeEffort {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Xhigh => "xhigh",
-            Self::Max => "max",
-        }
-    }
-}
-
 /// Settings that Claude Code reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -81,36 +69,6 @@ pub enum SettingSource {
     Project,
     /// Those beside the repository's that are not checked in.
     Local,
-}
-
-impl SettingSource {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Project => "project",
-            Self::Local => "local",
-        }
-    }
-}
-
-impl Default for ClaudeOptions {
-    fn default() -> Self {
-        Self {
-            program: "claude".to_owned(),
-            model: None,
-            fallback_models: Vec::new(),
-            effort: None,
-            thinking_tokens: None,
-            allowed_tools: None,
-            disallowed_tools: Vec::new(),
-            setting_sources: Vec::new(),
-            mcp_servers: McpServers::new(),
-            append_system_prompt: None,
-            max_turns: None,
-            args: Vec::new(),
-            env: BTreeMap::new(),
-        }
-    }
 }
 
 /// Options of the program that the adapter says itself, or that would open what it closes.
@@ -170,9 +128,7 @@ const OWN_ENV: &[&str] = &[
 impl ClaudeOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.program.trim().is_empty() {
-            return Err("`program` is empty; name the program, such as `claude`".to_owned());
-        }
+        check_program("program", &self.program, "the program, such as `claude`")?;
         if self.setting_sources.contains(&SettingSource::User) {
             let why = "`setting_sources` may not have `user`: the agent has a home made for it, and no person's \
                 settings are in it; use `project` or `local`";
@@ -204,12 +160,7 @@ impl ClaudeOptions {
                 "`fallback_models` has `{model}`, which is no name of a model"
             ));
         }
-        if self.max_turns == Some(0) {
-            return Err(
-                "`max_turns` is 0, so that nothing could be done; leave it away or give more"
-                    .to_owned(),
-            );
-        }
+        check_limit("max_turns", self.max_turns)?;
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
         mcp_server::check(&self.mcp_servers, OURS)
@@ -220,17 +171,15 @@ impl ClaudeOptions {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::super::ClaudeCode;
+    use crate::given::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {
-        let text = match serde_json::from_value::<ClaudeOptions>(options) {
-            Ok(options) => options.check().err().unwrap_or_default(),
-            Err(err) => err.to_string(),
-        };
-        assert!(
-            text.contains(expect) && text.is_empty() == expect.is_empty(),
-            "{text}"
+        check_options(
+            options,
+            |options| ClaudeCode::new(options).map(drop),
+            expect,
         );
     }
 

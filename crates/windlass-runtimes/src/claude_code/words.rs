@@ -7,13 +7,9 @@ use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall};
 use windlass_core::tool::Admitted;
 
-/// Characters of a result that are kept.
-const MAX_RESULT: usize = 50_000;
-
 /// The parts of a message.
 pub(super) fn blocks(message: &Value) -> Vec<Part> {
-    let content = message.get("content").and_then(Value::as_array);
-    content.into_iter().flatten().filter_map(part).collect()
+    json::items(message, "content").filter_map(part).collect()
 }
 
 fn part(block: &Value) -> Option<Part> {
@@ -70,10 +66,7 @@ pub(super) fn result_text(content: &Value) -> String {
         }
         _ => String::new(),
     };
-    if text.len() <= MAX_RESULT {
-        return text;
-    }
-    format!("{}\n[…]", &text[..text.floor_char_boundary(MAX_RESULT)])
+    json::clipped(text)
 }
 
 /// A verdict as the answer of a hook.

@@ -24,6 +24,7 @@ const MAX_WARNINGS: u32 = 20;
 const MAX_RETRIES: u32 = 6;
 
 /// What a turn with Codex is made from.
+#[derive(Default)]
 pub(super) struct CodexSetup {
     /// Params of `thread/start` or `thread/resume`.
     pub(super) thread: Value,
@@ -38,6 +39,7 @@ pub(super) struct CodexSetup {
 }
 
 /// One turn with Codex.
+#[derive(Default)]
 pub(super) struct CodexDialogue {
     setup: CodexSetup,
     frames: Frames,
@@ -63,19 +65,7 @@ impl CodexDialogue {
     pub(super) fn new(setup: CodexSetup) -> Self {
         Self {
             setup,
-            frames: Frames::without_version(),
-            asked: HashMap::new(),
-            prompt: String::new(),
-            thread: None,
-            turn: None,
-            calls: HashMap::new(),
-            text: String::new(),
-            unsaid: None,
-            error: None,
-            retries: 0,
-            meter: Meter::default(),
-            warnings: 0,
-            cancelled: false,
+            ..Self::default()
         }
     }
 

@@ -81,34 +81,16 @@ impl Meter {
         let total = usage(count.get("total")?);
         let before = match self.total.replace(total) {
             Some(before) => before,
-            None => minus(total, count.get("last").map(usage).unwrap_or_default()),
+            None => total.since(count.get("last").map(usage).unwrap_or_default()),
         };
-        Some(minus(total, before)).filter(|_| ours)
+        Some(total.since(before)).filter(|_| ours)
     }
 }
 
 fn usage(from: &Value) -> Usage {
     let number = |key: &str| json::number(from, key);
-    let (cache_read, cache_write) = (number("cachedInputTokens"), number("cacheWriteInputTokens"));
-    // Its input is all of it.
-    let input = number("inputTokens")
-        .saturating_sub(cache_read)
-        .saturating_sub(cache_write);
-    Usage {
-        input,
-        cache_read,
-        cache_write,
-        output: number("outputTokens"),
-    }
-}
-
-fn minus(one: Usage, other: Usage) -> Usage {
-    Usage {
-        input: one.input.saturating_sub(other.input),
-        cache_read: one.cache_read.saturating_sub(other.cache_read),
-        cache_write: one.cache_write.saturating_sub(other.cache_write),
-        output: one.output.saturating_sub(other.output),
-    }
+    let (read, written) = (number("cachedInputTokens"), number("cacheWriteInputTokens"));
+    Usage::of_prompt(number("inputTokens"), read, written, number("outputTokens"))
 }
 
 #[cfg(test)]

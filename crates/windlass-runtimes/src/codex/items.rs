@@ -1,12 +1,12 @@
 //! Codex's items in the words of ours: which call one is, what it amounts to, and what came of it. Values in, values out.
 
-use crate::json;
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::{Effect, ForeignCall, Like};
 
-/// Characters of a result that are kept.
-const MAX_RESULT: usize = 50_000;
+use crate::json;
+use crate::likeness::{Likeness, like, unlike};
+
 /// Words of a command line that are looked at.
 const MAX_WORDS: usize = 4;
 
@@ -48,60 +48,44 @@ pub(super) fn foreign(call: ToolCall, root: &str) -> ForeignCall {
     ForeignCall { call, like, effect }
 }
 
-fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
-    let text = |from: &Value, key: &str| json::text(from, key).to_owned();
-    let like = |tool: &str, args: Value| Like::new(tool, args);
+fn likeness(call: &ToolCall, root: &str) -> Likeness {
+    let text = |key: &str| json::text(&call.args, key);
     match call.name.as_str() {
         "exec_command" => {
-            let mut args = json!({ "command": text(&call.args, "command") });
-            let cwd = text(&call.args, "cwd");
+            let mut args = json!({ "command": text("command") });
+            let cwd = text("cwd");
             if !cwd.is_empty() && cwd.trim_end_matches('/') != root.trim_end_matches('/') {
                 args["workdir"] = json!(cwd);
             }
-            (vec![like("bash", args)], Effect::Execute)
+            like("bash", args)
         }
         "apply_patch" => {
-            let mut likes = Vec::new();
-            for change in call
-                .args
-                .get("changes")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                let path = text(change, "path");
-                let kind = change.get("kind").unwrap_or(&Value::Null);
-                match json::some_text(kind, "type") {
-                    Some("delete") => likes.push(like("delete_file", json!({ "path": path }))),
-                    // Of a change only the difference is known; what is judged is the path.
-                    _ => likes.push(like(
-                        "write_file",
-                        json!({ "path": path, "content": text(change, "diff") }),
-                    )),
-                }
-                if let Some(to) = json::some_text(kind, "move_path") {
-                    likes.push(like(
-                        "move_file",
-                        json!({ "from": path, "to": to, "overwrite": true }),
-                    ));
-                }
-            }
-            (likes, Effect::Write)
+            let changes = json::items(&call.args, "changes");
+            (changes.flat_map(change).collect(), Effect::Write)
         }
-        "view_image" => (
-            vec![like(
-                "read_file",
-                json!({ "path": text(&call.args, "path") }),
-            )],
-            Effect::Read,
-        ),
-        "web_search" => (Vec::new(), Effect::Network),
+        "view_image" => like("read_file", json!({ "path": text("path") })),
+        "web_search" => unlike(Effect::Network),
         // An agent of its own; its calls are judged one by one.
-        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => {
-            (Vec::new(), Effect::Read)
-        }
-        _ => (Vec::new(), Effect::Execute),
+        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => unlike(Effect::Read),
+        _ => unlike(Effect::Execute),
     }
+}
+
+/// One change of a patch. Of most only the difference is known; what is judged is the path.
+fn change(change: &Value) -> Vec<Like> {
+    let (path, kind) = (json::text(change, "path"), &change["kind"]);
+    let mut likes = vec![match json::some_text(kind, "type") {
+        Some("delete") => Like::new("delete_file", json!({ "path": path })),
+        _ => {
+            let content = json::text(change, "diff");
+            Like::new("write_file", json!({ "path": path, "content": content }))
+        }
+    }];
+    if let Some(to) = json::some_text(kind, "move_path") {
+        let args = json!({ "from": path, "to": to, "overwrite": true });
+        likes.push(Like::new("move_file", args));
+    }
+    likes
 }
 
 /// What an item says came of its call.
@@ -111,43 +95,22 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
         || item.get("success") == Some(&Value::Bool(false));
     let said = match text("type") {
         "commandExecution" => {
-            let code = item
-                .get("exitCode")
-                .and_then(Value::as_i64)
-                .filter(|code| *code != 0);
-            let code = code
-                .map(|code| format!("exit code {code}\n"))
-                .unwrap_or_default();
-            format!("{code}{}", text("aggregatedOutput"))
+            let code = item["exitCode"].as_i64().filter(|code| *code != 0);
+            let code = code.map(|code| format!("exit code {code}\n"));
+            format!("{}{}", code.unwrap_or_default(), text("aggregatedOutput"))
         }
-        "mcpToolCall" => match item
-            .get("error")
-            .and_then(|error| error.get("message"))
-            .and_then(Value::as_str)
-        {
+        "mcpToolCall" => match item["error"]["message"].as_str() {
             Some(error) => error.to_owned(),
-            None => texts(item.get("result").and_then(|result| result.get("content"))),
+            None => json::texts(&item["result"], "content"),
         },
-        "dynamicToolCall" => texts(item.get("contentItems")),
+        "dynamicToolCall" => json::texts(item, "contentItems"),
         _ => text("status").to_owned(),
     };
-    let said = if said.len() <= MAX_RESULT {
-        said
-    } else {
-        format!("{}\n[…]", &said[..said.floor_char_boundary(MAX_RESULT)])
-    };
+    let said = json::clipped(said);
     if failed {
         return ToolResult::failed(call, ErrorCategory::Exception, &said);
     }
     ToolResult::done(call, said)
-}
-
-fn texts(content: Option<&Value>) -> String {
-    let content = content.and_then(Value::as_array).into_iter().flatten();
-    content
-        .filter_map(|block| block.get("text")?.as_str())
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 /// The line inside `/bin/bash -lc '…'`; any other line as it is.

@@ -7,61 +7,26 @@ use windlass_core::enclosure::Launch;
 
 use super::options::{CodexOptions, KEY, PROVIDER};
 use crate::agent::{AgentAttempt, ModelAccess};
+use crate::agents::CODEX_STEERED;
 use crate::json;
 use crate::offered::offered;
 
 /// Where it keeps what it remembers, in its home.
 const CONFIG: &str = ".codex";
-/// What an earlier try may have left there for the next: rules of what needs no approval, words, programs.
-const LEFT: &[&str] = &[
-    "rules",
-    "AGENTS.md",
-    "AGENTS.override.md",
-    "prompts",
-    "skills",
-    "plugins",
-    "hooks.json",
-    "requirements.toml",
-];
-
 /// Puts what it needs into its home and says how to start it.
 pub(super) fn launch(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
-    for left in LEFT {
-        attempt
-            .enclosure
-            .clear(&format!("{CONFIG}/{left}"))
-            .map_err(|err| err.to_string())?;
-    }
+    attempt.clear_home(CODEX_STEERED)?;
     let config = config(&attempt.model, attempt.job.files.root());
-    attempt
-        .enclosure
-        .put(&format!("{CONFIG}/config.toml"), config.as_bytes())
-        .map_err(|err| err.to_string())?;
+    attempt.put_home(&format!("{CONFIG}/config.toml"), &config)?;
     let mut argv = vec![options.program.clone()];
     argv.extend(options.args.iter().cloned());
     argv.push("app-server".to_owned());
-    let mut env: Vec<(String, String)> = options
-        .env
-        .iter()
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    env.push((
-        "CODEX_HOME".to_owned(),
-        attempt
-            .enclosure
-            .home()
-            .join(CONFIG)
-            .to_string_lossy()
-            .into_owned(),
-    ));
+    let mut env: Vec<(String, String)> = options.env.clone().into_iter().collect();
+    env.push(("CODEX_HOME".to_owned(), attempt.in_home(CONFIG)));
     if let ModelAccess::Metered { key, .. } = &attempt.model {
         env.push((KEY.to_owned(), key.clone()));
     }
-    Ok(Launch {
-        argv,
-        env,
-        workdir: String::new(),
-    })
+    Ok(Launch::new(argv, env))
 }
 
 /// What it reads as it starts. What a person chose comes with the conversation instead.
@@ -164,11 +129,7 @@ fn is_strict(schema: &Value) -> bool {
     let properties = schema.get("properties").and_then(Value::as_object);
     let object = json::some_text(schema, "type") == Some("object") || properties.is_some();
     if object {
-        let required: Vec<&str> = schema
-            .get("required")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
+        let required: Vec<&str> = json::items(schema, "required")
             .filter_map(Value::as_str)
             .collect();
         let all = properties

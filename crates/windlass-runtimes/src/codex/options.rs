@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::given::{check_args, check_env};
+use crate::given::{check_args, check_effort, check_env, check_program};
 use crate::mcp_server::{self, McpServer, McpServers, Reached};
 
 /// The variable with the key that is shown to our endpoint, and the provider that it belongs to.
@@ -13,10 +13,10 @@ pub(super) const KEY: &str = "WINDLASS_MODEL_KEY";
 pub(super) const PROVIDER: &str = "windlass";
 
 /// Options of Codex.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodexOptions {
-    /// The program, by name or path.
+    /// The program, by name or path; `codex` if empty.
     pub program: String,
     /// The model, by name; the program's own choice if not given. Its tools depend on it: a name it does not know gets
     /// no tool to apply patches.
@@ -33,21 +33,6 @@ pub struct CodexOptions {
     pub args: Vec<String>,
     /// Further variables.
     pub env: BTreeMap<String, String>,
-}
-
-impl Default for CodexOptions {
-    fn default() -> Self {
-        Self {
-            program: "codex".to_owned(),
-            model: None,
-            effort: None,
-            mcp_servers: McpServers::new(),
-            developer_instructions: None,
-            config: BTreeMap::new(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-        }
-    }
 }
 
 /// Settings that the adapter says itself, or that would open what it closes.
@@ -106,16 +91,8 @@ const OWN_ENV: &[&str] = &[
 impl CodexOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.program.trim().is_empty() {
-            return Err("`program` is empty; name the program, such as `codex`".to_owned());
-        }
-        if let Some(effort) = &self.effort
-            && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))
-        {
-            return Err(format!(
-                "`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"
-            ));
-        }
+        check_program("program", &self.program, "the program, such as `codex`")?;
+        check_effort(self.effort.as_deref())?;
         for key in self.config.keys() {
             let first = key.split('.').next().unwrap_or_default();
             if OWN_CONFIG.contains(&first) {
@@ -141,18 +118,13 @@ impl CodexOptions {
 mod tests {
     use serde_json::json;
 
+    use super::super::Codex;
     use super::*;
+    use crate::given::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {
-        let text = match serde_json::from_value::<CodexOptions>(options) {
-            Ok(options) => options.check().err().unwrap_or_default(),
-            Err(err) => err.to_string(),
-        };
-        assert!(
-            text.contains(expect) && text.is_empty() == expect.is_empty(),
-            "{text}"
-        );
+        check_options(options, |options| Codex::new(options).map(drop), expect);
     }
 
     #[test]

@@ -340,22 +340,29 @@ impl<'t, 'v> Turn<'t, 'v> {
         };
         self.flush().await?;
         self.announce(call.clone()).await?;
-        let verdict = match self.calls.get_mut(&call.id.0) {
-            _ if self.open.len() > MAX_OPEN => Some(no("too many requests are open")),
-            None => Some(no("too many calls in one turn")),
-            Some(known) => {
-                let same = known.call.args == call.args || (may_differ && !known.asked);
-                if known.call.name != call.name || !same {
-                    Some(no("the call is not the one that was announced"))
-                } else if std::mem::replace(&mut known.asked, true) {
-                    let verdict = known.verdict.clone();
-                    Some(verdict.unwrap_or_else(|| no("the call is being judged already")))
-                } else {
-                    known.call.args.clone_from(&call.args);
-                    None
+        let verdict =
+            match self.calls.get_mut(&call.id.0) {
+                _ if self.open.len() > MAX_OPEN => {
+                    Some(Admitted::blocked("too many requests are open"))
                 }
-            }
-        };
+                None => Some(Admitted::blocked("too many calls in one turn")),
+                Some(known) => {
+                    let same = known.call.args == call.args || (may_differ && !known.asked);
+                    if known.call.name != call.name || !same {
+                        Some(Admitted::blocked(
+                            "the call is not the one that was announced",
+                        ))
+                    } else if std::mem::replace(&mut known.asked, true) {
+                        let verdict = known.verdict.clone();
+                        Some(verdict.unwrap_or_else(|| {
+                            Admitted::blocked("the call is being judged already")
+                        }))
+                    } else {
+                        known.call.args.clone_from(&call.args);
+                        None
+                    }
+                }
+            };
         if let Some(verdict) = verdict {
             self.answer(n, |ticket| Input::Judged(ticket, verdict));
             return Ok(());
@@ -502,13 +509,6 @@ impl<'t, 'v> Turn<'t, 'v> {
         self.withdraw();
         self.input(Input::Interrupt);
         self.timer = Some(self.attempt.clock.sleep(CANCEL_GRACE));
-    }
-}
-
-fn no(why: &str) -> Admitted {
-    Admitted::No {
-        category: ErrorCategory::Blocked,
-        text: why.to_owned(),
     }
 }
 

@@ -22,6 +22,7 @@ const SHOWN: usize = 1_500;
 const UNTOLD: &str = "(the program does not say what came of it)";
 
 /// One prompt to a program.
+#[derive(Default)]
 pub(super) struct OneShotDialogue {
     name: String,
     prints: Prints,
@@ -51,15 +52,7 @@ impl OneShotDialogue {
             prints,
             input,
             resumed,
-            bytes: 0,
-            printed: Printed::default(),
-            pieces: String::new(),
-            last: String::new(),
-            spoke: false,
-            calls: 0,
-            error: None,
-            ended: None,
-            cancelled: false,
+            ..Self::default()
         }
     }
 
@@ -250,11 +243,7 @@ impl Dialogue for OneShotDialogue {
     }
 
     fn liken(&self, call: ToolCall) -> ForeignCall {
-        ForeignCall {
-            call,
-            like: Vec::new(),
-            effect: Effect::Execute,
-        }
+        ForeignCall::unknown(call)
     }
 
     fn finish(&mut self, out: &mut Outputs) {

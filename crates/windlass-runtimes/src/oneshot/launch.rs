@@ -4,7 +4,7 @@
 use windlass_core::enclosure::Launch;
 
 use super::program::{PROMPT, PROMPT_AT, PROMPT_FILE, Program, PromptBy, SESSION};
-use crate::agent::{AgentAttempt, ModelAccess};
+use crate::agent::AgentAttempt;
 use crate::filling::Values;
 
 /// The longest word that Linux gives a program, with room for what stands around the prompt in it.
@@ -17,23 +17,10 @@ pub(super) fn launch(
     session: Option<&str>,
     say: &str,
 ) -> Result<(Launch, String), String> {
-    let (url, key) = match &attempt.model {
-        ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
-        ModelAccess::Own => (None, None),
-    };
-    let (home, workspace) = (
-        attempt.enclosure.home().to_string_lossy(),
-        attempt.job.files.root().to_string_lossy(),
-    );
-    let file = attempt
-        .enclosure
-        .home()
-        .join(PROMPT_FILE)
-        .to_string_lossy()
-        .into_owned();
+    let (home, workspace) = attempt.places();
+    let file = attempt.in_home(PROMPT_FILE);
     let values = |words| Values {
-        url,
-        key,
+        access: &attempt.model,
         model: program.model.as_deref(),
         home: &home,
         workspace: &workspace,
@@ -63,7 +50,10 @@ pub(super) fn launch(
         }
     }
     let mut env: Vec<(String, String)> = Vec::new();
-    let pointing = program.point_at.iter().filter(|_| url.is_some());
+    let pointing = program
+        .point_at
+        .iter()
+        .filter(|_| attempt.model.is_metered());
     for (name, text) in pointing.chain(&program.env) {
         // Left out is only what belongs to a model endpoint that this run does not have.
         if let Some(text) = values(&[]).fill(text) {
@@ -71,33 +61,15 @@ pub(super) fn launch(
             env.push((name.clone(), text));
         }
     }
-    for path in &program.clear {
-        attempt
-            .enclosure
-            .clear(path)
-            .map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
-    }
-    let put = |path: &str, text: &str| {
-        attempt
-            .enclosure
-            .put(path, text.as_bytes())
-            .map_err(|err| format!("{path} could not be put into its home: {err}"))
-    };
+    attempt.clear_home(&program.clear)?;
     for (path, text) in &program.home_files {
         if let Some(text) = values(&[]).fill(text) {
-            put(path, &text)?;
+            attempt.put_home(path, &text)?;
         }
     }
     if by == PromptBy::File {
-        put(PROMPT_FILE, say)?;
+        attempt.put_home(PROMPT_FILE, say)?;
     }
     let input = if by == PromptBy::Stdin { say } else { "" };
-    Ok((
-        Launch {
-            argv,
-            env,
-            workdir: String::new(),
-        },
-        input.to_owned(),
-    ))
+    Ok((Launch::new(argv, env), input.to_owned()))
 }

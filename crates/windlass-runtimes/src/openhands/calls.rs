@@ -1,13 +1,12 @@
 //! The actions of OpenHands in the words of ours: which call one is, what it amounts to, and what came of it. Values in,
 //! values out.
 
-use crate::json;
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
-use windlass_core::tool::{Effect, ForeignCall, Like};
+use windlass_core::tool::{Effect, ForeignCall};
 
-/// Characters of a result that are kept.
-const MAX_RESULT: usize = 50_000;
+use crate::json::{self, clipped};
+use crate::likeness::{Likeness, like, unlike};
 
 /// The call that an action event is. What is done is the action; of one that could not be read only the model's words
 /// are there.
@@ -19,10 +18,7 @@ pub(super) fn call(event: &Value) -> Option<ToolCall> {
         }
         Some(action) => action.clone(),
         None => {
-            let said = event
-                .get("tool_call")
-                .and_then(|call| call.get("arguments")?.as_str())
-                .unwrap_or_default();
+            let said = json::text(&event["tool_call"], "arguments");
             serde_json::from_str(said).unwrap_or_else(|_| json!({ "arguments": said }))
         }
     };
@@ -47,75 +43,48 @@ pub(super) fn foreign(call: ToolCall, cwd: Option<&str>) -> ForeignCall {
     ForeignCall { call, like, effect }
 }
 
-fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) {
+fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> Likeness {
     let text = |key: &str| json::text(args, key);
-    let one = |tool: &str, args: Value| vec![Like::new(tool, args)];
+    let write = |path: &str, content: &str| {
+        let (path, content) = (text(path), text(content));
+        like("write_file", json!({ "path": path, "content": content }))
+    };
+    let edit = |path: &str, old: &str, new: &str| {
+        let (path, old, new) = (text(path), text(old), text(new));
+        like("edit_file", json!({ "path": path, "old": old, "new": new }))
+    };
     match name {
-        "terminal" if only_waits(args) => (Vec::new(), Effect::Read),
+        "terminal" if only_waits(args) => unlike(Effect::Read),
         "terminal" => {
             let mut args = json!({ "command": text("command") });
             if let Some(cwd) = cwd {
                 args["workdir"] = json!(cwd);
             }
-            (one("bash", args), Effect::Execute)
+            like("bash", args)
         }
-        "file_editor" | "planning_file_editor" => {
-            let path = text("path");
-            match text("command") {
-                "view" => (one("read_file", json!({ "path": path })), Effect::Read),
-                "str_replace" => {
-                    let edit =
-                        json!({ "path": path, "old": text("old_str"), "new": text("new_str") });
-                    (one("edit_file", edit), Effect::Write)
-                }
-                "create" => (
-                    one(
-                        "write_file",
-                        json!({ "path": path, "content": text("file_text") }),
-                    ),
-                    Effect::Write,
-                ),
-                // What the file will be is not said; what is judged is the path.
-                _ => (
-                    one(
-                        "write_file",
-                        json!({ "path": path, "content": text("new_str") }),
-                    ),
-                    Effect::Write,
-                ),
-            }
-        }
-        "write_file" => (
-            one(
-                "write_file",
-                json!({ "path": text("file_path"), "content": text("content") }),
-            ),
-            Effect::Write,
-        ),
-        "edit" => {
-            let edit = json!({ "path": text("file_path"), "old": text("old_string"), "new": text("new_string") });
-            (one("edit_file", edit), Effect::Write)
-        }
-        "read_file" => (
-            one("read_file", json!({ "path": text("file_path") })),
-            Effect::Read,
-        ),
-        "list_directory" => (
-            one("list_directory", json!({ "path": text("dir_path") })),
-            Effect::Read,
-        ),
-        "glob" => (one("find_files", searched(args)), Effect::Read),
-        "grep" => (one("grep", searched(args)), Effect::Read),
+        "file_editor" | "planning_file_editor" => match text("command") {
+            "view" => like("read_file", json!({ "path": text("path") })),
+            "str_replace" => edit("path", "old_str", "new_str"),
+            "create" => write("path", "file_text"),
+            // What the file will be is not said; what is judged is the path.
+            _ => write("path", "new_str"),
+        },
+        "write_file" => write("file_path", "content"),
+        "edit" => edit("file_path", "old_string", "new_string"),
+        "read_file" => like("read_file", json!({ "path": text("file_path") })),
+        "list_directory" => like("list_directory", json!({ "path": text("dir_path") })),
+        "glob" => like("find_files", searched(args)),
+        "grep" => like("grep", searched(args)),
         // It writes a list of tasks down beside the conversation, and thinks.
-        "task_tracker" | "think" | "finish" => (Vec::new(), Effect::Read),
-        _ => (Vec::new(), Effect::Execute),
+        "task_tracker" | "think" | "finish" => unlike(Effect::Read),
+        _ => unlike(Effect::Execute),
     }
 }
 
 /// It looks at what a command printed meanwhile, or sends a key such as Ctrl-C to it.
 fn only_waits(args: &Value) -> bool {
     let line = json::text(args, "command").trim();
-    let typed = args.get("is_input") == Some(&Value::Bool(true));
+    let typed = args["is_input"] == true;
     let key = line.strip_prefix("C-").is_some_and(|key| key.len() == 1);
     line.is_empty() || (typed && key)
 }
@@ -137,12 +106,9 @@ pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
         }
         _ => {
             let seen = event.get("observation").unwrap_or(&Value::Null);
-            let said = clipped(texts(seen.get("content")));
-            let code = seen
-                .get("exit_code")
-                .and_then(Value::as_i64)
-                .filter(|code| *code != 0);
-            if seen.get("is_error") == Some(&Value::Bool(true)) {
+            let said = clipped(json::texts(seen, "content"));
+            let code = seen["exit_code"].as_i64().filter(|code| *code != 0);
+            if seen["is_error"] == true {
                 return ToolResult::failed(call, ErrorCategory::Exception, &said);
             }
             let text = match code {
@@ -157,28 +123,8 @@ pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
 
 /// Where the terminal was after a command.
 pub(super) fn cwd(event: &Value) -> Option<&str> {
-    event
-        .get("observation")?
-        .get("metadata")?
-        .get("working_dir")?
-        .as_str()
-        .filter(|path| path.starts_with('/'))
-}
-
-/// The texts of a list of contents.
-pub(super) fn texts(content: Option<&Value>) -> String {
-    let content = content.and_then(Value::as_array).into_iter().flatten();
-    content
-        .filter_map(|block| block.get("text")?.as_str())
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-fn clipped(text: String) -> String {
-    if text.len() <= MAX_RESULT {
-        return text;
-    }
-    format!("{}\n[…]", &text[..text.floor_char_boundary(MAX_RESULT)])
+    let dir = event["observation"]["metadata"]["working_dir"].as_str();
+    dir.filter(|path| path.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall, ToolResult};
 use windlass_core::tool::{Admitted, ForeignCall};
 
-use super::calls::{call, cwd, foreign, kind, result, texts};
+use super::calls::{call, cwd, foreign, kind, result};
 use super::ended::{Meter, end};
 use crate::agent::End;
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
@@ -43,6 +43,7 @@ const FORGOT: &str = "OpenHands does not know the conversation any more that it 
                       other tools or in another directory; it begins a new one and is told what was said before, shortened";
 
 /// What a conversation with OpenHands is made from.
+#[derive(Default)]
 pub(super) struct OpenHandsSetup {
     /// The conversation to resume.
     pub(super) resume: Option<String>,
@@ -58,8 +59,10 @@ pub(super) struct OpenHandsSetup {
 }
 
 /// How far the conversation is.
+#[derive(Default)]
 enum Phase {
     /// The server starts.
+    #[default]
     Starting,
     /// It is asked about the conversation to resume.
     Looking(String),
@@ -74,6 +77,7 @@ enum Phase {
 }
 
 /// A server with one conversation, over all its turns.
+#[derive(Default)]
 pub(super) struct OpenHandsDialogue {
     setup: OpenHandsSetup,
     phase: Phase,
@@ -109,25 +113,7 @@ impl OpenHandsDialogue {
     pub(super) fn new(setup: OpenHandsSetup) -> Self {
         Self {
             setup,
-            phase: Phase::Starting,
-            asked: HashMap::new(),
-            count: 0,
-            id: String::new(),
-            forgot: false,
-            failed: None,
-            prompt: String::new(),
-            retold: String::new(),
-            meter: Meter::default(),
-            cwd: None,
-            runs: false,
-            pending: Vec::new(),
-            judging: VecDeque::new(),
-            others: 0,
-            seen: HashSet::new(),
-            text: String::new(),
-            error: None,
-            steps: 0,
-            cancelled: false,
+            ..Self::default()
         }
     }
 
@@ -367,7 +353,7 @@ impl OpenHandsDialogue {
         if !text(event, "reasoning_content").is_empty() {
             part(thought(text(event, "reasoning_content")));
         }
-        let said = texts(event.get("thought"));
+        let said = json::texts(event, "thought");
         if !said.trim().is_empty() {
             part(Part::Text { text: said });
         }
@@ -402,7 +388,7 @@ impl OpenHandsDialogue {
         if !thought.is_empty() {
             out.part(Part::reasoning(thought.to_owned()));
         }
-        self.text = texts(message.get("content"));
+        self.text = json::texts(message, "content");
         if !self.text.is_empty() {
             let text = self.text.clone();
             out.part(Part::Text { text });

@@ -75,25 +75,13 @@ impl Meter {
         let all = stats.get("usage_to_metrics").and_then(Value::as_object)?;
         let (mut usage, mut cost_micros, mut model) = (Usage::default(), 0_u64, None);
         for metrics in all.values() {
-            usage.add(tokens(
-                metrics
-                    .get("accumulated_token_usage")
-                    .unwrap_or(&Value::Null),
-            ));
-            let cost = metrics
-                .get("accumulated_cost")
-                .and_then(Value::as_f64)
-                .unwrap_or_default();
+            usage.add(tokens(&metrics["accumulated_token_usage"]));
+            let cost = metrics["accumulated_cost"].as_f64().unwrap_or_default();
             cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
             model = model.or_else(|| json::some_text(metrics, "model_name").map(bare));
         }
         let more = Reported {
-            usage: Usage {
-                input: usage.input.saturating_sub(self.usage.input),
-                cache_read: usage.cache_read.saturating_sub(self.usage.cache_read),
-                cache_write: usage.cache_write.saturating_sub(self.usage.cache_write),
-                output: usage.output.saturating_sub(self.usage.output),
-            },
+            usage: usage.since(self.usage),
             cost_micros: cost_micros
                 .checked_sub(self.cost_micros)
                 .filter(|more| *more > 0),
@@ -113,17 +101,9 @@ fn bare(name: &str) -> String {
 
 fn tokens(from: &Value) -> Usage {
     let number = |key: &str| json::number(from, key);
-    let (cache_read, cache_write) = (number("cache_read_tokens"), number("cache_write_tokens"));
-    // Its input is all of it.
-    let input = number("prompt_tokens")
-        .saturating_sub(cache_read)
-        .saturating_sub(cache_write);
-    Usage {
-        input,
-        cache_read,
-        cache_write,
-        output: number("completion_tokens"),
-    }
+    let (read, written) = (number("cache_read_tokens"), number("cache_write_tokens"));
+    let output = number("completion_tokens");
+    Usage::of_prompt(number("prompt_tokens"), read, written, output)
 }
 
 #[cfg(test)]

@@ -17,19 +17,19 @@ const PLACE: &str = ".openhands";
 const BRIDGE_FILE: &str = ".openhands/agent-server.py";
 /// What an earlier try may have left there for the next: settings, words, hooks, programs.
 const LEFT: &[&str] = &[
-    "agent-server.py",
-    "settings.json",
-    "profiles",
-    "agent-profiles",
-    "hooks.json",
-    "skills",
-    "microagents",
-    "plugins",
-    "agents",
-    "installed",
-    "memory",
-    "secrets.json",
-    "mcp.json",
+    ".openhands/agent-server.py",
+    ".openhands/settings.json",
+    ".openhands/profiles",
+    ".openhands/agent-profiles",
+    ".openhands/hooks.json",
+    ".openhands/skills",
+    ".openhands/microagents",
+    ".openhands/plugins",
+    ".openhands/agents",
+    ".openhands/installed",
+    ".openhands/memory",
+    ".openhands/secrets.json",
+    ".openhands/mcp.json",
 ];
 /// A step of the server; how many there may be on a prompt is counted here, because it counts anew with every answer.
 const MAX_ITERATIONS: u32 = 500;
@@ -41,21 +41,10 @@ pub(super) fn launch(
     options: &OpenHandsOptions,
     attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    for left in LEFT {
-        attempt
-            .enclosure
-            .clear(&format!("{PLACE}/{left}"))
-            .map_err(|err| err.to_string())?;
-    }
-    let put = |path: &str, text: &str| {
-        attempt
-            .enclosure
-            .put(path, text.as_bytes())
-            .map_err(|err| err.to_string())
-    };
-    put(BRIDGE_FILE, BRIDGE)?;
+    attempt.clear_home(LEFT)?;
+    attempt.put_home(BRIDGE_FILE, BRIDGE)?;
     // Its terminal would say in every answer how text is pasted.
-    put(".inputrc", "set enable-bracketed-paste off\n")?;
+    attempt.put_home(".inputrc", "set enable-bracketed-paste off\n")?;
     let home = attempt.enclosure.home();
     // Not what lies in the workspace: Python would take a folder there for a package of its own.
     let mut argv = vec![
@@ -66,11 +55,7 @@ pub(super) fn launch(
     argv.extend(options.args.iter().cloned());
     let mut env: Vec<(String, String)> = options.env.clone().into_iter().collect();
     env.extend(variables(home).map(|(name, value)| (name.to_owned(), value)));
-    Ok(Launch {
-        argv,
-        env,
-        workdir: String::new(),
-    })
+    Ok(Launch::new(argv, env))
 }
 
 fn at(home: &Path, path: &str) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::given::{check_args, check_env};
+use crate::given::{check_args, check_effort, check_env, check_limit, check_program};
 use crate::mcp_server::{self, McpServers};
 
 /// Options of OpenHands.
@@ -79,19 +79,9 @@ const OWN_ENV: &[&str] = &[
 impl OpenHandsOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.python.trim().is_empty() {
-            return Err(
-                "`python` is empty; name the one of the environment with the server in it"
-                    .to_owned(),
-            );
-        }
-        if let Some(effort) = &self.effort
-            && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))
-        {
-            return Err(format!(
-                "`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"
-            ));
-        }
+        let hint = "the one of the environment with the server in it";
+        check_program("python", &self.python, hint)?;
+        check_effort(self.effort.as_deref())?;
         if let Some(tool) = self
             .tools
             .iter()
@@ -109,12 +99,7 @@ impl OpenHandsOptions {
                     .to_owned(),
             );
         }
-        if self.max_iterations == Some(0) {
-            return Err(
-                "`max_iterations` is 0, so that nothing could be done; leave it away or give more"
-                    .to_owned(),
-            );
-        }
+        check_limit("max_iterations", self.max_iterations)?;
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
         if let Some(name) = self.env.keys().find(|name| name.starts_with("OH_")) {
@@ -131,17 +116,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::given::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {
-        let text = match serde_json::from_value::<OpenHandsOptions>(options) {
-            Ok(options) => options.check().err().unwrap_or_default(),
-            Err(err) => err.to_string(),
-        };
-        assert!(
-            text.contains(expect) && text.is_empty() == expect.is_empty(),
-            "{text}"
-        );
+        check_options(options, |options: OpenHandsOptions| options.check(), expect);
     }
 
     #[test]

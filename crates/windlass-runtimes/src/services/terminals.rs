@@ -5,17 +5,14 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use agent_client_protocol::v1::schema::CreateTerminalRequest;
+use agent_client_protocol::v1::schema::{CreateTerminalRequest, EnvVariable};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass_core::clock::Clock;
-use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
-use super::{ClientServices, Reply, fits, inside, judge, report};
+use super::{Service, Unserved, fits};
 use crate::acp::words::{clip, quoted, shell_line};
-use crate::agent::AgentAttempt;
 use crate::rpc::RpcError;
 
 /// Terminals that are open at a time.
@@ -80,8 +77,25 @@ impl Terminals {
         }
     }
 
-    /// Takes in what a command said since; true when it is over.
-    fn look(&self, processes: &dyn Processes, id: &str) -> Result<bool, RpcError> {
+    /// Opens one; its name.
+    fn open(&self, job: JobId, most: Option<usize>) -> String {
+        let mut state = self.state();
+        state.made += 1;
+        let id = format!("term_{}", state.made);
+        let terminal = Terminal {
+            job,
+            kept: String::new(),
+            most: most.unwrap_or(MAX_KEPT).min(MAX_KEPT),
+            next: 0,
+            truncated: false,
+            end: None,
+        };
+        state.open.insert(id.clone(), terminal);
+        id
+    }
+
+    /// Takes in what a command said since; how it ended, when it is over.
+    fn look(&self, processes: &dyn Processes, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
         let mut state = self.state();
         let terminal = state.open.get_mut(id).ok_or_else(|| no_terminal(id))?;
         // A command that says things faster than they are taken is looked at again later.
@@ -106,24 +120,17 @@ impl Terminals {
                 break;
             }
         }
-        Ok(terminal.end.is_some())
+        Ok(terminal.end)
     }
 
     /// The end of what one said, also when it was released.
     pub(super) fn said(&self, id: &str) -> Option<String> {
         let state = self.state();
-        let released = state
-            .released
-            .iter()
-            .rev()
-            .find(|(known, _)| known == id)
-            .map(|(_, said)| said.clone());
-        released.or_else(|| {
-            state
-                .open
-                .get(id)
-                .map(|terminal| end_of(&terminal.kept).to_owned())
-        })
+        let mut released = state.released.iter().rev();
+        match released.find(|(known, _)| known == id) {
+            Some((_, said)) => Some(said.clone()),
+            None => Some(end_of(&state.open.get(id)?.kept).to_owned()),
+        }
     }
 
     fn told(&self, id: &str) -> Result<Value, RpcError> {
@@ -137,220 +144,135 @@ impl Terminals {
     }
 }
 
-/// `terminal/create`.
-pub(super) async fn create(
-    attempt: &AgentAttempt<'_>,
-    clock: &dyn Clock,
-    services: &ClientServices,
-    params: Value,
-) -> Result<Reply, RuntimeError> {
-    let request: CreateTerminalRequest = match fits(params) {
-        Ok(request) => request,
-        Err(err) => return Ok(Err(err)),
-    };
-    let (line, exports, workdir) = match command(attempt, &request) {
-        Ok(command) => command,
-        Err(err) => return Ok(Err(err)),
-    };
-    if services.terminals.state().open.len() >= MAX_OPEN {
-        return Ok(Err(failed(format!(
-            "{MAX_OPEN} terminals are open already; release one"
-        ))));
+impl Service<'_> {
+    /// `terminal/create`.
+    pub(super) async fn create(self, params: Value) -> Result<Value, Unserved> {
+        let request: CreateTerminalRequest = fits(params)?;
+        let (line, exports, workdir) = self.command(&request)?;
+        if self.services.terminals.state().open.len() >= MAX_OPEN {
+            let why = format!("{MAX_OPEN} terminals are open already; release one");
+            return Err(failed(why).into());
+        }
+        let mut call = None;
+        // Permission was given for the line alone: somewhere else, or with other variables, it may be another command.
+        let inert = |variable: &EnvVariable| INERT.contains(&variable.name.as_str());
+        let as_shown = workdir.is_empty() && request.env.iter().all(inert);
+        let whole = format!("{exports}{line}");
+        if !as_shown || !self.services.may_run(&line) {
+            let args = json!({ "command": whole, "workdir": workdir });
+            let like = Like::new("bash", args.clone());
+            let judged = self.judge("terminal/create", args, like, Effect::Execute);
+            call = Some(judged.await?);
+        }
+        let most = request.output_byte_limit;
+        let most = most.and_then(|most| usize::try_from(most).ok());
+        let started = self.attempt.job.processes.start(Command {
+            line: whole,
+            workdir,
+            timeout: MAX_TIME,
+            keep: MAX_KEPT,
+            input: None,
+            looks: false,
+        });
+        let opened = started
+            .map(|job| self.services.terminals.open(job, most))
+            .map_err(|err| failed(err.0));
+        if let Some(call) = call {
+            let how = opened.as_ref().map(|id| format!("started as {id}"));
+            self.report(&call, how).await?;
+        }
+        Ok(json!({ "terminalId": opened? }))
     }
-    let mut call = None;
-    // Leave was given for the line alone: somewhere else, or with other variables, it may be another command.
-    let as_shown = workdir.is_empty()
-        && request
-            .env
-            .iter()
-            .all(|variable| INERT.contains(&variable.name.as_str()));
-    if !as_shown || !services.may_run(&line) {
-        let args = json!({ "command": format!("{exports}{line}"), "workdir": workdir });
-        let like = Like::new("bash", args.clone());
-        match judge(
-            attempt,
-            clock,
-            "terminal/create",
-            args,
-            like,
-            Effect::Execute,
-        )
-        .await?
-        {
-            Ok(judged) => call = Some(judged),
-            Err(err) => return Ok(Err(err)),
+
+    /// `terminal/output`.
+    pub(super) fn output(self, params: Value) -> Result<Value, Unserved> {
+        let Which { terminal_id: id } = fits(params)?;
+        self.look(&id)?;
+        Ok(self.services.terminals.told(&id)?)
+    }
+
+    /// `terminal/wait_for_exit`.
+    pub(super) async fn wait(self, params: Value) -> Result<Value, Unserved> {
+        let Which { terminal_id: id } = fits(params)?;
+        loop {
+            if let Some(end) = self.look(&id)? {
+                return Ok(status(end));
+            }
+            self.attempt.clock.sleep(LOOK_AGAIN).await;
         }
     }
-    let most = request
-        .output_byte_limit
-        .and_then(|most| usize::try_from(most).ok())
-        .unwrap_or(MAX_KEPT)
-        .min(MAX_KEPT);
-    let line = format!("{exports}{line}");
-    let started = attempt.job.processes.start(Command {
-        line,
-        workdir,
-        timeout: MAX_TIME,
-        keep: MAX_KEPT,
-        input: None,
-        looks: false,
-    });
-    let reply = match started {
-        Ok(job) => {
-            let mut state = services.terminals.state();
-            state.made += 1;
-            let id = format!("term_{}", state.made);
-            let terminal = Terminal {
-                job,
-                kept: String::new(),
-                most,
-                next: 0,
-                truncated: false,
-                end: None,
-            };
-            state.open.insert(id.clone(), terminal);
-            Ok(id)
+
+    /// `terminal/kill`: what it said can still be asked for.
+    pub(super) async fn kill(self, params: Value) -> Result<Value, Unserved> {
+        let Which { terminal_id: id } = fits(params)?;
+        let job = {
+            let state = self.services.terminals.state();
+            let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
+            terminal.end.is_none().then(|| terminal.job.clone())
+        };
+        if let Some(job) = job {
+            let stopped = self.attempt.job.processes.stop(&job).await;
+            stopped.map_err(|err| failed(err.0))?;
         }
-        Err(err) => Err(failed(err.0)),
-    };
-    if let Some(call) = call {
-        let how = reply
-            .as_ref()
-            .map(|id| format!("started as {id}"))
-            .map_err(Clone::clone);
-        report(attempt, &call, &how).await?;
+        Ok(json!({}))
     }
-    Ok(reply.map(|id| json!({ "terminalId": id })))
-}
 
-/// `terminal/output`.
-pub(super) fn output(
-    attempt: &AgentAttempt<'_>,
-    services: &ClientServices,
-    params: Value,
-) -> Reply {
-    let Which { terminal_id: id } = fits(params)?;
-    services
-        .terminals
-        .look(attempt.job.processes.as_ref(), &id)?;
-    services.terminals.told(&id)
-}
-
-/// `terminal/wait_for_exit`.
-pub(super) async fn wait(
-    attempt: &AgentAttempt<'_>,
-    clock: &dyn Clock,
-    services: &ClientServices,
-    params: Value,
-) -> Reply {
-    let Which { terminal_id: id } = fits(params)?;
-    while !services
-        .terminals
-        .look(attempt.job.processes.as_ref(), &id)?
-    {
-        clock.sleep(LOOK_AGAIN).await;
-    }
-    let end = services
-        .terminals
-        .state()
-        .open
-        .get(&id)
-        .and_then(|terminal| terminal.end);
-    end.map(status).ok_or_else(|| no_terminal(&id))
-}
-
-/// `terminal/kill`: what it said can still be asked for.
-pub(super) async fn kill(
-    attempt: &AgentAttempt<'_>,
-    services: &ClientServices,
-    params: Value,
-) -> Reply {
-    let Which { terminal_id: id } = fits(params)?;
-    let job = {
-        let state = services.terminals.state();
-        let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
-        terminal.end.is_none().then(|| terminal.job.clone())
-    };
-    if let Some(job) = job {
-        attempt
-            .job
-            .processes
-            .stop(&job)
-            .await
-            .map_err(|err| failed(err.0))?;
-    }
-    Ok(json!({}))
-}
-
-/// `terminal/release`: it is ended and forgotten.
-pub(super) async fn release(
-    attempt: &AgentAttempt<'_>,
-    services: &ClientServices,
-    params: Value,
-) -> Reply {
-    let Which { terminal_id: id } = fits(params)?;
-    // What it said is still of use to the log; one that cannot be looked at said nothing.
-    let _ = services.terminals.look(attempt.job.processes.as_ref(), &id);
-    let terminal = {
-        let mut state = services.terminals.state();
-        let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
-        state
-            .released
-            .push_back((id, end_of(&terminal.kept).to_owned()));
-        let over = state.released.len().saturating_sub(MAX_OPEN);
-        state.released.drain(..over);
-        terminal
-    };
-    if terminal.end.is_none() {
-        // One that ended meanwhile cannot be stopped, and need not be.
-        let _ = attempt.job.processes.stop(&terminal.job).await;
-    }
-    Ok(json!({}))
-}
-
-/// The line to run, what it needs in front, and where.
-fn command(
-    attempt: &AgentAttempt<'_>,
-    request: &CreateTerminalRequest,
-) -> Result<(String, String, String), RpcError> {
-    let line = if request.args.is_empty() {
-        // Agents give whole lines, too.
-        request.command.clone()
-    } else {
-        let words: Vec<&str> = std::iter::once(&request.command)
-            .chain(&request.args)
-            .map(String::as_str)
-            .collect();
-        shell_line(&words)
-    };
-    let mut exports = String::new();
-    for variable in request.env.iter().take(64) {
-        if !may_be_set(&variable.name) {
-            let why = format!(
-                "the variable {} may not be set here",
-                clip(&variable.name, 80)
-            );
-            return Err(RpcError::new(RpcError::BAD_PARAMS, why));
+    /// `terminal/release`: it is ended and forgotten.
+    pub(super) async fn release(self, params: Value) -> Result<Value, Unserved> {
+        let Which { terminal_id: id } = fits(params)?;
+        // What it said is still of use to the log; one that cannot be looked at said nothing.
+        let _ = self.look(&id);
+        let terminal = {
+            let mut state = self.services.terminals.state();
+            let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
+            state
+                .released
+                .push_back((id, end_of(&terminal.kept).to_owned()));
+            let over = state.released.len().saturating_sub(MAX_OPEN);
+            state.released.drain(..over);
+            terminal
+        };
+        if terminal.end.is_none() {
+            // One that ended meanwhile cannot be stopped, and need not be.
+            let _ = self.attempt.job.processes.stop(&terminal.job).await;
         }
-        exports.push_str(&format!(
-            "export {}={}; ",
-            variable.name,
-            quoted(&variable.value)
-        ));
+        Ok(json!({}))
     }
-    let workdir = match &request.cwd {
-        Some(cwd) => inside(attempt.job.files.as_ref(), &cwd.to_string_lossy())?,
-        None => String::new(),
-    };
-    Ok((
-        line,
-        exports,
-        if workdir == "." {
-            String::new()
+
+    fn look(self, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
+        let processes = self.attempt.job.processes.as_ref();
+        self.services.terminals.look(processes, id)
+    }
+
+    /// The line to run, what it needs in front, and where.
+    fn command(
+        self,
+        request: &CreateTerminalRequest,
+    ) -> Result<(String, String, String), RpcError> {
+        let line = if request.args.is_empty() {
+            // Agents give whole lines, too.
+            request.command.clone()
         } else {
-            workdir
-        },
-    ))
+            let words: Vec<&str> = std::iter::once(&request.command)
+                .chain(&request.args)
+                .map(String::as_str)
+                .collect();
+            shell_line(&words)
+        };
+        let mut exports = String::new();
+        for EnvVariable { name, value, .. } in request.env.iter().take(64) {
+            if !may_be_set(name) {
+                let why = format!("the variable {} may not be set here", clip(name, 80));
+                return Err(RpcError::new(RpcError::BAD_PARAMS, why));
+            }
+            exports.push_str(&format!("export {name}={}; ", quoted(value)));
+        }
+        let workdir = match &request.cwd {
+            Some(cwd) => Some(self.inside(cwd)?).filter(|workdir| workdir != "."),
+            None => None,
+        };
+        Ok((line, exports, workdir.unwrap_or_default()))
+    }
 }
 
 /// Whether a variable is a plain one, and none that changes which program a line runs.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Message, Part, ToolCall};
 use windlass_core::outcome::RefusalCategory;
-use windlass_core::tool::{Effect, ForeignCall, REFUSE};
+use windlass_core::tool::{ForeignCall, REFUSE};
 
 use super::ended;
 use super::options::SidecarOptions;
@@ -23,6 +23,7 @@ const READY: Duration = Duration::from_secs(60);
 const MAX_NOISE: u64 = 10_000;
 
 /// A sidecar, over all its turns.
+#[derive(Default)]
 pub(super) struct SidecarDialogue {
     options: SidecarOptions,
     /// The message that begins the next turn.
@@ -40,12 +41,7 @@ impl SidecarDialogue {
     pub(super) fn new(options: SidecarOptions) -> Self {
         Self {
             options,
-            start: Value::Null,
-            ready: false,
-            turns: 0,
-            noise: 0,
-            text: String::new(),
-            cancelled: false,
+            ..Self::default()
         }
     }
 
@@ -164,11 +160,7 @@ impl Dialogue for SidecarDialogue {
 
     /// Its calls are ours; the engine judges them when it runs them.
     fn liken(&self, call: ToolCall) -> ForeignCall {
-        ForeignCall {
-            call,
-            like: Vec::new(),
-            effect: Effect::Execute,
-        }
+        ForeignCall::unknown(call)
     }
 
     fn repeats_names(&self) -> bool {

@@ -36,22 +36,11 @@ pub(super) fn launch(
     options: &SidecarOptions,
     attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    attempt
-        .enclosure
-        .clear(FOLDER)
-        .map_err(|err| err.to_string())?;
+    attempt.clear_home(&[FOLDER])?;
     for (name, text) in PROGRAM {
-        attempt
-            .enclosure
-            .put(&format!("{FOLDER}/{name}"), text.as_bytes())
-            .map_err(|err| err.to_string())?;
+        attempt.put_home(&format!("{FOLDER}/{name}"), text)?;
     }
-    let folder = attempt
-        .enclosure
-        .home()
-        .join(FOLDER)
-        .to_string_lossy()
-        .into_owned();
+    let folder = attempt.in_home(FOLDER);
     let mut argv = vec![options.program.clone()];
     // Isolated: neither the repository nor a variable says what is imported.
     argv.extend([
@@ -60,18 +49,11 @@ pub(super) fn launch(
         folder,
         sdk.name().to_owned(),
     ]);
-    let given = options
-        .env
-        .iter()
-        .map(|(name, value)| (name.clone(), value.clone()));
     let quiet = QUIET
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Ok(Launch {
-        argv,
-        env: given.chain(quiet).collect(),
-        workdir: String::new(),
-    })
+    let env = options.env.clone().into_iter().chain(quiet).collect();
+    Ok(Launch::new(argv, env))
 }
 
 /// The message that begins a turn. A new program is told the conversation so far; one that was kept has it.

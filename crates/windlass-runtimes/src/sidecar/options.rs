@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::launch::api;
 use crate::dialect::Dialect;
-use crate::given::check_env;
+use crate::given::{check_effort, check_env, check_limit, check_program};
 
 /// The most agents beside the first one.
 const MAX_HELPERS: usize = 16;
@@ -40,10 +40,10 @@ impl Sdk {
 }
 
 /// Options of a hosted SDK.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SidecarOptions {
-    /// The interpreter of the environment that has the SDK, by its path.
+    /// The interpreter of the environment that has the SDK, by its path; `python3` if empty.
     pub program: String,
     /// The model, by name.
     pub model: Option<String>,
@@ -74,27 +74,9 @@ pub struct Helper {
     /// What it is told, in front of the contract.
     pub instructions: String,
     /// Its model, when it is another one. It is served by the same vendor.
-    #[serde(default)]
     pub model: Option<String>,
     /// The only tools it has; all of them without it.
-    #[serde(default)]
     pub tools: Option<Vec<String>>,
-}
-
-impl Default for SidecarOptions {
-    fn default() -> Self {
-        Self {
-            program: "python3".to_owned(),
-            model: None,
-            max_turns: None,
-            agents: Vec::new(),
-            effort: None,
-            parallel_tool_calls: None,
-            temperature: None,
-            max_output: None,
-            env: BTreeMap::new(),
-        }
-    }
 }
 
 /// Variables that say what the adapter says, or that would undo what it does.
@@ -119,12 +101,8 @@ const OWN_ENV: &[&str] = &[
 impl SidecarOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self, sdk: Sdk, wire: Dialect) -> Result<(), String> {
-        if self.program.trim().is_empty() {
-            return Err(
-                "`program` is empty; name the interpreter of an environment that has the SDK"
-                    .to_owned(),
-            );
-        }
+        let hint = "the interpreter of an environment that has the SDK";
+        check_program("program", &self.program, hint)?;
         if !sdk.speaks(wire) {
             return Err(format!(
                 "{} does not ask models as `{}` does",
@@ -144,19 +122,8 @@ impl SidecarOptions {
                 ));
             }
         }
-        if self.max_turns == Some(0) {
-            return Err(
-                "`max_turns` is 0, with which nothing could be done; leave it out for no limit"
-                    .to_owned(),
-            );
-        }
-        if let Some(effort) = &self.effort
-            && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))
-        {
-            return Err(format!(
-                "`effort` is `{effort}`; give a word such as `low`, `medium` or `high`"
-            ));
-        }
+        check_limit("max_turns", self.max_turns)?;
+        check_effort(self.effort.as_deref())?;
         check_env(&self.env, OWN_ENV)?;
         self.check_agents()
     }
@@ -203,17 +170,16 @@ fn is_word(name: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::Sidecar;
     use super::*;
+    use crate::given::testing::check_options;
 
     #[track_caller]
     fn check(sdk: Sdk, wire: Dialect, options: Value, expect: &str) {
-        let text = match serde_json::from_value::<SidecarOptions>(options) {
-            Ok(options) => options.check(sdk, wire).err().unwrap_or_default(),
-            Err(err) => err.to_string(),
-        };
-        assert!(
-            text.contains(expect) && text.is_empty() == expect.is_empty(),
-            "{text}"
+        check_options(
+            options,
+            |options| Sidecar::new(sdk, wire, options).map(drop),
+            expect,
         );
     }
 

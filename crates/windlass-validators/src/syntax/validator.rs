@@ -3,15 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use windlass_core::validator::{
-    Before, CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
-};
+use windlass_core::validator::{Before, CheckCtx, Finding, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
-use windlass_core::{BoxFuture, CancellationToken};
 
 use super::{Checked, Flaw, MAX_FILE, Project, check, place};
+use crate::base::{Check, Found, about, each_file};
 use crate::language::{Certainty, Language};
 
 /// The most findings in all.
@@ -22,101 +20,43 @@ const ALIKE: f64 = 0.6;
 const MAX_SETTINGS: u64 = 1 << 20;
 
 /// Checks the syntax of what changed.
-#[derive(Debug, Clone)]
-pub struct Syntax {
-    /// Its name.
-    pub name: String,
-    /// Whether its fail stops the landing.
-    pub blocking: bool,
-    /// How long it may take.
-    pub timeout: Duration,
-}
+pub(crate) struct Syntax;
 
-impl Default for Syntax {
-    fn default() -> Self {
-        Self {
-            name: "syntax".into(),
-            blocking: true,
-            timeout: Duration::from_secs(120),
-        }
-    }
-}
-
-impl Validator for Syntax {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn blocking(&self) -> bool {
-        self.blocking
-    }
-
-    fn deadline(&self) -> Duration {
-        self.timeout
-    }
-
-    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+impl Check for Syntax {
+    async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
         let mut look = Look {
             files: ctx.files.clone(),
             before: ctx.before.clone(),
-            cancel: ctx.cancel.clone(),
             packages: HashMap::new(),
             python: None,
-            wrong: Vec::new(),
-            unsure: Vec::new(),
         };
-        let changes = ctx.changes.to_vec();
-        let time = self.timeout.min(ctx.deadline);
-        Box::pin(async move {
-            let work = move || {
-                look.all(&changes, time);
-                look.report()
-            };
-            let said = tokio::task::spawn_blocking(work).await;
-            said.map_err(|err| ValidatorError(format!("the syntax check failed: {err}")))
-        })
+        let look = move |change: &FileChange, found: &mut Found| match look.one(change) {
+            Checked::Flaws(flaws) => found.wrong(flaws.into_iter().map(|flaw| Finding {
+                path: change.path.clone(),
+                line: flaw.line,
+                column: flaw.column,
+                message: flaw.message,
+            })),
+            Checked::Unsure(why) => {
+                let why = format!("its syntax was not checked: {}", place::one_line(&why));
+                found.unsure([about(&change.path, why)]);
+            }
+        };
+        each_file(ctx, time, MAX_FINDINGS, look).await
     }
 }
 
 struct Look {
     files: Arc<dyn Files>,
     before: Arc<dyn Before>,
-    cancel: CancellationToken,
     /// What the `package.json` of a folder says, its own and those above it.
     packages: HashMap<String, Project>,
     python: Option<u8>,
-    wrong: Vec<Finding>,
-    unsure: Vec<Finding>,
 }
 
 impl Look {
-    fn all(&mut self, changes: &[FileChange], time: Duration) {
-        let started = Instant::now();
-        for change in changes
-            .iter()
-            .filter(|change| change.change != Change::Deleted)
-        {
-            let stopped = self.cancel.is_cancelled();
-            if stopped || started.elapsed() > time {
-                let why = if stopped {
-                    "it was stopped"
-                } else {
-                    "its time was over"
-                };
-                self.unsure.push(Finding::whole(format!(
-                    "{why} before {} was looked at",
-                    change.path
-                )));
-                return;
-            }
-            if self.wrong.len() >= MAX_FINDINGS {
-                return;
-            }
-            self.one(change);
-        }
-    }
-
-    fn one(&mut self, change: &FileChange) {
+    fn one(&mut self, change: &FileChange) -> Checked {
+        const NOTHING: Checked = Checked::Flaws(Vec::new());
         let path = change.path.as_str();
         // Without an ending the first line decides, so the name alone is not enough to pass a file by.
         let named = path
@@ -124,7 +64,7 @@ impl Look {
             .next()
             .is_some_and(|name| name.contains('.'));
         if named && Language::of(path, b"").is_none() {
-            return;
+            return NOTHING;
         }
         let bytes = match self.files.read(path, MAX_FILE) {
             Ok(bytes) => bytes,
@@ -136,31 +76,37 @@ impl Look {
                     FileErrorKind::WrongKind | FileErrorKind::NotFound | FileErrorKind::Outside
                 ) =>
             {
-                return;
+                return NOTHING;
             }
             Err(err)
                 if Language::of(path, b"").is_none() && err.kind == FileErrorKind::TooLarge =>
             {
-                return;
+                return NOTHING;
             }
-            Err(err) => return self.unsure(path, &err.message),
+            Err(err) => return Checked::Unsure(err.message),
         };
         let Some(language) = Language::of(path, &bytes) else {
-            return;
+            return NOTHING;
         };
         let project = self.project(language, path);
         match check(language, path, &bytes, &project) {
-            Checked::Unsure(why) => self.unsure(path, &why),
-            Checked::Flaws(flaws) if flaws.is_empty() => {}
-            Checked::Flaws(flaws) if language.certainty() == Certainty::Exact => {
-                self.fail(path, flaws)
+            Checked::Flaws(flaws)
+                if !flaws.is_empty() && language.certainty() != Certainty::Exact =>
+            {
+                self.added(change, language, &bytes, flaws)
             }
-            Checked::Flaws(flaws) => self.added(change, language, &bytes, flaws),
+            checked => checked,
         }
     }
 
     /// Of what a grammar cannot read, what was not there before.
-    fn added(&mut self, change: &FileChange, language: Language, bytes: &[u8], flaws: Vec<Flaw>) {
+    fn added(
+        &self,
+        change: &FileChange,
+        language: Language,
+        bytes: &[u8],
+        flaws: Vec<Flaw>,
+    ) -> Checked {
         let was = match &change.change {
             Change::MovedFrom(from) => from,
             _ => &change.path,
@@ -174,72 +120,20 @@ impl Look {
                      the first is at line {}: {}",
                     err.message, flaws[0].line, flaws[0].message
                 );
-                return self.unsure(&change.path, &why);
+                return Checked::Unsure(why);
             }
         };
         let old = match check(language, was, &before, &Project::default()) {
             Checked::Flaws(old) => old,
             Checked::Unsure(why) => {
-                return self.unsure(
-                    &change.path,
-                    &format!("what was there before could not be read: {why}"),
-                );
+                return Checked::Unsure(format!("what was there before could not be read: {why}"));
             }
         };
         let (text, before) = (
             String::from_utf8_lossy(bytes),
             String::from_utf8_lossy(&before),
         );
-        match Checked::Flaws(without_old(&text, flaws, &before, &old)).settled() {
-            Checked::Flaws(flaws) => self.fail(&change.path, flaws),
-            Checked::Unsure(why) => self.unsure(&change.path, &why),
-        }
-    }
-
-    fn fail(&mut self, path: &str, flaws: Vec<Flaw>) {
-        let room = MAX_FINDINGS.saturating_sub(self.wrong.len());
-        self.wrong
-            .extend(flaws.into_iter().take(room).map(|flaw| Finding {
-                path: path.to_owned(),
-                line: flaw.line,
-                column: flaw.column,
-                message: flaw.message,
-            }));
-    }
-
-    fn unsure(&mut self, path: &str, why: &str) {
-        if self.unsure.len() < MAX_FINDINGS {
-            let message = format!("its syntax was not checked: {}", place::one_line(why));
-            self.unsure.push(Finding {
-                path: path.to_owned(),
-                line: 0,
-                column: 0,
-                message,
-            });
-        }
-    }
-
-    fn report(self) -> Report {
-        let judgement = match (self.wrong.is_empty(), self.unsure.is_empty()) {
-            (false, _) => Judgement::Fail,
-            (true, false) => Judgement::Unverifiable,
-            (true, true) => Judgement::Pass,
-        };
-        let findings = self
-            .wrong
-            .into_iter()
-            .chain(self.unsure)
-            .take(MAX_FINDINGS)
-            .collect();
-        let proof = Proof {
-            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            ..Proof::default()
-        };
-        Report {
-            judgement,
-            findings,
-            proof,
-        }
+        Checked::Flaws(without_old(&text, flaws, &before, &old)).settled()
     }
 
     fn project(&mut self, language: Language, path: &str) -> Project {

@@ -5,10 +5,7 @@ type Files<'a> = &'a [(&'a str, &'a [u8])];
 
 #[track_caller]
 fn check(now: Files<'_>, before: Option<Files<'_>>, expect: &str) {
-    assert_eq!(
-        text(&World::new(now, before).look(&Syntax::default())),
-        expect
-    );
+    assert_eq!(text(&World::new(now, before).look(&Syntax)), expect);
 }
 
 #[test]
@@ -57,28 +54,26 @@ fn of_a_grammar_only_what_the_change_added_counts() {
     let worse: &[u8] = b"package a\n\nfunc f() { return 1 + }\n\nfunc g( {}\n";
     check(&[("a.go", moved)], Some(&[("a.go", old)]), "pass");
     check(&[("a.go", edited)], Some(&[("a.go", old)]), "pass");
-    let said =
-        text(&World::new(&[("a.go", worse)], Some(&[("a.go", old)])).look(&Syntax::default()));
+    let said = text(&World::new(&[("a.go", worse)], Some(&[("a.go", old)])).look(&Syntax));
     assert!(
         said.starts_with("fail\na.go:5:") && !said.contains("a.go:3"),
         "{said}"
     );
-    let said = text(&World::new(&[("a.go", old)], Some(&[])).look(&Syntax::default()));
+    let said = text(&World::new(&[("a.go", old)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.go:3:"), "{said}");
 }
 
 #[test]
 fn what_was_there_before_is_asked_for_only_when_it_matters() {
     check(&[("a.go", b"package a\n")], None, "pass");
-    let said =
-        text(&World::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax::default()));
+    let said = text(&World::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax));
     assert!(
         said.starts_with("unverifiable\na.go: its syntax was not checked: ")
             && said.contains("is not known"),
         "{said}"
     );
     // An exact language does not need it.
-    let said = text(&World::new(&[("a.py", b"x = (\n")], None).look(&Syntax::default()));
+    let said = text(&World::new(&[("a.py", b"x = (\n")], None).look(&Syntax));
     assert!(said.starts_with("fail\na.py:"), "{said}");
 }
 
@@ -87,7 +82,7 @@ fn a_file_that_moved_is_compared_with_where_it_was() {
     let broken: &[u8] = b"package a\n\nfunc f() { return 1 + }\n";
     let mut world = World::new(&[("new.go", broken)], Some(&[("old.go", broken)]));
     world.changes[0].change = Change::MovedFrom("old.go".into());
-    assert_eq!(text(&world.look(&Syntax::default())), "pass");
+    assert_eq!(text(&world.look(&Syntax)), "pass");
 }
 
 #[test]
@@ -97,15 +92,14 @@ fn macros_of_c_cast_doubt_and_doubt_is_no_pass() {
             &[("a.c", b"BEGIN_DECLS\nint f(void)\nEND_DECLS }\n")],
             Some(&[]),
         )
-        .look(&Syntax::default()),
+        .look(&Syntax),
     );
     assert!(
         said.starts_with("unverifiable\na.c: its syntax was not checked: "),
         "{said}"
     );
-    let said = text(
-        &World::new(&[("a.c", b"int f(void) { return 1 }\n")], Some(&[])).look(&Syntax::default()),
-    );
+    let said =
+        text(&World::new(&[("a.c", b"int f(void) { return 1 }\n")], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.c:1:"), "{said}");
 }
 
@@ -115,8 +109,7 @@ fn the_project_says_how_to_read() {
     check(&[("a.js", with)], Some(&[]), "pass");
     let module: &[u8] = br#"{"type": "module"}"#;
     let said = text(
-        &World::new(&[("p/package.json", module), ("p/q/a.js", with)], Some(&[]))
-            .look(&Syntax::default()),
+        &World::new(&[("p/package.json", module), ("p/q/a.js", with)], Some(&[])).look(&Syntax),
     );
     assert!(said.starts_with("fail\np/q/a.js:1:"), "{said}");
     let jsx: &[u8] = b"export default () => <div>x</div>;\n";
@@ -128,10 +121,10 @@ fn the_project_says_how_to_read() {
         Some(&[]),
         "pass",
     );
-    let said = text(&World::new(&[("a.js", jsx)], Some(&[])).look(&Syntax::default()));
+    let said = text(&World::new(&[("a.js", jsx)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.js:1:"), "{said}");
     let except: &[u8] = b"try: pass\nexcept A, B: pass\n";
-    let said = text(&World::new(&[("a.py", except)], Some(&[])).look(&Syntax::default()));
+    let said = text(&World::new(&[("a.py", except)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.py:2:"), "{said}");
     let newest: &[u8] = b"[project]\nrequires-python = \">=3.14,<4\"\n";
     check(
@@ -149,7 +142,7 @@ fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
         .iter()
         .map(|name| (name.as_str(), bad.as_slice()))
         .collect();
-    let report = World::new(&files, Some(&[])).look(&Syntax::default());
+    let report = World::new(&files, Some(&[])).look(&Syntax);
     assert_eq!(report.findings.len(), MAX_FINDINGS);
     assert_eq!(
         report
@@ -162,24 +155,23 @@ fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
     let mut world = World::new(&[("a.py", b"x = 1\n")], Some(&[]));
     world.cancel.cancel();
     assert_eq!(
-        text(&world.look(&Syntax::default())),
+        text(&world.look(&Syntax)),
         "unverifiable\nit was stopped before a.py was looked at"
     );
     world = World::new(&[("a.py", &[b' '; 3 << 20])], Some(&[]));
     assert_eq!(
-        text(&world.look(&Syntax::default())),
+        text(&world.look(&Syntax)),
         "unverifiable\na.py: its syntax was not checked: it is too large"
     );
     world = World::new(&[("a.py", b"x = 1\n")], Some(&[]));
     world.changes[0].change = Change::Deleted;
-    assert_eq!(text(&world.look(&Syntax::default())), "pass");
+    assert_eq!(text(&world.look(&Syntax)), "pass");
 }
 
 #[test]
 fn a_template_of_data_is_no_verdict() {
-    let said = |path: &str, bytes: &[u8]| {
-        text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax::default()))
-    };
+    let said =
+        |path: &str, bytes: &[u8]| text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax));
     for (path, bytes) in [
         (
             "templates/a.yaml",

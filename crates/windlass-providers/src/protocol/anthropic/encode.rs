@@ -4,9 +4,12 @@
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role, ToolResult};
 use windlass_core::provider::{Request, ToolChoice};
-use windlass_core::tool::ToolSet;
+use windlass_core::tool::ToolSpec;
 
-use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
+use crate::protocol::wire::{
+    joined, likely_size, object_args, result_text, tool_choice, write_field, write_key,
+    write_messages, write_tools,
+};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "anthropic";
@@ -16,13 +19,13 @@ const LEAST_THINKING: u64 = 1_024;
 
 /// The body of a request. Messages come before everything that may change from step to step, so that the bytes up
 /// to the last cache mark are the same in the next request.
-pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     body(request, quirks, None, true)
 }
 
 /// The body of a request to a cloud that hosts the models: it names a version of its own and no model, which stands
 /// in the address, as does with some that the answer is a stream.
-pub fn encode_hosted(
+pub(in crate::protocol) fn encode_hosted(
     request: &Request<'_>,
     quirks: &Quirks,
     version: &str,
@@ -40,19 +43,13 @@ fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bo
     }
     let system = !request.system.trim().is_empty();
     if !request.tools.is_empty() {
-        write_key(&mut body, "tools");
-        request
-            .tools
-            .wire()
-            .append_to(&mut body, KEY, || tool_list(request.tools));
+        write_tools(&mut body, "tools", request.tools, KEY, tool);
         // Tools stand before the system prompt in the vendor's cache, so the mark on the latter covers both.
         mark(&mut body, b"}]", quirks.cache_marks && !system);
     }
     if system {
-        write_key(&mut body, "system");
-        body.extend_from_slice(br#"[{"type":"text","text":"#);
-        write_json(&mut body, request.system);
-        body.extend_from_slice(b"}]");
+        let text = json!([{ "type": "text", "text": request.system }]);
+        write_field(&mut body, "system", &text);
         mark(&mut body, b"}]", quirks.cache_marks);
     }
     write_key(&mut body, "messages");
@@ -87,19 +84,13 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     let mut output = serde_json::Map::new();
     match thinking {
         Some(Thinking::Budget(tokens)) => {
-            write_field(
-                body,
-                "thinking",
-                &json!({ "type": "enabled", "budget_tokens": tokens }),
-            );
+            let enabled = json!({ "type": "enabled", "budget_tokens": tokens });
+            write_field(body, "thinking", &enabled);
         }
         Some(Thinking::Effort(effort)) => {
             // Newer models send back empty thoughts unless they are asked for a summary.
-            write_field(
-                body,
-                "thinking",
-                &json!({ "type": "adaptive", "display": "summarized" }),
-            );
+            let adaptive = json!({ "type": "adaptive", "display": "summarized" });
+            write_field(body, "thinking", &adaptive);
             output.insert("effort".to_owned(), effort.into());
         }
         None => {}
@@ -107,11 +98,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     if let Some(temperature) = options.temperature.filter(|_| samples(request)) {
         write_field(body, "temperature", &temperature.clamp(0.0, 1.0));
     }
-    if let Some(choice) = options
-        .tool_choice
-        .as_ref()
-        .filter(|_| !request.tools.is_empty())
-    {
+    if let Some(choice) = tool_choice(request) {
         let choice = match choice {
             ToolChoice::Auto => json!({ "type": "auto" }),
             ToolChoice::None => json!({ "type": "none" }),
@@ -140,11 +127,7 @@ enum Thinking<'a> {
 fn thinking<'a>(request: &Request<'a>) -> Option<Thinking<'a>> {
     let options = request.options;
     // The vendor refuses to think when it is forced to call.
-    if matches!(
-        options.tool_choice,
-        Some(ToolChoice::Required | ToolChoice::Named(_))
-    ) && !request.tools.is_empty()
-    {
+    if let Some(ToolChoice::Required | ToolChoice::Named(_)) = tool_choice(request) {
         return None;
     }
     if version(request.model).is_some_and(|version| version >= (4, 6)) {
@@ -184,111 +167,55 @@ fn version(model: &str) -> Option<(u32, u32)> {
     Some((major, minor.unwrap_or(0)))
 }
 
-fn tool_list(tools: &ToolSet) -> Vec<u8> {
-    let mut out = vec![b'['];
-    for (at, tool) in tools.iter().enumerate() {
-        let spec = tool.spec();
-        out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-        write_field(&mut out, "name", &spec.name);
-        write_field(&mut out, "description", &spec.description);
-        write_field(&mut out, "input_schema", &spec.schema);
-        out.push(b'}');
-    }
-    out.push(b']');
-    out
+fn tool(spec: &ToolSpec) -> Value {
+    json!({ "name": spec.name, "description": spec.description, "input_schema": spec.schema })
 }
 
 /// One message; nothing at all when no part of it can be said in this protocol.
 fn message(message: &Message) -> Vec<u8> {
-    let mut out = Vec::new();
-    let role = if message.role == Role::Assistant {
-        "assistant"
-    } else {
-        "user"
+    let role = match message.role {
+        Role::Assistant => "assistant",
+        Role::User | Role::Tool => "user",
     };
-    out.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
-    let empty = out.len();
-    for part in &message.parts {
-        block(&mut out, part);
-    }
-    if out.len() == empty {
-        return Vec::new();
-    }
-    out.extend_from_slice(b"]}");
-    out
+    let blocks: Vec<Value> = message.parts.iter().filter_map(block).collect();
+    let said = (!blocks.is_empty()).then(|| json!({ "role": role, "content": blocks }));
+    joined(said)
 }
 
-fn block(out: &mut Vec<u8>, part: &Part) {
-    let start = |out: &mut Vec<u8>, kind: &str| {
-        if out.last() == Some(&b'}') {
-            out.push(b',');
-        }
-        out.push(b'{');
-        write_field(out, "type", kind);
-    };
-    match part {
+fn block(part: &Part) -> Option<Value> {
+    Some(match part {
         // The vendor refuses blank text blocks.
-        Part::Text { text } if text.trim().is_empty() => return,
-        Part::Text { text } => {
-            start(out, "text");
-            write_field(out, "text", text);
-        }
+        Part::Text { text } if text.trim().is_empty() => return None,
+        Part::Text { text } => json!({ "type": "text", "text": text }),
         Part::Reasoning { text, opaque } => {
-            let state = |name: &str| {
-                opaque
-                    .as_ref()
-                    .and_then(|opaque| opaque.get(name))
-                    .and_then(Value::as_str)
-            };
+            let state = |name: &str| opaque.as_ref()?.get(name)?.as_str();
             if let Some(data) = state("redacted") {
-                start(out, "redacted_thinking");
-                write_field(out, "data", data);
-            } else if let Some(signature) = state("signature") {
-                start(out, "thinking");
-                write_field(out, "thinking", text);
-                write_field(out, "signature", signature);
+                json!({ "type": "redacted_thinking", "data": data })
             } else {
-                return; // unsigned reasoning is not accepted back
+                let signature = state("signature")?; // unsigned reasoning is not accepted back
+                json!({ "type": "thinking", "thinking": text, "signature": signature })
             }
         }
         Part::Image { media_type, data } => {
-            start(out, "image");
-            write_key(out, "source");
-            out.extend_from_slice(br#"{"type":"base64""#);
-            write_field(out, "media_type", media_type);
-            write_field(out, "data", data);
-            out.push(b'}');
+            let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+            json!({ "type": "image", "source": source })
         }
         Part::Call(call) => {
-            start(out, "tool_use");
-            write_field(out, "id", &safe_id(&call.id.0));
-            write_field(out, "name", &call.name);
-            let object = call.args.is_object();
-            if object {
-                write_field(out, "input", &call.args)
-            } else {
-                write_field(out, "input", &serde_json::Map::new())
-            }
+            let id = safe_id(&call.id.0);
+            json!({ "type": "tool_use", "id": id, "name": call.name, "input": object_args(call) })
         }
-        Part::Result(result) => {
-            start(out, "tool_result");
-            tool_result(out, result);
-        }
-    }
-    out.push(b'}');
+        Part::Result(result) => tool_result(result),
+    })
 }
 
-fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
-    write_field(out, "tool_use_id", &safe_id(&result.id.0));
-    let blank = result.text.trim().is_empty();
-    write_field(
-        out,
-        "content",
-        if blank { "(no output)" } else { &result.text },
-    );
+fn tool_result(result: &ToolResult) -> Value {
+    let id = safe_id(&result.id.0);
+    let mut out =
+        json!({ "type": "tool_result", "tool_use_id": id, "content": result_text(result) });
     if result.error.is_some() {
-        write_field(out, "is_error", &true);
+        out["is_error"] = true.into();
     }
+    out
 }
 
 /// Ids of other vendors may hold characters that this one refuses; the same id always becomes the same text.

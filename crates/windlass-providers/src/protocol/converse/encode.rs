@@ -1,47 +1,39 @@
 //! The body of a Converse request. Each message is encoded once and kept beside the history. It signs and sends
 //! nothing.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_core::history::Entry;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
-use windlass_core::tool::ToolSet;
+use windlass_core::tool::ToolSpec;
 
-use crate::protocol::wire::{likely_size, write_field, write_json, write_key};
+use crate::protocol::wire::{
+    joined, likely_size, object_args, result_text, write_field, write_key, write_tools,
+};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "converse";
 
 /// The body of a request; the model stands in the address.
-pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
+pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     // There is no field for a schema that all models know, so they are told it.
     let system = wishes::with_schema(request.system, request.options.output_schema.as_ref());
     if !system.trim().is_empty() {
-        write_key(&mut body, "system");
-        body.extend_from_slice(br#"[{"text":"#);
-        write_json(&mut body, &system);
-        body.extend_from_slice(b"}]");
+        write_field(&mut body, "system", &json!([{ "text": system }]));
     }
     if !request.tools.is_empty() {
         write_key(&mut body, "toolConfig");
         body.push(b'{');
-        write_key(&mut body, "tools");
-        request
-            .tools
-            .wire()
-            .append_to(&mut body, KEY, || tool_list(request.tools));
+        write_tools(&mut body, "tools", request.tools, KEY, tool);
         match &request.options.tool_choice {
             Some(ToolChoice::Required) => {
-                write_field(&mut body, "toolChoice", &serde_json::json!({ "any": {} }))
+                write_field(&mut body, "toolChoice", &json!({ "any": {} }));
             }
             Some(ToolChoice::Named(name)) => {
-                write_field(
-                    &mut body,
-                    "toolChoice",
-                    &serde_json::json!({ "tool": { "name": name } }),
-                );
+                let named = json!({ "tool": { "name": name } });
+                write_field(&mut body, "toolChoice", &named);
             }
             // There is no word for none: the list has to stay, because the history may hold calls.
             Some(ToolChoice::Auto | ToolChoice::None) | None => {}
@@ -65,21 +57,10 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     body
 }
 
-fn tool_list(tools: &ToolSet) -> Vec<u8> {
-    let mut out = vec![b'['];
-    for (at, tool) in tools.iter().enumerate() {
-        let spec = tool.spec();
-        out.extend_from_slice(if at > 0 { b"," } else { b"" });
-        out.extend_from_slice(br#"{"toolSpec":{"#);
-        write_field(&mut out, "name", &spec.name);
-        write_field(&mut out, "description", &spec.description);
-        write_key(&mut out, "inputSchema");
-        out.extend_from_slice(br#"{"json":"#);
-        write_json(&mut out, &spec.schema);
-        out.extend_from_slice(b"}}}");
-    }
-    out.push(b']');
-    out
+fn tool(spec: &ToolSpec) -> Value {
+    json!({ "toolSpec": {
+        "name": spec.name, "description": spec.description, "inputSchema": { "json": spec.schema },
+    } })
 }
 
 /// Appends every message. The vendor refuses two of one role in a row, so that such are written as one.
@@ -124,59 +105,41 @@ const TAIL: &[u8] = b"]}";
 
 /// One message; nothing at all when no part of it can be said in this protocol.
 fn message(message: &Message) -> Vec<u8> {
-    let mut out = head(message.role).as_bytes().to_vec();
-    let empty = out.len();
-    for part in &message.parts {
-        let Some(block) = block(part) else { continue };
-        if out.len() > empty {
-            out.push(b',');
-        }
-        write_json(&mut out, &block);
+    let blocks = joined(message.parts.iter().filter_map(block));
+    if blocks.is_empty() {
+        return blocks;
     }
-    if out.len() == empty {
-        return Vec::new();
-    }
-    out.extend_from_slice(TAIL);
-    out
+    [head(message.role).as_bytes(), &blocks, TAIL].concat()
 }
 
 fn block(part: &Part) -> Option<Value> {
     Some(match part {
         Part::Text { text } if text.trim().is_empty() => return None,
-        Part::Text { text } => serde_json::json!({ "text": text }),
+        Part::Text { text } => json!({ "text": text }),
         Part::Reasoning { text, opaque } => {
             let state = |name: &str| opaque.as_ref()?.get(name)?.as_str();
             if let Some(data) = state("redacted") {
-                serde_json::json!({ "reasoningContent": { "redactedContent": data } })
+                json!({ "reasoningContent": { "redactedContent": data } })
             } else {
                 let signature = state("signature")?; // unsigned reasoning is not accepted back
-                serde_json::json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } })
+                json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } })
             }
         }
         Part::Image { media_type, data } => {
             let format = media_type.rsplit('/').next().unwrap_or_default();
-            serde_json::json!({ "image": { "format": format, "source": { "bytes": data } } })
+            json!({ "image": { "format": format, "source": { "bytes": data } } })
         }
         Part::Call(call) => {
-            let input = if call.args.is_object() {
-                call.args.clone()
-            } else {
-                serde_json::json!({})
-            };
-            serde_json::json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": input } })
+            json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": object_args(call) } })
         }
         Part::Result(result) => {
-            let text = if result.text.trim().is_empty() {
-                "(no output)"
-            } else {
-                &result.text
-            };
+            let text = result_text(result);
             let status = if result.error.is_some() {
                 "error"
             } else {
                 "success"
             };
-            serde_json::json!({
+            json!({
                 "toolResult": { "toolUseId": result.id, "content": [{ "text": text }], "status": status }
             })
         }

@@ -6,7 +6,9 @@ use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
+use crate::protocol::wire::{
+    joined, likely_size, object_args, tool_choice, write_field, write_key, write_messages,
+};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "gemini";
@@ -16,7 +18,7 @@ const SIGNED: &str = "gemini+signed";
 const FOREIGN: &str = "skip_thought_signature_validator";
 
 /// The body of a request. Everything that may change from step to step comes after the contents.
-pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
+pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     let third = generation(request.model) >= 3;
     let key = if third { SIGNED } else { KEY };
     let mut body = Vec::with_capacity(likely_size(request));
@@ -26,10 +28,8 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     let by_words = schema.filter(|_| !third && !request.tools.is_empty());
     let system = wishes::with_schema(request.system, by_words);
     if !system.trim().is_empty() {
-        write_key(&mut body, "systemInstruction");
-        body.extend_from_slice(br#"{"parts":[{"text":"#);
-        write_json(&mut body, &system);
-        body.extend_from_slice(b"}]}");
+        let system = json!({ "parts": [{ "text": system }] });
+        write_field(&mut body, "systemInstruction", &system);
     }
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
@@ -44,23 +44,15 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
         content(message, third)
     });
     body.push(b']');
-    if let Some(choice) = request
-        .options
-        .tool_choice
-        .as_ref()
-        .filter(|_| !request.tools.is_empty())
-    {
+    if let Some(choice) = tool_choice(request) {
         let config = match choice {
             ToolChoice::Auto => json!({ "mode": "AUTO" }),
             ToolChoice::None => json!({ "mode": "NONE" }),
             ToolChoice::Required => json!({ "mode": "ANY" }),
             ToolChoice::Named(name) => json!({ "mode": "ANY", "allowedFunctionNames": [name] }),
         };
-        write_field(
-            &mut body,
-            "toolConfig",
-            &json!({ "functionCallingConfig": config }),
-        );
+        let config = json!({ "functionCallingConfig": config });
+        write_field(&mut body, "toolConfig", &config);
     }
     settings(
         &mut body,
@@ -127,32 +119,22 @@ fn generation(model: &str) -> u32 {
 }
 
 fn tool_list(tools: &ToolSet) -> Vec<u8> {
-    let mut out = br#"[{"functionDeclarations":["#.to_vec();
-    for (at, tool) in tools.iter().enumerate() {
+    let declared = tools.iter().map(|tool| {
         let spec = tool.spec();
-        out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-        write_field(&mut out, "name", &spec.name);
-        write_field(&mut out, "description", &spec.description);
-        write_field(
-            &mut out,
-            "parametersJsonSchema",
-            wishes::without_dialect(&spec.schema).as_ref(),
-        );
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"]}]");
-    out
+        let schema = wishes::without_dialect(&spec.schema);
+        json!({ "name": spec.name, "description": spec.description, "parametersJsonSchema": schema })
+    });
+    let declared: Value = declared.collect();
+    joined([json!([{ "functionDeclarations": declared }])])
 }
 
 /// One message; nothing at all when no part of it can be said in this protocol.
 fn content(message: &Message, signed: bool) -> Vec<u8> {
-    let role = if message.role == Role::Assistant {
-        "model"
-    } else {
-        "user"
+    let role = match message.role {
+        Role::Assistant => "model",
+        Role::User | Role::Tool => "user",
     };
-    let mut out = format!(r#"{{"role":"{role}","parts":["#).into_bytes();
-    let empty = out.len();
+    let mut parts = Vec::new();
     let mut unsigned_calls = signed && message.role == Role::Assistant;
     for (at, part) in message.parts.iter().enumerate() {
         let before = at.checked_sub(1).and_then(|at| message.parts.get(at));
@@ -173,13 +155,16 @@ fn content(message: &Message, signed: bool) -> Vec<u8> {
             text: String::new(),
         };
         let part = if signature_is_lone(part) { &lone } else { part };
-        write_part(&mut out, part, signature);
+        let Some(mut said) = encoded(part, signature) else {
+            continue;
+        };
+        if let Some(signature) = signature {
+            said["thoughtSignature"] = signature.into();
+        }
+        parts.push(said);
     }
-    if out.len() == empty {
-        return Vec::new();
-    }
-    out.extend_from_slice(b"]}");
-    out
+    let said = (!parts.is_empty()).then(|| json!({ "role": role, "parts": parts }));
+    joined(said)
 }
 
 /// The signature in a reasoning part, if it belongs on such a part.
@@ -200,68 +185,30 @@ fn signature_is_lone(part: &Part) -> bool {
     matches!(part, Part::Reasoning { .. }) && signature(Some(part), "text").is_some()
 }
 
-fn write_part(out: &mut Vec<u8>, part: &Part, signature: Option<&str>) {
-    let start = |out: &mut Vec<u8>| {
-        out.extend_from_slice(if out.last() == Some(&b'}') {
-            b",{"
-        } else {
-            b"{"
-        })
-    };
-    match part {
-        Part::Text { text } if text.is_empty() && signature.is_none() => return,
-        Part::Text { text } => {
-            start(out);
-            write_field(out, "text", text);
-        }
-        Part::Reasoning { text, .. } => {
-            if signature.is_none() {
-                return; // thoughts alone are not asked for again
-            }
-            start(out);
-            write_field(out, "text", text);
-            write_field(out, "thought", &true);
-        }
+fn encoded(part: &Part, signature: Option<&str>) -> Option<Value> {
+    Some(match part {
+        Part::Text { text } if text.is_empty() && signature.is_none() => return None,
+        Part::Text { text } => json!({ "text": text }),
+        // Thoughts alone are not asked for again.
+        Part::Reasoning { .. } if signature.is_none() => return None,
+        Part::Reasoning { text, .. } => json!({ "text": text, "thought": true }),
         Part::Image { media_type, data } => {
-            start(out);
-            write_field(
-                out,
-                "inlineData",
-                &json!({ "mimeType": media_type, "data": data }),
-            );
+            json!({ "inlineData": { "mimeType": media_type, "data": data } })
         }
         Part::Call(call) => {
-            start(out);
-            let args = if call.args.is_object() {
-                call.args.clone()
-            } else {
-                json!({})
-            };
-            write_field(
-                out,
-                "functionCall",
-                &json!({ "id": call.id, "name": call.name, "args": args }),
-            );
+            let args = object_args(call);
+            json!({ "functionCall": { "id": call.id, "name": call.name, "args": args } })
         }
         Part::Result(result) => {
-            start(out);
             let name = if result.error.is_some() {
                 "error"
             } else {
                 "output"
             };
             let response = json!({ name: result.text });
-            write_field(
-                out,
-                "functionResponse",
-                &json!({ "id": result.id, "name": result.name, "response": response }),
-            );
+            json!({ "functionResponse": { "id": result.id, "name": result.name, "response": response } })
         }
-    }
-    if let Some(signature) = signature {
-        write_field(out, "thoughtSignature", signature);
-    }
-    out.push(b'}');
+    })
 }
 
 #[cfg(test)]

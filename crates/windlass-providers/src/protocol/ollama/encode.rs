@@ -1,35 +1,30 @@
 //! The body of a request in Ollama's own protocol. Each message is encoded once and kept beside the history.
 //! It sends nothing.
 
-use windlass_core::message::{Message, Part, Role};
+use serde_json::{Value, json};
+use windlass_core::message::{Message, Part, Role, ToolCall};
 use windlass_core::provider::{Request, Sampling, ToolChoice};
-use windlass_core::tool::ToolSet;
 
 use crate::protocol::Quirks;
-use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
+use crate::protocol::wire::{
+    function, joined, likely_size, object_args, results, thoughts, write_field, write_key,
+    write_messages, write_system, write_tools,
+};
 
 const KEY: &str = "ollama";
 
 /// The body of a request. Everything that may change from step to step comes after the messages.
-pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     write_field(&mut body, "model", request.model);
     // The server knows no choice between tools; without any it calls none.
-    if !request.tools.is_empty() && request.options.tool_choice != Some(ToolChoice::None) {
-        write_key(&mut body, "tools");
-        request
-            .tools
-            .wire()
-            .append_to(&mut body, KEY, || tool_list(request.tools));
+    if request.options.tool_choice != Some(ToolChoice::None) {
+        write_tools(&mut body, "tools", request.tools, KEY, function);
     }
     write_key(&mut body, "messages");
     body.push(b'[');
-    if !request.system.trim().is_empty() {
-        body.extend_from_slice(br#"{"role":"system","content":"#);
-        write_json(&mut body, request.system);
-        body.push(b'}');
-    }
+    write_system(&mut body, request.system);
     write_messages(&mut body, request.history, KEY, messages);
     body.push(b']');
     settings(&mut body, request, quirks);
@@ -77,89 +72,45 @@ fn think(body: &mut Vec<u8>, options: &Sampling) {
     }
 }
 
-fn tool_list(tools: &ToolSet) -> Vec<u8> {
-    let mut out = vec![b'['];
-    for (at, tool) in tools.iter().enumerate() {
-        let spec = tool.spec();
-        out.extend_from_slice(if at > 0 { b"," } else { b"" });
-        out.extend_from_slice(br#"{"type":"function","function":{"#);
-        write_field(&mut out, "name", &spec.name);
-        write_field(&mut out, "description", &spec.description);
-        write_field(&mut out, "parameters", &spec.schema);
-        out.extend_from_slice(b"}}");
-    }
-    out.push(b']');
-    out
-}
-
 /// One message of ours: none, one or (for results) several of the protocol's, joined by commas.
 fn messages(message: &Message) -> Vec<u8> {
-    let mut out = Vec::new();
     match message.role {
         Role::User => {
-            out.push(b'{');
-            write_field(&mut out, "role", "user");
-            write_field(&mut out, "content", &message.text());
+            let mut out = json!({ "role": "user", "content": message.text() });
             let images = message.parts.iter().filter_map(|part| match part {
                 Part::Image { data, .. } => Some(data.as_str()),
                 _ => None,
             });
             let images: Vec<&str> = images.collect();
             if !images.is_empty() {
-                write_field(&mut out, "images", &images);
+                out["images"] = images.into();
             }
-            out.push(b'}');
+            joined([out])
         }
-        Role::Assistant => assistant(&mut out, message),
-        Role::Tool => {
-            for part in &message.parts {
-                let Part::Result(result) = part else { continue };
-                out.extend_from_slice(if out.is_empty() { b"{" } else { b",{" });
-                write_field(&mut out, "role", "tool");
-                write_field(&mut out, "tool_name", &result.name);
-                write_field(&mut out, "tool_call_id", &result.id);
-                write_field(&mut out, "content", &result.text);
-                out.push(b'}');
-            }
-        }
+        Role::Assistant => joined(assistant(message)),
+        Role::Tool => joined(results(message).map(|result| {
+            json!({ "role": "tool", "tool_name": result.name, "tool_call_id": result.id, "content": result.text })
+        })),
     }
-    out
 }
 
-fn assistant(out: &mut Vec<u8>, message: &Message) {
+fn assistant(message: &Message) -> Option<Value> {
     let text = message.text();
-    let has_calls = message.calls().next().is_some();
-    if text.is_empty() && !has_calls {
-        return; // a thought alone is nothing to go on from
+    let calls: Vec<Value> = message.calls().map(call).collect();
+    if text.is_empty() && calls.is_empty() {
+        return None; // a thought alone is nothing to go on from
     }
-    out.push(b'{');
-    write_field(out, "role", "assistant");
-    write_field(out, "content", &text);
-    let thoughts = message.parts.iter().filter_map(|part| match part {
-        Part::Reasoning { text, .. } => Some(text.as_str()),
-        _ => None,
-    });
-    let thoughts: String = thoughts.collect();
+    let mut out = json!({ "role": "assistant", "content": text });
+    let thoughts = thoughts(message);
     if !thoughts.is_empty() {
-        write_field(out, "thinking", &thoughts);
+        out["thinking"] = thoughts.into();
     }
-    if has_calls {
-        write_key(out, "tool_calls");
-        out.push(b'[');
-        for (at, call) in message.calls().enumerate() {
-            out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-            write_field(out, "id", &call.id);
-            write_key(out, "function");
-            out.push(b'{');
-            write_field(out, "name", &call.name);
-            if call.args.is_object() {
-                write_field(out, "arguments", &call.args)
-            } else {
-                write_field(out, "arguments", &serde_json::Map::new())
-            }
-            out.extend_from_slice(b"}}");
-        }
-        out.push(b']');
+    if !calls.is_empty() {
+        out["tool_calls"] = calls.into();
     }
-    out.push(b'}');
+    Some(out)
+}
+
+fn call(call: &ToolCall) -> Value {
+    json!({ "id": call.id, "function": { "name": call.name, "arguments": object_args(call) } })
 }

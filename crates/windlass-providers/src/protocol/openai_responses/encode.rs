@@ -2,12 +2,15 @@
 //! the reasoning items as they came. Each message is encoded once and kept beside the history. It sends nothing.
 
 use std::borrow::Cow;
+
+use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
-use windlass_core::tool::ToolSet;
+use windlass_core::tool::ToolSpec;
 
 use crate::protocol::wire::{
-    fingerprint, likely_size, write_field, write_json, write_key, write_messages,
+    fingerprint, joined, likely_size, results, tool_choice, user_content, write_field, write_key,
+    write_messages, write_system, write_tools,
 };
 use crate::protocol::{Quirks, wishes};
 
@@ -16,25 +19,15 @@ const KEY: &str = "openai_responses";
 const LONGEST_ID: usize = 64;
 
 /// The body of a request. Everything that may change from step to step comes after the input.
-pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     write_field(&mut body, "model", request.model);
-    if !request.tools.is_empty() {
-        write_key(&mut body, "tools");
-        request
-            .tools
-            .wire()
-            .append_to(&mut body, KEY, || tool_list(request.tools));
-    }
+    write_tools(&mut body, "tools", request.tools, KEY, tool);
     write_key(&mut body, "input");
     body.push(b'[');
     // As a message, because not every server of this protocol knows `instructions`.
-    if !request.system.trim().is_empty() {
-        body.extend_from_slice(br#"{"role":"system","content":"#);
-        write_json(&mut body, request.system);
-        body.push(b'}');
-    }
+    write_system(&mut body, request.system);
     write_messages(&mut body, request.history, KEY, items);
     body.push(b']');
     settings(&mut body, request);
@@ -84,23 +77,14 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
         write_field(body, "strict", &wishes::is_strict(schema));
         body.extend_from_slice(b"}}");
     }
-    if let Some(choice) = options
-        .tool_choice
-        .as_ref()
-        .filter(|_| !request.tools.is_empty())
-    {
-        match choice {
-            ToolChoice::Auto => write_field(body, "tool_choice", "auto"),
-            ToolChoice::None => write_field(body, "tool_choice", "none"),
-            ToolChoice::Required => write_field(body, "tool_choice", "required"),
-            ToolChoice::Named(name) => {
-                write_field(
-                    body,
-                    "tool_choice",
-                    &serde_json::json!({ "type": "function", "name": name }),
-                );
-            }
-        }
+    if let Some(choice) = tool_choice(request) {
+        let choice = match choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::None => json!("none"),
+            ToolChoice::Required => json!("required"),
+            ToolChoice::Named(name) => json!({ "type": "function", "name": name }),
+        };
+        write_field(body, "tool_choice", &choice);
     }
 }
 
@@ -122,83 +106,35 @@ pub(in crate::protocol) fn reasons(model: &str) -> bool {
     (by_number || by_letter || name.starts_with("codex-")) && !name.contains("-chat")
 }
 
-fn tool_list(tools: &ToolSet) -> Vec<u8> {
-    let mut out = vec![b'['];
-    for (at, tool) in tools.iter().enumerate() {
-        let spec = tool.spec();
-        out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-        write_field(&mut out, "type", "function");
-        write_field(&mut out, "name", &spec.name);
-        write_field(&mut out, "description", &spec.description);
-        write_field(&mut out, "parameters", &spec.schema);
+fn tool(spec: &ToolSpec) -> Value {
+    json!({
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.schema,
         // Strict is this protocol's default, and it refuses optional arguments.
-        write_field(&mut out, "strict", &false);
-        out.push(b'}');
-    }
-    out.push(b']');
-    out
+        "strict": false,
+    })
 }
 
 /// One message of ours: none, one or several items, joined by commas.
 fn items(message: &Message) -> Vec<u8> {
-    let mut out = Vec::new();
     match message.role {
-        Role::User => user(&mut out, message),
-        Role::Assistant => assistant(&mut out, message),
-        Role::Tool => {
-            for part in &message.parts {
-                let Part::Result(result) = part else { continue };
-                start(&mut out);
-                write_field(&mut out, "type", "function_call_output");
-                write_field(&mut out, "call_id", short_id(&result.id.0).as_ref());
-                write_field(&mut out, "output", &result.text);
-                out.push(b'}');
-            }
+        Role::User => {
+            let image = |url| json!({ "type": "input_image", "image_url": url });
+            let content = user_content(message, "input_text", image);
+            joined([json!({ "role": "user", "content": content })])
         }
+        Role::Assistant => joined(assistant(message)),
+        Role::Tool => joined(results(message).map(|result| {
+            let id = short_id(&result.id.0);
+            json!({ "type": "function_call_output", "call_id": id, "output": result.text })
+        })),
     }
-    out
 }
 
-fn start(out: &mut Vec<u8>) {
-    out.extend_from_slice(if out.is_empty() { b"{" } else { b",{" });
-}
-
-fn user(out: &mut Vec<u8>, message: &Message) {
-    start(out);
-    write_field(out, "role", "user");
-    if !message
-        .parts
-        .iter()
-        .any(|part| matches!(part, Part::Image { .. }))
-    {
-        write_field(out, "content", &message.text());
-        out.push(b'}');
-        return;
-    }
-    write_key(out, "content");
-    out.push(b'[');
-    for part in &message.parts {
-        let comma: &[u8] = if out.last() == Some(&b'}') { b"," } else { b"" };
-        match part {
-            Part::Text { text } => {
-                out.extend_from_slice(comma);
-                out.extend_from_slice(br#"{"type":"input_text","text":"#);
-                write_json(out, text);
-                out.push(b'}');
-            }
-            Part::Image { media_type, data } => {
-                out.extend_from_slice(comma);
-                out.extend_from_slice(br#"{"type":"input_image","image_url":"#);
-                write_json(out, &format!("data:{media_type};base64,{data}"));
-                out.push(b'}');
-            }
-            _ => {}
-        }
-    }
-    out.extend_from_slice(b"]}");
-}
-
-fn assistant(out: &mut Vec<u8>, message: &Message) {
+fn assistant(message: &Message) -> Vec<Value> {
+    let mut out = Vec::new();
     // Reasoning is only accepted in front of what it led to.
     let mut reasoning = Vec::new();
     let mut phase = None;
@@ -208,60 +144,42 @@ fn assistant(out: &mut Vec<u8>, message: &Message) {
                 opaque: Some(opaque),
                 ..
             } => {
-                if let Some(item) = opaque.get("item").filter(|item| carries_state(item)) {
-                    reasoning.push(item);
-                }
-                phase = opaque
-                    .get("phase")
-                    .and_then(|phase| phase.as_str())
-                    .or(phase);
+                let item = opaque.get("item").filter(|item| carries_state(item));
+                reasoning.extend(item.cloned());
+                phase = opaque.get("phase").and_then(Value::as_str).or(phase);
             }
             Part::Text { text } if !text.is_empty() => {
-                repeat(out, &mut reasoning);
-                start(out);
-                // The protocol lets it be left out, but llama.cpp refuses an answer that does not name its type.
-                write_field(out, "type", "message");
-                write_field(out, "role", "assistant");
-                write_field(out, "content", text);
+                out.append(&mut reasoning);
+                // The protocol lets the type be left out, but llama.cpp refuses an answer that does not name it.
+                let mut item = json!({ "type": "message", "role": "assistant", "content": text });
                 if let Some(phase) = phase.take() {
-                    write_field(out, "phase", phase);
+                    item["phase"] = phase.into();
                 }
-                out.push(b'}');
+                out.push(item);
             }
             Part::Call(call) => {
-                repeat(out, &mut reasoning);
-                start(out);
-                write_field(out, "type", "function_call");
-                write_field(out, "call_id", short_id(&call.id.0).as_ref());
-                write_field(out, "name", &call.name);
-                write_field(out, "arguments", &call.args.to_string());
-                out.push(b'}');
+                out.append(&mut reasoning);
+                out.push(json!({
+                    "type": "function_call",
+                    "call_id": short_id(&call.id.0),
+                    "name": call.name,
+                    "arguments": call.args.to_string(),
+                }));
             }
             _ => {}
         }
     }
+    out
 }
 
 /// A reasoning item that only names what the vendor would have stored cannot be sent back.
-fn carries_state(item: &serde_json::Value) -> bool {
-    let encrypted = item
-        .get("encrypted_content")
-        .and_then(|text| text.as_str())
-        .is_some_and(|text| !text.is_empty());
-    encrypted
-        || item
-            .get("content")
-            .and_then(|content| content.as_array())
+fn carries_state(item: &Value) -> bool {
+    item["encrypted_content"]
+        .as_str()
+        .is_some_and(|text| !text.is_empty())
+        || item["content"]
+            .as_array()
             .is_some_and(|parts| !parts.is_empty())
-}
-
-fn repeat(out: &mut Vec<u8>, reasoning: &mut Vec<&serde_json::Value>) {
-    for item in reasoning.drain(..) {
-        if !out.is_empty() {
-            out.push(b',');
-        }
-        write_json(out, item);
-    }
 }
 
 /// Ids of other vendors may be longer than this one takes; the same id always becomes the same text.

@@ -1,0 +1,248 @@
+//! A tool as three things: arguments (a struct), effect (what the gate sees) and body.
+//!
+//! The schema that the model sees is made from the struct, and the arguments of a call are read into it. Schemas are
+//! sent with every request, so they carry nothing a model does not use: no titles, no references, no number formats,
+//! no nulls.
+//!
+//! ```
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
+//! use windlass_core::typed_tool::{TypedTool, typed};
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! #[serde(deny_unknown_fields)]
+//! struct Args {
+//!     /// The ticket's number.
+//!     number: u64,
+//! }
+//!
+//! struct Ticket;
+//!
+//! impl TypedTool for Ticket {
+//!     type Args = Args;
+//!     const NAME: &str = "ticket";
+//!     const DESCRIPTION: &str = "Reads a ticket of the tracker.";
+//!     const EFFECT: Effect = Effect::Network;
+//!
+//!     fn touches(&self, _args: Args, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+//!         Ok(vec![Touch::Connect { host: "tracker.example".into() }])
+//!     }
+//!
+//!     async fn run(&self, args: Args, _ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+//!         Ok(ToolOutput::text(format!("ticket {} is open", args.number)))
+//!     }
+//! }
+//!
+//! let tool = typed(Ticket);
+//! assert_eq!(tool.spec().schema["properties"]["number"]["type"], "integer");
+//! ```
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::BoxFuture;
+use crate::tool::{
+    Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
+};
+
+/// A tool whose arguments are a struct. [`typed`] makes a [`Tool`] of it.
+pub trait TypedTool: Send + Sync + 'static {
+    /// The arguments. The comment of each field is for the model; `deny_unknown_fields` refuses misspelt ones.
+    type Args: DeserializeOwned + JsonSchema + Send;
+    /// The name that models and rules use.
+    const NAME: &'static str;
+    /// For the model.
+    const DESCRIPTION: &'static str;
+    /// The worst it can do.
+    const EFFECT: Effect;
+    /// Several calls may run at the same time. Only ever used for reads.
+    const PARALLEL: bool = false;
+    /// What happens to a running call when the run is cancelled.
+    const INTERRUPT: Interrupt = Interrupt::Cancel;
+
+    /// See [`Tool::touches`].
+    fn touches(&self, args: Self::Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
+    /// See [`Tool::preview`].
+    fn preview(&self, _args: Self::Args, _ctx: &ToolCtx<'_>) -> Option<String> {
+        None
+    }
+    /// See [`Tool::happened`].
+    fn happened(&self, _args: Self::Args, _ctx: &ToolCtx<'_>) -> Option<Happened> {
+        None
+    }
+    /// See [`Tool::run`].
+    fn run(
+        &self,
+        args: Self::Args,
+        ctx: ToolCtx<'_>,
+    ) -> impl Future<Output = Result<ToolOutput, ToolFailure>> + Send;
+}
+
+/// The tool, ready for an engine.
+pub fn typed<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
+    let mut spec = ToolSpec::new(T::NAME, T::DESCRIPTION, schema::<T::Args>(), T::EFFECT);
+    spec.parallel = T::PARALLEL;
+    spec.interrupt = T::INTERRUPT;
+    Arc::new(Typed { tool, spec })
+}
+
+struct Typed<T> {
+    tool: T,
+    spec: ToolSpec,
+}
+
+impl<T: TypedTool> Tool for Typed<T> {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        self.tool.touches(parse(args.clone())?, ctx)
+    }
+
+    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
+        self.tool.preview(parse(args.clone()).ok()?, ctx)
+    }
+
+    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
+        self.tool.happened(parse(args.clone()).ok()?, ctx)
+    }
+
+    fn run<'a>(
+        &'a self,
+        args: Value,
+        ctx: ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move { self.tool.run(parse(args)?, ctx).await })
+    }
+}
+
+/// The compact schema of an argument struct.
+fn schema<A: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut value = settings
+        .into_generator()
+        .into_root_schema_for::<A>()
+        .to_value();
+    compact(&mut value);
+    if let Value::Object(root) = &mut value {
+        // The struct's own comment is for readers of the code; the tool has its description.
+        root.shift_remove("description");
+        // Some vendors refuse an object schema that does not list its properties, even when there are none.
+        root.entry("properties")
+            .or_insert_with(|| Map::new().into());
+    }
+    value
+}
+
+/// Reads arguments. The engine has checked them against the schema; what a schema cannot say ends here.
+fn parse<A: DeserializeOwned>(args: Value) -> Result<A, ToolFailure> {
+    serde_json::from_value(args)
+        .map_err(|err| ToolFailure::invalid(format!("the arguments do not fit: {err}")))
+}
+
+fn compact(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            compact_object(map);
+            map.values_mut().for_each(compact);
+        }
+        Value::Array(items) => items.iter_mut().for_each(compact),
+        _ => {}
+    }
+}
+
+fn compact_object(map: &mut Map<String, Value>) {
+    // A property may be called `title` or `format`; those are schemas, not words.
+    for noise in ["$schema", "title", "format"] {
+        if map.get(noise).is_some_and(Value::is_string) {
+            map.shift_remove(noise);
+        }
+    }
+    if map
+        .get("default")
+        .is_some_and(|default| default.is_null() || *default == Value::Bool(false))
+    {
+        map.shift_remove("default");
+    }
+    if map.get("minimum").and_then(Value::as_u64) == Some(0) {
+        map.shift_remove("minimum");
+    }
+    if let Some(Value::Array(types)) = map.get_mut("type") {
+        types.retain(|kind| kind != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            map.insert("type".into(), only);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ErrorCategory;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    /// Not for the model.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Sample {
+        /// Where.
+        path: String,
+        /// How many.
+        #[serde(default)]
+        #[schemars(range(min = 1, max = 9))]
+        count: Option<u32>,
+        /// Which.
+        #[serde(default)]
+        title: Vec<Inner>,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Inner {
+        /// Really.
+        sure: bool,
+    }
+
+    #[test]
+    fn a_schema_says_what_a_model_needs_and_no_more() {
+        let expect = json!({
+            "type": "object",
+            "properties": {
+                "path": {"description": "Where.", "type": "string"},
+                "count": {"description": "How many.", "type": "integer", "minimum": 1, "maximum": 9},
+                "title": {
+                    "description": "Which.",
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"sure": {"description": "Really.", "type": "boolean"}},
+                        "additionalProperties": false,
+                        "required": ["sure"]
+                    }
+                }
+            },
+            "additionalProperties": false,
+            "required": ["path"]
+        });
+        assert_eq!(schema::<Sample>(), expect);
+    }
+
+    #[test]
+    fn unknown_arguments_are_refused() {
+        let failure = parse::<Sample>(json!({"path": "a", "pathh": 1})).err();
+        assert!(failure.is_some_and(|failure| failure.category == ErrorCategory::InvalidArguments));
+    }
+}
