@@ -69,12 +69,10 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "attacks",
-        takes: "",
-        about: "the corpus of attacks and of everyday work through the built binary; also the last stage of `test`",
-        run: |args| {
-            no_arguments("attacks", args)?;
-            attacks::run(&cargo::root()?)
-        },
+        takes: "[CASES …] [--id ID] [--category NAME] …",
+        about: "runs the corpus of attacks and of everyday work, or your own cases, through the built binary; without arguments \
+                as the last stage of `test` does",
+        run: |args| attacks::run(&cargo::root()?, args),
     },
     Command {
         name: "agents",

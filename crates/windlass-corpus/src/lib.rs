@@ -12,6 +12,7 @@ mod case;
 mod census;
 mod check;
 mod child;
+mod command;
 mod facts;
 mod fixture;
 mod kind;
@@ -26,6 +27,7 @@ mod tar;
 mod terminal;
 
 pub use case::{Case, Decision};
+pub use command::command;
 pub use report::{Report, Row, State, Totals};
 pub use run::{Options, run};
 

@@ -13,7 +13,7 @@ use scratch::Scratch;
 use serde_json::{Value, json};
 use windlass::core::BoxFuture;
 use windlass::core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-use windlass::testing::{call, says};
+use windlass_testing::{call, says};
 
 /// Reads a ticket of the tracker.
 struct Ticket(ToolSpec);
