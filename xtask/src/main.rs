@@ -14,9 +14,11 @@ mod cross;
 mod everyday;
 mod install;
 mod kit;
+mod lines;
 mod live;
 mod not_run;
 mod process;
+mod size;
 mod without;
 
 use std::path::Path;
@@ -118,6 +120,13 @@ const COMMANDS: &[Command] = &[
         takes: "[--every N] [--how HOW] …",
         about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them",
         run: crash::run,
+    },
+    Command {
+        name: "size",
+        takes: "[--binary PATH | --lines]",
+        about: "prints the size of the release binary by section and by crate, and the lines of product code by crate; \
+                --binary: of a built binary with symbols; --lines: the lines alone",
+        run: size::run,
     },
     Command {
         name: "cross",
