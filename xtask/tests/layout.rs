@@ -31,7 +31,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         ],
     ),
     ("windlass-sandbox", &["windlass-needs"]),
-    ("windlass-providers", &["windlass-core", "windlass-needs"]),
+    (
+        "windlass-providers",
+        &["windlass-core", "windlass-needs", "windlass-scripted"],
+    ),
     // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
     ("windlass-shell", &["windlass-core"]),
     (
@@ -46,7 +49,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
     // Counts what foreign agents spend where it leaves; keeps HTTP servers out of the protocols.
-    ("windlass-meter", &["windlass-core", "windlass-providers"]),
+    (
+        "windlass-meter",
+        &["windlass-core", "windlass-providers", "windlass-scripted"],
+    ),
     // Reads session files of other agents; keeps vendors' formats out of the engine.
     (
         "windlass-import",
@@ -95,12 +101,13 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
     ("windlass-telemetry", &["windlass-core"]),
-    // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
-    // listens on loopback by nature, so it bans nothing.
-    ("windlass-corpus", &[]),
+    // Drives a windlass binary as a user would; knows nothing else of ours but the server on loopback. It starts
+    // processes, opens files and listens by nature, so it bans nothing.
+    ("windlass-corpus", &["windlass-scripted"]),
     // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
     ("windlass-crash", &["windlass-needs"]),
-    // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime; it knows no crate of ours.
+    // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime, and has the one HTTP server of
+    // tests; it knows no crate of ours.
     ("windlass-scripted", &[]),
     // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
     ("windlass-kit", &["windlass-scripted"]),
@@ -148,6 +155,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-corpus",
             "windlass-crash",
             "windlass-needs",
+            "windlass-scripted",
         ],
     ),
     (
@@ -157,6 +165,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-host",
             "windlass-meter",
             "windlass-providers",
+            "windlass-scripted",
             "windlass-transaction",
         ],
     ),

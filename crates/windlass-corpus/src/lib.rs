@@ -1,4 +1,4 @@
-//! Drives a windlass binary as a user would; knows no other crate of ours. It takes cases of attack and of everyday
+//! Drives a windlass binary as a user would; knows no other crate of ours but the server of tests. It takes cases of attack and of everyday
 //! work, gives each a scratch directory of its own, runs the real product in it, and says what did not hold.
 //!
 //! It starts processes, opens files and listens on loopback by nature. It never runs a case's command itself: only
