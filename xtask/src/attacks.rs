@@ -2,50 +2,35 @@
 //! the totals for each category. It fails when a case does not hold, and when too little of it ran.
 
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::cargo;
 
 /// As it is typed to run it alone.
-pub(crate) const REPEAT: &str = "target/debug/windlass debug attacks crates/windlass-corpus/corpus";
+pub(crate) const REPEAT: &str = "cargo xtask attacks crates/windlass-corpus/corpus";
 const CORPUS: &str = "crates/windlass-corpus/corpus";
 /// So many cases pass on any machine that has a kernel sandbox.
 const LEAST_PASSED: usize = 320;
 
-/// Runs the corpus and prints what it came to.
-pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
-    let built = cargo::command(["build", "--workspace", "--locked", "--quiet"])
-        .current_dir(root)
-        .status();
-    if !built.context("cargo could not be started")?.success() {
-        bail!("the binary could not be built");
+/// Runs the corpus and prints what it came to; with arguments, only the driver, which says itself what is wrong with
+/// them.
+pub(crate) fn run(root: &Path, args: &[String]) -> anyhow::Result<()> {
+    let programs = cargo::build(root, &["--workspace"])?;
+    let mut driver = Command::new(programs.join("windlass-corpus"));
+    driver.arg("--windlass").arg(programs.join("windlass"));
+    if !args.is_empty() {
+        let status = driver.args(args).status();
+        ensure!(
+            status.context("the driver could not be started")?.success(),
+            "not everything held (see above)"
+        );
+        return Ok(());
     }
-    let args = [
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--offline",
-        "--locked",
-    ];
-    let said = cargo::command(args)
-        .current_dir(root)
-        .output()
-        .context("cargo could not be started")?;
-    let metadata: Value =
-        serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("cargo names no target directory")?;
-    let binary = Path::new(target).join("debug/windlass");
-    let mut command = std::process::Command::new(&binary);
-    let output = command
-        .args(["debug", "attacks", CORPUS, "--json"])
-        .current_dir(root)
-        .output();
-    let output = output.with_context(|| format!("{} could not be started", binary.display()))?;
+    let output = driver.args([CORPUS, "--json"]).current_dir(root).output();
+    let output = output.context("the driver could not be started")?;
     let lines = String::from_utf8_lossy(&output.stdout);
     let rows: Vec<Value> = lines
         .lines()

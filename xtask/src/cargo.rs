@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// Variables that `cargo run` sets for us. Passed on they would look like changed inputs to build scripts, and
 /// everything above them would be built again.
@@ -41,6 +41,18 @@ pub(crate) fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
 pub(crate) fn answers(mut command: Command) -> bool {
     command.stdin(std::process::Stdio::null());
     command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Builds for development and returns the folder of the programs. `what` is `--workspace` or `-p PACKAGE …`: the
+/// stages of `cargo xtask test` share the units of the whole workspace.
+pub(crate) fn build(root: &std::path::Path, what: &[&str]) -> Result<PathBuf> {
+    let mut build = command(["build", "--locked", "--quiet"]);
+    let status = build.args(what).current_dir(root).status();
+    ensure!(
+        status.context("cargo could not be started")?.success(),
+        "the binary could not be built"
+    );
+    Ok(target_directory(root)?.join("debug"))
 }
 
 /// Where cargo puts what it builds.

@@ -129,7 +129,7 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     }
     println!("==> attacks: {}", attacks::REPEAT);
     let began_attacks = Instant::now();
-    attacks::run(&root)?;
+    attacks::run(&root, &[])?;
     times.push(("attacks", began_attacks.elapsed()));
     println!("==> everyday: {}", everyday::REPEAT);
     let began_everyday = Instant::now();

@@ -192,12 +192,7 @@ fn report(name: &str, outcome: &Outcome, totals: &mut Totals) {
 
 impl Bench {
     fn prepare(repository: &Path) -> Result<Self> {
-        let built = cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"])
-            .current_dir(repository)
-            .status();
-        if !built.context("cargo could not be started")?.success() {
-            bail!("the binary could not be built");
-        }
+        let programs = cargo::build(repository, &["-p", "windlass-cli"])?;
         let folder = tempfile::tempdir()?;
         // Every user of the rows reads these files.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
@@ -207,11 +202,8 @@ impl Bench {
         std::fs::write(shared.join("model.toml"), MODEL)?;
         // A copy, because the target directory may be below a folder that only its owner can enter.
         let binary = shared.join("windlass");
-        std::fs::copy(
-            cargo::target_directory(repository)?.join("debug/windlass"),
-            &binary,
-        )
-        .context("the binary could not be copied")?;
+        std::fs::copy(programs.join("windlass"), &binary)
+            .context("the binary could not be copied")?;
         let logs = cargo::target_directory(repository)?.join("containers");
         std::fs::create_dir_all(&logs)
             .with_context(|| format!("cannot make {}", logs.display()))?;

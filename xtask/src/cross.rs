@@ -19,15 +19,20 @@ const COMPILER: &str = "WINDLASS_CROSS_RUSTC";
 /// Crates whose unit tests need no sandbox.
 const TESTED: &[&str] = &[
     "windlass-core",
+    "windlass-edit",
     "windlass-engine",
+    "windlass-import",
+    "windlass-meter",
     "windlass-providers",
+    "windlass-registry",
     "windlass-sandbox",
     "windlass-telemetry",
+    "windlass-transaction",
     "windlass-validators",
 ];
 
 /// Crates without unit tests whose tests of the public functions need no sandbox.
-const TESTED_FROM_OUTSIDE: &[&str] = &["windlass-shell"];
+const TESTED_FROM_OUTSIDE: &[&str] = &["windlass-proposal", "windlass-shell"];
 
 /// Arguments for the emulated binary and the texts it has to print. It also has to exit with 0. No sandbox holds under
 /// qemu's user mode, so the demo works in place there.

@@ -138,13 +138,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 fn built(repository: &Path) -> Result<PathBuf> {
-    let status = cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"])
-        .current_dir(repository)
-        .status();
-    if !status.context("cargo could not be started")?.success() {
-        bail!("the binary could not be built");
-    }
-    Ok(cargo::target_directory(repository)?.join("debug/windlass"))
+    Ok(cargo::build(repository, &["-p", "windlass-cli"])?.join("windlass"))
 }
 
 /// Every task in both modes, `jobs` at a time, in the order of the table.

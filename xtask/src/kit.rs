@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 
 use crate::without::Feature;
 use crate::{agents, cargo, unknown};
@@ -143,31 +142,8 @@ pub(crate) fn install(root: &Path, all: bool) -> Result<()> {
 
 /// Builds the binary and the kit; where a program of theirs is.
 fn built(root: &Path) -> Result<impl Fn(&str) -> PathBuf> {
-    let built = cargo::command(["build", "--workspace", "--locked", "--quiet"])
-        .current_dir(root)
-        .status();
-    if !built.context("cargo could not be started")?.success() {
-        bail!("the binary and the kit could not be built");
-    }
-    let args = [
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--offline",
-        "--locked",
-    ];
-    let said = cargo::command(args)
-        .current_dir(root)
-        .output()
-        .context("cargo could not be started")?;
-    let metadata: Value =
-        serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("cargo names no target directory")?
-        .to_owned();
-    Ok(move |name: &str| Path::new(&target).join("debug").join(name))
+    let programs = cargo::build(root, &["--workspace"])?;
+    Ok(move |name: &str| programs.join(name))
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@ mod cross;
 mod everyday;
 mod install;
 mod kit;
+mod lines;
 mod live;
 mod not_run;
 mod process;
+mod size;
 mod without;
 
 use std::path::Path;
@@ -69,12 +71,10 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "attacks",
-        takes: "",
-        about: "the corpus of attacks and of everyday work through the built binary; also the last stage of `test`",
-        run: |args| {
-            no_arguments("attacks", args)?;
-            attacks::run(&cargo::root()?)
-        },
+        takes: "[CASES …] [--id ID] [--category NAME] …",
+        about: "runs the corpus of attacks and of everyday work, or your own cases, through the built binary; without arguments \
+                as the last stage of `test` does",
+        run: |args| attacks::run(&cargo::root()?, args),
     },
     Command {
         name: "agents",
@@ -120,6 +120,13 @@ const COMMANDS: &[Command] = &[
         takes: "[--every N] [--how HOW] …",
         about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them",
         run: crash::run,
+    },
+    Command {
+        name: "size",
+        takes: "[--binary PATH | --lines]",
+        about: "prints the size of the release binary by section and by crate, and the lines of product code by crate; \
+                --binary: of a built binary with symbols; --lines: the lines alone",
+        run: size::run,
     },
     Command {
         name: "cross",

@@ -20,6 +20,7 @@ use windlass_bench::wire::{Flood, Wire};
 use windlass_core::CancellationToken;
 use windlass_meter::{Endpoint as _, Ledger, Meter};
 use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
+use windlass_scripted::http::{self, Loopback};
 
 /// As much as agents send with a short prompt.
 const REQUEST: usize = 50_000;
@@ -31,7 +32,8 @@ const PIECE: usize = 10_000;
 fn main() -> Result<()> {
     let flags = Flags::from_env(&["--times", "--streams"])?;
     let model = model()?;
-    let (meter, relay) = (Between::meter(model)?, Between::relay(model)?);
+    let address: SocketAddr = model.url.trim_start_matches("http://").parse()?;
+    let (meter, relay) = (Between::meter(address)?, Between::relay(address)?);
     let (mut to_meter, mut to_relay) = (Agent::connect(&meter)?, Agent::connect(&relay)?);
     for nth in 0..flags.get("--times")?.unwrap_or(100) + 3 {
         let (ours, floor) = (to_meter.ask("short")?.0, to_relay.ask("short")?.0);
@@ -225,49 +227,25 @@ impl Agent {
 }
 
 /// A model that answers shortly, or for a while at a steady pace, as the user agent says.
-fn model() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // A connection that breaks is its client's business.
-            thread::spawn(move || serve(stream));
-        }
-    });
-    Ok(address)
-}
-
-fn serve(mut stream: TcpStream) -> Result<()> {
-    stream.set_nodelay(true)?;
-    let mut from = BufReader::new(stream.try_clone()?);
+fn model() -> Result<Loopback> {
     let flood = Flood::new(Wire::Messages, 10, Flood::BLOCK);
-    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
-    loop {
-        let (mut length, mut long, mut line) = (0, false, String::new());
-        loop {
-            line.clear();
-            ensure!(from.read_line(&mut line)? > 0, "the connection was closed");
-            let lower = line.to_ascii_lowercase();
-            long |= lower.starts_with("user-agent: long");
-            if let Some(value) = lower.strip_prefix("content-length: ") {
-                length = value.trim().parse()?;
-            }
-            if line.trim().is_empty() {
-                break;
-            }
-        }
-        from.read_exact(&mut vec![0; length])?;
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-        stream.write_all(format!("{head}{}", chunk(&flood.start)).as_bytes())?;
-        if long {
-            let end = flood.block[..PIECE]
-                .rfind("\n\n")
-                .context("a block has no events")?
-                + 2;
-            let piece = chunk(&flood.block[..end]);
+    let end = flood.block[..PIECE].rfind("\n\n");
+    let piece = http::chunk(&flood.block[..end.context("a block has no events")? + 2]);
+    let begin = [
+        http::stream_head(200, http::EVENT_STREAM),
+        http::chunk(&flood.start),
+    ]
+    .concat();
+    let rest = [http::chunk(&flood.end), http::LAST_CHUNK.to_vec()].concat();
+    let server = Loopback::start(0, move |out, request, _| {
+        out.write_all(&begin)?;
+        if request
+            .header("user-agent")
+            .is_some_and(|agent| agent.starts_with("long"))
+        {
             let began = Instant::now();
             for nth in 1.. {
-                stream.write_all(piece.as_bytes())?;
+                out.write_all(&piece)?;
                 let due = TICK * nth;
                 if due >= STREAM {
                     break;
@@ -275,6 +253,7 @@ fn serve(mut stream: TcpStream) -> Result<()> {
                 thread::sleep(due.saturating_sub(began.elapsed()));
             }
         }
-        stream.write_all(format!("{}0\r\n\r\n", chunk(&flood.end)).as_bytes())?;
-    }
+        out.write_all(&rest)
+    })?;
+    Ok(server)
 }

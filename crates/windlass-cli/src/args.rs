@@ -105,8 +105,6 @@ pub(crate) enum Command {
 pub(crate) enum DebugCommand {
     /// Read recorded exchanges and print what the decoders make of each, one JSON line a row
     Decode(DecodeArgs),
-    /// Run cases of attack and of everyday work through this binary and say what did not hold
-    Attacks(AttacksArgs),
     /// Check the syntax of texts and print the verdict on each, one JSON line a row
     Validate(ValidateArgs),
     /// Make edits on texts and print the files after each, one JSON line a row; nothing is written
@@ -168,28 +166,6 @@ pub(crate) struct EditArgs {
     /// JSON lines of `{id, format, input{path: text}, edit}`, plain or gzipped; `-` is standard input. The format is
     /// v4a, search-replace, str-replace, udiff or whole
     pub(crate) file: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AttacksArgs {
-    /// Files of cases (JSON lines), or folders with such files
-    #[arg(required = true, value_name = "PATH")]
-    pub(crate) paths: Vec<PathBuf>,
-    /// Only cases of this category; may be given more than once
-    #[arg(long, value_name = "NAME")]
-    pub(crate) category: Vec<String>,
-    /// Only the case of this name; may be given more than once
-    #[arg(long, value_name = "ID")]
-    pub(crate) id: Vec<String>,
-    /// One JSON object for each case, and one with the totals
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// How many cases run at once
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub(crate) jobs: usize,
-    /// Make the scratch directories in this folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) scratch: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

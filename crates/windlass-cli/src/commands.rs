@@ -1,7 +1,6 @@
 //! One file for each command.
 
 mod answer;
-mod attacks;
 mod config;
 mod context;
 mod debug;
@@ -65,7 +64,6 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Runtimes(args) => runtimes::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
-        Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
         Command::Debug(DebugCommand::Edit(args)) => edit::run(&args),
         Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),

@@ -12,7 +12,7 @@ use crate::case::Case;
 use crate::census;
 use crate::listen::Listener;
 use crate::product;
-use crate::server::{Server, whole};
+use crate::server::{Server, start_server, whole};
 
 /// The largest file whose bytes are compared; of larger ones size and time are.
 const MAX_COMPARED: u64 = 1 << 20;
@@ -164,7 +164,7 @@ impl Fixture {
 
     /// A server that may be reached, and that sends on whoever asks it to.
     pub(crate) fn start_allowed(&mut self) -> Result<(), String> {
-        let server = Server::start(|_, request| {
+        let server = start_server(|_, request| {
             let asked = request.split_whitespace().nth(1).unwrap_or_default();
             let headers: Vec<(String, String)> = asked
                 .split_once("to=")

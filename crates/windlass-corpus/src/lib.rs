@@ -1,4 +1,4 @@
-//! Drives a windlass binary as a user would; knows no other crate of ours. It takes cases of attack and of everyday
+//! Drives a windlass binary as a user would; knows no other crate of ours but the server of tests. It takes cases of attack and of everyday
 //! work, gives each a scratch directory of its own, runs the real product in it, and says what did not hold.
 //!
 //! It starts processes, opens files and listens on loopback by nature. It never runs a case's command itself: only
@@ -12,6 +12,7 @@ mod case;
 mod census;
 mod check;
 mod child;
+mod command;
 mod facts;
 mod fixture;
 mod kind;
@@ -26,6 +27,7 @@ mod tar;
 mod terminal;
 
 pub use case::{Case, Decision};
+pub use command::command;
 pub use report::{Report, Row, State, Totals};
 pub use run::{Options, run};
 

@@ -18,8 +18,8 @@ use windlass_core::runtime::{Capabilities, Hold, Job, MakeRoom, Runtime, Runtime
 use windlass_core::{BoxFuture, BoxStream};
 
 use super::*;
-use crate::testing::{ManualClock, ScriptedProvider, says};
 use crate::{NativeOptions, NativeRuntime};
+use windlass_testing::{ManualClock, ScriptedProvider, says};
 
 /// A log that is only folded, and an account without a limit.
 #[derive(Default)]

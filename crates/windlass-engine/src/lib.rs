@@ -3,7 +3,7 @@
 //! A tour, in the order of one run: [`Engine`] (`session`) opens a session and starts runs; `run` drives iterations to
 //! exactly one terminal event; [`NativeRuntime`] (`native`) drives the pure `Turn`; `compact` makes room when the
 //! messages no longer fit; `executor` judges, logs and runs calls; `account` keeps the budget; `log` numbers, writes and shows every event.
-//! [`testing`] has the fakes that embedders need too.
+//! The crate `windlass-testing` has fakes of the ports for tests.
 //!
 //! It names no vendor, no tool and no view, and reaches the machine only through ports. It is a guest in its host's
 //! process: no printing, no logging set-up, no signal handler, no panic hook, no directory, no variable, no static.
@@ -17,7 +17,7 @@
 //! use windlass_core::message::Message;
 //! use windlass_core::outcome::{Outcome, RunSummary};
 //! use windlass_core::runtime::RunMode;
-//! use windlass_engine::testing::{ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider, says};
+//! use windlass_testing::{ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider, says};
 //! use windlass_engine::{Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -56,7 +56,6 @@ mod redact;
 mod run;
 mod schema;
 mod session;
-pub mod testing;
 
 pub use asking::{NoSuchAsk, OnAsk};
 pub use facade::{AnswerRequest, Request, ResultFold, RunResult};

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use windlass_core::workspace::NoSecrets;
 
 use super::*;
-use crate::testing::ManualClock;
+use windlass_testing::ManualClock;
 
 /// What a disk would hold.
 #[derive(Default)]

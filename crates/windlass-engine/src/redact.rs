@@ -139,7 +139,7 @@ fn redacted<'a>(redactor: &dyn Redactor, bytes: &'a [u8]) -> Cow<'a, [u8]> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::testing::MemoryArtifacts;
+    use windlass_testing::MemoryArtifacts;
 
     struct Hides(&'static str);
 

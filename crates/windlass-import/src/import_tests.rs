@@ -11,7 +11,7 @@ use windlass_core::history::{History, unpaired};
 use windlass_core::message::{Part, Role};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::store::SessionStore;
-use windlass_engine::testing::{ManualClock, MemoryStore, StoreFault};
+use windlass_testing::{ManualClock, MemoryStore, StoreFault};
 
 use super::*;
 

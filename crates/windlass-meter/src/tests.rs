@@ -16,7 +16,7 @@ use windlass_core::provider::{Chunk, ProviderErrorKind};
 use windlass_providers::framing::Framer;
 use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
-use self::lab::{Act, Lab, REAL_KEY, Vendor, events, upstream, whole};
+use self::lab::{Act, ByteServer, Lab, REAL_KEY, events, saying, upstream, whole};
 use crate::endpoint::{Endpoint as _, Trip};
 
 const MESSAGES: &str = "/v1/messages?beta=true";
@@ -101,7 +101,7 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
     for name in names.iter().filter(|name| name.ends_with(".sse")) {
         let body = recording(name);
         let (protocol, id, path, ask) = dialect(name.split('_').next().unwrap());
-        let vendor = Vendor::saying(events(&body)).await;
+        let vendor = saying(events(&body));
         let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
         let (answer, trip) = lab.call(path, ask).await;
         assert_eq!((answer.status, trip), (200, None), "{name}");
@@ -139,7 +139,7 @@ fn check_heard(request: &str, path: &str, says: &[&str], never: &[&str]) {
 
 #[tokio::test]
 async fn the_real_key_goes_out_and_the_placeholder_stays() {
-    let vendor = Vendor::saying(events(recording("anthropic_text_and_parallel_calls.sse"))).await;
+    let vendor = saying(events(recording("anthropic_text_and_parallel_calls.sse")));
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let key = lab.meter.key();
     let more = format!(
@@ -175,7 +175,7 @@ async fn check_lowered(name: &str, ask: &str, expect: &str) {
         "chat" => "chat_text_and_usage_after_the_end.sse",
         _ => "gemini_thoughts_signatures_and_parallel_calls.sse",
     });
-    let vendor = Vendor::saying(events(body)).await;
+    let vendor = saying(events(body));
     let lab = Lab::new(vec![upstream(id, &vendor.url)], tokens(5_000));
     let (answer, _) = lab.call(path, ask).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -266,7 +266,7 @@ async fn a_chat_stream_is_made_to_report_its_usage() {
 /// One door: a call that would cross the limit is not sent, and said in the dialect.
 async fn check_refused(name: &str, status: u16, place: &str, word: &str) {
     let (_, id, path, ask) = dialect(name);
-    let vendor = Vendor::saying(Vec::new()).await;
+    let vendor = saying(Vec::new());
     let lab = Lab::new(vec![upstream(id, &vendor.url)], tokens(1_000));
     let (answer, trip) = lab.call(path, ask).await;
     assert_eq!(
@@ -312,7 +312,7 @@ const PRICE: Price = Price {
 #[tokio::test]
 async fn money_counts_by_the_price_that_was_set() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
-    let vendor = Vendor::saying(events(&body)).await;
+    let vendor = saying(events(&body));
     let lab = Lab::priced(
         vec![upstream("anthropic", &vendor.url)],
         Budget::UNLIMITED,
@@ -337,7 +337,7 @@ async fn money_counts_by_the_price_that_was_set() {
 
 #[tokio::test]
 async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_so_many_words() {
-    let vendor = Vendor::saying(events(recording("anthropic_text_and_parallel_calls.sse"))).await;
+    let vendor = saying(events(recording("anthropic_text_and_parallel_calls.sse")));
     let ask = r#"{"model":"nobody-1","max_tokens":10,"stream":true}"#;
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
@@ -407,7 +407,7 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
             Act::Hang,
         ]
     };
-    let vendor = Vendor::new(script).await;
+    let vendor = ByteServer::start(script).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
@@ -416,7 +416,7 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
             .unwrap();
         read_until(&mut wire, "twenty bytes").await;
         assert!(lab.booked().is_empty());
-        vendor.go_on.notify_one();
+        vendor.go_on();
         read_until(&mut wire, "message_stop").await;
     })
     .await;
@@ -433,7 +433,7 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
 
 #[tokio::test]
 async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
-    let vendor = Vendor::new(|_, _| vec![Act::Say(open_stream()), Act::Hang]).await;
+    let vendor = ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Hang]).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
@@ -459,7 +459,7 @@ async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
-    let vendor = Vendor::new(|_, _| vec![Act::Hang]).await;
+    let vendor = ByteServer::start(|_, _| vec![Act::Hang]).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
@@ -490,7 +490,7 @@ async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
 
 #[tokio::test]
 async fn what_is_under_way_when_serving_ends_is_counted() {
-    let vendor = Vendor::new(|_, _| vec![Act::Say(open_stream()), Act::Hang]).await;
+    let vendor = ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Hang]).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let mut wire = lab.place.connect();
     lab.during(async {
@@ -510,7 +510,7 @@ async fn calls_beside_each_other_hold_their_part() {
         0 | 1 => vec![Act::Say(open_stream()), Act::Wait, Act::Say(END.into())],
         _ => vec![Act::Say(open_stream()), Act::Say(END.into())],
     };
-    let vendor = Vendor::new(script).await;
+    let vendor = ByteServer::start(script).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
     let ask = ASK_MESSAGES.replace("9000", "6000");
     lab.during(async {
@@ -535,8 +535,9 @@ async fn calls_beside_each_other_hold_their_part() {
             tokio::task::yield_now().await;
         }
         assert_eq!(vendor.requests().len(), 2, "there is no room for a third");
-        vendor.go_on.notify_waiters();
+        vendor.go_on();
         read_until(&mut three, "message_stop").await;
+        vendor.go_on();
     })
     .await;
     let asked: Vec<_> = vendor
@@ -556,7 +557,7 @@ fn max_tokens(request: &str) -> u64 {
 
 /// One door: how many calls reach a vendor that always fails like this, and how it ends.
 async fn check_failing(status: u16, body: &str, calls: usize, kind: &str) {
-    let vendor = Vendor::saying(whole(status, "application/json", body)).await;
+    let vendor = saying(whole(status, "application/json", body));
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (_, trip) = lab
         .during(async {
@@ -608,7 +609,7 @@ async fn a_success_between_failures_and_a_wrong_request_do_not_end_it() {
         2 => vec![Act::Say(whole(400, "application/json", "{}"))],
         _ => vec![Act::Say(whole(529, "application/json", "{}"))],
     };
-    let vendor = Vendor::new(script).await;
+    let vendor = ByteServer::start(script).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (statuses, trip) = lab
         .during(async {
@@ -631,7 +632,7 @@ async fn a_call_beside_the_work_does_not_hide_that_the_work_fails() {
         true => vec![Act::Say(whole(500, "application/json", "{}"))],
         false => vec![Act::Say(events(format!("{START}{TEXT}{END}")))],
     };
-    let vendor = Vendor::new(script).await;
+    let vendor = ByteServer::start(script).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let work = ASK_MESSAGES.replacen(
         '{',
@@ -679,7 +680,7 @@ async fn nobody_there_is_said_and_ends_it_after_a_while() {
 
 #[tokio::test]
 async fn counting_tokens_and_listing_models_are_free() {
-    let vendor = Vendor::saying(whole(200, "application/json", r#"{"input_tokens":12}"#)).await;
+    let vendor = saying(whole(200, "application/json", r#"{"input_tokens":12}"#));
     let count = "/v1/messages/count_tokens?beta=true";
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(1));
     let (answer, trip) = lab.call(count, ASK_MESSAGES).await;
@@ -726,7 +727,7 @@ async fn counting_tokens_and_listing_models_are_free() {
 
 /// One door: an answer in one document, and what is booked for it.
 async fn check_whole(id: &str, path: &str, ask: &str, answer: &str, expect: Option<[u64; 4]>) {
-    let vendor = Vendor::saying(whole(200, "application/json", answer)).await;
+    let vendor = saying(whole(200, "application/json", answer));
     let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
     let (got, _) = lab.call(path, ask).await;
     assert_eq!((got.status, got.text().as_str()), (200, answer));

@@ -14,13 +14,13 @@ use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
 use windlass_core::terms::Isolation;
-use windlass_engine::testing::{
-    Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
-};
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::workspace::Root;
 use windlass_proposal::completion::Completion;
 use windlass_proposal::patch_proposal::{PatchProposal, schema};
+use windlass_testing::{
+    Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
+};
 use windlass_transaction::in_place::InPlace;
 
 type Files = BTreeMap<String, String>;

@@ -87,7 +87,7 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
         )],
         _ => event_stream(&[ANSWER]),
     })
-    .await;
+    .unwrap();
     let (recorder, lines) = recorder(Hides("hunter22"));
     let live = provider(
         http().recording(recorder),
@@ -148,7 +148,7 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
 
 #[tokio::test]
 async fn a_request_that_was_not_recorded_names_the_first_difference() {
-    let server = Server::start(|_, _| event_stream(&[ANSWER])).await;
+    let server = Server::start(|_, _| event_stream(&[ANSWER])).unwrap();
     let (recorder, lines) = recorder(NoSecrets);
     ask(
         &provider(http().recording(recorder), &format!("{}/v1", server.url)),
@@ -191,7 +191,7 @@ async fn a_cut_stream_is_taken_down_as_far_as_it_came() {
         crate::loopback::chunk(&ANSWER[..40]),
         Act::Close,
     ])
-    .await;
+    .unwrap();
     let (recorder, lines) = recorder(NoSecrets);
     ask(&provider(http().recording(recorder), &server.url), "one").await;
     let row = Row::parse(&lines.lock()[0]).unwrap();

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
-use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::loopback::{Act, Server, chunk, stream_head, whole};
@@ -36,7 +35,7 @@ async fn exchange(http: &Http, url: &str) -> Result<(u16, Vec<u8>), HttpError> {
 
 #[tokio::test]
 async fn the_connection_is_used_again() {
-    let server = Server::saying(vec![whole(200, "", "ok")]).await;
+    let server = Server::saying(vec![whole(200, "", "ok")]).unwrap();
     let http = http(|_| ());
     for _ in 0..3 {
         assert_eq!(
@@ -44,7 +43,7 @@ async fn the_connection_is_used_again() {
             (200, b"ok".to_vec())
         );
     }
-    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
@@ -53,7 +52,7 @@ async fn a_redirect_on_the_same_host_repeats_the_request_at_most_three_times() {
         0..3 => vec![whole(308, &format!("location: /hop{number}\r\n"), "")],
         _ => vec![whole(200, "", "there")],
     })
-    .await;
+    .unwrap();
     assert_eq!(
         exchange(&http(|_| ()), &server.url).await.unwrap(),
         (200, b"there".to_vec())
@@ -65,7 +64,7 @@ async fn a_redirect_on_the_same_host_repeats_the_request_at_most_three_times() {
             .all(|text| text.starts_with("POST") && text.ends_with("body"))
     );
 
-    let looping = Server::saying(vec![whole(307, "location: /again\r\n", "")]).await;
+    let looping = Server::saying(vec![whole(307, "location: /again\r\n", "")]).unwrap();
     let err = exchange(&http(|_| ()), &looping.url).await.unwrap_err();
     assert!(err.to_string().contains("more than 3 times"), "{err}");
     assert_eq!(looping.requests().len(), 4);
@@ -73,12 +72,12 @@ async fn a_redirect_on_the_same_host_repeats_the_request_at_most_three_times() {
 
 #[tokio::test]
 async fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
-    let other = Server::saying(vec![whole(200, "", "stolen")]).await;
+    let other = Server::saying(vec![whole(200, "", "stolen")]).unwrap();
     let location = format!(
         "location: {}/x\r\n",
         other.url.replace("127.0.0.1", "localhost")
     );
-    let server = Server::saying(vec![whole(307, &location, "")]).await;
+    let server = Server::saying(vec![whole(307, &location, "")]).unwrap();
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
     assert!(
         matches!(&err, HttpError::Redirect { detail, .. } if detail.contains("another host (localhost")),
@@ -86,7 +85,7 @@ async fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
     );
     // Another port of the same name is another server, too.
     let location = format!("location: {}/x\r\n", other.url);
-    let server = Server::saying(vec![whole(302, &location, "")]).await;
+    let server = Server::saying(vec![whole(302, &location, "")]).unwrap();
     assert!(matches!(
         exchange(&http(|_| ()), &server.url).await,
         Err(HttpError::Redirect { .. })
@@ -101,7 +100,7 @@ async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_refused() {
         (307, ""),
         (307, "location: http://[\r\n"),
     ] {
-        let server = Server::saying(vec![whole(status, headers, "")]).await;
+        let server = Server::saying(vec![whole(status, headers, "")]).unwrap();
         assert!(matches!(
             exchange(&http(|_| ()), &server.url).await,
             Err(HttpError::Redirect { .. })
@@ -117,7 +116,8 @@ async fn gzip_is_decoded_and_a_bomb_is_stopped() {
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
     };
-    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", b"not gzip")]).await;
+    let server =
+        Server::saying(vec![whole(200, "content-encoding: gzip\r\n", b"not gzip")]).unwrap();
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
     assert!(matches!(err, HttpError::Malformed { .. }), "{err:?}");
     let server = Server::saying(vec![whole(
@@ -125,7 +125,7 @@ async fn gzip_is_decoded_and_a_bomb_is_stopped() {
         "content-encoding: gzip\r\n",
         pack(b"hello"),
     )])
-    .await;
+    .unwrap();
     assert_eq!(
         exchange(&http(|_| ()), &server.url).await.unwrap().1,
         b"hello"
@@ -133,7 +133,7 @@ async fn gzip_is_decoded_and_a_bomb_is_stopped() {
 
     let bomb = pack(&vec![0; 8 << 20]);
     assert!(bomb.len() < 16 << 10);
-    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", bomb)]).await;
+    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", bomb)]).unwrap();
     let err = exchange(&http(|o| o.max_body = 1 << 20), &server.url)
         .await
         .unwrap_err();
@@ -145,10 +145,10 @@ async fn gzip_is_decoded_and_a_bomb_is_stopped() {
 
 #[tokio::test]
 async fn a_cut_body_is_broken_and_not_an_end() {
-    let server = Server::saying(vec![stream_head(), chunk("data: a\n\n"), Act::Close]).await;
+    let server = Server::saying(vec![stream_head(), chunk("data: a\n\n"), Act::Close]).unwrap();
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
     assert!(matches!(err, HttpError::Broken { .. }), "{err}");
-    let server = Server::saying(vec![Act::Close]).await;
+    let server = Server::saying(vec![Act::Close]).unwrap();
     assert!(matches!(
         exchange(&http(|_| ()), &server.url).await,
         Err(HttpError::Broken { .. })
@@ -160,9 +160,9 @@ async fn too_many_headers_and_nonsense_are_malformed() {
     let many = "x: y\r\n".repeat(5_000);
     for act in [
         whole(200, &many, ""),
-        Act::Send(b"SSH-2.0-nope\r\n\r\n".to_vec()),
+        Act::Say(b"SSH-2.0-nope\r\n\r\n".to_vec()),
     ] {
-        let server = Server::saying(vec![act, Act::Close]).await;
+        let server = Server::saying(vec![act, Act::Close]).unwrap();
         let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
         assert!(matches!(err, HttpError::Malformed { .. }), "{err:?}");
     }
@@ -170,7 +170,7 @@ async fn too_many_headers_and_nonsense_are_malformed() {
 
 #[tokio::test]
 async fn silence_before_the_head_ends_after_the_idle_time() {
-    let server = Server::saying(vec![Act::Hang]).await;
+    let server = Server::saying(vec![Act::Hang]).unwrap();
     let err = exchange(
         &http(|o| o.idle_timeout = Duration::from_millis(60)),
         &server.url,
@@ -256,7 +256,7 @@ async fn failures_to_connect_have_their_own_words() {
 
 #[tokio::test]
 async fn a_proxy_is_used_for_its_scheme_and_its_refusal_is_named() {
-    let proxy = Server::saying(vec![whole(403, "", ""), Act::Close]).await;
+    let proxy = Server::saying(vec![whole(403, "", ""), Act::Close]).unwrap();
     let through = http(|o| o.https_proxy = Some(proxy.url.clone()));
     let err = exchange(&through, "https://api.example.invalid/v1")
         .await
@@ -274,7 +274,7 @@ async fn a_proxy_is_used_for_its_scheme_and_its_refusal_is_named() {
         Err(HttpError::Dns { .. })
     ));
     // Loopback is always direct.
-    let server = Server::saying(vec![whole(200, "", "ok")]).await;
+    let server = Server::saying(vec![whole(200, "", "ok")]).unwrap();
     assert_eq!(
         exchange(
             &http(|o| o.http_proxy = Some(proxy.url.clone())),

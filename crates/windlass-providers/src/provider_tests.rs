@@ -1,8 +1,6 @@
 //! The whole way: a request through the real HTTP stack to a loopback server that behaves, or does not.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::atomic::Ordering;
-
 use futures_util::StreamExt;
 use windlass_core::history::Entry;
 use windlass_core::message::Message;
@@ -69,7 +67,7 @@ fn text(chunks: &[Chunk]) -> String {
 
 #[tokio::test]
 async fn an_answer_arrives_and_the_connection_is_used_for_the_next_step() {
-    let server = Server::saying(event_stream(&[&delta("hel"), &delta("lo"), STOP])).await;
+    let server = Server::saying(event_stream(&[&delta("hel"), &delta("lo"), STOP])).unwrap();
     let provider = provider("openai-chat", &server.url, |_| ());
     for _ in 0..5 {
         let (chunks, err) = ask(&provider).await;
@@ -78,7 +76,7 @@ async fn an_answer_arrives_and_the_connection_is_used_for_the_next_step() {
             ("hello", Some(&Chunk::End(EndReason::Done)), None)
         );
     }
-    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(server.connections(), 1);
     let request = &server.requests()[0];
     assert!(
         request.starts_with("POST /chat/completions HTTP/1.1\r\n"),
@@ -96,7 +94,7 @@ async fn an_answer_arrives_and_the_connection_is_used_for_the_next_step() {
 async fn the_messages_protocol_sends_its_headers() {
     let events = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n\
                   event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-    let server = Server::saying(event_stream(&[events])).await;
+    let server = Server::saying(event_stream(&[events])).unwrap();
     let (chunks, err) = ask(&provider("anthropic", &server.url, |_| ())).await;
     assert_eq!((chunks, err), (vec![Chunk::End(EndReason::Done)], None));
     let request = &server.requests()[0];
@@ -113,7 +111,7 @@ async fn the_messages_protocol_sends_its_headers() {
 #[tokio::test]
 async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_come_in_a_list() {
     let events = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
-    let server = Server::saying(event_stream(&[events])).await;
+    let server = Server::saying(event_stream(&[events])).unwrap();
     let (chunks, err) = ask(&provider("gemini", &server.url, |_| ())).await;
     assert_eq!(
         (chunks, err),
@@ -134,7 +132,7 @@ async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_co
     let list = "[{\"error\":{\"code\":503,\"message\":\"try later\",\"status\":\"UNAVAILABLE\"}}]";
     for kind in ["application/json", "text/event-stream"] {
         let server =
-            Server::saying(vec![whole(200, &format!("Content-Type: {kind}\r\n"), list)]).await;
+            Server::saying(vec![whole(200, &format!("Content-Type: {kind}\r\n"), list)]).unwrap();
         let (_, err) = ask(&provider("gemini", &server.url, |_| ())).await;
         assert_eq!(
             err.unwrap().kind,
@@ -148,7 +146,7 @@ async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_co
 async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for() {
     let events = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\n\
                   data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
-    let server = Server::saying(event_stream(&[events])).await;
+    let server = Server::saying(event_stream(&[events])).unwrap();
     let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
     assert_eq!(
         (chunks, err),
@@ -194,13 +192,13 @@ async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for(
 #[tokio::test]
 async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited_for() {
     let many: String = (0..1_000).map(|_| delta("abcd")).collect();
-    let server = Server::saying(event_stream(&[&many, STOP])).await;
+    let server = Server::saying(event_stream(&[&many, STOP])).unwrap();
     let (chunks, _) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!(text(&chunks).len(), 4_000);
     assert!(chunks.len() < 50, "{} chunks", chunks.len());
 
     // The first piece comes out although the server never goes on.
-    let server = Server::saying(vec![stream_head(), chunk(delta("first")), Act::Hang]).await;
+    let server = Server::saying(vec![stream_head(), chunk(delta("first")), Act::Hang]).unwrap();
     let provider = provider("openai-chat", &server.url, |_| ());
     let (tools, options) = (ToolSet::default(), Sampling::default());
     let request = Request {
@@ -217,7 +215,7 @@ async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited
 
 #[tokio::test]
 async fn a_body_that_stays_open_after_the_end_does_not_hold_the_answer() {
-    let server = Server::saying(vec![stream_head(), chunk(delta("x") + STOP), Act::Hang]).await;
+    let server = Server::saying(vec![stream_head(), chunk(delta("x") + STOP), Act::Hang]).unwrap();
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!(
         (chunks, err),
@@ -232,7 +230,7 @@ async fn a_body_that_stays_open_after_the_end_does_not_hold_the_answer() {
 async fn check_failure(acts: Vec<Act>, kind: ProviderErrorKind, says: &str, kept: &str) {
     let hangs = acts.iter().any(|act| matches!(act, Act::Hang));
     let idle = Duration::from_millis(if hangs { 200 } else { 60_000 });
-    let server = Server::saying(acts).await;
+    let server = Server::saying(acts).unwrap();
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |o| {
         o.idle_timeout = idle
     }))
@@ -383,7 +381,7 @@ async fn a_connection_that_breaks_after_the_reason_has_lost_nothing() {
         chunk(reason),
         Act::Close,
     ])
-    .await;
+    .unwrap();
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!(
         (chunks, err),
@@ -415,7 +413,7 @@ async fn a_million_empty_deltas_cost_no_memory_and_end() {
     let mut acts = vec![stream_head()];
     acts.extend((0..10).map(|_| chunk(&block)));
     acts.extend([chunk(STOP), last_chunk()]);
-    let server = Server::saying(acts).await;
+    let server = Server::saying(acts).unwrap();
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!((chunks, err), (vec![Chunk::End(EndReason::Done)], None));
 }

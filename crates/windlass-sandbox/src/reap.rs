@@ -5,7 +5,6 @@ use std::time::Duration;
 
 /// Reaps a process if it exits within this time. A process that is left unreaped when its parent exits goes to the
 /// first process of the machine, and that of a container often reaps nothing.
-#[cfg(target_os = "linux")]
 pub fn reap_within(process: &mut Child, time: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -18,14 +17,5 @@ pub fn reap_within(process: &mut Child, time: Duration) {
     let exited = poll(&mut [PollFd::new(&handle, PollFlags::IN)], timeout.as_ref());
     if exited.is_ok_and(|ready| ready > 0) {
         let _ = process.wait();
-    }
-}
-
-/// Reaps a process if it exits within this time.
-#[cfg(not(target_os = "linux"))]
-pub fn reap_within(process: &mut Child, time: Duration) {
-    let until = std::time::Instant::now() + time;
-    while matches!(process.try_wait(), Ok(None)) && std::time::Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,26 +1,164 @@
-//! Just enough HTTP/1.1 to serve agents on loopback: requests with a length or in chunks, answers whole or in chunks.
-//! Everything that is read has a bound.
+//! Just enough HTTP/1.1 to serve on loopback: requests with a length or in chunks, answers whole or in chunks, a thread
+//! for each connection, because clients open few and some of them hang for long. Everything that is read has a bound.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The longest line of a head, and the most lines.
-const MAX_LINE: u64 = 64 << 10;
+const MAX_LINE: u64 = 1 << 20;
 const MAX_LINES: usize = 200;
 /// The largest body.
-const MAX_BODY: usize = 64 << 20;
+const MAX_BODY: usize = 256 << 20;
+/// The most connections at a time; what is over is closed.
+const MAX_CONNECTIONS: usize = 256;
+const TICK: Duration = Duration::from_millis(20);
+
+/// A listener on loopback and its connections; they end when this is dropped.
+#[derive(Debug)]
+pub struct Loopback {
+    /// Where it listens, without a path.
+    pub url: String,
+    state: Arc<Connections>,
+}
+
+/// The state that a server shares with its connections.
+#[derive(Debug, Default)]
+pub struct Connections {
+    stop: AtomicBool,
+    open: AtomicUsize,
+    accepted: AtomicUsize,
+}
+
+impl Loopback {
+    /// Listens on this port, 0 for a free one, and has every request answered. An error of `answer` ends the connection.
+    ///
+    /// # Errors
+    /// If the port cannot be bound.
+    pub fn start(
+        port: u16,
+        answer: impl Fn(&mut TcpStream, &Request, &Connections) -> io::Result<()>
+        + Send
+        + Sync
+        + 'static,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port))?;
+        let url = format!("http://{}", listener.local_addr()?);
+        listener.set_nonblocking(true)?;
+        let state = Arc::new(Connections::default());
+        let server = Self {
+            url,
+            state: Arc::clone(&state),
+        };
+        std::thread::spawn(move || accept(&listener, &state, &Arc::new(answer)));
+        Ok(server)
+    }
+
+    /// How many connections were made so far.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.state.accepted.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Connections {
+    /// Whether the server was dropped.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Says nothing until the other side hangs up or the server ends; then the connection is over.
+    ///
+    /// # Errors
+    /// Always: the connection has ended.
+    pub fn hang(&self, out: &TcpStream) -> io::Result<()> {
+        out.set_read_timeout(Some(TICK))?;
+        while !self.stopped() {
+            match out.peek(&mut [0]) {
+                Ok(0) => break,
+                Ok(_) => std::thread::sleep(TICK),
+                Err(err)
+                    if matches!(
+                        err.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) => {}
+                Err(_) => break,
+            }
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
+    }
+}
+
+fn accept(
+    listener: &TcpListener,
+    state: &Arc<Connections>,
+    answer: &Arc<
+        impl Fn(&mut TcpStream, &Request, &Connections) -> io::Result<()> + Send + Sync + 'static,
+    >,
+) {
+    while !state.stopped() {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        };
+        state.accepted.fetch_add(1, Ordering::SeqCst);
+        if state.open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+            state.open.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (state, answer) = (Arc::clone(state), Arc::clone(answer));
+        std::thread::spawn(move || {
+            let _ = stream.set_nonblocking(false);
+            let _ = stream.set_nodelay(true);
+            let mut stream = BufReader::new(stream);
+            while let Some(request) = read(&mut stream) {
+                let answered = answer(stream.get_mut(), &request, &state).is_ok();
+                let last = request
+                    .header("connection")
+                    .is_some_and(|how| how.eq_ignore_ascii_case("close"));
+                if !answered || last || state.stopped() {
+                    break;
+                }
+            }
+            state.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
 
 /// A request as it came.
-pub(crate) struct Request {
-    pub(crate) method: String,
-    pub(crate) path: String,
+#[derive(Debug)]
+pub struct Request {
+    /// As in `POST`.
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    /// The first line and the headers, byte for byte, with the blank line behind them.
+    pub head: String,
     /// Names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub headers: Vec<(String, String)>,
+    /// Without its chunks.
+    pub body: Vec<u8>,
 }
 
 impl Request {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// Head and body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.head.clone() + &String::from_utf8_lossy(&self.body)
+    }
+
+    /// The first value of a header; the name is in lower case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
             .find(|(known, _)| known == name)
@@ -47,37 +185,38 @@ impl Request {
 }
 
 /// The next request of a connection; none at its end, and none where it is no HTTP.
-pub(crate) fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
-    let first = line(stream)?;
-    let mut words = first.split(' ');
+fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
+    let mut head = line(stream)?;
+    let mut words = head.trim_end().split(' ');
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let mut headers = Vec::new();
     for _ in 0..MAX_LINES {
         let line = line(stream)?;
-        if line.is_empty() {
+        head.push_str(&line);
+        let Some((name, value)) = line.split_once(':') else {
             let mut request = Request {
                 method,
                 path,
+                head,
                 headers,
                 body: Vec::new(),
             };
-            request.body = body(stream, &request)?;
+            request.body = line
+                .trim_end()
+                .is_empty()
+                .then(|| body(stream, &request))??;
             return Some(request);
-        }
-        let (name, value) = line.split_once(':')?;
+        };
         headers.push((name.trim().to_lowercase(), value.trim().to_owned()));
     }
     None
 }
 
+/// One line with its end.
 fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let mut line = String::new();
-    let read = stream.by_ref().take(MAX_LINE).read_line(&mut line).ok()?;
-    if read == 0 || !line.ends_with('\n') {
-        return None;
-    }
-    line.truncate(line.trim_end_matches(['\r', '\n']).len());
-    Some(line)
+    stream.by_ref().take(MAX_LINE).read_line(&mut line).ok()?;
+    line.ends_with('\n').then_some(line)
 }
 
 fn body(stream: &mut BufReader<TcpStream>, request: &Request) -> Option<Vec<u8>> {
@@ -124,33 +263,39 @@ fn exactly(stream: &mut BufReader<TcpStream>, length: usize) -> Option<Vec<u8>> 
     Some(body)
 }
 
-/// A whole answer.
-pub(crate) fn whole(out: &mut TcpStream, status: u16, kind: &str, body: &[u8]) -> io::Result<()> {
+/// The bytes of a whole answer. `headers` are lines, each with its `\r\n`.
+pub fn whole(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
     let head = format!(
-        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        "HTTP/1.1 {status} {}\r\n{headers}content-length: {}\r\n\r\n",
         reason(status),
         body.len()
     );
-    out.write_all(&[head.as_bytes(), body].concat())
+    [head.as_bytes(), body].concat()
 }
 
-/// The head of an answer that comes piece by piece.
-pub(crate) fn begin_stream(out: &mut TcpStream) -> io::Result<()> {
-    out.write_all(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
-          transfer-encoding: chunked\r\n\r\n",
-    )
+/// The head of an answer that comes in chunks. `headers` are lines, each with its `\r\n`.
+#[must_use]
+pub fn stream_head(status: u16, headers: &str) -> Vec<u8> {
+    let reason = reason(status);
+    format!("HTTP/1.1 {status} {reason}\r\n{headers}transfer-encoding: chunked\r\n\r\n")
+        .into_bytes()
 }
 
-/// One piece of it.
-pub(crate) fn piece(out: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-    out.write_all(&[format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat())
+/// The header of an event stream.
+pub const EVENT_STREAM: &str = "content-type: text/event-stream\r\ncache-control: no-cache\r\n";
+
+/// One chunk of a body; nothing for no bytes, because an empty chunk would be the last one.
+pub fn chunk(bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let bytes = bytes.as_ref();
+    match bytes.len() {
+        0 => Vec::new(),
+        length => [format!("{length:x}\r\n").as_bytes(), bytes, b"\r\n"].concat(),
+    }
 }
 
-/// The end of it.
-pub(crate) fn end_stream(out: &mut TcpStream) -> io::Result<()> {
-    out.write_all(b"0\r\n\r\n")
-}
+/// The end of a body in chunks.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 fn reason(status: u16) -> &'static str {
     match status {

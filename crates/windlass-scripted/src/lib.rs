@@ -3,8 +3,11 @@
 //!
 //! It keeps no place in the script: the place is in the history that every request carries. So a retry gets the same
 //! answer again, and a side question (a title, a topic) moves nothing.
+//!
+//! [`http`] is the HTTP/1.1 of all servers for tests; [`ByteServer`] sends exactly the bytes that a test wants.
 
-mod http;
+mod bytes;
+pub mod http;
 mod offer;
 mod prose;
 mod request;
@@ -14,6 +17,7 @@ mod serve;
 mod tools;
 mod wire;
 
+pub use bytes::{Act, ByteServer, Received};
 pub use script::{Move, Script, Usage};
 pub use seen::Seen;
 pub use serve::Server;

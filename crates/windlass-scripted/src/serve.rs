@@ -1,16 +1,15 @@
-//! The server: takes connections, finds each request's place in the script, answers, and keeps what it was asked.
-//! A thread for each connection, because agents open few and some of them hang for long.
+//! The server: finds each request's place in the script, answers, and keeps what it was asked.
 
 use std::collections::HashMap;
-use std::io::{self, BufReader};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::http::{self, Request};
+use crate::http::{self, Connections, Loopback, Request};
 use crate::locked;
 use crate::offer::{self, Item, Played, played};
 use crate::prose;
@@ -20,9 +19,6 @@ use crate::seen::{MOST, MOST_BODY, Seen};
 use crate::tools::is_form;
 use crate::wire::{Answer, Wire};
 
-/// The most connections at a time; what is over is closed.
-const MOST_CONNECTIONS: usize = 256;
-const TICK: Duration = Duration::from_millis(20);
 /// What side questions get, and what comes after the script.
 const SIDE: &str = "A short title";
 const END: &str = "Done.";
@@ -32,6 +28,7 @@ pub struct Server {
     /// Where it listens, without a path.
     pub url: String,
     state: Arc<State>,
+    _loopback: Loopback,
 }
 
 struct State {
@@ -43,8 +40,6 @@ struct State {
     answers: AtomicUsize,
     /// Failures so far, by move.
     failures: Mutex<HashMap<usize, usize>>,
-    connections: AtomicUsize,
-    stop: AtomicBool,
 }
 
 impl Server {
@@ -61,24 +56,22 @@ impl Server {
     /// # Errors
     /// Where it is taken.
     pub fn start_on(script: Script, port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", port))?;
-        let url = format!("http://{}", listener.local_addr()?);
-        listener.set_nonblocking(true)?;
         let state = Arc::new(State {
             script,
             seen: Mutex::default(),
             requests: AtomicUsize::new(0),
             answers: AtomicUsize::new(0),
             failures: Mutex::default(),
-            connections: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
         });
-        let server = Self {
-            url,
-            state: Arc::clone(&state),
-        };
-        std::thread::spawn(move || accept(&listener, &state));
-        Ok(server)
+        let shared = Arc::clone(&state);
+        let loopback = Loopback::start(port, move |out, request, connections| {
+            shared.answer(out, request, connections)
+        })?;
+        Ok(Self {
+            url: loopback.url.clone(),
+            state,
+            _loopback: loopback,
+        })
     }
 
     /// What it was asked so far.
@@ -106,41 +99,6 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.state.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-fn accept(listener: &TcpListener, state: &Arc<State>) {
-    while !state.stop.load(Ordering::Relaxed) {
-        let Ok((stream, _)) = listener.accept() else {
-            std::thread::sleep(Duration::from_millis(2));
-            continue;
-        };
-        if state.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-            state.connections.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let state = Arc::clone(state);
-        std::thread::spawn(move || {
-            let _ = stream.set_nonblocking(false);
-            let _ = stream.set_nodelay(true);
-            let mut stream = BufReader::new(stream);
-            while let Some(request) = http::read(&mut stream) {
-                let answered = state.answer(stream.get_mut(), &request).is_ok();
-                let last = request
-                    .header("connection")
-                    .is_some_and(|how| how.eq_ignore_ascii_case("close"));
-                if !answered || last || state.stop.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
-            state.connections.fetch_sub(1, Ordering::Relaxed);
-        });
-    }
-}
-
 /// The working directory that an agent names in its request, where that is a copy of the workspace: a model uses the
 /// paths that it is told. A conversation that is resumed also names the copy of an earlier run, which is gone.
 fn told_root(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
@@ -164,7 +122,12 @@ fn told_root(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
 const COPIES: &str = "/transactions/";
 
 impl State {
-    fn answer(&self, out: &mut TcpStream, request: &Request) -> io::Result<()> {
+    fn answer(
+        &self,
+        out: &mut TcpStream,
+        request: &Request,
+        connections: &Connections,
+    ) -> io::Result<()> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let mut seen = Seen {
@@ -214,7 +177,7 @@ impl State {
         match next {
             Played::Item(item) => self.say(out, wire, &asked, &item, number),
             Played::Fail { status, .. } => whole(out, status, &wire.failure(status)),
-            Played::Hang | Played::Heard(_) => self.hang(out),
+            Played::Hang | Played::Heard(_) => connections.hang(out),
         }
     }
 
@@ -292,7 +255,7 @@ impl State {
         if !asked.stream {
             return whole(out, 200, &wire.whole(&answer));
         }
-        http::begin_stream(out)?;
+        out.write_all(&http::stream_head(200, http::EVENT_STREAM))?;
         for frame in wire.stream(&answer) {
             if frame.pause_ms > 0 {
                 std::thread::sleep(Duration::from_millis(frame.pause_ms));
@@ -301,27 +264,9 @@ impl State {
                 .event
                 .map(|event| format!("event: {event}\n"))
                 .unwrap_or_default();
-            http::piece(out, format!("{name}data: {}\n\n", frame.data).as_bytes())?;
+            out.write_all(&http::chunk(format!("{name}data: {}\n\n", frame.data)))?;
         }
-        http::end_stream(out)
-    }
-
-    /// Says nothing until the other side goes or the server ends.
-    fn hang(&self, out: &mut TcpStream) -> io::Result<()> {
-        out.set_read_timeout(Some(TICK))?;
-        while !self.stop.load(Ordering::Relaxed) {
-            match out.peek(&mut [0]) {
-                Ok(0) => break,
-                Ok(_) => std::thread::sleep(TICK),
-                Err(err)
-                    if matches!(
-                        err.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) => {}
-                Err(_) => break,
-            }
-        }
-        Err(io::ErrorKind::ConnectionAborted.into())
+        out.write_all(http::LAST_CHUNK)
     }
 }
 
@@ -363,12 +308,8 @@ fn aside(method: &str, path: &str) -> (u16, Value) {
 }
 
 fn whole(out: &mut TcpStream, status: u16, value: &Value) -> io::Result<()> {
-    http::whole(
-        out,
-        status,
-        "application/json",
-        value.to_string().as_bytes(),
-    )
+    let kind = "content-type: application/json\r\n";
+    out.write_all(&http::whole(status, kind, value.to_string()))
 }
 
 #[cfg(test)]

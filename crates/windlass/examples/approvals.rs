@@ -11,7 +11,7 @@ use scratch::Scratch;
 use serde_json::json;
 use windlass::core::ask::{About, Answer};
 use windlass::core::gate::Mode;
-use windlass::testing::{call, says};
+use windlass_testing::{call, says};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

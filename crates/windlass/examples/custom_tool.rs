@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use windlass::core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass::core::typed_tool::{TypedTool, typed};
-use windlass::testing::{call, says};
+use windlass_testing::{call, says};
 
 /// The comment of each field is what the model reads about it.
 #[derive(Deserialize, JsonSchema)]

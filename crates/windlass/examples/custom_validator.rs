@@ -13,7 +13,7 @@ use scratch::Scratch;
 use serde_json::json;
 use windlass::core::BoxFuture;
 use windlass::core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
-use windlass::testing::{call, says};
+use windlass_testing::{call, says};
 
 /// Every change needs a line in the changelog.
 struct Changelog;

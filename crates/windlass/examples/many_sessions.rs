@@ -9,7 +9,7 @@ mod scratch;
 
 use scratch::Scratch;
 use serde_json::json;
-use windlass::testing::{call, says};
+use windlass_testing::{call, says};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

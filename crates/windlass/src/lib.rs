@@ -37,4 +37,4 @@ pub use prepare::{
 };
 pub use recovery::{Unlogged, recover, recoveries};
 pub use windlass_core as core;
-pub use windlass_engine::{Canceller, NoSuchAsk, RunResult, testing};
+pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};

@@ -9,9 +9,9 @@ use windlass::core::ask::Answer;
 use windlass::core::gate::Mode;
 use windlass::core::outcome::{FailReason, Outcome};
 use windlass::core::provider::{Chunk, ProviderError};
-use windlass::testing::{ScriptedProvider, call, says};
 use windlass::undo::Wanted;
 use windlass::{ErrorKind, Windlass};
+use windlass_testing::{ScriptedProvider, call, says};
 
 type Turn = Vec<Result<Chunk, ProviderError>>;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use windlass_corpus::{Options, Report, Row, State, run};
 
-use crate::place::{BINARY, Place};
+use crate::place::{BINARY, Output, Place};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../windlass-corpus/corpus");
 
@@ -281,6 +281,22 @@ fn a_hostile_command_is_given_only_to_a_product_that_can_hold_it() {
     );
 }
 
+/// The driver's command line on the binary under test.
+fn attacks(args: &[&str]) -> Output {
+    let args: Vec<String> = ["--windlass", BINARY]
+        .iter()
+        .chain(args)
+        .map(|&arg| arg.to_owned())
+        .collect();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = windlass_corpus::command(&args, &mut out, &mut err);
+    Output {
+        code: i32::from(code),
+        out: String::from_utf8(out).unwrap(),
+        err: String::from_utf8(err).unwrap(),
+    }
+}
+
 #[test]
 fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
     let place = Place::new();
@@ -295,7 +311,7 @@ fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
         &[good.to_string(), pending.to_string(), needs.to_string()],
     );
     let path = file.to_str().unwrap();
-    let output = place.run(&["debug", "attacks", path]);
+    let output = attacks(&[path]);
     assert_eq!(output.code, 0, "{}{}", output.out, output.err);
     for line in [
         "g-1         passed   allow",
@@ -310,7 +326,7 @@ fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
         "{}",
         output.out
     );
-    let output = place.run(&["debug", "attacks", path, "--json", "--id", "g-1"]);
+    let output = attacks(&[path, "--json", "--id", "g-1"]);
     let rows: Vec<serde_json::Value> = output
         .out
         .lines()
@@ -322,13 +338,10 @@ fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
         (&"passed".into(), &true.into())
     );
     // Nothing that ran is no success, and nothing to run is a mistake.
-    assert_eq!(
-        place.run(&["debug", "attacks", path, "--id", "g-2"]).code,
-        1
-    );
-    assert_eq!(place.run(&["debug", "attacks", "no/such/path"]).code, 2);
+    assert_eq!(attacks(&[path, "--id", "g-2"]).code, 1);
+    assert_eq!(attacks(&["no/such/path"]).code, 2);
     for more in [["--id", "g-9"], ["--category", "pahts"]] {
-        let output = place.run(&["debug", "attacks", path, more[0], more[1]]);
+        let output = attacks(&[path, more[0], more[1]]);
         let says = format!("no case matches {}; the categories are paths", more[1]);
         assert!(
             output.code == 2 && output.err.contains(&says),

@@ -25,7 +25,7 @@ fn answers() -> Vec<String> {
 
 fn recorded(place: &Place) -> PathBuf {
     let tape = place.home().join("tape.jsonl");
-    let (url, server) = serve(answers());
+    let server = serve(answers());
     let file = tape.display().to_string();
     let args = [
         "run",
@@ -33,7 +33,7 @@ fn recorded(place: &Place) -> PathBuf {
         "-m",
         "groq/some-model",
         "--base-url",
-        &url,
+        &server.url,
         "--record",
         &file,
         "read a.txt",
@@ -42,7 +42,7 @@ fn recorded(place: &Place) -> PathBuf {
     command.env("GROQ_API_KEY", SECRET);
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
-    server.join().unwrap();
+    assert_eq!(server.requests().len(), answers().len());
     tape
 }
 

@@ -117,7 +117,7 @@ fn the_prompt_is_what_is_sent_and_the_nearest_words_come_last() {
         r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#,
         r#"{"type":"message_stop"}"#,
     ]);
-    let (url, server) = serve(vec![answer]);
+    let server = serve(vec![answer]);
     let deep = place.work().join("sub/deep").display().to_string();
     let args = [
         "run",
@@ -125,7 +125,7 @@ fn the_prompt_is_what_is_sent_and_the_nearest_words_come_last() {
         "-m",
         "anthropic/some-model",
         "--base-url",
-        &url,
+        &server.url,
         "-C",
         &deep,
         "hello",
@@ -134,7 +134,7 @@ fn the_prompt_is_what_is_sent_and_the_nearest_words_come_last() {
     command.env("ANTHROPIC_API_KEY", "sk-ant-REDACTME");
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}", output.err);
-    let asked = server.join().unwrap().remove(0);
+    let asked = server.requests().remove(0);
     let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").unwrap().1).unwrap();
     let sent = body["system"][0]["text"].as_str().unwrap();
     let mut command = place.command(&["prompt", "--in-place", "-C", &deep]);

@@ -66,7 +66,7 @@ fn a_served_model_gets_the_tools_as_words() {
             .to_string();
         events(&[&delta(&text[..half]), &delta(&text[half..]), &end, "[DONE]"])
     };
-    let (url, server) = serve(vec![
+    let server = serve(vec![
         says(r#"{"action": "read_file", "arguments": {"path": "a.txt"}}"#),
         says(r#"{"answer": "It says: the file's words"}"#),
     ]);
@@ -76,14 +76,14 @@ fn a_served_model_gets_the_tools_as_words() {
         "-m",
         "openai-compatible/small",
         "--base-url",
-        &url,
+        &server.url,
         "--json",
         "read a.txt",
     ]);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "It says: the file's words");
-    let asked = server.join().unwrap();
+    let asked = server.requests();
     let body = |request: &str| -> Value {
         serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
     };

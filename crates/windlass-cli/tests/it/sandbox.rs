@@ -1,10 +1,11 @@
 //! The kernel sandbox through the real binary: everyday work goes on inside, and what reaches out does not.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
 use windlass_needs::{Need, lacks, lacks_program};
+use windlass_scripted::{Act, ByteServer, http};
 
 use crate::place::{BINARY, Output, Place};
 
@@ -137,38 +138,22 @@ fn node_packages_are_tested_inside() {
     assert_eq!(place.read("out.txt"), "x");
 }
 
-/// A package index on loopback with one package; answers until the test ends.
-fn index(wheel: Vec<u8>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut first = String::new();
-            let _ = reader.read_line(&mut first);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
-                line.clear();
-            }
-            let (kind, body) = match first.contains(".whl") {
-                true => ("application/octet-stream", wheel.clone()),
-                false => (
-                    "text/html",
-                    b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>"
-                        .to_vec(),
-                ),
-            };
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                body.len()
-            );
-            let _ = stream
-                .write_all(head.as_bytes())
-                .and_then(|()| stream.write_all(&body));
-        }
-    });
-    port
+/// A package index on loopback with one package.
+fn index(wheel: Vec<u8>) -> ByteServer {
+    let answer = move |_: usize, request: &str| {
+        let first = request.lines().next().unwrap_or_default();
+        let (kind, body) = match first.contains(".whl") {
+            true => ("application/octet-stream", wheel.clone()),
+            false => (
+                "text/html",
+                b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>"
+                    .to_vec(),
+            ),
+        };
+        let headers = format!("content-type: {kind}\r\nconnection: close\r\n");
+        vec![Act::Say(http::whole(200, &headers, body)), Act::Close]
+    };
+    ByteServer::start(answer).unwrap()
 }
 
 const MAKE_WHEEL: &str = "import zipfile,sys
@@ -206,16 +191,17 @@ fn python_packages_are_installed_from_a_host_that_is_allowed() {
     place.write("make.py", MAKE_WHEEL);
     works(&place, &[], "python3 make.py", "");
     let wheel = std::fs::read(place.work().join("tinydep-1.0-py3-none-any.whl")).unwrap();
-    let port = index(wheel);
+    let index = index(wheel);
+    let url = &index.url;
     place.write("pyproject.toml", "[build-system]\nrequires=[]\nbuild-backend='backend'\nbackend-path=['.']\n[project]\nname='tiny'\nversion='1.0'\n");
     place.write("backend.py", BACKEND);
     place.write("tiny.py", "import tinydep\nprint(tinydep.WORD)\n");
     let line = format!(
         "python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check --no-cache-dir --isolated --index-url \
-         http://127.0.0.1:{port}/simple --trusted-host 127.0.0.1 -e . && .venv/bin/python -m tiny"
+         {url}/simple --trusted-host 127.0.0.1 -e . && .venv/bin/python -m tiny"
     );
     // Without the proxy for this address pip would be told to go around it.
-    let net = format!("allow:127.0.0.1:{port}");
+    let net = url.replace("http://", "allow:");
     let line = format!("unset NO_PROXY no_proxy; {line}");
     works(&place, &["--net", &net], &line, "fetched");
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
+use windlass_scripted::{Act, ByteServer, http};
 
 use crate::place::Place;
 use crate::wire::{events, serve};
@@ -103,7 +104,7 @@ fn a_planted_key_appears_nowhere() {
         ),
         events(&last),
     ];
-    let (url, server) = serve(answers);
+    let server = serve(answers);
     let prompt = format!("use {SHAPED} and {ENV_KEY}");
     let args = [
         "run",
@@ -112,7 +113,7 @@ fn a_planted_key_appears_nowhere() {
         "-m",
         "groq/some-model",
         "--base-url",
-        &url,
+        &server.url,
         "-o",
         "stream-json",
         &prompt,
@@ -134,7 +135,7 @@ fn a_planted_key_appears_nowhere() {
         deltas,
         format!("the keys are [redacted by windlass: github token] and {gone} and {gone}")
     );
-    for request in server.join().unwrap() {
+    for request in server.requests() {
         let body = request.split("\r\n\r\n").nth(1).unwrap();
         assert!(
             !body.contains(SHAPED) && !body.contains(FILE_KEY) && !body.contains(ENV_KEY),
@@ -186,38 +187,24 @@ fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it(
 
 #[test]
 fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
-    use std::io::{BufReader, Write};
     let place = Place::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        let mut stream = BufReader::new(listener.accept().unwrap().0);
-        crate::wire::read_request(&mut stream).unwrap();
-        let body = format!(
-            "{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}"
-        );
-        let head = format!(
-            "HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        stream
-            .get_mut()
-            .write_all(format!("{head}{body}").as_bytes())
-            .unwrap();
-    });
+    let body = format!(
+        "{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}"
+    );
+    let server = ByteServer::saying(vec![Act::Say(http::whole(401, "", body))]).unwrap();
     let mut command = place.command(&[
         "run",
         "--in-place",
         "-m",
         "groq/m",
         "--base-url",
-        &url,
+        &server.url,
         "-v",
         "go",
     ]);
     command.env("GROQ_API_KEY", ENV_KEY);
     let output = place.run_with(command, "");
-    server.join().unwrap();
+    assert_eq!(server.requests().len(), 1);
     assert_eq!(output.code, 7, "{}", output.err);
     assert!(output.err.contains("Incorrect API key"), "{}", output.err);
     check_absent(&place, &format!("{}{}", output.out, output.err));
@@ -227,7 +214,7 @@ fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
 fn what_is_kept_of_a_session_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
-    let (url, server) = serve(vec![
+    let server = serve(vec![
         call("t", "bash", json!({"command": "seq 1 40000"})),
         events(&["[DONE]"]),
     ]);
@@ -238,7 +225,7 @@ fn what_is_kept_of_a_session_is_private() {
         "-m",
         "groq/m",
         "--base-url",
-        &url,
+        &server.url,
         "go",
     ]);
     command.env("GROQ_API_KEY", ENV_KEY);

@@ -1,16 +1,14 @@
 //! Telemetry of the real binary: nothing without a setting, everything with one, and never in the way of a run.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Write};
 use std::net::TcpListener;
 use std::process::Command;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use windlass_scripted::{Act, ByteServer, http};
 
 use crate::place::{HELLO, Place, id_of};
-use crate::wire::read_request;
 
 const WORK: &str = r#"
 [[step]]
@@ -21,24 +19,15 @@ usage = { input = 50, output = 5 }
 text = "ANSWER"
 "#;
 
-/// A collector on loopback that answers every request so; what it got comes out of the channel.
-fn collector(status: &'static str) -> (String, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let (send, got) = mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.unwrap());
-            while let Some(request) = read_request(&mut stream) {
-                let head = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
-                let _ = send.send(request);
-                if stream.get_mut().write_all(head.as_bytes()).is_err() {
-                    break;
-                }
-            }
-        }
-    });
-    (url, got)
+/// A collector on loopback that answers every request so.
+fn collector(status: u16) -> ByteServer {
+    ByteServer::saying(vec![Act::Say(http::whole(status, "", "{}"))]).unwrap()
+}
+
+/// What it got since the last look.
+fn taken(collector: &ByteServer) -> Vec<String> {
+    let mut received = collector.received();
+    received.drain(..).map(|request| request.text).collect()
 }
 
 fn play(place: &Place, script: &str, env: &[(&str, &str)]) -> crate::place::Output {
@@ -73,22 +62,25 @@ fn spans(texts: &[String]) -> BTreeMap<String, Value> {
 #[test]
 fn without_a_setting_nobody_hears_anything() {
     let place = Place::new();
-    let (url, got) = collector("200 OK");
+    let collector = collector(200);
     // Other programs may be told to send; this one was not.
     let told = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
         ("WINDLASS_OTEL_CONTENT", "true"),
     ];
     assert_eq!(play(&place, HELLO, &told).code, 0);
     let off = [
-        ("WINDLASS_OTEL_ENDPOINT", url.as_str()),
+        ("WINDLASS_OTEL_ENDPOINT", collector.url.as_str()),
         ("WINDLASS_OTEL_ENABLED", "false"),
     ];
     assert_eq!(play(&place, HELLO, &off).code, 0);
     // A project that nobody trusts says it, and is not heard.
     place.write(
         ".windlass/config.toml",
-        &format!("otel.endpoint = \"{url}\"\notel.enabled = true\n"),
+        &format!(
+            "otel.endpoint = \"{}\"\notel.enabled = true\n",
+            collector.url
+        ),
     );
     let output = play(&place, HELLO, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
@@ -97,22 +89,22 @@ fn without_a_setting_nobody_hears_anything() {
         "{}",
         output.err
     );
-    assert!(got.try_recv().is_err(), "something was sent");
+    assert!(collector.requests().is_empty(), "something was sent");
 }
 
 #[test]
 fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
     let place = Place::new();
-    let (url, got) = collector("200 OK");
+    let collector = collector(200);
     let env = [
-        ("WINDLASS_OTEL_ENDPOINT", url.as_str()),
+        ("WINDLASS_OTEL_ENDPOINT", collector.url.as_str()),
         ("WINDLASS_OTEL_HEADERS", "x-key=COLLECTOR"),
         ("COLLECTOR", "s3cr3t-of-the-collector"),
         ("WINDLASS_OTEL_SERVICE_NAME", "mine"),
     ];
     let output = play(&place, WORK, &env);
     assert_eq!(output.code, 0, "{}", output.err);
-    let requests: Vec<String> = got.try_iter().collect();
+    let requests: Vec<String> = taken(&collector);
     assert!(
         requests[0].starts_with("POST /v1/traces ") && requests[1].starts_with("POST /v1/metrics "),
         "{requests:?}"
@@ -170,12 +162,12 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
 #[test]
 fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
     let place = Place::new();
-    let (url, got) = collector("200 OK");
+    let collector = collector(200);
     let script =
         place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch a\" } }]\n");
     let on = |args: &[&str]| {
         let mut command = place.command(args);
-        command.env("WINDLASS_OTEL_ENDPOINT", &url);
+        command.env("WINDLASS_OTEL_ENDPOINT", &collector.url);
         place.run_with(command, "")
     };
     let paused = on(&[
@@ -190,7 +182,7 @@ fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
         "go",
     ]);
     assert_eq!(paused.code, 5, "{}", paused.err);
-    let first = spans(&got.try_iter().collect::<Vec<_>>());
+    let first = spans(&taken(&collector));
     assert!(
         first.contains_key("chat scripted") && !first.contains_key("invoke_agent windlass"),
         "{first:?}"
@@ -200,7 +192,7 @@ fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
     place.script(HELLO);
     let answered = on(&["answer", ask["id"].as_str().unwrap(), "yes"]);
     assert_eq!(answered.code, 0, "{}", answered.err);
-    let second = spans(&got.try_iter().collect::<Vec<_>>());
+    let second = spans(&taken(&collector));
     let run = &second["invoke_agent windlass"];
     assert_eq!(first["chat scripted"]["parentSpanId"], run["spanId"]);
     assert_eq!(first["chat scripted"]["traceId"], run["traceId"]);
@@ -227,14 +219,14 @@ fn a_run_whose_process_died_is_told_by_the_next() {
         .map(|line| format!("{line}\n"))
         .collect();
     std::fs::write(&log, whole).unwrap();
-    let (url, got) = collector("200 OK");
+    let collector = collector(200);
     let script = place.script(HELLO);
     let id = id_of(&place.sessions()[0]);
     let mut command = place.command(&["resume", "--script", &script, &id, "go on"]);
-    command.env("WINDLASS_OTEL_ENDPOINT", &url);
+    command.env("WINDLASS_OTEL_ENDPOINT", &collector.url);
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}", output.err);
-    let requests: Vec<String> = got.try_iter().collect();
+    let requests: Vec<String> = taken(&collector);
     let json: Value = serde_json::from_str(&requests[0][requests[0].find('{').unwrap()..]).unwrap();
     let told = json["resourceSpans"][0]["scopeSpans"][0]["spans"]
         .as_array()
@@ -262,12 +254,12 @@ fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let (ill, _got) = collector("503 Service Unavailable");
+    let ill = collector(503);
     let asleep = TcpListener::bind("127.0.0.1:0").unwrap();
     let asleep_url = format!("http://{}", asleep.local_addr().unwrap());
     for (url, says) in [
         (format!("http://{closed}"), "refused the connection"),
-        (ill, "HTTP 503"),
+        (ill.url.clone(), "HTTP 503"),
         (asleep_url, "did not answer within 2 s"),
         ("nonsense".to_owned(), "`otel.endpoint` is not an address"),
     ] {

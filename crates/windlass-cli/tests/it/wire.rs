@@ -1,60 +1,16 @@
 //! One key, one server: the binary against a model server on loopback, on both wires.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use windlass_scripted::{Act, ByteServer, http};
 
 use crate::place::Place;
 
-/// Serves these bodies, one for each request, and gives back what it was asked.
-pub(crate) fn serve(bodies: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        let mut asked = Vec::new();
-        let mut bodies = bodies.into_iter();
-        let mut open: Option<BufReader<TcpStream>> = None;
-        while bodies.len() > 0 {
-            let mut stream = open
-                .take()
-                .unwrap_or_else(|| BufReader::new(listener.accept().unwrap().0));
-            let Some(request) = read_request(&mut stream) else {
-                continue;
-            };
-            asked.push(request);
-            let body = bodies.next().unwrap();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
-                body.len()
-            );
-            stream
-                .get_mut()
-                .write_all(format!("{head}{body}").as_bytes())
-                .unwrap();
-            open = Some(stream);
-        }
-        asked
-    });
-    (url, server)
-}
-
-pub(crate) fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        head.push_str(&line);
-        if line == "\r\n" {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).ok()?;
-    Some(head + &String::from_utf8(body).unwrap())
+/// Serves these bodies, one for each request.
+pub(crate) fn serve(bodies: Vec<String>) -> ByteServer {
+    let answer = move |number: usize, _: &str| match bodies.get(number) {
+        Some(body) => vec![Act::Say(http::whole(200, http::EVENT_STREAM, body))],
+        None => vec![Act::Close],
+    };
+    ByteServer::start(answer).unwrap()
 }
 
 pub(crate) fn events(lines: &[&str]) -> String {
@@ -68,7 +24,7 @@ pub(crate) fn events(lines: &[&str]) -> String {
 fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
     let place = Place::new();
     place.write("a.txt", "the file's words");
-    let (url, server) = serve(bodies);
+    let server = serve(bodies);
     let model = format!("{vendor}/some-model");
     let mut command = place.command(&[
         "run",
@@ -76,7 +32,7 @@ fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
         "-m",
         &model,
         "--base-url",
-        &url,
+        &server.url,
         "--json",
         "read a.txt",
     ]);
@@ -87,7 +43,7 @@ fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
     assert_eq!(result["text"], "It says: the file's words");
     assert_eq!(result["totals"]["usage"]["input"], 30, "{result}");
     assert_eq!(result["totals"]["usage"]["output"], 12);
-    let asked = server.join().unwrap();
+    let asked = server.requests();
     assert!(asked[0].to_lowercase().contains(key_header), "{}", asked[0]);
     assert!(
         asked[1].contains("the file's words"),

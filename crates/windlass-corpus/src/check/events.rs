@@ -9,8 +9,8 @@ use crate::census;
 use crate::facts::Facts;
 use crate::holds;
 use crate::kind::paired;
-use crate::locked;
 use crate::product::{self, named};
+use crate::server::body;
 
 pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
@@ -94,9 +94,9 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         }
         "results_pair_with_calls" => {
             let server = facts.server.as_ref().ok_or("there was no model server")?;
-            let seen = locked(&server.seen);
+            let seen = server.received();
             holds(
-                seen.len() > 1 && seen.iter().all(|request| paired(&request.body())),
+                seen.len() > 1 && seen.iter().all(|request| paired(&body(request))),
                 || "a call without its result, or a result without its call".to_owned(),
             )
         }
@@ -179,7 +179,7 @@ fn times(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "cancel_works_within_ms" => at_most(facts.main.stopped_in.unwrap_or(Duration::MAX)),
         _ => {
             let server = facts.server.as_ref().ok_or("there was no model server")?;
-            let seen = locked(&server.seen);
+            let seen = server.received();
             let gap = seen
                 .get(1)
                 .zip(seen.first())

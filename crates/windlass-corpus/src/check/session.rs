@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::facts::{Facts, Resumed};
 use crate::holds;
 use crate::kind::{self, paired};
-use crate::locked;
 use crate::product;
+use crate::server::body;
 
 pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
@@ -63,9 +63,9 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
         "refuses_with_message" => holds(refused && told, || format!("exit {}", facts.main.code)),
         "request_valid_for_provider" => {
             let server = facts.server.as_ref().ok_or("there was no model server")?;
-            let seen = locked(&server.seen);
+            let seen = server.received();
             holds(!seen.is_empty(), || "no request was made".to_owned())?;
-            holds(seen.iter().all(|request| paired(&request.body())), || {
+            holds(seen.iter().all(|request| paired(&body(request))), || {
                 "a call without its result, or a result without its call".to_owned()
             })
         }
@@ -75,10 +75,10 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
                 .as_ref()
                 .ok_or("no result was taken away")?;
             let server = facts.server.as_ref().ok_or("there was no model server")?;
-            let seen = locked(&server.seen);
+            let seen = server.received();
             let body = seen
                 .last()
-                .map(|request| request.body()["messages"].to_string())
+                .map(|request| body(request)["messages"].to_string())
                 .unwrap_or_default();
             let answered = body.contains(&format!("\"tool_use_id\":\"{call}\""));
             holds(answered, || format!("the call {call} has no result"))
@@ -94,10 +94,10 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
 /// The model was told what happened before the damage.
 fn sent(facts: &Facts<'_>, what: &str) -> Result<(), String> {
     let server = facts.server.as_ref().ok_or("there was no model server")?;
-    let seen = locked(&server.seen);
+    let seen = server.received();
     let body = seen
         .last()
-        .map(|request| request.body()["messages"].to_string())
+        .map(|request| body(request)["messages"].to_string())
         .unwrap_or_default();
     // The first prompt and what the first call brought.
     holds(

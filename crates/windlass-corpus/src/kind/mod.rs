@@ -14,7 +14,7 @@ use crate::child::Watch;
 use crate::facts::Facts;
 use crate::fixture::Fixture;
 use crate::product::{self, Product};
-use crate::server::{Server, good};
+use crate::server::{Server, good, start_server};
 
 /// Feeds a case in.
 pub(crate) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
@@ -91,7 +91,7 @@ pub(crate) fn survives(facts: &mut Facts<'_>) -> Result<(), String> {
 
 /// A server that answers every request well, and the flags that lead to it.
 fn well_served() -> Result<Server, String> {
-    Server::start(|_, _| good(false))
+    start_server(|_, _| good(false))
 }
 
 /// `run` on a served model.

@@ -11,7 +11,7 @@ use crate::case::Decision;
 use crate::child::{self, Watch};
 use crate::facts::{Facts, Resumed};
 use crate::product;
-use crate::server::{Act, Server, good};
+use crate::server::{Act, good, start_server};
 
 /// The longest text of one message in a log that is made large.
 const LONG: usize = 64 << 10;
@@ -44,7 +44,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let server = match together {
         1 => well_served()?,
         // Everybody is there before anybody is done.
-        _ => Server::start(|_, _| {
+        _ => start_server(|_, _| {
             [vec![Act::Pause(Duration::from_millis(700))], good(false)].concat()
         })?,
     };
@@ -94,7 +94,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     all.sort_by_key(|ran| ran.code);
     facts.main = all.swap_remove(0);
     facts.events = product::log(place);
-    facts.requests = server.count();
+    facts.requests = server.received().len();
     facts.server = Some(server);
     facts.resumed = Some(resumed);
     facts.reached = vec![match facts.main.code {

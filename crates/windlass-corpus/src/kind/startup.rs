@@ -13,7 +13,7 @@ use crate::child::{Ran, Watch};
 use crate::facts::Facts;
 use crate::fixture::Fixture;
 use crate::product;
-use crate::server::{Act, Server, good, head};
+use crate::server::{Act, good, head, start_server};
 
 pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let (case, place) = (facts.case, facts.place);
@@ -23,7 +23,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         Some("panic") => true,
         Some(other) => return Err(format!("`{other}` is nothing that can be injected here")),
     };
-    let server = Server::start(move |_, _| {
+    let server = start_server(move |_, _| {
         if crash {
             vec![head(200, &[]), Act::Hang]
         } else {
@@ -46,7 +46,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         more.extend(["--base-url", url]);
     }
     let args = served(facts.product, &case.mode, &more, prompt);
-    let ready = || server.count() > 0;
+    let ready = || !server.received().is_empty();
     let watch = Watch {
         deadline: Duration::from_secs(90),
         argument: case
@@ -59,7 +59,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     };
     let ran = verbose(facts, &args, &watch)?;
     facts.events = product::events(&ran.out);
-    facts.requests = server.count();
+    facts.requests = server.received().len();
     facts.reached = reached(case, &ran);
     facts.judge(ran);
     if crash {

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use crate::case::Decision;
 use crate::child::{Ran, Watch};
 use crate::facts::{Facts, Screen};
-use crate::locked;
 use crate::product::{self, WORDS, named};
-use crate::server::{Act, Server, end, good, head, packed, packed_zeros, piece, whole};
+use crate::server::{
+    Act, Server, body, chunk, end, good, head, packed, packed_zeros, start_server, whole,
+};
 
 pub(super) const KEY: &str = "sk-corpus-0123456789abcdef";
 
@@ -33,7 +34,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let interrupts = case.wants("cancel_works_within_ms").is_some();
     let began = Instant::now();
     // Some bytes are there, and the next will take long.
-    let ready = || server.count() > 0 && began.elapsed() > Duration::from_millis(600);
+    let ready = || !server.received().is_empty() && began.elapsed() > Duration::from_millis(600);
     let signal: Option<(Signal, &dyn Fn() -> bool)> = if interrupts {
         Some((Signal::INT, &ready))
     } else {
@@ -45,7 +46,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         ..Watch::default()
     };
     let ran = run(facts, &server, chat, &args, &watch)?;
-    facts.requests = server.count();
+    facts.requests = server.received().len();
     facts.events = product::log(place);
     facts.reached = reached(facts, &ran);
     let screen = |view: &str, text: &String| Screen {
@@ -71,9 +72,10 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             again.err.trim()
         )
     })?;
-    let whole = locked(&server.seen)
+    let whole = server
+        .received()
         .last()
-        .is_some_and(|request| paired(&request.body()));
+        .is_some_and(|request| paired(&body(request)));
     crate::holds(whole, || {
         "a request has a call without its result, or a result without its call".to_owned()
     })?;
@@ -160,7 +162,7 @@ fn reached(facts: &Facts<'_>, ran: &Ran) -> Vec<Decision> {
 
 fn start(input: Value, chat: bool, healthy: Arc<AtomicBool>) -> Result<Server, String> {
     let lasting = input["lasting"] == true;
-    Server::start(move |number, request| {
+    start_server(move |number, request| {
         let well = healthy.load(Ordering::SeqCst);
         match (number, input.get("then")) {
             _ if well => good(chat),
@@ -219,7 +221,7 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
     if let Some(text) = input["wire"].as_str() {
         return wire(input, text, request);
     }
-    let status = input["status"].as_u64().unwrap_or(200);
+    let status = input["status"].as_u64().unwrap_or(200) as u16;
     let headers = input["headers"].as_object().into_iter().flatten();
     let headers: Vec<(String, String)> = headers
         .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
@@ -239,7 +241,7 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
     };
     let mut acts = vec![head(status, &headers)];
     for bytes in body.chunks(if split == 0 { body.len().max(1) } else { split }) {
-        acts.push(Act::Say(piece(bytes)));
+        acts.push(Act::Say(chunk(bytes)));
         if let Some(ms) = input["delay_ms"].as_u64() {
             acts.push(Act::Pause(Duration::from_millis(ms)));
         }
@@ -256,15 +258,15 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
 /// What follows the chunks: floods of one kind or another.
 fn more_of(input: &Value, acts: &mut Vec<Act>) {
     if let Some(bytes) = input["then_bytes"].as_u64() {
-        acts.push(Act::Say(piece(b"data: ")));
-        acts.push(Act::Repeat(piece(&[b'x'; 1 << 16]), bytes as usize >> 16));
+        acts.push(Act::Say(chunk(b"data: ")));
+        acts.push(Act::Repeat(chunk([b'x'; 1 << 16]), bytes as usize >> 16));
     }
     if let Some(repeat) = input.get("repeat") {
         let times = repeat["times"].as_u64().unwrap_or(1) as usize;
         let event = repeat["event"].as_str().unwrap_or_default();
         let together = times.clamp(1, 1000);
         acts.push(Act::Repeat(
-            piece(event.repeat(together).as_bytes()),
+            chunk(event.repeat(together).as_bytes()),
             times / together,
         ));
     }
@@ -272,10 +274,10 @@ fn more_of(input: &Value, acts: &mut Vec<Act>) {
         acts.extend(packed_zeros(bytes as usize));
     }
     if let Some(call) = input.get("repeat_tool_call") {
-        acts.push(Act::Say(piece(many_calls(call).as_bytes())));
+        acts.push(Act::Say(chunk(many_calls(call).as_bytes())));
     }
     if let Some(tail) = input["tail"].as_str() {
-        acts.push(Act::Say(piece(tail.as_bytes())));
+        acts.push(Act::Say(chunk(tail.as_bytes())));
     }
 }
 

@@ -13,7 +13,7 @@ use windlass_core::message::ArtifactRef;
 use windlass_core::tool::{Effect, ToolFailure, ToolOutput};
 use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts};
 use windlass_engine::Request;
-use windlass_engine::testing::{FnTool, call, says};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -11,8 +11,8 @@ use windlass_core::ask::{About, Answer};
 use windlass_core::id::AskId;
 use windlass_core::outcome::Outcome;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{AnswerRequest, Engine, EngineError, Request};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -11,8 +11,8 @@ use windlass_core::BoxFuture;
 use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::outcome::Outcome;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
-use windlass_engine::testing::says;
 use windlass_engine::{NativeOptions, NativeRuntime, Request, RunOptions};
+use windlass_testing::says;
 
 use super::Shown;
 use super::fakes::Fakes;

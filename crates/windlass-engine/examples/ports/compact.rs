@@ -9,8 +9,8 @@ use windlass_core::history::unpaired;
 use windlass_core::message::Message;
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Open, RunOptions};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use windlass_core::provider::{Chunk, Provider, ProviderError};
 use windlass_core::runtime::Runtime;
-use windlass_engine::testing::{
+use windlass_engine::{Engine, EngineBuilder, NativeOptions, NativeRuntime};
+use windlass_testing::{
     ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
 };
-use windlass_engine::{Engine, EngineBuilder, NativeOptions, NativeRuntime};
 
 /// What a scripted model says, piece by piece.
 pub(crate) type Reply = Vec<Result<Chunk, ProviderError>>;

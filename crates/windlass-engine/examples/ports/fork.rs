@@ -4,8 +4,8 @@
 
 use windlass_core::message::Message;
 use windlass_core::runtime::RunMode;
-use windlass_engine::testing::says;
 use windlass_engine::{EngineError, Request, RunOptions};
+use windlass_testing::says;
 
 use super::Shown;
 use super::fakes::Fakes;

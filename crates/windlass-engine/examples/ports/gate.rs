@@ -5,8 +5,8 @@
 use serde_json::json;
 use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
 use windlass_core::tool::{Effect, ToolOutput, Touch};
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Request, RunOptions};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -6,8 +6,8 @@ use serde_json::json;
 use windlass_core::budget::{Budget, Limit};
 use windlass_core::outcome::Outcome;
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_engine::testing::{FnTool, call};
 use windlass_engine::{EngineError, Request, RunOptions};
+use windlass_testing::{FnTool, call};
 
 use super::Shown;
 use super::fakes::Fakes;

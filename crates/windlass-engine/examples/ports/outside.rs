@@ -12,7 +12,7 @@ use windlass_core::event::EventKind;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
 use windlass_core::workspace::*;
 use windlass_engine::Request;
-use windlass_engine::testing::{FnTool, call, says};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -10,8 +10,8 @@ use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, RanCommand, Tool, ToolFailure, ToolOutput};
 use windlass_core::workspace::*;
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Request, RunOptions};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -11,8 +11,8 @@ use windlass_core::message::{ErrorCategory, Message};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolFailure, ToolOutput};
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Delivery, Open, RunOptions};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

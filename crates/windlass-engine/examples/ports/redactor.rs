@@ -11,7 +11,7 @@ use windlass_core::provider::{Chunk, EndReason};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::workspace::Redactor;
 use windlass_engine::Request;
-use windlass_engine::testing::{FnTool, call};
+use windlass_testing::{FnTool, call};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -13,8 +13,8 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::turn::Planned;
-use windlass_engine::testing::FnTool;
 use windlass_engine::{EngineError, Request};
+use windlass_testing::FnTool;
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -16,8 +16,8 @@ use windlass_core::store::{
     LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind,
 };
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::testing::says;
 use windlass_engine::{EngineError, Open, Request, RunOptions};
+use windlass_testing::says;
 
 use super::Shown;
 use super::fakes::Fakes;

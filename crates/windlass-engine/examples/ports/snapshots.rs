@@ -14,8 +14,8 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{CallChanges, Change, FileChange, Snapshots, WorkspaceError};
-use windlass_engine::testing::{call, says};
 use windlass_engine::{Request, RunOptions};
+use windlass_testing::{call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

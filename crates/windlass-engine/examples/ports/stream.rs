@@ -8,8 +8,8 @@ use serde_json::json;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::tool::{Effect, ToolFailure};
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Request, ResultFold};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

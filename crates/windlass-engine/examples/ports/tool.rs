@@ -11,8 +11,8 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::{TypedTool, typed};
-use windlass_engine::testing::{call, says};
 use windlass_engine::{Open, RunOptions};
+use windlass_testing::{call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

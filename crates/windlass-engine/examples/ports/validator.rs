@@ -8,8 +8,8 @@ use serde_json::json;
 use windlass_core::BoxFuture;
 use windlass_core::outcome::Outcome;
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
-use windlass_engine::testing::{call, says};
 use windlass_engine::{Request, RunOptions};
+use windlass_testing::{call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

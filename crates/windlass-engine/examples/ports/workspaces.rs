@@ -13,8 +13,8 @@ use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Request, RunOptions};
+use windlass_testing::{FnTool, call, says};
 
 use super::Shown;
 use super::fakes::Fakes;

@@ -17,8 +17,8 @@ use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::workspace::{
     KeyFinding, Opening, REDACTED, Redactor, Transaction, WorkspaceError, Workspaces,
 };
-use windlass_engine::testing::{MemoryWorkspaces, says};
 use windlass_engine::{Delivery, Engine, OnAsk, Open, Session};
+use windlass_testing::{MemoryWorkspaces, says};
 
 use crate::lab::{Diary, Lab, Ran, calls, standard_tools};
 
@@ -393,7 +393,7 @@ async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twic
 /// A write that asks in the middle of what it does.
 fn asking_write() -> Arc<dyn windlass_core::tool::Tool> {
     let effect = windlass_core::tool::Effect::Write;
-    windlass_engine::testing::FnTool::new("asking_write", effect, |_, ctx| {
+    windlass_testing::FnTool::new("asking_write", effect, |_, ctx| {
         Box::pin(async move {
             let question = windlass_core::ask::Question {
                 text: "go on?".into(),

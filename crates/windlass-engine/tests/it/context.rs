@@ -15,8 +15,8 @@ use windlass_core::outcome::Outcome;
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
-use windlass_engine::testing::{Asked, FnTool, says};
 use windlass_engine::{Instructions, Open, Session};
+use windlass_testing::{Asked, FnTool, says};
 
 use crate::lab::{Lab, Ran, calls, standard_tools};
 

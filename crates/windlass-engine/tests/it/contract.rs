@@ -18,8 +18,8 @@ use windlass_core::validator::{
     CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
 };
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
-use windlass_engine::testing::{FnTool, MemoryWorkspaces, call, says};
 use windlass_engine::{EngineError, OnAsk, Open, Request, ResultFold};
+use windlass_testing::{FnTool, MemoryWorkspaces, call, says};
 
 use crate::lab::{Lab, Ran};
 

@@ -11,8 +11,8 @@ use windlass_core::id::{AskId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
-use windlass_engine::testing::{call, says};
 use windlass_engine::{Delivery, EngineError, OnAsk, Open, Session};
+use windlass_testing::{call, says};
 
 use crate::lab::{Diary, Lab, Ran, calls, standard_tools};
 
@@ -383,7 +383,7 @@ async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order()
 
 /// A model during whose first answer a person says something.
 struct Interrupted(
-    windlass_engine::testing::ScriptedProvider,
+    windlass_testing::ScriptedProvider,
     Arc<std::sync::OnceLock<Session>>,
 );
 
@@ -524,7 +524,7 @@ async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
 /// A write that asks before it is through: its effect must not be made twice.
 fn asking_write(diary: &Diary) -> Arc<dyn windlass_core::tool::Tool> {
     let diary = diary.clone();
-    windlass_engine::testing::FnTool::new(
+    windlass_testing::FnTool::new(
         "asking_write",
         windlass_core::tool::Effect::Write,
         move |_: Value, ctx| {

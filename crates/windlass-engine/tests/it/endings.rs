@@ -11,8 +11,8 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind
 use windlass_core::runtime::RunMode;
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_core::{BoxFuture, clock::Clock};
-use windlass_engine::testing::{StoreFault, call, says};
 use windlass_engine::{OnAsk, Open};
+use windlass_testing::{StoreFault, call, says};
 
 use crate::lab::{Lab, SECOND, calls};
 
@@ -260,24 +260,18 @@ async fn a_view_that_reads_late_still_gets_every_durable_event_and_the_end() {
 #[tokio::test]
 async fn a_call_that_must_not_be_torn_is_waited_for() {
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let (mark, clock) = (
-        done.clone(),
-        windlass_engine::testing::ManualClock::default(),
-    );
+    let (mark, clock) = (done.clone(), windlass_testing::ManualClock::default());
     let mut lab = Lab::new(vec![call("1", "firm", &json!({})), says("never asked")]);
     lab.clock = clock.clone();
-    let firm = windlass_engine::testing::FnTool::new(
-        "firm",
-        windlass_core::tool::Effect::Write,
-        move |_, _| {
+    let firm =
+        windlass_testing::FnTool::new("firm", windlass_core::tool::Effect::Write, move |_, _| {
             let (mark, clock) = (mark.clone(), clock.clone());
             Box::pin(async move {
                 clock.sleep(3 * SECOND).await;
                 mark.store(true, std::sync::atomic::Ordering::SeqCst);
                 Ok(windlass_core::tool::ToolOutput::text("whole"))
             })
-        },
-    );
+        });
     lab.tools.push(
         firm.with(|spec| spec.interrupt = windlass_core::tool::Interrupt::Finish)
             .boxed(),

@@ -17,8 +17,8 @@ use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Delivery, Engine, Open, Request};
+use windlass_testing::{FnTool, call, says};
 
 use crate::lab::Lab;
 

@@ -14,12 +14,12 @@ use windlass_core::provider::{Chunk, ProviderError, Sampling};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
-use windlass_engine::testing::{
-    FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
-};
 use windlass_engine::{
     Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions,
     Session,
+};
+use windlass_testing::{
+    FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
 };
 
 pub(crate) struct Lab {

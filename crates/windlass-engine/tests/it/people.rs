@@ -7,7 +7,7 @@ use windlass_core::gate::Mode;
 use windlass_core::id::AskId;
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
-use windlass_engine::testing::{call, says};
+use windlass_testing::{call, says};
 
 use crate::lab::{Lab, SECOND};
 

@@ -8,7 +8,7 @@ use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::provider::{Chunk, ModelFacts, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
 use windlass_engine::Open;
-use windlass_engine::testing::says;
+use windlass_testing::says;
 
 use crate::lab::{Lab, SECOND};
 

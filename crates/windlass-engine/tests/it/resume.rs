@@ -18,8 +18,8 @@ use windlass_core::terms::{Strategy as Copying, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::testing::{FnTool, MemoryStore, call, says};
 use windlass_engine::{Engine, OnAsk, Open, Session};
+use windlass_testing::{FnTool, MemoryStore, call, says};
 
 use crate::lab::Lab;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use windlass_core::ask::Answer;
 use windlass_core::gate::{Level, PermissionGate, Rule, Verdict};
 use windlass_engine::OnAsk;
-use windlass_engine::testing::says;
+use windlass_testing::says;
 
 use crate::lab::{Lab, calls};
 

@@ -13,7 +13,7 @@ use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::terms::Terms;
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
-use windlass_engine::testing::{MemoryStore, MemoryWorkspaces, call, says};
+use windlass_testing::{MemoryStore, MemoryWorkspaces, call, says};
 
 use crate::lab::Lab;
 

@@ -9,7 +9,7 @@ use windlass_core::event::EventKind;
 use windlass_core::message::ErrorCategory;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts};
-use windlass_engine::testing::{call, says};
+use windlass_testing::{call, says};
 
 use crate::lab::{Diary, Lab, calls, standard_tools};
 
@@ -79,11 +79,9 @@ async fn a_tool_that_declares_nothing_is_serial_and_asks() {
     ] {
         let mut lab = Lab::new(vec![call("1", "t", &json!({})), says("ok")]);
         lab.tools = vec![
-            windlass_engine::testing::FnTool::new(
-                "t",
-                windlass_core::tool::Effect::External,
-                |_, _| Box::pin(async { Ok(windlass_core::tool::ToolOutput::text("did it")) }),
-            )
+            windlass_testing::FnTool::new("t", windlass_core::tool::Effect::External, |_, _| {
+                Box::pin(async { Ok(windlass_core::tool::ToolOutput::text("did it")) })
+            })
             .boxed(),
         ];
         lab.gate.mode = mode;

@@ -36,7 +36,6 @@ pub(super) fn end_marked(mark: &str) {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn end_one(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
     use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     if !has(id, entry, buffer) {
@@ -49,13 +48,6 @@ fn end_one(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
     has(id, entry, buffer) && pidfd_send_signal(&process, Signal::KILL).is_ok()
 }
 
-/// Elsewhere no process can be held for sure, so none is ended by its number alone.
-#[cfg(not(target_os = "linux"))]
-fn end_one(_: Pid, _: &[u8], _: &mut [u8]) -> bool {
-    false
-}
-
-#[cfg(target_os = "linux")]
 fn has(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
     use std::os::unix::fs::FileExt;
     // Most processes are another's, and then this ends here.

@@ -23,13 +23,7 @@ const MAX_PARTS: usize = 1024;
 /// `openat2` asks to be called again when a rename elsewhere disturbed it.
 const MAX_RETRIES: u32 = 16;
 
-#[cfg(target_os = "linux")]
 const DIR_FLAGS: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-#[cfg(not(target_os = "linux"))]
-const DIR_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -331,7 +325,6 @@ impl KernelLookup {
     }
 
     /// None when the kernel has no such call or cannot give a steady answer, so that the walk must do it.
-    #[cfg(target_os = "linux")]
     fn open(
         &self,
         root: BorrowedFd<'_>,
@@ -360,12 +353,6 @@ impl KernelLookup {
                 answer => return Some(answer),
             }
         }
-        None
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn open(&self, _: BorrowedFd<'_>, _: &Path, _: OFlags) -> Option<Result<OwnedFd, Errno>> {
-        self.absent.store(true, Ordering::Relaxed);
         None
     }
 }

@@ -22,7 +22,6 @@ use super::error::{bad_path, from_errno, from_io, read_only, wrong_kind};
 /// A fresh name is taken with overwhelming odds; a few tries are plenty.
 const NAME_TRIES: u32 = 8;
 /// The most bytes of one extended attribute, or of the names of all; longer ones are not kept.
-#[cfg(target_os = "linux")]
 const MAX_ATTRIBUTES: usize = 16 * 1024;
 /// Names of one directory that are looked at for drafts that were left.
 const MAX_SWEPT: usize = 20_000;
@@ -333,7 +332,6 @@ fn fresh_name<T>(mut take: impl FnMut(&str) -> Result<T, Errno>) -> Result<(Stri
 }
 
 /// A file without a name, where the file system has such.
-#[cfg(target_os = "linux")]
 fn nameless(parent: BorrowedFd<'_>, mode: Mode) -> Option<File> {
     // Naming it later goes by its place in /proc.
     rustix::fs::access("/proc/self/fd", Access::EXISTS).ok()?;
@@ -341,11 +339,6 @@ fn nameless(parent: BorrowedFd<'_>, mode: Mode) -> Option<File> {
     rustix::fs::openat(parent, ".", flags, mode)
         .ok()
         .map(File::from)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn nameless(_: BorrowedFd<'_>, _: Mode) -> Option<File> {
-    None
 }
 
 fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
@@ -360,7 +353,6 @@ fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errn
 }
 
 /// Copies access lists, labels and the user's own attributes from one file to another, as far as the system lets us.
-#[cfg(target_os = "linux")]
 pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -370,7 +362,6 @@ pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
 }
 
 /// The same from a file that is open. Marks that the kernel puts on files of an overlay are left out.
-#[cfg(target_os = "linux")]
 pub fn copy_attributes_of(from: &File, to: &File) {
     // An empty list is the usual answer, and then this is all there is to do.
     let mut names = vec![0; MAX_ATTRIBUTES];
@@ -390,12 +381,6 @@ pub fn copy_attributes_of(from: &File, to: &File) {
         }
     }
 }
-
-#[cfg(not(target_os = "linux"))]
-pub fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
-
-#[cfg(not(target_os = "linux"))]
-pub fn copy_attributes_of(_: &File, _: &File) {}
 
 /// Renames without ever replacing anything.
 fn rename_new(

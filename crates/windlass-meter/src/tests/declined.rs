@@ -2,7 +2,7 @@
 
 use windlass_core::budget::Budget;
 
-use super::lab::{Act, Lab, Vendor, events, upstream};
+use super::lab::{Act, ByteServer, Lab, events, upstream};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT};
 use crate::endpoint::{Endpoint as _, Trip};
 
@@ -17,7 +17,7 @@ async fn check_declined(asks: &'static [(&'static str, bool)], ends: Option<Trip
         };
         vec![Act::Say(events(format!("{START}{TEXT}{end}")))]
     };
-    let vendor = Vendor::new(script).await;
+    let vendor = ByteServer::start(script).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (declined, trip) = lab
         .during(async {

@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt as _;
 use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
 
-use super::lab::{Act, Answer, Lab, REAL_KEY, Vendor, events, upstream};
+use super::lab::{Act, Answer, ByteServer, Lab, REAL_KEY, events, saying, upstream};
 use super::{
     ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream,
     read_until, tokens,
@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint as _;
 
 /// One door: a request that reaches no vendor, and what it is answered.
 async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says: &str) -> Answer {
-    let vendor = Vendor::saying(events("")).await;
+    let vendor = saying(events(""));
     let all = ["anthropic", "gemini"].map(|id| upstream(id, &vendor.url));
     let lab = Lab::new(all.into(), Budget::UNLIMITED);
     let key = lab.meter.key();
@@ -137,7 +137,7 @@ async fn an_agent_that_wants_a_web_socket_falls_back() {
             )
             .replace(ASK_MESSAGES, "")
     };
-    let vendor = Vendor::saying(events("")).await;
+    let vendor = saying(events(""));
     let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
     let request = upgrade(lab.post(MESSAGES, ASK_MESSAGES), "");
     lab.during(async {
@@ -208,7 +208,7 @@ async fn a_body_that_could_be_read_in_two_ways_is_refused() {
 
 #[tokio::test]
 async fn what_cannot_be_counted_or_held_is_refused() {
-    let vendor = Vendor::saying(events("")).await;
+    let vendor = saying(events(""));
     let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
     let (answer, _) = lab
         .call(RESPONSES, r#"{"model":"gpt-5","background":true}"#)
@@ -247,7 +247,7 @@ async fn what_cannot_be_counted_or_held_is_refused() {
 
 #[tokio::test]
 async fn what_the_vendor_would_do_beside_the_model_is_left_out_and_said() {
-    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let vendor = saying(events(format!("{START}{TEXT}{END}")));
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let ask = ASK_MESSAGES.replace(
         r#""messages""#,
@@ -302,7 +302,7 @@ async fn an_estimate_counts_for_one_call_at_a_time() {
         1 => vec![Act::Say(open_stream()), Act::Wait, Act::Say(END.into())],
         _ => vec![Act::Say(open_stream()), Act::Say(END.into())],
     };
-    let vendor = Vendor::new(script).await;
+    let vendor = ByteServer::start(script).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(30_000));
     let ask = ASK_MESSAGES
         .replace("9000", "2000")
@@ -334,7 +334,7 @@ async fn an_estimate_counts_for_one_call_at_a_time() {
             2,
             "it may be 25,000 tokens, and waits"
         );
-        vendor.go_on.notify_waiters();
+        vendor.go_on();
         read_until(&mut two, "message_stop").await;
     })
     .await;
@@ -342,7 +342,7 @@ async fn an_estimate_counts_for_one_call_at_a_time() {
 
 #[tokio::test]
 async fn who_pays_is_not_the_agents_to_say() {
-    let vendor = Vendor::saying(events("")).await;
+    let vendor = saying(events(""));
     let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
     let more = "openai-organization: o\r\nOpenAI-Project: p\r\nopenai-beta: b\r\nconnection: close";
     let request = lab
@@ -360,7 +360,8 @@ async fn who_pays_is_not_the_agents_to_say() {
 #[tokio::test]
 async fn a_log_that_cannot_be_written_ends_it() {
     let vendor =
-        Vendor::new(|_, _| vec![Act::Say(open_stream()), Act::Say(END.into()), Act::Hang]).await;
+        ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Say(END.into()), Act::Hang])
+            .unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.books
         .full
@@ -374,7 +375,7 @@ async fn a_log_that_cannot_be_written_ends_it() {
 
 #[tokio::test]
 async fn only_so_many_connections_are_served_at_once() {
-    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let vendor = saying(events(format!("{START}{TEXT}{END}")));
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut idle: Vec<_> = (0..super::super::MAX_CONNECTIONS)
@@ -396,7 +397,7 @@ async fn only_so_many_connections_are_served_at_once() {
 
 #[tokio::test]
 async fn requests_wait_while_too_much_of_them_is_in_memory() {
-    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let vendor = saying(events(format!("{START}{TEXT}{END}")));
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (small, length) = (
         lab.post(MESSAGES, ASK_MESSAGES),
@@ -429,7 +430,7 @@ async fn a_report_of_nothing_is_none() {
             .replace(":1}", ":0}")
             .replace(":5}", ":0}")
     };
-    let vendor = Vendor::saying(events(format!("{}{TEXT}{}", nothing(START), nothing(END)))).await;
+    let vendor = saying(events(format!("{}{TEXT}{}", nothing(START), nothing(END))));
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     assert_eq!(lab.call(MESSAGES, ASK_MESSAGES).await.0.status, 200);
     let booked = &lab.booked()[0];

@@ -8,14 +8,16 @@ use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
 use windlass_providers::{AwsKeys, Player, ProviderOptions, Recorder, WireProvider};
 
-use super::lab::{self, Act, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
+use super::lab::{
+    self, Act, ByteServer, Lab, REAL_KEY, events, saying, upstream, upstream_with, whole,
+};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT, check_heard, recording};
 use crate::endpoint::{Endpoint as _, Trip};
 
 #[tokio::test]
 async fn vertex_has_the_model_in_the_address() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
-    let vendor = Vendor::saying(events(&body)).await;
+    let vendor = saying(events(&body));
     let lab = Lab::new(vec![upstream("vertex", &vendor.url)], Budget::UNLIMITED);
     let request = lab
         .post(MESSAGES, ASK_MESSAGES)
@@ -83,13 +85,13 @@ async fn bedrock_is_asked_and_answers_in_its_own_form() {
     let stream = format!("{START}{TEXT}{END}");
     // In pieces that end anywhere.
     let answer = whole(200, BINARY, wrapped(&stream));
-    let vendor = Vendor::new(move |_, _| {
+    let vendor = ByteServer::start(move |_, _| {
         answer
             .chunks(11)
             .map(|piece| Act::Say(piece.to_vec()))
             .collect()
     })
-    .await;
+    .unwrap();
     let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
     let request = lab
         .post(MESSAGES, ASK_MESSAGES)
@@ -126,7 +128,7 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
         r#"{"message":"too fast"}"#,
     );
     let body = [wrapped(&format!("{START}{TEXT}")), exception].concat();
-    let vendor = Vendor::saying(whole(200, BINARY, body)).await;
+    let vendor = saying(whole(200, BINARY, body));
     let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
     let (answer, trip) = lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(trip, None);
@@ -143,7 +145,7 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
 /// One door: where a call for a whole answer goes.
 async fn check_whole_at(id: &str, path: &str, says: &str) {
     let message = r#"{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}"#;
-    let vendor = Vendor::saying(whole(200, "application/json", message)).await;
+    let vendor = saying(whole(200, "application/json", message));
     let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
     let (answer, _) = lab
         .call(MESSAGES, r#"{"model":"a.b:0","max_tokens":9}"#)
@@ -169,7 +171,7 @@ async fn whole_answers_have_an_address_of_their_own() {
 
 #[tokio::test]
 async fn a_request_is_signed_where_there_is_no_key() {
-    let vendor = Vendor::saying(whole(200, BINARY, wrapped(&format!("{START}{TEXT}{END}")))).await;
+    let vendor = saying(whole(200, BINARY, wrapped(&format!("{START}{TEXT}{END}"))));
     let secret = "the-secret-half-of-it";
     let aws = AwsKeys {
         access_key: "AKID".to_owned(),
@@ -179,7 +181,7 @@ async fn a_request_is_signed_where_there_is_no_key() {
     let options = ProviderOptions {
         base_url: Some(vendor.url.clone()),
         aws: Some(aws),
-        ..ProviderOptions::new(lab::http())
+        ..ProviderOptions::new(lab::client())
     };
     let signed =
         WireProvider::new(*windlass_providers::vendor("bedrock").unwrap(), options).unwrap();
@@ -217,12 +219,12 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
         all.push_str(&row);
         all.push('\n');
     });
-    let vendor = Vendor::saying(events(&body)).await;
+    let vendor = saying(events(&body));
     let lab = Lab::new(
         vec![upstream_with(
             "anthropic",
             &vendor.url,
-            lab::http().recording(recorder),
+            lab::client().recording(recorder),
         )],
         Budget::UNLIMITED,
     );
@@ -237,7 +239,7 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
     let playing = upstream_with(
         "anthropic",
         "http://127.0.0.1:9",
-        lab::http().playing(player.clone()),
+        lab::client().playing(player.clone()),
     );
     let lab2 = Lab::new(vec![playing], Budget::UNLIMITED);
     let (second, _) = lab2.call(MESSAGES, ASK_MESSAGES).await;
@@ -263,7 +265,7 @@ async fn a_foreign_agent_finds_its_exchange_whatever_else_it_says_and_in_any_ord
     let playing = upstream_with(
         "anthropic",
         "http://127.0.0.1:9",
-        lab::http().playing(player.clone()),
+        lab::client().playing(player.clone()),
     );
     let lab = Lab::new(vec![playing], Budget::UNLIMITED);
     let ask = |model: &str| {

@@ -1,5 +1,5 @@
 //! Everything around a meter, made small: a place whose connections are pipes, books with a budget, a vendor on
-//! loopback that says what it is told and remembers what it heard, and an agent that speaks plain HTTP.
+//! loopback, and an agent that speaks plain HTTP.
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use windlass_core::ask::{Answer as PersonsAnswer, Ask};
 use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
@@ -23,6 +22,8 @@ use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::workspace::{FileError, ProcessError};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
+use windlass_scripted::http;
+pub(super) use windlass_scripted::{Act, ByteServer};
 
 use super::super::Meter;
 use crate::endpoint::{Endpoint as _, Ledger, Trip};
@@ -219,135 +220,19 @@ impl Outlet for Books {
     }
 }
 
-/// One thing the vendor does.
-#[derive(Debug, Clone)]
-pub(super) enum Act {
-    /// Says this.
-    Say(Vec<u8>),
-    /// Waits until it is told to go on.
-    Wait,
-    /// Waits until nobody listens any more.
-    Hang,
-}
-
-/// A vendor.
-pub(super) struct Vendor {
-    pub(super) url: String,
-    pub(super) heard: Arc<Mutex<Vec<String>>>,
-    /// Lets it go on.
-    pub(super) go_on: Arc<Notify>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Vendor {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Vendor {
-    /// Says for each request, by its number and text, what to do.
-    pub(super) async fn new(
-        script: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static,
-    ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (heard, go_on) = (
-            Arc::<Mutex<Vec<String>>>::default(),
-            Arc::new(Notify::new()),
-        );
-        let (log, turn, script) = (heard.clone(), go_on.clone(), Arc::new(script));
-        let task = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (log, turn, script) = (log.clone(), turn.clone(), script.clone());
-                tokio::spawn(async move {
-                    // Whoever hangs up ends it.
-                    let _ = vend(stream, &log, &turn, script.as_ref()).await;
-                });
-            }
-        });
-        Self {
-            url,
-            heard,
-            go_on,
-            task,
-        }
-    }
-
-    /// The same answer to everything.
-    pub(super) async fn saying(answer: Vec<u8>) -> Self {
-        Self::new(move |_, _| vec![Act::Say(answer.clone())]).await
-    }
-
-    pub(super) fn requests(&self) -> Vec<String> {
-        self.heard.lock().clone()
-    }
-}
-
-async fn vend(
-    mut stream: TcpStream,
-    log: &Mutex<Vec<String>>,
-    turn: &Notify,
-    script: &impl Fn(usize, &str) -> Vec<Act>,
-) -> io::Result<()> {
-    while let Some(request) = read_request(&mut stream).await {
-        let number = {
-            let mut log = log.lock();
-            log.push(request.clone());
-            log.len() - 1
-        };
-        for act in script(number, &request) {
-            match act {
-                Act::Say(bytes) => {
-                    stream.write_all(&bytes).await?;
-                    tokio::task::yield_now().await;
-                }
-                Act::Wait => turn.notified().await,
-                Act::Hang => {
-                    stream.read_u8().await?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-async fn read_request(stream: &mut TcpStream) -> Option<String> {
-    let (mut all, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
-    loop {
-        if let Some(head) = all
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n")
-            .map(|at| at + 4)
-        {
-            let text = String::from_utf8_lossy(&all[..head]).to_ascii_lowercase();
-            let length = text
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
-            if all.len() >= head + length.unwrap_or(0) {
-                return Some(String::from_utf8_lossy(&all).into_owned());
-            }
-        }
-        match stream.read(&mut buffer).await {
-            Ok(0) | Err(_) => return None,
-            Ok(read) => all.extend_from_slice(&buffer[..read]),
-        }
-    }
-}
-
 /// An answer of a vendor with its length.
 pub(super) fn whole(status: u16, kind: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    let body = body.as_ref();
-    let head = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    [head.as_bytes(), body].concat()
+    http::whole(status, &format!("content-type: {kind}\r\n"), body)
 }
 
 /// An answer as events, in one piece.
 pub(super) fn events(body: impl AsRef<[u8]>) -> Vec<u8> {
     whole(200, "text/event-stream", body)
+}
+
+/// A vendor with the same answer to everything.
+pub(super) fn saying(answer: Vec<u8>) -> ByteServer {
+    ByteServer::saying(vec![Act::Say(answer)]).unwrap()
 }
 
 /// What the agent read.
@@ -490,13 +375,13 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
 /// The key that no agent may see.
 pub(super) const REAL_KEY: &str = "sk-the-real-one-0123456789";
 
-pub(super) fn http() -> Http {
+pub(super) fn client() -> Http {
     Http::new(&HttpOptions::default()).unwrap()
 }
 
 /// A vendor's provider at another address.
 pub(super) fn upstream(id: &str, url: &str) -> WireProvider {
-    upstream_with(id, url, http())
+    upstream_with(id, url, client())
 }
 
 pub(super) fn upstream_with(id: &str, url: &str, http: Http) -> WireProvider {

@@ -70,12 +70,7 @@ fn ndjson() -> Vec<Act> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let word = "{\"message\":{\"content\":\"hi\"},\"done\":false}\n";
     let end = "{\"message\":{\"content\":\"\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":1300,\"eval_count\":2}\n";
-    vec![
-        Act::Send(head.into()),
-        chunk(word),
-        chunk(end),
-        last_chunk(),
-    ]
+    vec![Act::Say(head.into()), chunk(word), chunk(end), last_chunk()]
 }
 
 /// Ollama with a model of this window.
@@ -86,8 +81,7 @@ async fn ollama(window: u64) -> Server {
         } else {
             ndjson()
         }
-    })
-    .await
+    }).unwrap()
 }
 
 fn paths(server: &Server) -> Vec<String> {
@@ -183,7 +177,7 @@ async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
         "",
         "{\"error\":\"model 'm:1' not found\"}",
     )])
-    .await;
+    .unwrap();
     let err = ask(&provider("ollama", &missing.url, |_| ()), "hello")
         .await
         .1
@@ -197,7 +191,7 @@ async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
         true => vec![whole(404, "", "404 page not found")],
         false => ndjson(),
     })
-    .await;
+    .unwrap();
     assert_eq!(
         ask(&provider("ollama", &plain.url, |_| ()), "hello")
             .await
@@ -214,7 +208,7 @@ async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_a_question_is_not_waited_for() {
-    let server = Server::saying(vec![Act::Hang]).await;
+    let server = Server::saying(vec![Act::Hang]).unwrap();
     let provider = provider("ollama", &server.url, |_| ());
     tokio::time::pause();
     let err = provider.models().await.unwrap_err();
@@ -244,7 +238,7 @@ async fn the_other_local_servers_tell_their_window() {
             json!({ "data": [{ "id": "m:1", "max_model_len": 512 }] }),
         ),
     ] {
-        let server = Server::start(move |_, _| json_answer(&answer)).await;
+        let server = Server::start(move |_, _| json_answer(&answer)).unwrap();
         let provider = provider(id, &format!("{}/v1", server.url), |_| ());
         assert_eq!(
             provider.probe("m:1").await.unwrap().context_window,
@@ -258,7 +252,7 @@ async fn the_other_local_servers_tell_their_window() {
         "",
         "{\"error\":{\"message\":\"Loading model\"}}",
     )])
-    .await;
+    .unwrap();
     let err = provider("llama.cpp", &loading.url, |_| ())
         .probe("m:1")
         .await
@@ -301,7 +295,7 @@ async fn servers_are_asked_which_models_they_have() {
             None,
         ),
     ] {
-        let server = Server::start(move |_, _| json_answer(&answer)).await;
+        let server = Server::start(move |_, _| json_answer(&answer)).unwrap();
         let key = |options: &mut ProviderOptions| options.key = Some("sk-1".to_owned().into());
         let models = provider(id, &format!("{}{base}", server.url), key)
             .models()
@@ -318,7 +312,7 @@ async fn servers_are_asked_which_models_they_have() {
         "",
         "{\"error\":{\"message\":\"bad key sk-1\"}}",
     )])
-    .await;
+    .unwrap();
     let key = |options: &mut ProviderOptions| options.key = Some("sk-1".to_owned().into());
     let err = provider("litellm", &refused.url, key)
         .models()
@@ -341,7 +335,7 @@ fn keys() -> AwsKeys {
 #[tokio::test]
 async fn bedrock_requests_are_signed_or_bear_a_token() {
     let denied = || vec![whole(403, "", "{\"message\":\"no very-secret access\"}")];
-    let server = Server::start(move |_, _| denied()).await;
+    let server = Server::start(move |_, _| denied()).unwrap();
     let signed = provider("bedrock", &server.url, |options| {
         options.aws = Some(keys());
         options.settings.insert("region".into(), "eu-west-1".into());

@@ -24,9 +24,9 @@ use windlass_core::tool::{
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
-use windlass_engine::testing::{FnTool, ManualClock, MemoryWorkspaces};
 use windlass_meter::{Endpoint, Ledger, Trip};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
+use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
 use crate::script::{Heard, Step, play};
 

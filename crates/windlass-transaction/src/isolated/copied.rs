@@ -258,14 +258,8 @@ fn copy_data(source: &File, target: &File, size: i64) -> std::io::Result<()> {
     target.set_len(size)
 }
 
-#[cfg(target_os = "linux")]
 fn share(target: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(target, source).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn share(_: &File, _: &File) -> bool {
-    false
 }
 
 fn times_of(stat: &rustix::fs::Stat) -> Timestamps {

@@ -44,11 +44,7 @@ pub(super) struct Moment(i64, i64);
 
 impl Moment {
     pub(super) fn now() -> Self {
-        #[cfg(target_os = "linux")]
-        let clock = rustix::time::ClockId::RealtimeCoarse;
-        #[cfg(not(target_os = "linux"))]
-        let clock = rustix::time::ClockId::Realtime;
-        let now = rustix::time::clock_gettime(clock);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Self(now.tv_sec, now.tv_nsec)
     }
 

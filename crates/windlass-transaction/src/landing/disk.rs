@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::fs::{
+    Access, AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, StatxFlags, Uid,
+};
 use rustix::io::Errno;
 
 /// What a call of the system gives.
@@ -16,13 +18,7 @@ pub(super) type Sys<T> = Result<T, Errno>;
 /// How many names of one directory are looked at.
 const MAX_NAMES: usize = 1_000_000;
 
-#[cfg(target_os = "linux")]
 const WALK: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-#[cfg(not(target_os = "linux"))]
-const WALK: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -139,18 +135,12 @@ impl Disk {
     /// Which mounted tree a directory is in. Two names in one can be renamed to each other.
     pub(super) fn mount(&self, dir: BorrowedFd<'_>) -> Sys<(u64, u64)> {
         let stat = self.stat_of(dir)?;
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::StatxFlags;
-            let flags = StatxFlags::MNT_ID;
-            // Older kernels do not tell, and then the device alone must do.
-            if let Ok(more) = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, flags)
-                && more.stx_mask & flags.bits() != 0
-            {
-                return Ok((stat.st_dev, more.stx_mnt_id));
-            }
+        let flags = StatxFlags::MNT_ID;
+        // Older kernels do not tell, and then the device alone must do.
+        match rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, flags) {
+            Ok(more) if more.stx_mask & flags.bits() != 0 => Ok((stat.st_dev, more.stx_mnt_id)),
+            _ => Ok((stat.st_dev, 0)),
         }
-        Ok((stat.st_dev, 0))
     }
 
     pub(super) fn read_link(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Vec<u8>> {
@@ -282,13 +272,7 @@ impl Disk {
     /// Lets a new file share the bytes of another, where the file system can.
     pub(super) fn clone_bytes(&self, from: &File, to: &File) -> Sys<()> {
         self.step("clone_bytes")?;
-        #[cfg(target_os = "linux")]
-        return rustix::fs::ioctl_ficlone(to, from);
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _ = (from, to);
-            Err(Errno::NOSYS)
-        }
+        rustix::fs::ioctl_ficlone(to, from)
     }
 
     pub(super) fn rewind(&self, file: &File) -> Sys<()> {
@@ -311,17 +295,8 @@ impl Disk {
             return Ok(());
         }
         self.step("sync_all")?;
-        #[cfg(target_os = "linux")]
-        {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::syncfs(rustix::fs::openat(dir, ".", flags, Mode::empty())?)
-        }
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _ = dir;
-            rustix::fs::sync();
-            Ok(())
-        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::syncfs(rustix::fs::openat(dir, ".", flags, Mode::empty())?)
     }
 
     /// Makes the names of a directory last. One that may not be read cannot be synced, and one that is gone need not.

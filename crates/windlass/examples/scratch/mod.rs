@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::json;
 use windlass::Windlass;
 use windlass::core::provider::{Chunk, ProviderError};
-use windlass::testing::{ScriptedProvider, call, says};
+use windlass_testing::{ScriptedProvider, call, says};
 
 /// A workspace whose check fails: `sum.sh` subtracts.
 pub(crate) struct Scratch {
