@@ -20,7 +20,8 @@ use crate::gate::Verdict;
 use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::outcome::{RunSummary, StopReason};
+use crate::outcome::{Outcome, RunSummary, StopReason};
+use crate::redact::Clean;
 use crate::terms::Terms;
 use crate::validator::Report;
 use crate::workspace::{FileChange, Landed, ProcessEnd};
@@ -491,6 +492,107 @@ impl EventKind {
                 | Self::FailedOver { .. }
                 | Self::Warned { .. }
         )
+    }
+
+    /// Redacts every text of the event. A new kind says here which of its fields are text.
+    pub(crate) fn redact(&mut self, clean: &Clean<'_>) {
+        match self {
+            Self::Queued {
+                prompt: message, ..
+            }
+            | Self::Said { message, .. } => clean.message(message),
+            Self::RunStarted { prompt, flags, .. } => {
+                clean.message(prompt);
+                flags.texts_mut().for_each(|text| clean.text(text));
+            }
+            Self::CallStarted { call, rule, .. } => {
+                clean.call(call);
+                clean.text(rule);
+            }
+            Self::CallFinished { result, .. } => clean.text(&mut result.text),
+            Self::FileChanged { change, .. } => {
+                if let Some(diff) = &mut change.diff {
+                    clean.text(diff);
+                }
+            }
+            Self::Asked { ask } => clean.ask(ask),
+            Self::Answered {
+                answer: Answer::No { note: Some(text) } | Answer::Text { text },
+                ..
+            } => clean.text(text),
+            Self::Denied { rule, reason, .. } => {
+                clean.text(rule);
+                clean.text(reason);
+            }
+            Self::ValidationStarted { validator } => clean.text(validator),
+            Self::Validated {
+                validator, report, ..
+            } => {
+                clean.text(validator);
+                report
+                    .proof
+                    .command
+                    .iter_mut()
+                    .for_each(|command| clean.text(command));
+                report
+                    .findings
+                    .iter_mut()
+                    .for_each(|finding| clean.text(&mut finding.message));
+            }
+            Self::PatchChecked { problems } => {
+                problems.iter_mut().for_each(|problem| clean.text(problem))
+            }
+            Self::RunFinished(RunSummary {
+                outcome,
+                evidence,
+                output,
+                ..
+            }) => {
+                if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
+                    clean.text(detail);
+                }
+                for one in evidence {
+                    clean.text(&mut one.validator);
+                    one.proof
+                        .command
+                        .iter_mut()
+                        .for_each(|command| clean.text(command));
+                }
+                output.iter_mut().for_each(|output| clean.value(output));
+            }
+            Self::CommandStarted { command: text, .. }
+            | Self::ConnectionRefused { host: text, .. }
+            | Self::Noted { text }
+            | Self::Waited { reason: text, .. }
+            | Self::PatchProposed { summary: text, .. }
+            | Self::Compacted {
+                compaction: Compaction { summary: text, .. },
+            }
+            | Self::Instructed { opening: text, .. }
+            | Self::FailedOver { reason: text, .. }
+            | Self::Warned { text, .. } => clean.text(text),
+            Self::Unknown(event) => clean.value(&mut event.data),
+            // Numbers, names and paths; and live facts, which are cleaned as they are shown.
+            Self::SessionOpened { .. }
+            | Self::TransactionOpened { .. }
+            | Self::IterationStarted { .. }
+            | Self::Delta { .. }
+            | Self::CallProgress { .. }
+            | Self::CommandFinished { .. }
+            | Self::Answered { .. }
+            | Self::Spent { .. }
+            | Self::BudgetWarned { .. }
+            | Self::IterationFinished { .. }
+            | Self::PatchApplied { .. }
+            | Self::Landed { .. }
+            | Self::Kept { .. }
+            | Self::Discarded { .. }
+            | Self::Undone { .. }
+            | Self::Redone { .. }
+            | Self::ModelSwitched { .. }
+            | Self::Forked { .. }
+            | Self::SessionClosed {} => {}
+        }
     }
 
     /// Live facts are shown and forgotten.
