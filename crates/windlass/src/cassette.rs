@@ -1,6 +1,8 @@
 //! Cassettes as files: where exchanges with a model server are taken down, or played from. What is in a row, and what
 //! never is, is decided by the providers.
 
+pub use windlass_providers::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode};
+
 use parking_lot::Mutex;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,15 @@
 //! The system prompt, layer by layer: our own words, the instruction files, the words of a profile, the facts of this
 //! place. The same bytes for a whole session; what is only true when a session is opened is kept apart.
 
+pub use windlass_host::instructions::Whose;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, Redactor};
 use windlass_engine::Instructions;
-use windlass_host::instructions::{Found, LookIn, NAMES, Skipped, Whose, find};
+use windlass_host::instructions::{Found, LookIn, NAMES, Skipped, find};
 use windlass_host::workspace::Root;
 
 use crate::environment::Environment;

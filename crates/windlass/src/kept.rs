@@ -1,5 +1,7 @@
 //! Kept runs: copies of runs that did not land. They can be looked at, landed, resumed and discarded.
 
+pub use windlass_transaction::isolated::{Card, UNDO_BYTES, undo_contents};
+
 use std::sync::Arc;
 
 use windlass_core::event::EventKind;
@@ -11,7 +13,7 @@ use windlass_engine::Open;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::{Card, Shelf};
+use windlass_transaction::isolated::Shelf;
 
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;

@@ -1,6 +1,9 @@
 //! What the typed words mean: which vendor and model, which workspace, which prompt. A plan cannot be wrong; what is
 //! wrong is said here, before anything starts.
 
+pub use windlass_providers::models::{model_rows, table_date};
+pub use windlass_providers::{Http, HttpOptions, VENDORS, Vendor, models};
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use windlass_host::config::nearest;
 use windlass_host::secret::Credentials;
 use windlass_host::workspace::{Root, discover};
 use windlass_providers::models::default_model;
-use windlass_providers::{VENDORS, Vendor, models, vendor};
+use windlass_providers::vendor;
 
 use crate::cassette::{self, Tape};
 use crate::environment::Environment;

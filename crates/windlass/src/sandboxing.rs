@@ -1,15 +1,17 @@
 //! The sandbox as the settings want it: levels, networks and grants with their meaning, and which program is the
 //! helper. What is wrong is said here, before anything starts.
 
+pub use windlass_host::sandbox::{Sandbox, SandboxError, Standard, not_held, tier_of};
+pub use windlass_sandbox::{Offer, Tier, proc_is_masked};
+pub use windlass_transaction::in_place::run_program;
+pub use windlass_transaction::isolated::try_layer;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{
-    AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Tier,
-};
-use windlass_sandbox::Offer;
+use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, SandboxPlan};
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};

@@ -1,6 +1,10 @@
 //! Settings: which keys there are, where they come from, and what they mean together with the flags.
 //! A project's files are untrusted: until a person trusts their content they may only tighten.
 
+pub use windlass_host::config::{
+    ConfigError, Key, Kind, Layer, Places, known, nearest, set, unset,
+};
+
 mod keys;
 
 use std::ffi::OsStr;
@@ -9,9 +13,7 @@ use std::path::Path;
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
-use windlass_host::config::{
-    Key, Layer, Layers, Origin, Places, Setting, Value, managed_files, nearest, set,
-};
+use windlass_host::config::{Layers, Origin, Setting, Value, managed_files};
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
@@ -523,7 +525,6 @@ impl Settings {
     }
 }
 
-/// A rule about a tool that does not exist protects nothing, so it is a mistake.
 /// The directories of the user. Data goes to a temporary directory where the usual one cannot be written.
 pub fn places(environment: &Environment) -> Result<Places, Error> {
     Ok(writable_places(environment)?.0)
@@ -535,6 +536,7 @@ fn writable_places(environment: &Environment) -> Result<(Places, Option<String>)
     Ok(Places::from_env(lookup)?.writable(named, &environment.temp_dir())?)
 }
 
+/// A rule about a tool that does not exist protects nothing, so it is a mistake.
 fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Error> {
     let name = rule.tool.as_str();
     if name.contains('*')

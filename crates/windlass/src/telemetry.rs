@@ -1,6 +1,8 @@
 //! Telemetry as the settings want it: whether anything is sent, where to, with which headers. Without a word about it no
 //! client is made and no connection opened. Nothing in here fails or holds up a run; what goes wrong is one warning.
 
+pub use windlass_telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use windlass_engine::Session;
 use windlass_host::config::Layers;
 use windlass_providers::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use windlass_providers::http::{Http, HttpOptions, Url};
-use windlass_telemetry::{Exporter, Options, Post, Resource, Signal, Spans, otlp};
+use windlass_telemetry::{Exporter, Post, Signal};
 
 use crate::notices::Notices;
 use crate::settings::Settings;

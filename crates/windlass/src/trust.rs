@@ -1,6 +1,8 @@
 //! Which settings of a project may be used before a person trusts them: a setting that only tightens is, everything else
 //! needs trust.
 
+pub use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+
 use std::path::Path;
 
 use windlass_core::gate::Mode;

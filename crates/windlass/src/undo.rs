@@ -1,6 +1,8 @@
 //! Changes of the user's own tree that can be undone, and undos that can be redone: a fold of the log, and how
 //! one of them is applied.
 
+pub use windlass_transaction::landing::undo::Plan;
+
 mod apply;
 
 use windlass_core::event::{Event, EventKind};
