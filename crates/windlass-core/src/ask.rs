@@ -120,8 +120,6 @@ pub struct Question {
 pub enum AnsweredBy {
     /// A live human answer.
     Person,
-    /// The flag `--yes`.
-    YesFlag,
     /// The setting for asks that no person can answer.
     Policy,
     /// The engine, because the ask was cancelled, abandoned or expired. Also what a value of a later version reads as.
@@ -135,7 +133,6 @@ impl AnsweredBy {
     pub fn word(self) -> &'static str {
         match self {
             Self::Person => "person",
-            Self::YesFlag => "yes_flag",
             Self::Policy => "policy",
             Self::Engine => "engine",
         }

@@ -21,6 +21,7 @@ use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::outcome::{Outcome, RunSummary, StopReason};
+use crate::provider::ProviderErrorKind;
 use crate::redact::Clean;
 use crate::terms::Terms;
 use crate::validator::Report;
@@ -263,7 +264,7 @@ pub enum EventKind {
         /// Why, in the provider's words.
         reason: String,
         /// The kind of the error.
-        error: String,
+        error: ProviderErrorKind,
         /// How long, in milliseconds.
         ms: u64,
         /// Which try follows.

@@ -360,7 +360,7 @@ impl Transcript {
             EventKind::Answered { ask, answer, by } => {
                 let (word, shown, text) = words::answer(answer);
                 let actor = match by {
-                    AnsweredBy::Person | AnsweredBy::YesFlag => Actor::Person,
+                    AnsweredBy::Person => Actor::Person,
                     AnsweredBy::Policy => Actor::Policy,
                     AnsweredBy::Engine => Actor::Engine,
                 };
