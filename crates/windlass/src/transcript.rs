@@ -7,7 +7,7 @@
 //! use windlass::core::clock::Timestamp;
 //! use windlass::core::event::{Event, EventKind, Order, VERSION};
 //! use windlass::core::id::TraceId;
-//! use windlass::transcript::{Severity, Transcript};
+//! use windlass::transcript::{Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility};
 //!
 //! let event = Event {
 //!     v: VERSION,
@@ -18,9 +18,16 @@
 //!     trace: TraceId::fresh(0, 1),
 //!     kind: EventKind::Warned { code: "disk".into(), text: "the disk is almost full".into() },
 //! };
-//! let line = Transcript::default().line(&event);
+//! let line: TranscriptLine = Transcript::of_agent(None).line(&event);
 //! assert_eq!(line.summary(), "warning: the disk is almost full");
-//! assert_eq!(line.severity, Severity::Warning);
+//! assert_eq!((line.severity, line.visibility), (Severity::Warning, Visibility::Live));
+//! assert_eq!((line.actor, line.actor.word()), (Actor::Engine, "engine"));
+//! assert_eq!(line.words(), None);
+//! for block in &line.body {
+//!     if let LineBlock::Text(text) = block {
+//!         println!("{text}");
+//!     }
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -1,5 +1,11 @@
 //! Every key there is, with what it may be and what it is for: the one table that files, flags, variables and the
 //! reference are read and made by.
+//!
+//! ```
+//! use windlass::settings::KEYS;
+//!
+//! assert!(KEYS.iter().any(|key| key.name == "max_budget_usd"));
+//! ```
 
 use windlass_host::config::Kind::{Boolean, Choice, Integer, Limit, Number, Text, Texts};
 use windlass_host::config::{Key, Kind};
