@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass::core::outcome::{FailReason, Outcome};
 
 use crate::out::{self, say};
 use crate::safe::plain;
@@ -113,8 +113,8 @@ pub(crate) fn unless_broken(code: u8) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::budget::Limit;
-    use windlass_core::outcome::RefusalCategory;
+    use windlass::core::budget::Limit;
+    use windlass::core::outcome::RefusalCategory;
 
     #[test]
     fn every_outcome_has_the_code_of_the_spec() {

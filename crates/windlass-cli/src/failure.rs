@@ -4,13 +4,13 @@ use crate::out::say;
 use std::process::ExitCode;
 
 use windlass::ErrorKind;
-use windlass_core::gate::keeps_secret;
-use windlass_core::store::StoreError;
-use windlass_core::workspace::{FileError, Redactor};
-use windlass_engine::EngineError;
-use windlass_host::config::ConfigError;
-use windlass_host::secret::{Secret, SecretError, Secrets};
-use windlass_registry::RegistryError;
+use windlass::agents::RegistryError;
+use windlass::core::gate::keeps_secret;
+use windlass::core::store::StoreError;
+use windlass::core::workspace::{FileError, Redactor};
+use windlass::engine::EngineError;
+use windlass::machine::{Secret, SecretError, Secrets};
+use windlass::settings::ConfigError;
 
 use crate::exit;
 use crate::safe::message;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use windlass::machine::Root;
+use windlass::settings::Places;
 use windlass::settings::{self, Settings};
 use windlass::{Environment, Notice, Notices, model};
-use windlass_host::config::Places;
-use windlass_host::workspace::Root;
 
 use crate::failure::Failure;
 use crate::out::say;

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use windlass_core::ask::{About, Answer, Ask};
-use windlass_core::context::How as Room;
-use windlass_core::event::EventKind;
-use windlass_core::id::SessionId;
-use windlass_core::message::{Message, Role};
-use windlass_core::outcome::{Outcome, RunSummary};
-use windlass_core::store::SessionStore;
-use windlass_core::terms::Isolation;
-use windlass_engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
-use windlass_host::config::Places;
-use windlass_host::workspace::Root;
-use windlass_registry::Choice;
+use windlass::agents::Choice;
+use windlass::core::ask::{About, Answer, Ask};
+use windlass::core::context::How as Room;
+use windlass::core::event::EventKind;
+use windlass::core::id::SessionId;
+use windlass::core::message::{Message, Role};
+use windlass::core::outcome::{Outcome, RunSummary};
+use windlass::core::store::SessionStore;
+use windlass::core::terms::Isolation;
+use windlass::engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
+use windlass::machine::Root;
+use windlass::settings::Places;
 
 use crate::args::{Format, OutputArgs};
 use crate::commands::trust::ask_about;
@@ -29,17 +29,17 @@ use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
 use crate::safe::json_line;
-use crate::view::style::first_line;
 use crate::view::{View, ask};
 pub(crate) use input::Input;
 use signals::Signals;
+use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 use windlass::model;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
+use windlass::transcript::first_line;
 use windlass::{OpenRequest, Opened, Prepared, Which, options_for, resume_options, saved_plan};
-use windlass_core::workspace::Files as _;
 
 /// A session at work, with its view and its person.
 pub(crate) struct Desk {
@@ -417,7 +417,7 @@ impl Desk {
             return;
         };
         let Some(rule) = &approval.always else { return };
-        let root = windlass_core::workspace::Files::root(self.root.as_ref());
+        let root = windlass::core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
             say!(
                 "warning: the rule holds for this session only: {}",
@@ -492,7 +492,7 @@ pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
 }
 
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
-    text.parse().map_err(|err: windlass_core::id::IdError| {
+    text.parse().map_err(|err: windlass::core::id::IdError| {
         Failure::usage(err.to_string())
             .hint("`windlass sessions list` shows the sessions there are")
     })

@@ -1,15 +1,13 @@
 //! What a person or a program sees of a run: three views of the same events. A view decides nothing.
 
 pub(crate) mod ask;
-pub(crate) mod context;
 pub(crate) mod json;
-mod landing;
 mod progress;
 pub(crate) mod style;
 pub(crate) mod text;
 
-use windlass_core::event::Event;
-use windlass_core::id::SessionId;
+use windlass::core::event::Event;
+use windlass::core::id::SessionId;
 
 use crate::args::{Format, OutputArgs};
 use json::{JsonView, StreamView};

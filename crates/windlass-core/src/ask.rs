@@ -140,8 +140,6 @@ pub struct Question {
 pub enum AnsweredBy {
     /// A live human answer.
     Person,
-    /// The flag `--yes`.
-    YesFlag,
     /// The setting for asks that no person can answer.
     Policy,
     /// The engine, because the ask was cancelled, abandoned or expired. Also what a value of a later version reads as.

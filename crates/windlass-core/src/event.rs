@@ -30,6 +30,8 @@ use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::outcome::{Outcome, RunSummary, StopReason};
+use crate::provider::ProviderErrorKind;
+use crate::redact::Clean;
 use crate::run::Judged;
 use crate::terms::Terms;
 use crate::validator::Report;
@@ -272,7 +274,7 @@ pub enum EventKind {
         /// Why, in the provider's words.
         reason: String,
         /// The kind of the error.
-        error: String,
+        error: ProviderErrorKind,
         /// How long, in milliseconds.
         ms: u64,
         /// Which try follows.
@@ -524,6 +526,116 @@ impl EventKind {
                 | Self::FailedOver { .. }
                 | Self::Warned { .. }
         )
+    }
+
+    /// Redacts every text of the event. A new kind says here which of its fields are text.
+    pub(crate) fn redact(&mut self, clean: &Clean<'_>) {
+        match self {
+            Self::Queued {
+                prompt: message, ..
+            }
+            | Self::Said { message, .. } => clean.message(message),
+            Self::RunStarted { prompt, flags, .. } => {
+                clean.message(prompt);
+                flags.texts_mut().for_each(|text| clean.text(text));
+            }
+            Self::CallStarted { call, rule, .. } => {
+                clean.call(call);
+                clean.text(rule);
+            }
+            Self::CallFinished { result, .. } => clean.text(&mut result.text),
+            Self::FileChanged { change, .. } => {
+                if let Some(diff) = &mut change.diff {
+                    clean.text(diff);
+                }
+            }
+            Self::Asked { ask } => clean.ask(ask),
+            Self::Answered {
+                answer: Answer::No { note: Some(text) } | Answer::Text { text },
+                ..
+            } => clean.text(text),
+            Self::Denied { rule, reason, .. } => {
+                clean.text(rule);
+                clean.text(reason);
+            }
+            Self::ValidationStarted { validator } => clean.text(validator),
+            Self::Validated {
+                validator, report, ..
+            } => {
+                clean.text(validator);
+                report
+                    .proof
+                    .command
+                    .iter_mut()
+                    .for_each(|command| clean.text(command));
+                clean.findings(&mut report.findings);
+            }
+            Self::Judged { result, .. } => match result {
+                Judged::Passed { ask: Some(ask) } => clean.landing(ask),
+                Judged::Blocked {
+                    validator,
+                    findings,
+                } => {
+                    clean.text(validator);
+                    clean.findings(findings);
+                }
+                Judged::Passed { ask: None } | Judged::NothingChanged | Judged::Stale { .. } => {}
+            },
+            Self::IterationFinished { output, .. } => {
+                output.iter_mut().for_each(|output| clean.value(output));
+            }
+            Self::RunEnding { outcome } => clean.outcome(outcome),
+            Self::PatchChecked { problems } => {
+                problems.iter_mut().for_each(|problem| clean.text(problem))
+            }
+            Self::RunFinished(RunSummary {
+                outcome,
+                evidence,
+                output,
+                ..
+            }) => {
+                clean.outcome(outcome);
+                for one in evidence {
+                    clean.text(&mut one.validator);
+                    one.proof
+                        .command
+                        .iter_mut()
+                        .for_each(|command| clean.text(command));
+                }
+                output.iter_mut().for_each(|output| clean.value(output));
+            }
+            Self::CommandStarted { command: text, .. }
+            | Self::ConnectionRefused { host: text, .. }
+            | Self::Noted { text }
+            | Self::Waited { reason: text, .. }
+            | Self::PatchProposed { summary: text, .. }
+            | Self::Compacted {
+                compaction: Compaction { summary: text, .. },
+            }
+            | Self::Instructed { opening: text, .. }
+            | Self::FailedOver { reason: text, .. }
+            | Self::Warned { text, .. } => clean.text(text),
+            Self::Unknown(event) => clean.value(&mut event.data),
+            // Numbers, names and paths; and live facts, which are cleaned as they are shown.
+            Self::SessionOpened { .. }
+            | Self::TransactionOpened { .. }
+            | Self::IterationStarted { .. }
+            | Self::Delta { .. }
+            | Self::CallProgress { .. }
+            | Self::CommandFinished { .. }
+            | Self::Answered { .. }
+            | Self::Spent { .. }
+            | Self::BudgetWarned { .. }
+            | Self::PatchApplied { .. }
+            | Self::Landed { .. }
+            | Self::Kept { .. }
+            | Self::Discarded { .. }
+            | Self::Undone { .. }
+            | Self::Redone { .. }
+            | Self::ModelSwitched { .. }
+            | Self::Forked { .. }
+            | Self::SessionClosed {} => {}
+        }
     }
 }
 

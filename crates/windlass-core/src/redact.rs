@@ -23,125 +23,17 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::ask::{About, Answer, Ask, LandingAsk};
-use crate::context::Compaction;
+use crate::ask::{About, Ask, LandingAsk};
 use crate::event::EventKind;
 use crate::message::{Message, Part, ToolCall};
-use crate::outcome::{Outcome, RunSummary};
-use crate::run::Judged;
+use crate::outcome::Outcome;
 use crate::tool::Touch;
 use crate::validator::Finding;
 use crate::workspace::Redactor;
 
 /// Takes the secrets out of a fact before it is logged and shown.
 pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
-    let clean = Clean(redactor);
-    match kind {
-        EventKind::Queued {
-            prompt: message, ..
-        }
-        | EventKind::Said { message, .. } => clean.message(message),
-        EventKind::RunStarted { prompt, flags, .. } => {
-            clean.message(prompt);
-            flags.texts_mut().for_each(|text| clean.text(text));
-        }
-        EventKind::CallStarted { call, rule, .. } => {
-            clean.call(call);
-            clean.text(rule);
-        }
-        EventKind::CallFinished { result, .. } => clean.text(&mut result.text),
-        EventKind::FileChanged { change, .. } => {
-            if let Some(diff) = &mut change.diff {
-                clean.text(diff);
-            }
-        }
-        EventKind::Asked { ask } => clean.ask(ask),
-        EventKind::Answered {
-            answer: Answer::No { note: Some(text) } | Answer::Text { text },
-            ..
-        } => clean.text(text),
-        EventKind::Denied { rule, reason, .. } => {
-            clean.text(rule);
-            clean.text(reason);
-        }
-        EventKind::ValidationStarted { validator } => clean.text(validator),
-        EventKind::Validated {
-            validator, report, ..
-        } => {
-            clean.text(validator);
-            report
-                .proof
-                .command
-                .iter_mut()
-                .for_each(|command| clean.text(command));
-            clean.findings(&mut report.findings);
-        }
-        EventKind::Judged { result, .. } => match result {
-            Judged::Passed { ask: Some(ask) } => clean.landing(ask),
-            Judged::Blocked {
-                validator,
-                findings,
-            } => {
-                clean.text(validator);
-                clean.findings(findings);
-            }
-            Judged::Passed { ask: None } | Judged::NothingChanged | Judged::Stale { .. } => {}
-        },
-        EventKind::IterationFinished { output, .. } => {
-            output.iter_mut().for_each(|output| clean.value(output));
-        }
-        EventKind::RunEnding { outcome } => clean.outcome(outcome),
-        EventKind::PatchChecked { problems } => {
-            problems.iter_mut().for_each(|problem| clean.text(problem))
-        }
-        EventKind::RunFinished(RunSummary {
-            outcome,
-            evidence,
-            output,
-            ..
-        }) => {
-            clean.outcome(outcome);
-            for one in evidence {
-                clean.text(&mut one.validator);
-                one.proof
-                    .command
-                    .iter_mut()
-                    .for_each(|command| clean.text(command));
-            }
-            output.iter_mut().for_each(|output| clean.value(output));
-        }
-        EventKind::CommandStarted { command: text, .. }
-        | EventKind::ConnectionRefused { host: text, .. }
-        | EventKind::Noted { text }
-        | EventKind::Waited { reason: text, .. }
-        | EventKind::PatchProposed { summary: text, .. }
-        | EventKind::Compacted {
-            compaction: Compaction { summary: text, .. },
-        }
-        | EventKind::Instructed { opening: text, .. }
-        | EventKind::FailedOver { reason: text, .. }
-        | EventKind::Warned { text, .. } => clean.text(text),
-        EventKind::Unknown(event) => clean.value(&mut event.data),
-        // Numbers, names and paths; and live facts, which are cleaned as they are shown.
-        EventKind::SessionOpened { .. }
-        | EventKind::TransactionOpened { .. }
-        | EventKind::IterationStarted { .. }
-        | EventKind::Delta { .. }
-        | EventKind::CallProgress { .. }
-        | EventKind::CommandFinished { .. }
-        | EventKind::Answered { .. }
-        | EventKind::Spent { .. }
-        | EventKind::BudgetWarned { .. }
-        | EventKind::PatchApplied { .. }
-        | EventKind::Landed { .. }
-        | EventKind::Kept { .. }
-        | EventKind::Discarded { .. }
-        | EventKind::Undone { .. }
-        | EventKind::Redone { .. }
-        | EventKind::ModelSwitched { .. }
-        | EventKind::Forked { .. }
-        | EventKind::SessionClosed {} => {}
-    }
+    kind.redact(&Clean(redactor));
 }
 
 /// Takes the secrets out of a prompt.
@@ -149,27 +41,28 @@ pub fn clean_message(redactor: &dyn Redactor, message: &mut Message) {
     Clean(redactor).message(message);
 }
 
-struct Clean<'a>(&'a dyn Redactor);
+/// Redacts the parts of events in place.
+pub(crate) struct Clean<'a>(&'a dyn Redactor);
 
 impl Clean<'_> {
-    fn outcome(&self, outcome: &mut Outcome) {
+    pub(crate) fn outcome(&self, outcome: &mut Outcome) {
         if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
             self.text(detail);
         }
     }
 
-    fn findings(&self, findings: &mut [Finding]) {
+    pub(crate) fn findings(&self, findings: &mut [Finding]) {
         let messages = findings.iter_mut().map(|finding| &mut finding.message);
         messages.for_each(|message| self.text(message));
     }
 
-    fn text(&self, text: &mut String) {
+    pub(crate) fn text(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.0.redact(text) {
             *text = clean;
         }
     }
 
-    fn value(&self, value: &mut Value) {
+    pub(crate) fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
@@ -178,14 +71,14 @@ impl Clean<'_> {
         }
     }
 
-    fn call(&self, call: &mut ToolCall) {
+    pub(crate) fn call(&self, call: &mut ToolCall) {
         self.value(&mut call.args);
         if let Some(raw) = &mut call.malformed {
             self.text(raw);
         }
     }
 
-    fn message(&self, message: &mut Message) {
+    pub(crate) fn message(&self, message: &mut Message) {
         for part in &mut message.parts {
             match part {
                 Part::Text { text } => self.text(text),
@@ -203,7 +96,7 @@ impl Clean<'_> {
         }
     }
 
-    fn ask(&self, ask: &mut Ask) {
+    pub(crate) fn ask(&self, ask: &mut Ask) {
         match &mut ask.about {
             About::Approval(approval) => {
                 self.call(&mut approval.call);
@@ -231,7 +124,7 @@ impl Clean<'_> {
         }
     }
 
-    fn landing(&self, landing: &mut LandingAsk) {
+    pub(crate) fn landing(&self, landing: &mut LandingAsk) {
         let paths = landing.paths.iter_mut();
         paths.for_each(|(path, _)| self.text(path));
     }
@@ -242,6 +135,7 @@ impl Clean<'_> {
 mod tests {
     use super::*;
     use crate::budget::Spent;
+    use crate::outcome::{Outcome, RunSummary};
     use crate::validator::{Evidence, Judgement, Proof, Report};
 
     struct Hides(&'static str);

@@ -96,6 +96,8 @@ pub enum Step {
 /// What judging a try came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Judged {
     /// Nothing blocks.
     Passed {
@@ -117,6 +119,14 @@ pub enum Judged {
         /// The paths.
         paths: Vec<String>,
     },
+}
+
+impl Judged {
+    /// The word of it, as in the log.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        self.into()
+    }
 }
 
 /// The transaction, in the process that asks for the next step.

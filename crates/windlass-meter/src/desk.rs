@@ -234,7 +234,7 @@ impl Desk {
             let ms = wait.map_or(0, |wait| {
                 u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
             });
-            let (reason, error) = (err.to_string(), err.kind.word().to_owned());
+            let (reason, error) = (err.to_string(), err.kind.clone());
             self.say(EventKind::Waited {
                 reason,
                 error,

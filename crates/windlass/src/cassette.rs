@@ -1,6 +1,8 @@
 //! Cassettes as files: where exchanges with a model server are taken down, or played from. What is in a row, and what
 //! never is, is decided by the providers.
 
+pub use windlass_providers::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode};
+
 use parking_lot::Mutex;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,13 @@ use crate::wire::read_text;
 const MAX_CASSETTE: u64 = 512 << 20;
 
 /// A cassette, and what to do with it.
+///
+/// ```
+/// use windlass::cassette::Tape;
+///
+/// let tape = Tape::Play("exchanges.jsonl".into());
+/// assert!(matches!(tape, Tape::Play(_)));
+/// ```
 #[derive(Debug, Clone)]
 pub enum Tape {
     /// Take down what happens.
@@ -28,7 +37,7 @@ pub enum Tape {
 
 /// Who asks: a foreign agent puts new ids and folders into every request, so that none is the same twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub(crate) enum Asks {
     /// The built-in agent.
     Ours,
     /// Another agent.
@@ -37,7 +46,7 @@ pub enum Asks {
 
 impl Tape {
     /// The one that was asked for.
-    pub fn of(agent: &AgentFlags) -> Option<Self> {
+    pub(crate) fn of(agent: &AgentFlags) -> Option<Self> {
         match (&agent.record, &agent.cassette) {
             (Some(file), _) => Some(Self::Record(file.clone())),
             (None, Some(file)) => Some(Self::Play(file.clone())),
@@ -46,7 +55,7 @@ impl Tape {
     }
 
     /// Puts the cassette beside the network, or in its place.
-    pub fn put_in(
+    pub(crate) fn put_in(
         &self,
         options: &mut ProviderOptions,
         vendor: &Vendor,
@@ -88,7 +97,7 @@ impl Tape {
 }
 
 /// Who was asked for what when a cassette was made: the vendor's id and the model.
-pub fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Error> {
+pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Error> {
     let player = player(file, Arc::new(NoSecrets))?;
     Ok(player
         .first_model()

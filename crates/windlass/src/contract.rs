@@ -1,5 +1,22 @@
 //! What must hold before a run lands, from flags and settings: which validators look, which paths may be changed, and
 //! where the changes go. Commands are found in the tree as it is before the run.
+//!
+//! ```
+//! use windlass::contract::{chain, validators};
+//! use windlass::flags::ContractFlags;
+//! use windlass::machine::Root;
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let settings = Settings::none(&dir.path().join(".data"));
+//! let root = Root::open(dir.path())?;
+//! let flags = ContractFlags { validate: vec!["make test".into()], ..ContractFlags::default() };
+//! let planned = chain(&settings, &flags, &root, true)?;
+//! assert!(planned.iter().any(|plan| plan.name == "make test"));
+//! let redactor = || windlass::wire::redactor(&settings);
+//! assert_eq!(validators(&settings, &flags, &root, redactor, true)?.len(), planned.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +43,7 @@ const USUAL: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
 const INSTALL_TIME: Duration = Duration::from_secs(180);
 
 /// A flag about landing is not passed over where nothing lands.
-pub fn fits(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
+pub(crate) fn fits(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
     let given = [
         ("--commit", args.commit.is_some()),
         ("--patch", args.patch.is_some()),
@@ -42,7 +59,7 @@ pub fn fits(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
 }
 
 /// The contract of a run.
-pub fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contract, Error> {
+pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contract, Error> {
     let to = match (&args.patch, &args.commit) {
         (Some(file), _) => LandTo::Patch(std::path::absolute(file)?),
         (None, Some(message)) => LandTo::Commit(message.clone()),
@@ -292,7 +309,7 @@ fn on_path(program: &str, environment: &Environment) -> Option<PathBuf> {
 }
 
 /// The folder of scanners that we installed; commands in the sandbox may read it.
-pub fn scanners_dir(environment: &Environment) -> Option<PathBuf> {
+pub(crate) fn scanners_dir(environment: &Environment) -> Option<PathBuf> {
     let home = || Some(environment.path("HOME")?.join(".cache"));
     let cache = environment.path("XDG_CACHE_HOME").or_else(home)?;
     Some(cache.join("windlass").join("tools"))

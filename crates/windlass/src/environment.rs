@@ -14,6 +14,19 @@ use std::path::PathBuf;
 /// assert_eq!(environment.text("HOME").as_deref(), Some("/home/ada"));
 /// assert_eq!(environment.text("ANTHROPIC_API_KEY"), None);
 /// ```
+///
+/// ```
+/// use windlass::Environment;
+///
+/// let environment = Environment::empty().with("PATH", "/usr/bin").with_helper("/usr/bin/windlass");
+/// assert_eq!(environment.text("PATH").as_deref(), Some("/usr/bin"));
+/// assert_eq!(environment.get("HOME"), None);
+/// assert_eq!(environment.path("PATH"), Some("/usr/bin".into()));
+/// assert_eq!(environment.variables().count(), 1);
+/// assert_eq!(environment.helper(), Some("/usr/bin/windlass".as_ref()));
+/// assert!(environment.current_dir().is_none() && environment.temp_dir().is_absolute());
+/// assert!(Environment::of_process().current_dir().is_some());
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,

@@ -15,6 +15,7 @@ use windlass_registry::{RegistryError, RegistryErrorKind};
 /// let error = Error::new(ErrorKind::Usage, "there is no prompt").hint("give one");
 /// assert_eq!(error.to_string(), "there is no prompt");
 /// assert_eq!((error.kind(), error.advice()), (ErrorKind::Usage, Some("give one")));
+/// assert_eq!(Error::usage("no such file").message(), "no such file");
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]

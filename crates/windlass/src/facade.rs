@@ -53,6 +53,79 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use windlass::core::ask::Answer;
+/// use windlass::core::gate::Mode;
+/// use windlass::testing::{ScriptedProvider, says};
+/// use windlass::{Notices, Windlass};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (work, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+/// let model = Arc::new(ScriptedProvider::new([says("hello")]));
+/// let windlass = Windlass::without_settings(work.path(), data.path())?
+///     .provider(model, "scripted")
+///     .in_place()
+///     .allow_no_changes()
+///     .approval(Mode::Ask)
+///     .max_steps(10)
+///     .max_tokens(100_000)
+///     .max_seconds(60)
+///     .max_iterations(2)
+///     .notices(Notices::default())
+///     .on_ask(|_ask| async { Answer::No { note: None } });
+/// let result = windlass.run("greet me").await?;
+/// assert_eq!(result.text, "hello");
+/// assert_eq!(windlass.workspace(), work.path());
+/// assert!(windlass.kept_runs().is_empty() && windlass.settings().warnings.is_empty());
+/// let copy = windlass.fork(&result.session, None).await?;
+/// assert_ne!(copy, result.session);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```no_run
+/// use windlass::core::ask::Answer;
+/// use windlass::flags::RunFlags;
+/// use windlass::undo::Wanted;
+/// use windlass::{Environment, Windlass};
+///
+/// # async fn example(
+/// #     tool: std::sync::Arc<dyn windlass::core::tool::Tool>,
+/// #     validator: std::sync::Arc<dyn windlass::core::validator::Validator>,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// let windlass = Windlass::open_with(".", Environment::of_process())?
+///     .flags(RunFlags::default())
+///     .runtime("codex")
+///     .base_url("http://127.0.0.1:8080")
+///     .profile("implement")
+///     .tool(tool)
+///     .validator(validator)
+///     .commit("")
+///     .json_schema(&serde_json::json!({ "type": "object" }))
+///     .sandbox_helper("/usr/bin/windlass");
+/// let mut run = windlass.stream("fix the parser").await?;
+/// while let Some(event) = run.next().await {
+///     println!("{}", event.kind.name());
+/// }
+/// let session = windlass.resume_newest().await?;
+/// let session = windlass.resume(session.id()).await?;
+/// if let Some(ask) = session.pending().first() {
+///     windlass.answer(session.id(), &ask.id, Answer::Once).await?;
+/// }
+/// for name in windlass.kept_runs() {
+///     println!("{} files", windlass.kept_changes(&name).await?.files.len());
+///     windlass.land(&name).await?;
+///     windlass.discard(&name).await?;
+/// }
+/// windlass.undo(Wanted::LastRun).await?;
+/// windlass.redo().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Windlass {
     root: std::path::PathBuf,
@@ -463,6 +536,43 @@ impl Windlass {
 }
 
 /// An open session: one conversation, many prompts. One process writes it at a time.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use windlass::core::ask::Answer;
+/// use windlass::testing::{ScriptedProvider, says};
+/// use windlass::{Run, Session, Windlass};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (work, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+/// let model = Arc::new(ScriptedProvider::new([says("hello"), says("and again"), says("still")]));
+/// let windlass = Windlass::without_settings(work.path(), data.path())?
+///     .provider(model, "scripted")
+///     .in_place();
+/// let session: Session = windlass.session().await?;
+/// assert_eq!(session.run("greet me").await?.text, "hello");
+/// assert!(session.pending().is_empty());
+/// assert!(session.answer(&"r1-a1".parse()?, Answer::Once).is_err(), "nothing was asked");
+///
+/// let mut run: Run = session.stream("and again")?;
+/// assert_eq!(run.session(), session.id());
+/// println!("{} in {}", run.id(), session.id());
+/// let canceller = run.canceller();
+/// assert!(run.answer(&"r2-a1".parse()?, Answer::Once).is_err());
+/// session.steer("be brief").await?;
+/// while let Some(event) = run.next().await {
+///     println!("{}", event.kind.name());
+/// }
+/// let run = session.stream("once more")?;
+/// run.cancel();
+/// session.cancel();
+/// canceller.cancel();
+/// println!("{:?}", run.result().await?.outcome());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Session {
     shared: Arc<Shared>,
     answering: Option<Answering>,

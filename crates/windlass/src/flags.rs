@@ -1,4 +1,26 @@
 //! The flags of a run, as they were typed. The log keeps them with the run, so that it can be resumed without them.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
+//!
+//! let flags = RunFlags {
+//!     agent: AgentFlags { model: Some("a".into()), ..AgentFlags::default() },
+//!     limits: LimitFlags { max_steps: Some("3".into()), ..LimitFlags::default() },
+//!     contract: ContractFlags { validate: vec!["make".into()], ..ContractFlags::default() },
+//! };
+//! let saved = flags.save();
+//! assert_eq!(RunFlags::load(&saved)?.contract.validate, ["make"]);
+//! assert_eq!(RunFlags::load_model(&saved).model.as_deref(), Some("a"));
+//!
+//! let typed = AgentFlags { model: Some("b".into()), ..AgentFlags::default() };
+//! assert_eq!(over(&flags.agent, &typed)?.model.as_deref(), Some("b"));
+//! let unset = ["--max-steps".to_owned()];
+//! let resumed = RunFlags::resumed(saved, &unset, &typed, &LimitFlags::default(), Path::new("."))?;
+//! assert_eq!((resumed.agent.model.as_deref(), resumed.limits.max_steps), (Some("b"), None));
+//! # Ok::<(), windlass::Error>(())
+//! ```
 
 use std::path::{Path, PathBuf};
 
@@ -146,7 +168,7 @@ pub struct RunFlags {
 
 impl RunFlags {
     /// The flags that were typed now, with paths that mean the same from every directory.
-    pub fn new(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> Self {
+    pub(crate) fn new(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> Self {
         let mut flags = Self {
             agent: agent.clone(),
             limits: limits.clone(),

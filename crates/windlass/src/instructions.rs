@@ -1,5 +1,30 @@
 //! The system prompt, layer by layer: our own words, the instruction files, the words of a profile, the facts of this
 //! place. The same bytes for a whole session; what is only true when a session is opened is kept apart.
+//!
+//! ```
+//! use windlass::instructions::{Inputs, Layer, Prompt};
+//! use windlass::machine::Root;
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! std::fs::write(dir.path().join("AGENTS.md"), "Write tests first.")?;
+//! let settings = Settings::none(&dir.path().join(".data"));
+//! let redactor = windlass::wire::redactor(&settings)?;
+//! let prompt = Prompt::of(&Inputs {
+//!     settings: &settings,
+//!     root: &Root::open(dir.path())?,
+//!     cd: None,
+//!     isolated: true,
+//!     validators: &[],
+//!     redactor: redactor.as_ref(),
+//! });
+//! let layers: &[Layer] = &prompt.layers;
+//! assert!(layers.iter().any(|layer| layer.text.contains("Write tests first.")));
+//! assert!(!prompt.system().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use windlass_host::instructions::Whose;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +32,7 @@ use std::sync::Arc;
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, Redactor};
 use windlass_engine::Instructions;
-use windlass_host::instructions::{Found, LookIn, NAMES, Skipped, Whose, find};
+use windlass_host::instructions::{Found, LookIn, NAMES, Skipped, find};
 use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
@@ -149,7 +174,7 @@ impl Prompt {
 
     /// What an agent that is not ours does not find by itself: the person's words, and files of the project that it does
     /// not read.
-    pub fn for_others(&self, reads: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn for_others(&self, reads: impl Fn(&str) -> bool) -> String {
         let told = |layer: &&Layer| match (layer.kind, &layer.path) {
             ("project", Some(path)) => !reads(path.rsplit('/').next().unwrap_or_default()),
             (kind, _) => ["managed", "user", "settings", "profile"].contains(&kind),

@@ -1,4 +1,26 @@
 //! Kept runs: copies of runs that did not land. They can be looked at, landed, resumed and discarded.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use windlass::Environment;
+//! use windlass::core::event::EventKind;
+//! use windlass::kept::{changes_of, find, note, shelf};
+//! use windlass::machine::Root;
+//! use windlass::settings::Settings;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let root = Arc::new(Root::open(".".as_ref())?);
+//! let settings = Settings::load(None, Environment::of_process())?;
+//! println!("{} kept runs", shelf(&settings.places).list().len());
+//! let card = find(&settings.places, &root, None)?;
+//! println!("{} files", changes_of(&settings, &root, &card).await?.files.len());
+//! note(&settings, &card, EventKind::Discarded { name: card.name.clone() }).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub use windlass_transaction::isolated::{Card, UNDO_BYTES, undo_contents};
 
 use std::sync::Arc;
 
@@ -11,7 +33,7 @@ use windlass_engine::{Open, Session};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::{Card, Shelf};
+use windlass_transaction::isolated::Shelf;
 
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;

@@ -23,6 +23,7 @@ pub mod saved_plan;
 pub mod settings;
 pub mod stats;
 pub mod telemetry;
+pub mod transcript;
 pub mod trust;
 pub mod undo;
 pub mod wire;
@@ -38,3 +39,45 @@ pub use prepare::{
 pub use recovery::{Unlogged, recover, recoveries};
 pub use windlass_core as core;
 pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
+
+/// Agents: the table of those that are known, and how one is found, installed, rehearsed and chosen.
+pub mod agents {
+    pub use windlass_registry::{
+        Choice, Found, Installed, Need, RegistryError, Rehearsal, Standing, abilities, choose,
+        does, needs_of, own, unknown,
+    };
+    pub use windlass_runtimes::agents::{AGENTS, AgentSpec};
+}
+
+/// Checks of files and projects, outside of a run.
+pub mod checks {
+    pub use windlass_validators::{Checked, Flaw, Language, Project, ValidatorPlan, check};
+}
+
+/// Text edits, one row of JSON at a time.
+pub mod edits {
+    pub use windlass_edit::row::{Done, Row, run};
+}
+
+/// The engine below [`Session`] and [`Run`], for surfaces that drive an [`Opened`] session themselves.
+pub mod engine {
+    pub use windlass_engine::{
+        Delivery, EngineError, NativeRuntime, OnAsk, RunHandle, RunOptions, Session,
+        check_arguments,
+    };
+}
+
+/// Sessions read from files: our own export and the session files of other agents.
+pub mod imports {
+    pub use windlass_import::{FileKind, ImportError, Imported, Importer};
+}
+
+/// This machine: session logs, files of a workspace, processes, secrets and the clock.
+pub mod machine {
+    pub use windlass_host::artifact::ArtifactDir;
+    pub use windlass_host::clock::SystemClock;
+    pub use windlass_host::exec::{HostProcesses, child_env};
+    pub use windlass_host::secret::{Credentials, Secret, SecretError, Secrets};
+    pub use windlass_host::session_log::SessionLog;
+    pub use windlass_host::workspace::{Root, discover, open_file};
+}

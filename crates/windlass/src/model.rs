@@ -1,5 +1,38 @@
 //! What the typed words mean: which vendor and model, which workspace, which prompt. A plan cannot be wrong; what is
 //! wrong is said here, before anything starts.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use windlass::Environment;
+//! use windlass::flags::AgentFlags;
+//! use windlass::model::{
+//!     GivenModel, ModelPlan, VENDORS, attach, base_url, named, open_workspace, prompt, vendor_of,
+//! };
+//! use windlass::settings::Settings;
+//! use windlass::testing::{ScriptedProvider, says};
+//!
+//! let dir = tempfile::tempdir()?;
+//! std::fs::write(dir.path().join("notes.txt"), "buy milk")?;
+//! let mut settings = Settings::none(dir.path());
+//! let agent = AgentFlags { model: Some("anthropic/claude-x".into()), ..AgentFlags::default() };
+//! let (vendor, model) = named(&agent, agent.model.as_deref(), &settings)?;
+//! assert_eq!((vendor.map(|one| one.id), model.as_deref()), (Some("anthropic"), Some("claude-x")));
+//! assert_eq!(vendor_of(&agent, agent.model.as_deref()).as_deref(), Some("anthropic"));
+//! assert_eq!(base_url(&agent, &VENDORS[0], &settings), None);
+//!
+//! let provider = Arc::new(ScriptedProvider::new([says("hello")]));
+//! settings.given_model = Some(GivenModel { provider, model: "mine".into() });
+//! assert!(matches!(ModelPlan::of(&agent, &settings)?, ModelPlan::Given(_)));
+//!
+//! let root = open_workspace(Some(dir.path()), &Environment::empty())?;
+//! assert!(prompt("  ".into(), &root).is_err());
+//! assert!(attach("read @notes.txt now".into(), &root)?.text().contains("buy milk"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use windlass_providers::models::{model_rows, table_date};
+pub use windlass_providers::{Http, HttpOptions, VENDORS, Vendor, models};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +46,7 @@ use windlass_host::config::nearest;
 use windlass_host::secret::Credentials;
 use windlass_host::workspace::{Root, discover};
 use windlass_providers::models::default_model;
-use windlass_providers::{VENDORS, Vendor, models, vendor};
+use windlass_providers::vendor;
 
 use crate::cassette::{self, Tape};
 use crate::environment::Environment;
@@ -109,7 +142,7 @@ impl ModelPlan {
 
 impl ModelPlan {
     /// A word about a model that nobody has heard of but that is nearly one we know.
-    pub fn unknown_model(&self) -> Option<String> {
+    pub(crate) fn unknown_model(&self) -> Option<String> {
         let Self::Served { vendor, model, .. } = self else {
             return None;
         };

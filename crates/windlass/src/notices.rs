@@ -23,7 +23,11 @@ pub enum Notice<'a> {
 /// let list = Arc::clone(&seen);
 /// let notices = Notices::new(move |notice| list.lock().unwrap().push(format!("{notice:?}")));
 /// notices.warn("bandit is not installed");
-/// assert_eq!(*seen.lock().unwrap(), [r#"Warning("bandit is not installed")"#]);
+/// notices.progress("installing codex");
+/// assert_eq!(
+///     *seen.lock().unwrap(),
+///     [r#"Warning("bandit is not installed")"#, r#"Progress("installing codex")"#]
+/// );
 /// ```
 #[derive(Clone)]
 pub struct Notices(Arc<dyn Fn(Notice<'_>) + Send + Sync>);

@@ -1,5 +1,47 @@
 //! From settings and flags to an open session: the one path that every surface takes. Whatever can be wrong is found
 //! before the session is opened.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use windlass::core::message::Message;
+//! use windlass::core::terms::Isolation;
+//! use windlass::flags::RunFlags;
+//! use windlass::machine::Root;
+//! use windlass::model::GivenModel;
+//! use windlass::settings::Settings;
+//! use windlass::testing::{ScriptedProvider, says};
+//! use windlass::{
+//!     OpenRequest, Opened, Prepared, Which, newest, options_for, prepare, prepare_landing,
+//!     resume_options,
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (work, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+//! let mut settings = Settings::none(data.path());
+//! let provider = Arc::new(ScriptedProvider::new([says("hello")]));
+//! settings.given_model = Some(GivenModel { provider, model: "scripted".into() });
+//!
+//! let prepared: Prepared = prepare(Root::open(work.path())?, settings.clone(), &RunFlags::default())?;
+//! assert!(!prepared.needs_copy());
+//! println!("{:?}", prepared.warnings());
+//! let request = OpenRequest {
+//!     which: Which::New,
+//!     isolation: Isolation::InPlace,
+//!     ..OpenRequest::new(RunFlags::default())
+//! };
+//! let opened: Opened = prepared.open(request).await?;
+//! let prompt = Message::user("greet me");
+//! let options = options_for(&opened.options, &prompt);
+//! assert_eq!(resume_options(&options, &opened.session).on_ask, options.on_ask);
+//! assert_eq!(newest(opened.store.as_ref(), &opened.root).await?, *opened.session.id());
+//!
+//! let landing = prepare_landing(Root::open(work.path())?, settings);
+//! assert!(!landing.needs_copy());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -1,5 +1,17 @@
 //! Profiles: presets of how freely a run works, with which tools, where, and what it is told. Four are built in; the
 //! settings may add others and change these. What a profile takes away is taken away by the gate, not by asking nicely.
+//!
+//! ```
+//! use windlass::Windlass;
+//! use windlass::profile::Profile;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let windlass = Windlass::without_settings(dir.path(), dir.path().join(".data"))?.profile("plan");
+//! let chosen: Option<&Profile> = windlass.settings().profile.as_ref();
+//! // Flags are given their meaning when a session is opened.
+//! assert!(chosen.is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use windlass_core::gate::glob_match;
 use windlass_core::runtime::RunMode;
@@ -105,7 +117,7 @@ const BUILTIN: &[Builtin] = &[
 
 impl Profile {
     /// The profile of that name: what is built in, and what the settings say of it.
-    pub fn named(name: &str, layers: &Layers<'_>) -> Result<Self, Error> {
+    pub(crate) fn named(name: &str, layers: &Layers<'_>) -> Result<Self, Error> {
         let key = |what: &str| Settings::named("profiles", name, what);
         let described = layers.iter().any(|(known, _)| {
             known
@@ -163,12 +175,12 @@ impl Profile {
     }
 
     /// Whether it changes nothing of the tree only because it works on a copy.
-    pub fn needs_copy(&self) -> bool {
+    pub(crate) fn needs_copy(&self) -> bool {
         self.lands_nothing && !self.in_place
     }
 
     /// Whether it takes a tool away.
-    pub fn lacks(&self, tool: &str) -> bool {
+    pub(crate) fn lacks(&self, tool: &str) -> bool {
         self.tools
             .as_ref()
             .is_some_and(|tools| !tools.iter().any(|known| glob_match(known, tool)))

@@ -1,5 +1,15 @@
 //! Tools that are programs of the user's own, from `[tools.NAME]` in the settings. What is not said in full is a
 //! mistake, never a tool that is missing without a word.
+//!
+//! ```
+//! use windlass::program_tools::{all_tools, names};
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let tools = all_tools(&Settings::none(dir.path()))?;
+//! assert!(names(&tools).contains(&"read_file"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +34,7 @@ pub fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
 }
 
 /// The same, where our own are made already.
-pub fn with_programs(
+pub(crate) fn with_programs(
     mut own: Vec<Arc<dyn Tool>>,
     settings: &Settings,
 ) -> Result<Vec<Arc<dyn Tool>>, Error> {

@@ -1,5 +1,21 @@
 //! What a dead process left: landings that are finished or rolled back, and changes that its log does not know yet. Every
 //! surface calls this before its work.
+//!
+//! ```
+//! use windlass::settings::Settings;
+//! use windlass::{Notices, Unlogged, recover, recoveries};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = tempfile::tempdir()?;
+//! let settings = Settings::none(dir.path());
+//! let unlogged: Unlogged = recover(&settings.places, &Notices::default());
+//! assert!(unlogged.is_empty(), "no process died here");
+//! unlogged.log(&settings).await;
+//! assert!(recoveries(&settings.places).is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::sync::Arc;
 

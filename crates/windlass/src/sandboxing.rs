@@ -1,15 +1,36 @@
 //! The sandbox as the settings want it: levels, networks and grants with their meaning, and which program is the
 //! helper. What is wrong is said here, before anything starts.
+//!
+//! ```
+//! use windlass::Environment;
+//! use windlass::sandboxing::{described, helper, holds_commands, offer, sandbox};
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let settings = Settings::none(dir.path());
+//! assert!(holds_commands(&settings)?);
+//! let (level, network) = described(&settings)?;
+//! println!("{level}, network {network}");
+//! let held = sandbox(&settings, dir.path(), Vec::new(), Vec::new(), None)?;
+//! assert!(held.is_some(), "it is opened with the first command");
+//! let environment = Environment::of_process();
+//! assert!(helper(&environment).is_ok());
+//! // What the kernel offers differs from machine to machine.
+//! let _ = offer(dir.path(), &environment);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use windlass_host::sandbox::{Sandbox, SandboxError, Standard, not_held, tier_of};
+pub use windlass_sandbox::{Offer, Tier, proc_is_masked};
+pub use windlass_transaction::in_place::run_program;
+pub use windlass_transaction::isolated::try_layer;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{
-    AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Tier,
-};
-use windlass_sandbox::Offer;
+use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, SandboxPlan};
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
@@ -173,12 +194,12 @@ fn net(settings: &Settings) -> Result<NetPolicy, Error> {
 }
 
 /// Whether commands have the network of this machine.
-pub fn is_open(settings: &Settings) -> Result<bool, Error> {
+pub(crate) fn is_open(settings: &Settings) -> Result<bool, Error> {
     Ok(net(settings)? == NetPolicy::Open)
 }
 
 /// What the gate has to know of the network.
-pub fn reach(settings: &Settings) -> Result<Reach, Error> {
+pub(crate) fn reach(settings: &Settings) -> Result<Reach, Error> {
     Ok(match net(settings)? {
         NetPolicy::Off => Reach::Nothing,
         NetPolicy::Loopback => Reach::Loopback,

@@ -1,5 +1,18 @@
 //! Plans: what a run of the profile `plan` ended with, kept as a Markdown file that a person may read and change, and
 //! that another run starts from.
+//!
+//! ```
+//! use windlass::saved_plan::{load, save, with_plan};
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let places = Settings::none(dir.path()).places;
+//! let (name, _) = save(&places, &"s1".parse()?, "1. Read the tests.")?;
+//! let plan = load(&places, &name)?;
+//! assert_eq!(plan, load(&places, "last")?);
+//! assert!(with_plan(None, &plan).text().contains("Read the tests."));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

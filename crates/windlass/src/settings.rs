@@ -1,5 +1,41 @@
 //! Settings: which keys there are, where they come from, and what they mean together with the flags.
 //! A project's files are untrusted: until a person trusts their content they may only tighten.
+//!
+//! ```
+//! use windlass::Environment;
+//! use windlass::core::gate::Mode;
+//! use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+//! use windlass::settings::{KEYS, Settings, places, variable};
+//! use windlass::trust::project_files;
+//!
+//! let home = tempfile::tempdir()?;
+//! let environment = Environment::empty().with("HOME", home.path()).with("WINDLASS_MODEL", "mine");
+//! assert!(places(&environment)?.config_dir.starts_with(home.path()));
+//! let mut settings = Settings::load(None, environment)?;
+//! assert_eq!(settings.layers.text("model"), Some("mine"));
+//! assert!(KEYS.iter().filter_map(variable).any(|name| name == "WINDLASS_MODEL"));
+//!
+//! let limits = LimitFlags { max_steps: Some("7".into()), ..LimitFlags::default() };
+//! settings.add_flags(&AgentFlags::default(), &limits)?;
+//! settings.add_contract_flags(&ContractFlags::default())?;
+//! assert_eq!(settings.budget()?.steps, Some(7));
+//! assert_eq!(settings.gate(Mode::Ask, &["bash"])?.mode, Mode::Ask);
+//! assert_eq!(Settings::named("prices", "gpt-5.4", "input"), "prices.\"gpt-5.4\".input");
+//! Settings::remember_rule(&settings.places, home.path(), "bash(ls *)")?;
+//!
+//! // A project's files may only tighten until a user trusts them.
+//! std::fs::create_dir(home.path().join(".windlass"))?;
+//! std::fs::write(home.path().join(".windlass/config.toml"), "max_steps = 3\n")?;
+//! for file in project_files(home.path())?.0 {
+//!     println!("{:?}", Settings::project_values(home.path(), &file)?);
+//! }
+//! assert!(Settings::none(home.path()).layers.iter().next().is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use windlass_host::config::{
+    ConfigError, Key, Kind, Layer, Places, known, nearest, set, unset,
+};
 
 mod keys;
 
@@ -9,9 +45,7 @@ use std::path::Path;
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
-use windlass_host::config::{
-    Key, Layer, Layers, Origin, Places, Setting, Value, managed_files, nearest, set,
-};
+use windlass_host::config::{Layers, Origin, Setting, Value, managed_files};
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
@@ -275,7 +309,7 @@ impl Settings {
     }
 
     /// What the profile fixes a setting to.
-    pub fn fixed(&self, key: &str) -> Option<&'static str> {
+    pub(crate) fn fixed(&self, key: &str) -> Option<&'static str> {
         let profile = self.profile.as_ref()?;
         profile
             .ceilings
@@ -369,7 +403,7 @@ impl Settings {
     }
 
     /// Wishes about how to answer.
-    pub fn sampling(&self) -> Sampling {
+    pub(crate) fn sampling(&self) -> Sampling {
         let number = |key: &str| {
             self.layers
                 .integer(key)
@@ -385,7 +419,7 @@ impl Settings {
     }
 
     /// Most tokens of one answer, where somebody said so.
-    pub fn max_output(&self) -> Option<u64> {
+    pub(crate) fn max_output(&self) -> Option<u64> {
         self.layers
             .integer("max_output")
             .and_then(|most| u64::try_from(most).ok())
@@ -393,13 +427,13 @@ impl Settings {
     }
 
     /// Whether somebody set a cost limit on purpose.
-    pub fn explicit_cost_limit(&self) -> bool {
+    pub(crate) fn explicit_cost_limit(&self) -> bool {
         matches!(self.limit("max_budget_usd"), Some(Some(_)))
     }
 
     /// How freely calls run: the project's word counts where it is stricter, and what a profile fixes holds whoever says
     /// otherwise. A word for one runtime counts over the one for all, unless that was said by somebody who counts for more.
-    pub fn mode(&self, default: Mode) -> Mode {
+    pub(crate) fn mode(&self, default: Mode) -> Mode {
         let mode = |layers: &Layers<'_>| {
             layers
                 .text("approval")
@@ -507,7 +541,7 @@ impl Settings {
     }
 
     /// A limit: absent, `unlimited`, or a number.
-    pub fn limit(&self, key: &str) -> Option<Option<f64>> {
+    pub(crate) fn limit(&self, key: &str) -> Option<Option<f64>> {
         let read = |layers: &Layers<'_>| match &layers.get(key)?.value {
             Value::Integer(number) => Some(Some(*number as f64)),
             Value::Number(number) => Some(Some(*number)),
@@ -523,7 +557,6 @@ impl Settings {
     }
 }
 
-/// A rule about a tool that does not exist protects nothing, so it is a mistake.
 /// The directories of the user. Data goes to a temporary directory where the usual one cannot be written.
 pub fn places(environment: &Environment) -> Result<Places, Error> {
     Ok(writable_places(environment)?.0)
@@ -535,6 +568,7 @@ fn writable_places(environment: &Environment) -> Result<(Places, Option<String>)
     Ok(Places::from_env(lookup)?.writable(named, &environment.temp_dir())?)
 }
 
+/// A rule about a tool that does not exist protects nothing, so it is a mistake.
 fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Error> {
     let name = rule.tool.as_str();
     if name.contains('*')
@@ -555,7 +589,7 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Error>
 const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
 /// The limit of a run where nobody set one.
-pub fn default_limit(key: &str) -> f64 {
+pub(crate) fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
     let number = |value: Option<u64>| value.map_or(f64::INFINITY, |value| value as f64);
     match key {

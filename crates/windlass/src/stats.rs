@@ -1,5 +1,43 @@
 //! What a log says about time, tokens, money and calls: a fold of durable events that needs nothing else.
 //! Times between events are by the wall clock of whoever wrote them; a clock that was set back counts as no time.
+//!
+//! ```
+//! use windlass::core::clock::Timestamp;
+//! use windlass::core::event::{Event, EventKind, Order, VERSION};
+//! use windlass::core::id::TraceId;
+//! use windlass::core::message::Message;
+//! use windlass::stats::{
+//!     Asks, Calls, Checks, Commands, ModelStats, RunStats, Stats, StepStats, Sum, Times, cache_hits,
+//! };
+//!
+//! let started = Event {
+//!     v: VERSION,
+//!     order: Order::Durable { seq: 2 },
+//!     at: Timestamp::from_millis(0),
+//!     session: "s1".parse()?,
+//!     run: Some("r1".parse()?),
+//!     trace: TraceId::fresh(0, 1),
+//!     kind: EventKind::RunStarted {
+//!         prompt: Message::user("go"),
+//!         queued: None,
+//!         flags: Default::default(),
+//!     },
+//! };
+//! let mut stats = Stats::default();
+//! stats.apply(&started);
+//! let runs: &[RunStats] = &stats.runs;
+//! assert_eq!((runs.len(), runs[0].outcome.as_deref()), (1, None));
+//! let total: Sum = stats.total;
+//! let (calls, commands): (Calls, Commands) = (total.calls, total.commands);
+//! let (asks, checks, waits): (Asks, Checks, Times) = (total.asks, total.checks, total.waits);
+//! assert_eq!(calls.count + commands.count + asks.count + checks.count + waits.count, 0);
+//! let (steps, models): (&[StepStats], Vec<&ModelStats>) = (&stats.steps, stats.models.values().collect());
+//! assert!(steps.is_empty() && models.is_empty());
+//! assert_eq!(cache_hits(&total.spent.usage), None);
+//! let mut all = Stats::default();
+//! all.add(stats);
+//! # Ok::<(), windlass::core::id::IdError>(())
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

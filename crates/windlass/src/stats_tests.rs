@@ -64,7 +64,7 @@ fn times_tokens_calls_asks_and_checks_are_counted() {
         (0.0, json!({ "kind": "iteration_started", "iteration": 1 })),
         (
             1.0,
-            json!({ "kind": "waited", "reason": "", "error": "", "ms": 2_000, "attempt": 2 }),
+            json!({ "kind": "waited", "reason": "", "error": { "is": "network" }, "ms": 2_000, "attempt": 2 }),
         ),
         (4.5, said()),
         (4.5, spent("m", Some(7))),
@@ -219,8 +219,7 @@ fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
 
 #[test]
 fn numbers_of_a_hostile_log_stay_numbers() {
-    let waited =
-        json!({ "kind": "waited", "reason": "", "error": "", "ms": u64::MAX, "attempt": 2 });
+    let waited = json!({ "kind": "waited", "reason": "", "error": { "is": "network" }, "ms": u64::MAX, "attempt": 2 });
     let lines = [
         (0.0, opened()),
         (0.0, started()),

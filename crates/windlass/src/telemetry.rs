@@ -1,5 +1,24 @@
 //! Telemetry as the settings want it: whether anything is sent, where to, with which headers. Without a word about it no
 //! client is made and no connection opened. Nothing in here fails or holds up a run; what goes wrong is one warning.
+//!
+//! ```
+//! use windlass::core::event::Event;
+//! use windlass::engine::Session;
+//! use windlass::machine::SessionLog;
+//! use windlass::settings::Settings;
+//! use windlass::telemetry::{Telemetry, resource};
+//!
+//! async fn send(settings: &Settings, session: &Session, store: &SessionLog, event: &Event) {
+//!     let mut telemetry = Telemetry::open(settings, Some("anthropic"), session, store).await;
+//!     telemetry.event(event);
+//!     telemetry.rest().await;
+//! }
+//! let dir = tempfile::tempdir()?;
+//! assert_eq!(resource(&Settings::none(dir.path()), "s1").service, "windlass");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+pub use windlass_telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +31,7 @@ use windlass_engine::Session;
 use windlass_host::config::Layers;
 use windlass_providers::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use windlass_providers::http::{Http, HttpOptions, Url};
-use windlass_telemetry::{Exporter, Options, Post, Resource, Signal, Spans, otlp};
+use windlass_telemetry::{Exporter, Post, Signal};
 
 use crate::notices::Notices;
 use crate::settings::Settings;

@@ -1,5 +1,23 @@
 //! Which settings of a project may be used before a person trusts them: a setting that only tightens is, everything else
 //! needs trust.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use windlass::settings::Settings;
+//! use windlass::trust::{Meaning, link_warning};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let mut settings = Settings::none(dir.path());
+//! settings.layers.add(windlass::settings::Layer::Flag, "max_steps", "9", "here")?;
+//! let own = Settings::none(dir.path()).layers;
+//! let steps = &settings.layers.get("max_steps").ok_or("it was set")?.value;
+//! assert_eq!(Meaning::of("max_steps", steps, &own), Meaning::Tightens);
+//! assert!(link_warning(Path::new("/work"), "a.toml").starts_with("/work/a.toml is a link"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
 use std::path::Path;
 

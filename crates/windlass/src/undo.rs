@@ -1,5 +1,16 @@
 //! Changes of the user's own tree that can be undone, and undos that can be redone: a fold of the log, and how
 //! one of them is applied.
+//!
+//! ```
+//! use windlass::undo::{Undo, UndoableChange, UndoableChanges, Wanted};
+//!
+//! let changes = UndoableChanges::default();
+//! let (done, undone): (&[UndoableChange], &[Undo]) = (&changes.done, &changes.undone);
+//! assert!(done.is_empty() && undone.is_empty());
+//! assert_ne!(Wanted::LastRun, Wanted::To(7));
+//! ```
+
+pub use windlass_transaction::landing::undo::Plan;
 
 mod apply;
 
@@ -59,7 +70,7 @@ pub enum Wanted {
 
 impl UndoableChanges {
     /// Takes one more event in.
-    pub fn apply(&mut self, event: &Event) {
+    pub(crate) fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         match &event.kind {
             EventKind::FileChanged {
@@ -122,7 +133,7 @@ impl UndoableChanges {
 
     /// What is wanted and not taken back yet, in the order it was done.
     #[must_use]
-    pub fn find(&self, wanted: &Wanted) -> Vec<&UndoableChange> {
+    pub(crate) fn find(&self, wanted: &Wanted) -> Vec<&UndoableChange> {
         let standing = || self.done.iter().filter(|change| change.undone_by.is_none());
         match wanted {
             Wanted::LastRun => match standing().next_back() {

@@ -1,7 +1,30 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
+//!
+//! ```
+//! use windlass::machine::Credentials;
+//! use windlass::model::VENDORS;
+//! use windlass::settings::Settings;
+//! use windlass::wire::{
+//!     aws_keys, bystander, http_options, key, price, read_text, redactor, served, window,
+//! };
+//!
+//! let dir = tempfile::tempdir()?;
+//! let settings = Settings::none(dir.path());
+//! let credentials = Credentials::read(&settings.places.credentials_file())?;
+//! let vendor = VENDORS.iter().find(|vendor| vendor.id == "anthropic").ok_or("no such vendor")?;
+//! assert!(key(&settings, vendor, &credentials).is_none());
+//! assert!(aws_keys(vendor, &settings.environment).is_none());
+//! assert!(served(&settings, vendor, None, &credentials).is_err(), "there is no key");
+//! assert!(http_options(&settings)?.https_proxy.is_none());
+//! assert!(price(&settings, "mine").is_none() && window(&settings, "mine").is_none());
+//! assert_eq!(redactor(&settings)?.redact("nothing secret"), "nothing secret");
+//! assert!(read_text(&dir.path().join("none"), 1 << 20, "the file").is_err());
+//! bystander(&settings.places)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-pub mod agents;
+mod agents;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +72,7 @@ use self::agents::{Chosen, Making};
 const MAX_FILE: u64 = 16 << 20;
 
 /// What a run is built from.
-pub struct Wired {
+pub(crate) struct Wired {
     /// The engine.
     pub engine: Engine,
     /// Its session logs.
@@ -61,7 +84,7 @@ pub struct Wired {
 }
 
 /// Who does the work.
-pub enum Agent<'a> {
+pub(crate) enum Agent<'a> {
     /// A runtime, on this kind of work.
     Works(Works<'a>),
     /// Nobody: what is there already is judged.
@@ -69,7 +92,7 @@ pub enum Agent<'a> {
 }
 
 /// A runtime and what it is wanted for.
-pub struct Works<'a> {
+pub(crate) struct Works<'a> {
     /// The runtime.
     pub plan: &'a RuntimePlan,
     /// The kind of work.
@@ -83,7 +106,7 @@ pub struct Works<'a> {
 }
 
 /// Builds an engine for a workspace.
-pub fn engine(
+pub(crate) fn engine(
     settings: &Settings,
     agent: &Agent<'_>,
     root: Arc<Root>,
@@ -166,7 +189,7 @@ pub fn engine(
 }
 
 /// An engine without an agent, for what is done to a session and its workspace between runs.
-pub fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
+pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
     let mode = windlass_core::gate::Mode::Ask;
     engine(settings, &Agent::Nobody, root, mode, Vec::new(), Vec::new())
 }
@@ -205,7 +228,7 @@ impl Workspaces for Nowhere {
 }
 
 /// How workspaces are opened: in place, or as copies in the data folder.
-pub fn transactions(
+pub(crate) fn transactions(
     settings: &Settings,
     root: Arc<Root>,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,

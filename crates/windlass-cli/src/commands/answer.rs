@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass_core::ask::{About, Ask};
-use windlass_core::id::{AskId, SessionId};
-use windlass_core::open_run::Glance;
-use windlass_core::store::{SessionStore, Skimmed};
-use windlass_core::terms::Isolation;
-use windlass_core::workspace::Files;
-use windlass_host::session_log::SessionLog;
+use windlass::core::ask::{About, Ask};
+use windlass::core::id::{AskId, SessionId};
+use windlass::core::open_run::Glance;
+use windlass::core::store::{SessionStore, Skimmed};
+use windlass::core::terms::Isolation;
+use windlass::core::workspace::Files;
+use windlass::machine::SessionLog;
 
 use super::block_on;
 use crate::args::AnswerArgs;
@@ -21,10 +21,10 @@ use crate::process;
 use crate::safe::{json_line, message, one_line};
 use crate::session_run::{Desk, Opening, ask_row, finish, prepare};
 use crate::view::ask::understand;
-use crate::view::style::first_line;
-use crate::view::text::describe;
 use windlass::Which;
 use windlass::flags::RunFlags;
+use windlass::transcript::describe_call;
+use windlass::transcript::first_line;
 
 /// Sessions that are looked through.
 const MAX_SESSIONS: usize = 10_000;
@@ -37,7 +37,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
     };
     let id: AskId = id
         .parse()
-        .map_err(|err: windlass_core::id::IdError| Failure::usage(err.to_string()))?;
+        .map_err(|err: windlass::core::id::IdError| Failure::usage(err.to_string()))?;
     let found = block_on(find(&store, &id))?;
     let Some((session, glance, ask)) = found else {
         return Err(Failure::usage(format!(
@@ -173,7 +173,11 @@ async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure
 fn in_short(ask: &Ask) -> String {
     match &ask.about {
         About::Approval(approval) => {
-            format!("approve {}? ({})", describe(&approval.call), approval.rule)
+            format!(
+                "approve {}? ({})",
+                describe_call(&approval.call),
+                approval.rule
+            )
         }
         About::Landing(landing) => format!("let {} paths land?", landing.paths.len()),
         About::Question(question) => first_line(&question.text, 120),

@@ -3,9 +3,9 @@
 use crate::out::say;
 use std::process::ExitCode;
 
-use windlass_core::workspace::{Files, Redactor};
-use windlass_host::config::{known, set, unset};
-use windlass_host::secret::Secrets;
+use windlass::core::workspace::{Files, Redactor};
+use windlass::machine::Secrets;
+use windlass::settings::{known, set, unset};
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::exit;

@@ -7,18 +7,18 @@ use std::process::ExitCode;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use windlass_core::budget::{Estimator, Price, Usage};
-use windlass_core::context::{Compaction, is_words, reserve};
-use windlass_core::event::EventKind;
-use windlass_core::history::{Entry, History};
-use windlass_core::id::SessionId;
-use windlass_core::message::{Part, Role};
-use windlass_core::provider::ModelFacts;
-use windlass_core::store::SessionStore;
-use windlass_core::workspace::Files;
-use windlass_host::session_log::SessionLog;
-use windlass_host::workspace::Root;
-use windlass_providers::{VENDORS, models};
+use windlass::core::budget::{Estimator, Price, Usage};
+use windlass::core::context::{Compaction, is_words, reserve};
+use windlass::core::event::EventKind;
+use windlass::core::history::{Entry, History};
+use windlass::core::id::SessionId;
+use windlass::core::message::{Part, Role};
+use windlass::core::provider::ModelFacts;
+use windlass::core::store::SessionStore;
+use windlass::core::workspace::Files;
+use windlass::machine::Root;
+use windlass::machine::SessionLog;
+use windlass::model::{VENDORS, models};
 
 use super::block_on;
 use crate::args::ContextArgs;
@@ -150,7 +150,7 @@ impl View {
             }
         }
         let mut tools = all_tools(settings)?;
-        let gate = settings.gate(windlass_core::gate::Mode::Ask, &names(&tools))?;
+        let gate = settings.gate(windlass::core::gate::Mode::Ask, &names(&tools))?;
         tools.retain(|tool| !gate.hides(&tool.spec().name));
         let described = tools
             .iter()

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use windlass_providers::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode as read_row};
+use windlass::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode as read_row};
 
 use crate::args::DecodeArgs;
 use crate::failure::Failure;
@@ -113,7 +113,7 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
     let bytes: Box<dyn Read> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
-        let file = windlass_host::workspace::open_file(path).map_err(|err| {
+        let file = windlass::machine::open_file(path).map_err(|err| {
             Failure::usage(format!(
                 "{} cannot be read: {}",
                 path.display(),

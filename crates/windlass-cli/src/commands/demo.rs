@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use windlass_core::message::Message;
-use windlass_core::outcome::Outcome;
-use windlass_core::terms::Isolation;
+use windlass::core::message::Message;
+use windlass::core::outcome::Outcome;
+use windlass::core::terms::Isolation;
 
 use super::{block_on, replay, undo};
 use crate::args::{DemoArgs, Format, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs};

@@ -3,12 +3,12 @@
 
 use std::process::ExitCode;
 
-use windlass_core::budget::Budget;
-use windlass_core::gate::{Mode, PermissionGate};
-use windlass_core::tool::Exposure;
-use windlass_core::workspace::{Files, Redactor};
-use windlass_host::secret::Secrets;
-use windlass_validators::ValidatorPlan;
+use windlass::checks::ValidatorPlan;
+use windlass::core::budget::Budget;
+use windlass::core::gate::{Mode, PermissionGate};
+use windlass::core::tool::Exposure;
+use windlass::core::workspace::{Files, Redactor};
+use windlass::machine::Secrets;
 
 use crate::args::DiagramArgs;
 use crate::exit;

@@ -12,12 +12,12 @@ use std::process::{Command, ExitCode};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_core::workspace::Files;
-use windlass_host::config::Places;
-use windlass_host::secret::Credentials;
-use windlass_providers::VENDORS;
-use windlass_registry::{Found, Rehearsal, Standing};
-use windlass_sandbox::Tier;
+use windlass::agents::{Found, Rehearsal, Standing};
+use windlass::core::workspace::Files;
+use windlass::machine::Credentials;
+use windlass::model::VENDORS;
+use windlass::sandboxing::Tier;
+use windlass::settings::Places;
 
 use self::report::{Finding, Group, Verdict, Work};
 use self::sandbox::SandboxReport;
@@ -336,7 +336,7 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
         Some(Tier::Namespaces) => {
             let helper = windlass::sandboxing::helper(&process::environment())
                 .map_err(|error| error.message().to_owned())?;
-            match windlass_transaction::isolated::try_layer(&helper, &places.transactions_dir()) {
+            match windlass::sandboxing::try_layer(&helper, &places.transactions_dir()) {
                 Ok(()) => Ok(
                     "an overlay over the tree, which costs the same for a tree of any size"
                         .to_owned(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use windlass_edit::row::{Done, Row, run as edit};
+use windlass::edits::{Done, Row, run as edit};
 
 use crate::args::EditArgs;
 use crate::commands::debug::each_line;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_core::runtime::RunMode;
+use windlass::core::runtime::RunMode;
 
 use super::block_on;
 use crate::args::ForkArgs;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_core::event::EventKind;
-use windlass_core::workspace::{Change, Changes, Files};
-use windlass_host::config::Places;
-use windlass_transaction::isolated::{Card, UNDO_BYTES, undo_contents};
+use windlass::core::event::EventKind;
+use windlass::core::workspace::{Change, Changes, Files};
+use windlass::kept::{Card, UNDO_BYTES, undo_contents};
+use windlass::settings::Places;
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};

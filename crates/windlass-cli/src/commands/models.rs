@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_host::secret::Credentials;
-use windlass_providers::models::{model_rows, table_date};
-use windlass_providers::{VENDORS, Vendor};
+use windlass::machine::Credentials;
+use windlass::model::{VENDORS, Vendor};
+use windlass::model::{model_rows, table_date};
 
 use super::block_on;
 use crate::args::ModelsArgs;

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass_core::event::EventKind;
-use windlass_core::store::SessionStore;
-use windlass_host::session_log::SessionLog;
-use windlass_telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
+use windlass::core::event::EventKind;
+use windlass::core::store::SessionStore;
+use windlass::machine::SessionLog;
+use windlass::telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
 
 use super::block_on;
 use crate::args::OtelArgs;

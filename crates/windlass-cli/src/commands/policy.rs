@@ -6,19 +6,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_core::ask::{Answer, Question};
-use windlass_core::gate::{
+use windlass::core::ask::{Answer, Question};
+use windlass::core::gate::{
     Decision, Explained, Level, Mode, PermissionGate, Place, Proposal, Rule, Stage, Verdict,
 };
-use windlass_core::message::ErrorCategory;
-use windlass_core::terms::Isolation;
-use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
-use windlass_core::workspace::{Artifacts, Files, Processes};
-use windlass_core::{BoxFuture, CancellationToken};
-use windlass_host::artifact::ArtifactDir;
-use windlass_host::config::{Layer, nearest};
-use windlass_host::exec::{HostProcesses, child_env};
-use windlass_host::workspace::Root;
+use windlass::core::message::ErrorCategory;
+use windlass::core::terms::Isolation;
+use windlass::core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
+use windlass::core::workspace::{Artifacts, Files, Processes};
+use windlass::core::{BoxFuture, CancellationToken};
+use windlass::machine::ArtifactDir;
+use windlass::machine::Root;
+use windlass::machine::{HostProcesses, child_env};
+use windlass::settings::{Layer, nearest};
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
 use crate::failure::Failure;
@@ -274,7 +274,7 @@ impl Desk {
             cancel: CancellationToken::new(),
         };
         let capability = capability(place);
-        let fits = windlass_engine::check_arguments(name, &tool.spec().schema, args);
+        let fits = windlass::engine::check_arguments(name, &tool.spec().schema, args);
         let touches = match fits {
             Ok(()) => tool.touches(args, &ctx),
             Err(why) => Err(ToolFailure::new(ErrorCategory::InvalidArguments, why)),

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
-use windlass_core::budget::Estimator;
-use windlass_core::workspace::Files;
-use windlass_host::instructions::Whose;
+use windlass::core::budget::Estimator;
+use windlass::core::workspace::Files;
+use windlass::instructions::Whose;
 
 use crate::args::PromptArgs;
 use crate::exit;
@@ -63,7 +63,7 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
         rows.push(("opening", String::new(), prompt.instructions.opening.len()));
     }
     let mut tools = all_tools(settings)?;
-    let gate = settings.gate(windlass_core::gate::Mode::Ask, &names(&tools))?;
+    let gate = settings.gate(windlass::core::gate::Mode::Ask, &names(&tools))?;
     tools.retain(|tool| !gate.hides(&tool.spec().name));
     let described = tools
         .iter()

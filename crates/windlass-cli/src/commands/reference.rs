@@ -2,13 +2,13 @@
 //! the code itself, so that it cannot say something else; `cargo xtask docs` writes it to `docs/reference.md`.
 
 use serde_json::Value;
-use windlass_core::event;
-use windlass_core::runtime::{
+use windlass::agents::{AGENTS, AgentSpec};
+use windlass::agents::{abilities, does};
+use windlass::core::event;
+use windlass::core::runtime::{
     Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema,
 };
-use windlass_host::config::{Key, Kind};
-use windlass_registry::{abilities, does};
-use windlass_runtimes::agents::{AGENTS, AgentSpec};
+use windlass::settings::{Key, Kind};
 
 use super::runtimes::FIELDS;
 use crate::exit;
@@ -136,7 +136,7 @@ fn capabilities() -> String {
          | capability | meaning | native | full coder | patch coder | analysis |\n|---|---|---|---|---|---|\n",
     );
     let docs = docs_of(&capability_schema(), "is");
-    let native = windlass_engine::NativeRuntime::CAPABILITIES;
+    let native = windlass::engine::NativeRuntime::CAPABILITIES;
     for one in Capability::ALL {
         let doc = docs
             .iter()

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass_core::event::EventKind;
-use windlass_core::store::SessionStore;
-use windlass_host::session_log::SessionLog;
+use windlass::core::event::EventKind;
+use windlass::core::store::SessionStore;
+use windlass::machine::SessionLog;
 
 use super::block_on;
 use crate::args::ReplayArgs;

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_core::runtime::{Capability, Feature, Work};
-use windlass_core::workspace::Files;
-use windlass_registry::{Choice, Found, Need, Rehearsal, Standing, choose, needs_of, own, unknown};
+use windlass::agents::{Choice, Found, Need, Rehearsal, Standing, choose, needs_of, own, unknown};
+use windlass::core::runtime::{Capability, Feature, Work};
+use windlass::core::workspace::Files;
 
 use super::block_on;
 use crate::args::{RuntimesArgs, RuntimesCommand};

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use windlass_core::gate::Mode;
-use windlass_core::workspace::Files;
-use windlass_host::exec::child_env;
-use windlass_host::sandbox::{Sandbox, SandboxError, Standard};
-use windlass_host::workspace::Root;
-use windlass_transaction::in_place::run_program;
+use windlass::core::gate::Mode;
+use windlass::core::workspace::Files;
+use windlass::machine::Root;
+use windlass::machine::child_env;
+use windlass::sandboxing::run_program;
+use windlass::sandboxing::{Sandbox, SandboxError, Standard};
 
 use super::block_on;
 use crate::args::SandboxArgs;

@@ -17,10 +17,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use windlass_core::event::EventKind;
-use windlass_core::store::SessionStore;
-use windlass_core::workspace::Files;
-use windlass_host::session_log::SessionLog;
+use windlass::core::store::SessionStore;
+use windlass::core::workspace::Files;
+use windlass::machine::SessionLog;
 
 use super::block_on;
 use crate::args::SessionsCommand;
@@ -113,14 +112,6 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
     } else {
         exit::FAILED
     }))
-}
-
-/// What stands for older messages, where an event says so.
-fn summary(kind: &EventKind) -> Option<&str> {
-    match kind {
-        EventKind::Compacted { compaction } => Some(&compaction.summary),
-        _ => None,
-    }
 }
 
 fn agreed(yes: bool, question: &str) -> Result<(), Failure> {

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
+use windlass::core::budget::Usage;
+use windlass::core::event::EventKind;
+use windlass::core::id::SessionId;
+use windlass::core::store::{SessionStore, StoreError};
+use windlass::machine::SessionLog;
 use windlass::stats::{Calls, Stats, cache_hits};
-use windlass_core::budget::Usage;
-use windlass_core::event::EventKind;
-use windlass_core::id::SessionId;
-use windlass_core::store::{SessionStore, StoreError};
-use windlass_host::session_log::SessionLog;
 
 use super::block_on;
 use crate::args::{StatsArgs, StatsBy};

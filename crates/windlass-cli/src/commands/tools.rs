@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use windlass_core::workspace::Files;
-use windlass_host::config::nearest;
+use windlass::core::workspace::Files;
+use windlass::settings::nearest;
 
 use crate::args::ToolsArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::process;
-use crate::view::style::first_line;
 use windlass::program_tools::all_tools;
+use windlass::transcript::first_line;
 
 pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
     let root = process::open_workspace(None).ok();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_core::workspace::Files;
-use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+use windlass::core::workspace::Files;
+use windlass::trust::{ProjectFile, Said, TrustStore, project_files};
 
 use crate::args::TrustCommand;
 use crate::exit;

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
+use windlass::core::id::CallId;
+use windlass::core::workspace::{Change, FileChange, Files};
+use windlass::undo::Plan;
 use windlass::undo::{UndoRequest, Wanted, plan_undo};
-use windlass_core::id::CallId;
-use windlass_core::workspace::{Change, FileChange, Files};
-use windlass_transaction::landing::undo::Plan;
 
 use super::block_on;
 use crate::args::{TakeBackArgs, UndoArgs};

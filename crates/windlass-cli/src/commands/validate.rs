@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use windlass_core::validator::Judgement;
-use windlass_validators::{Checked, Language, Project, check};
+use windlass::checks::{Checked, Language, Project, check};
+use windlass::core::validator::Judgement;
 
 use crate::args::ValidateArgs;
 use crate::failure::Failure;
@@ -110,7 +110,7 @@ fn judge(row: Row, bytes: &[u8]) -> Said {
     let (verdict, findings) = match said {
         Checked::Flaws(flaws) if flaws.is_empty() => (Judgement::Pass, Vec::new()),
         Checked::Flaws(flaws) => {
-            let found = |flaw: windlass_validators::Flaw| Found {
+            let found = |flaw: windlass::checks::Flaw| Found {
                 line: flaw.line,
                 column: flaw.column,
                 message: flaw.message,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
-use windlass_engine::Canceller;
+use windlass::Canceller;
 
 use crate::exit;
 use crate::out::say;

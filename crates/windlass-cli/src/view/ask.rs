@@ -1,7 +1,7 @@
 //! Questions at the terminal: what exactly is asked, and what a typed line means.
 
-use windlass_core::ask::{About, Answer, Approval, Ask};
-use windlass_core::tool::Touch;
+use windlass::core::ask::{About, Answer, Approval, Ask};
+use windlass::core::tool::Touch;
 
 use super::style::{Paint, Style};
 use crate::safe::{marked_block, marked_line};
@@ -159,9 +159,9 @@ fn touched(touch: &Touch) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::ask::Question;
-    use windlass_core::id::AskId;
-    use windlass_core::message::ToolCall;
+    use windlass::core::ask::Question;
+    use windlass::core::id::AskId;
+    use windlass::core::message::ToolCall;
 
     fn ask(about: About) -> Ask {
         let id = AskId::nth(1, 1);

@@ -1,11 +1,11 @@
 //! The views for programs: one object at the end, or every event as it happens.
 
 use serde_json::{Value, json};
-use windlass_core::ask::Ask;
-use windlass_core::event::{Event, EventKind};
-use windlass_core::id::{RunId, SessionId};
-use windlass_core::message::Role;
-use windlass_core::outcome::RunSummary;
+use windlass::core::ask::Ask;
+use windlass::core::event::{Event, EventKind};
+use windlass::core::id::{RunId, SessionId};
+use windlass::core::message::Role;
+use windlass::core::outcome::RunSummary;
 
 use crate::out;
 

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use unicode_width::UnicodeWidthChar;
+use windlass::transcript::{dollars, thousands};
 
 use super::style::capable;
 use crate::safe::one_line;
@@ -94,36 +95,9 @@ fn fit(line: &str, columns: usize) -> String {
     out
 }
 
-/// `1234567` as `1,234,567`.
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Micro-USD as dollars, precise enough to see a single call.
-pub(crate) fn dollars(micros: u64) -> String {
-    format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_for_people() {
-        assert_eq!(thousands(0), "0");
-        assert_eq!(thousands(999), "999");
-        assert_eq!(thousands(1_234_567), "1,234,567");
-        assert_eq!(dollars(0), "$0.0000");
-        assert_eq!(dollars(12_345_678), "$12.3456");
-    }
 
     #[test]
     fn a_line_fits_by_columns_not_by_characters() {

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+use windlass::transcript::Severity;
+
 use crate::safe::plain;
 
 /// A few meanings, not a palette.
@@ -13,6 +15,17 @@ pub(crate) enum Style {
     Removed,
     Place,
     Warning,
+}
+
+impl From<Severity> for Style {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Info => Self::Dim,
+            Severity::Success => Self::Added,
+            Severity::Warning => Self::Warning,
+            Severity::Failure => Self::Removed,
+        }
+    }
 }
 
 impl Style {
@@ -69,19 +82,6 @@ pub(crate) fn capable() -> bool {
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The first line of a text, cut to so many characters.
-pub(crate) fn first_line(text: &str, most: usize) -> String {
-    let line = plain(text.trim_start().lines().next().unwrap_or_default());
-    if line.chars().count() <= most {
-        line.into_owned()
-    } else {
-        line.chars()
-            .take(most.saturating_sub(1))
-            .chain(['…'])
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,11 +92,5 @@ mod tests {
             Paint(true).on(Style::Added, "a\u{1b}[2Jb"),
             "\u{1b}[32ma[2Jb\u{1b}[0m"
         );
-    }
-
-    #[test]
-    fn lines_are_cut_by_characters() {
-        assert_eq!(first_line("äöü\nx", 10), "äöü");
-        assert_eq!(first_line("äöüäöü", 4), "äöü…");
     }
 }

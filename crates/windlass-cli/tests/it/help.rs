@@ -126,7 +126,7 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
 fn every_vendor_and_every_setting_is_documented() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
     let vendors = std::fs::read_to_string(format!("{docs}/vendors.md")).unwrap();
-    for vendor in windlass_providers::VENDORS {
+    for vendor in windlass::model::VENDORS {
         assert!(
             vendors.contains(&format!("| `{}` |", vendor.id)),
             "docs/vendors.md does not list {}",

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::CancellationToken;
-use windlass_core::clock::Timestamp;
-use windlass_core::id::{RunId, SessionId};
-use windlass_core::terms::{Isolation, Strategy};
-use windlass_core::workspace::*;
-use windlass_host::exec::child_env;
+use windlass::core::CancellationToken;
+use windlass::core::clock::Timestamp;
+use windlass::core::id::{RunId, SessionId};
+use windlass::core::terms::{Isolation, Strategy};
+use windlass::core::workspace::*;
+use windlass::machine::Root;
+use windlass::machine::child_env;
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
-use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{
     Shelf, Transactions, landing_was_told, recover_landings, untold_landings,
 };

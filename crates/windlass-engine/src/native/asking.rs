@@ -232,7 +232,7 @@ impl NativeRuntime {
         }
         let wait = backoff(tries, asked, self.clock.entropy());
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let (reason, error) = (err.to_string(), err.kind.word().to_owned());
+        let (reason, error) = (err.to_string(), err.kind.clone());
         job.outlet
             .emit(EventKind::Waited {
                 reason,

@@ -138,7 +138,7 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
         .unwrap_or_else(|| panic!("{text}"));
     assert!(rest.contains("too fast"), "{rest}");
     assert!(lab.booked()[0].estimated);
-    let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { error, .. } if error == "rate_limited");
+    let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { error, .. } if error.word() == "rate_limited");
     assert!(lab.books.events.lock().iter().any(waited));
 }
 

@@ -271,7 +271,7 @@ impl OpenRun {
                     Some(booked) => booked,
                     None => self.chat(seq, self.since, None, told),
                 };
-                failed.close(at, Some(error.clone()));
+                failed.close(at, Some(error.word().to_owned()));
                 self.answered(failed, told, out);
             }
             EventKind::IterationFinished { stop, .. } => {
@@ -494,7 +494,7 @@ impl OpenRun {
             } => (
                 "windlass.retry",
                 vec![
-                    Some(("error.type", error.as_str().into())),
+                    Some(("error.type", error.word().into())),
                     Some(("windlass.wait_ms", (*ms).into())),
                     Some(("windlass.attempt", u64::from(*attempt).into())),
                     told.words("windlass.reason", reason),

@@ -155,7 +155,7 @@ pub(crate) fn eventful() -> Vec<Event> {
         (0.0, json!({ "kind": "iteration_started", "iteration": 1 })),
         (
             1.0,
-            json!({ "kind": "waited", "reason": "WHY", "error": "rate_limited", "ms": 2_000, "attempt": 2 }),
+            json!({ "kind": "waited", "reason": "WHY", "error": { "is": "rate_limited" }, "ms": 2_000, "attempt": 2 }),
         ),
         (4.5, said(&["c1", "c2", "c3"])),
         (4.5, spent(Some(7))),

@@ -178,7 +178,7 @@ fn a_model_that_fails_for_good_is_told_with_the_last_try() {
     );
     assert_eq!(all[0].end - all[0].start, 1_500);
     // What was paid for a stream that was cut is told with the same try.
-    let cut = json!({ "kind": "waited", "reason": "", "error": "network", "ms": 0, "attempt": 2 });
+    let cut = json!({ "kind": "waited", "reason": "", "error": { "is": "network" }, "ms": 0, "attempt": 2 });
     let events = log(&[
         (0.0, opened()),
         (0.0, started()),

@@ -1,5 +1,17 @@
 //! How every runtime stands under these settings: a run with each is planned as if it had been named, and what such a run
 //! would miss is said.
+//!
+//! ```
+//! use windlass::flags::AgentFlags;
+//! use windlass::runtime_plan::Ground;
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let (agent, settings) = (AgentFlags::default(), Settings::none(dir.path()));
+//! let standings = Ground::new(&agent, &settings)?.standings()?;
+//! assert!(!standings.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::cell::OnceCell;
 

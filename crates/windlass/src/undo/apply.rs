@@ -1,5 +1,27 @@
 //! Applies an undo or a redo: what the log says was done is planned against the files that are there, done as one landing,
 //! and logged. Files that nothing names are not looked at.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use windlass::Environment;
+//! use windlass::machine::{Root, SessionLog};
+//! use windlass::settings::Settings;
+//! use windlass::undo::{NotStored, PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let root = Arc::new(Root::open(".".as_ref())?);
+//! let settings = Settings::load(None, Environment::of_process())?;
+//! let planned: PlannedUndo =
+//!     plan_undo(&settings, &root, None, &UndoRequest::Undo(Wanted::LastRun)).await?;
+//! assert!(!planned.is_redo());
+//! let store = SessionLog::new(settings.places.sessions_dir());
+//! println!("{} changes", undoable_changes(&store, &planned.session).await?.done.len());
+//! let lost: Vec<NotStored> = planned.apply(&settings, &root).await?;
+//! assert!(lost.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_providers::{Http, HttpOptions};
+use windlass::model::{Http, HttpOptions};
 
 use windlass::settings::Settings;
 use windlass::wire;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use windlass_host::sandbox::{not_held, tier_of};
-use windlass_sandbox::{Offer, Tier};
+use windlass::sandboxing::{Offer, Tier};
+use windlass::sandboxing::{not_held, tier_of};
 
 use super::apparmor::AppArmorState;
 use super::report::{Finding, Group};
@@ -265,7 +265,7 @@ impl KernelFacts {
             container: ["/.dockerenv", "/run/.containerenv"]
                 .iter()
                 .any(|file| Path::new(file).exists()),
-            masked_proc: windlass_sandbox::proc_is_masked(),
+            masked_proc: windlass::sandboxing::proc_is_masked(),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use windlass_host::config::nearest;
-use windlass_registry::Installed;
-use windlass_runtimes::agents::{AGENTS, AgentSpec};
+use windlass::agents::Installed;
+use windlass::agents::{AGENTS, AgentSpec};
+use windlass::settings::nearest;
 
 use crate::exit;
 use crate::failure::Failure;

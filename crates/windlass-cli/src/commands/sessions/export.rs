@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass_core::event::Event;
-use windlass_core::id::SessionId;
-use windlass_core::store::SessionStore;
-use windlass_host::session_log::SessionLog;
+use windlass::core::event::Event;
+use windlass::core::id::SessionId;
+use windlass::core::store::SessionStore;
+use windlass::machine::SessionLog;
+use windlass::transcript::Transcript;
 
 use super::{audit, html, markdown, trace};
 use crate::args::ExportFormat;
@@ -21,9 +22,9 @@ use crate::{exit, out};
 /// What makes text of events.
 enum Form {
     Jsonl,
-    Markdown,
+    Markdown(Box<markdown::Markdown>),
     Html(Box<html::Page>),
-    Audit,
+    Audit(Box<Transcript>),
 }
 
 impl Form {
@@ -38,9 +39,9 @@ impl Form {
         match self {
             Self::Jsonl => json_line(event),
             // A file is looked at in a terminal, too.
-            Self::Markdown => plain(&markdown::event(event)).into_owned(),
+            Self::Markdown(text) => plain(&text.event(event)).into_owned(),
             Self::Html(page) => page.event(event),
-            Self::Audit => audit::row(event)
+            Self::Audit(transcript) => audit::row(event, &transcript.line(event))
                 .map(|row| json_line(&row))
                 .unwrap_or_default(),
         }
@@ -62,9 +63,9 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     let mut form = match format {
         ExportFormat::Jsonl => Form::Jsonl,
-        ExportFormat::Markdown => Form::Markdown,
+        ExportFormat::Markdown => Form::Markdown(Box::default()),
         ExportFormat::Html => Form::Html(Box::new(html::Page::new(id))),
-        ExportFormat::Audit => Form::Audit,
+        ExportFormat::Audit => Form::Audit(Box::default()),
         ExportFormat::Trace => {
             let folder = to.ok_or_else(|| {
                 Failure::usage("a trace is a folder, and none was named")

@@ -1,16 +1,16 @@
 //! A session as one page that needs nothing else: no script, no other file, no network. Everything that anybody said
 //! is escaped; calls and reasoning are folded until somebody opens them.
 
+use windlass::core::event::{Event, EventKind};
+use windlass::core::id::{CallId, SessionId};
+use windlass::core::message::{ToolCall, ToolResult};
+use windlass::core::workspace::FileChange;
 use windlass::stats::{Stats, cache_hits};
-use windlass_core::ask::{About, Answer, Ask};
-use windlass_core::event::{Event, EventKind};
-use windlass_core::id::{CallId, SessionId};
-use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
-use windlass_core::outcome::RunSummary;
-use windlass_core::validator::{Judgement, Report};
+use windlass::transcript::{
+    Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility, describe_call, dollars,
+};
 
 use crate::safe::plain;
-use crate::view::text::{describe, explain};
 
 /// What a picture may be; anything else is named and not shown.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -19,6 +19,7 @@ const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp
 pub(super) struct Page {
     session: SessionId,
     stats: Stats,
+    transcript: Transcript,
     /// Calls that were said and have no result yet, with what they changed so far.
     open: Vec<(ToolCall, String)>,
 }
@@ -28,6 +29,7 @@ impl Page {
         Self {
             session: session.clone(),
             stats: Stats::default(),
+            transcript: Transcript::default(),
             open: Vec::new(),
         }
     }
@@ -46,7 +48,7 @@ impl Page {
 
     pub(super) fn event(&mut self, event: &Event) -> String {
         self.stats.apply(event);
-        let seq = event.order.seq().unwrap_or_default();
+        let line = self.transcript.line(event);
         match &event.kind {
             EventKind::SessionOpened {
                 workspace,
@@ -64,28 +66,42 @@ impl Page {
                     escape(&event.at.to_string()),
                 )
             }
-            EventKind::RunStarted { prompt, .. } => {
-                let run = event
-                    .run
-                    .as_ref()
-                    .map(ToString::to_string)
-                    .unwrap_or_default();
+            EventKind::RunStarted { .. } => {
+                let run = event.run.as_ref().map(ToString::to_string);
                 format!(
-                    "{}<h2 id=\"e{seq}\">{}</h2>\n{}",
-                    self.rest(),
-                    escape(&run),
-                    spoken("prompt", "You", prompt)
+                    "{}<h2 id=\"e{}\">{}</h2>\n{}",
+                    self.close_calls(),
+                    line.seq.unwrap_or_default(),
+                    escape(&run.unwrap_or_default()),
+                    spoken(&line)
                 )
             }
-            EventKind::Said { message, .. } => self.said(message),
-            EventKind::FileChanged { call, change, .. } => {
-                let shown = diff(
-                    &change.path,
-                    change.added,
-                    change.removed,
-                    change.diff.as_deref(),
-                );
-                match self.open.iter_mut().find(|(open, _)| open.id == *call) {
+            EventKind::Said { .. } => {
+                let mut text = self.close_calls();
+                text.push_str(&spoken(&line));
+                self.open_calls(&line);
+                text
+            }
+            EventKind::RunFinished(_) => {
+                format!("{}{}", self.close_calls(), note("end", &line))
+            }
+            _ => self.happened(&line),
+        }
+    }
+
+    /// A change or the result of an open call is shown inside it, everything else as a note.
+    fn happened(&mut self, line: &TranscriptLine<'_>) -> String {
+        self.open_calls(line);
+        match line.body.first() {
+            Some(LineBlock::Call(_)) if line.action == Some("let a call run") => String::new(),
+            Some(LineBlock::Result(result)) => self.call_finished(result, line),
+            Some(LineBlock::File(change)) => {
+                let shown = diff(change);
+                match self
+                    .open
+                    .iter_mut()
+                    .find(|(open, _)| Some(&open.id) == line.call)
+                {
                     Some((_, changes)) => {
                         changes.push_str(&shown);
                         String::new()
@@ -93,46 +109,23 @@ impl Page {
                     None => shown,
                 }
             }
-            EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
-            EventKind::RunFinished(RunSummary {
-                outcome,
-                totals,
-                ms,
-                files,
-                ..
-            }) => {
-                let (word, detail, _) = explain(outcome, &event.session, None);
-                let files: String = files
-                    .iter()
-                    .map(|file| diff(&file.path, file.added, file.removed, None))
-                    .collect();
-                let cost = if totals.unpriced {
-                    "price unknown".to_owned()
-                } else {
-                    dollars(totals.cost_micros)
-                };
-                let tokens = totals.usage.counted();
-                format!(
-                    "{}<div class=\"end {}\"><b>{}</b> {}<p>{} steps · {tokens} tokens · {cost} · {ms} ms</p>{files}</div>\n",
-                    self.rest(),
-                    if outcome.word().starts_with("completed") {
-                        "ok"
-                    } else {
-                        "bad"
-                    },
-                    escape(&word),
-                    escape(&detail),
-                    totals.steps,
-                )
+            _ if line.visibility < Visibility::Record => String::new(),
+            _ => note("note", line),
+        }
+    }
+
+    fn open_calls(&mut self, line: &TranscriptLine<'_>) {
+        for block in &line.body {
+            if let LineBlock::Call(call) = block
+                && !self.open.iter().any(|(open, _)| open.id == call.id)
+            {
+                self.open.push(((*call).clone(), String::new()));
             }
-            other => note(other)
-                .map(|(class, text)| aside(class, &text))
-                .unwrap_or_default(),
         }
     }
 
     pub(super) fn end(&mut self) -> String {
-        let rest = self.rest();
+        let rest = self.close_calls();
         let total = &self.stats.total;
         let hits = cache_hits(&total.spent.usage)
             .map_or_else(|| "—".to_owned(), |hits| format!("{:.0} %", hits * 100.0));
@@ -184,21 +177,7 @@ impl Page {
         )
     }
 
-    fn said(&mut self, message: &Message) -> String {
-        let mut text = self.rest();
-        text.push_str(&match (message.role, message.origin) {
-            (_, Origin::Engine) => spoken("engine", "Engine", message),
-            (Role::Assistant, _) => spoken("answer", "Model", message),
-            _ => spoken("prompt", "You", message),
-        });
-        self.open = message
-            .calls()
-            .map(|call| (call.clone(), String::new()))
-            .collect();
-        text
-    }
-
-    fn call_finished(&mut self, result: &ToolResult, ms: u64) -> String {
+    fn call_finished(&mut self, result: &ToolResult, line: &TranscriptLine<'_>) -> String {
         let known = self.open.iter().position(|(call, _)| call.id == result.id);
         let (call, changes) = match known {
             Some(at) => self.open.remove(at),
@@ -208,17 +187,12 @@ impl Page {
             Some(error) => ("bad", error.word()),
             None => ("ok", "done"),
         };
-        called(
-            &call,
-            class,
-            &format!("{end} · {ms} ms"),
-            &changes,
-            &result.text,
-        )
+        let end = format!("{end} · {} ms", line.facts["ms"]);
+        called(&call, class, &end, &changes, &result.text)
     }
 
     /// Calls that never had a result.
-    fn rest(&mut self) -> String {
+    fn close_calls(&mut self) -> String {
         let open = std::mem::take(&mut self.open);
         open.iter()
             .map(|(call, changes)| called(call, "bad", "no result", changes, ""))
@@ -244,35 +218,65 @@ fn called(call: &ToolCall, class: &str, end: &str, changes: &str, result: &str) 
     format!(
         "<details class=\"call {class}\"><summary><code>{}</code> <span class=\"how\">{}</span></summary>\n\
          <pre class=\"args\">{}</pre>\n{changes}<pre class=\"result\">{}</pre>\n</details>\n",
-        escape(&describe(call)),
+        escape(&describe_call(call)),
         escape(end),
         escape(&args),
         escape(result),
     )
 }
 
-fn spoken(class: &str, who: &str, message: &Message) -> String {
-    let mut text = String::new();
-    for part in &message.parts {
-        match part {
-            Part::Text { text: said } if said.trim().is_empty() => {}
-            Part::Text { text: said } => {
-                text.push_str(&format!("<div class=\"text\">{}</div>\n", escape(said)))
-            }
-            Part::Reasoning { text: thought, .. } if !thought.trim().is_empty() => {
-                let thought = escape(thought);
-                text.push_str(&format!(
-                    "<details class=\"thought\"><summary>reasoning</summary><div class=\"text\">{thought}</div></details>\n"
-                ));
-            }
-            Part::Image { media_type, data } => text.push_str(&picture(media_type, data)),
-            _ => {}
-        }
-    }
+/// A message: its words, reasoning and pictures.
+fn spoken(line: &TranscriptLine<'_>) -> String {
+    let text = blocks(line);
     if text.is_empty() {
         return text;
     }
+    let (class, who) = match line.actor {
+        Actor::Engine => ("engine", "Engine"),
+        Actor::Model => ("answer", "Model"),
+        _ => ("prompt", "You"),
+    };
     format!("<section class=\"{class}\"><h3>{who}</h3>\n{text}</section>\n")
+}
+
+/// A line that is no message.
+fn note(class: &str, line: &TranscriptLine<'_>) -> String {
+    let severity = match line.severity {
+        Severity::Info => "info",
+        Severity::Success => "ok",
+        Severity::Warning | Severity::Failure => "bad",
+    };
+    let rule = line.facts["rule"].as_str();
+    let rule = rule.map_or(String::new(), |rule| format!(" ({rule})"));
+    let title = escape(&format!("{}{rule}", line.title));
+    let body = blocks(line);
+    format!("<div class=\"{class} {severity}\"><b>{title}</b>{body}</div>\n")
+}
+
+fn blocks(line: &TranscriptLine<'_>) -> String {
+    let mut text = String::new();
+    for block in &line.body {
+        text.push_str(&match block {
+            LineBlock::Text(said) if !said.trim().is_empty() => {
+                format!("<div class=\"text\">{}</div>\n", escape(said))
+            }
+            LineBlock::Reasoning(thought) if !thought.trim().is_empty() => format!(
+                "<details class=\"thought\"><summary>reasoning</summary><div class=\"text\">{}</div></details>\n",
+                escape(thought)
+            ),
+            LineBlock::Preformatted(shown) if !shown.is_empty() => {
+                format!("<pre>{}</pre>\n", escape(shown))
+            }
+            LineBlock::Image { media_type, data } => picture(media_type, data),
+            LineBlock::File(change) => diff(change),
+            LineBlock::Data(data) => format!("<pre>{}</pre>\n", escape(&format!("{data:#}"))),
+            LineBlock::Note(_, note) | LineBlock::Detail(note) => {
+                format!("<p>{}</p>\n", escape(note))
+            }
+            _ => continue,
+        });
+    }
+    text
 }
 
 fn picture(media_type: &str, data: &str) -> String {
@@ -288,12 +292,16 @@ fn picture(media_type: &str, data: &str) -> String {
     )
 }
 
-fn diff(path: &str, added: u32, removed: u32, diff: Option<&str>) -> String {
+fn diff(change: &FileChange) -> String {
     let head = format!(
-        "<p class=\"file\"><code>{}</code> +{added} -{removed}</p>\n",
-        escape(path)
+        "<p class=\"file\"><code>{}</code> +{} -{}</p>\n",
+        escape(&change.path),
+        change.added,
+        change.removed
     );
-    let Some(diff) = diff else { return head };
+    let Some(diff) = &change.diff else {
+        return head;
+    };
     let line = |line: &str| {
         let class = match line.bytes().next() {
             _ if line.starts_with("+++") || line.starts_with("---") => "meta",
@@ -308,107 +316,6 @@ fn diff(path: &str, added: u32, removed: u32, diff: Option<&str>) -> String {
         "{head}<pre class=\"diff\">{}</pre>\n",
         diff.lines().map(line).collect::<String>()
     )
-}
-
-/// What else happened, in a line.
-fn note(kind: &EventKind) -> Option<(&'static str, String)> {
-    Some(match kind {
-        EventKind::TransactionOpened { terms, name } => {
-            let place = name.as_ref().map_or_else(
-                || "in place".to_owned(),
-                |name| format!("on the copy {name}"),
-            );
-            (
-                "note",
-                format!(
-                    "works {place}; {}; network {}",
-                    terms.confinement(),
-                    terms.network
-                ),
-            )
-        }
-        EventKind::Asked { ask } => ("ask", question(ask)),
-        EventKind::Answered { answer, by, .. } => {
-            ("ask", format!("answered by {by}: {}", answered(answer)))
-        }
-        EventKind::Denied { rule, reason, .. } => ("bad", format!("not run: {reason} ({rule})")),
-        EventKind::ConnectionRefused { host, rule } => {
-            ("bad", format!("no connection to {host} ({rule})"))
-        }
-        EventKind::Waited { reason, ms, .. } => ("note", format!("waited {ms} ms: {reason}")),
-        EventKind::Validated {
-            validator, report, ..
-        } => judged(validator, report),
-        EventKind::Landed { landed, .. } => ("ok", format!("landed: {}", landed.files.join(", "))),
-        EventKind::Kept { name } => ("note", format!("kept as {name}")),
-        EventKind::Discarded { name } => ("note", format!("{name} was thrown away")),
-        EventKind::Undone { files, .. } => ("note", format!("taken back: {}", files.join(", "))),
-        EventKind::Redone { files, .. } => ("note", format!("done again: {}", files.join(", "))),
-        EventKind::Compacted { .. } => {
-            let summary = super::summary(kind).unwrap_or_default();
-            (
-                "note",
-                format!("older messages made room for a summary:\n{summary}"),
-            )
-        }
-        EventKind::ModelSwitched { from, to } => {
-            ("note", format!("the model is now {to} (was {from})"))
-        }
-        EventKind::Warned { text, .. } => ("bad", text.clone()),
-        EventKind::Unknown(event) => ("note", format!("{} {}", event.kind, event.data)),
-        _ => return None,
-    })
-}
-
-fn judged(validator: &str, report: &Report) -> (&'static str, String) {
-    let (class, word) = match report.judgement {
-        Judgement::Pass => ("ok", "passed"),
-        Judgement::Fail => ("bad", "failed"),
-        Judgement::Unverifiable => ("bad", "could not be established"),
-    };
-    let findings: String = report
-        .findings
-        .iter()
-        .map(|finding| format!("\n{finding}"))
-        .collect();
-    (class, format!("check {validator}: {word}{findings}"))
-}
-
-fn question(ask: &Ask) -> String {
-    match &ask.about {
-        About::Approval(approval) => format!(
-            "asked: may this run? {} ({})",
-            describe(&approval.call),
-            approval.rule
-        ),
-        About::Question(question) => format!("asked: {}", question.text),
-        About::Landing(landing) => format!("asked: may {} paths land?", landing.paths.len()),
-    }
-}
-
-pub(super) fn answered(answer: &Answer) -> String {
-    match answer {
-        Answer::Once => "yes, this once".to_owned(),
-        Answer::Always => "yes, and from now on".to_owned(),
-        Answer::No { note } => format!(
-            "no{}",
-            note.as_ref()
-                .map(|note| format!(": {note}"))
-                .unwrap_or_default()
-        ),
-        Answer::Text { text } => text.clone(),
-        Answer::Expired => "nobody answered in time".to_owned(),
-        Answer::Nobody => "there was nobody to ask".to_owned(),
-        Answer::Abandoned => "it became pointless".to_owned(),
-    }
-}
-
-fn aside(class: &str, text: &str) -> String {
-    format!("<p class=\"note {class}\">{}</p>\n", escape(text))
-}
-
-fn dollars(micros: u64) -> String {
-    format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)
 }
 
 /// Text that is only text, wherever in the page it stands.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_core::workspace::Files;
-use windlass_host::clock::SystemClock;
-use windlass_host::session_log::SessionLog;
-use windlass_host::workspace::{discover, open_file};
-use windlass_import::{FileKind, ImportError, Imported, Importer};
+use windlass::core::workspace::Files;
+use windlass::imports::{FileKind, ImportError, Imported, Importer};
+use windlass::machine::SessionLog;
+use windlass::machine::SystemClock;
+use windlass::machine::{discover, open_file};
 
 use crate::args::{ImportArgs, ImportFrom};
 use crate::failure::Failure;

@@ -6,17 +6,17 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde_json::json;
-use windlass_core::event::EventKind;
-use windlass_core::id::{AskId, SessionId};
-use windlass_core::outcome::RunSummary;
-use windlass_core::store::{SessionHead, SessionStore};
-use windlass_host::session_log::SessionLog;
+use windlass::core::event::EventKind;
+use windlass::core::id::{AskId, SessionId};
+use windlass::core::outcome::RunSummary;
+use windlass::core::store::{SessionHead, SessionStore};
+use windlass::machine::SessionLog;
 
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::safe::{json_line, message, one_line};
-use crate::view::style::first_line;
+use windlass::transcript::first_line;
 
 /// Of a log, the last events tell where it stands: an ask is among the last things that happened, or answered.
 const TAIL: u64 = 64;

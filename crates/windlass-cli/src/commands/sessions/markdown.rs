@@ -1,60 +1,62 @@
-//! A session as Markdown: the conversation, for reading.
+//! A session as Markdown, for reading: the conversation, its calls and what else happened.
 
-use windlass_core::event::{Event, EventKind};
-use windlass_core::message::{Origin, Part, Role};
-use windlass_core::outcome::RunSummary;
+use std::collections::HashSet;
 
-use crate::view::text::explain;
+use windlass::core::event::{Event, EventKind};
+use windlass::core::id::CallId;
+use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
 
-pub(super) fn event(event: &Event) -> String {
-    match &event.kind {
-        EventKind::SessionOpened { workspace, .. } => {
-            format!(
-                "# Session {}\n\nWorkspace: `{workspace}`\n\n",
-                event.session
-            )
+/// Makes a text, event by event.
+#[derive(Default)]
+pub(super) struct Markdown {
+    transcript: Transcript,
+    /// Calls that were shown with the message that asked for them.
+    calls: HashSet<CallId>,
+}
+
+impl Markdown {
+    pub(super) fn event(&mut self, event: &Event) -> String {
+        let line = self.transcript.line(event);
+        let mut text = match &event.kind {
+            EventKind::SessionOpened { .. } => format!("# Session {}\n\n", event.session),
+            EventKind::RunStarted { .. } => "## Prompt\n\n".to_owned(),
+            _ => String::new(),
+        };
+        let spoken = matches!(
+            event.kind,
+            EventKind::RunStarted { .. } | EventKind::Said { .. }
+        );
+        let shown = line.visibility >= Visibility::Record;
+        if shown && !spoken && !matches!(line.body.first(), Some(LineBlock::Call(_))) {
+            text.push_str(&format!("*{}*\n\n", line.title));
         }
-        EventKind::RunStarted { prompt, .. } => format!("## Prompt\n\n{}\n\n", prompt.text()),
-        EventKind::Said { message, .. } if message.role == Role::Assistant => {
-            let mut text = String::new();
-            for part in &message.parts {
-                match part {
-                    Part::Text { text: said } => text.push_str(&format!("{said}\n\n")),
-                    Part::Call(call) => {
-                        text.push_str(&format!(
-                            "**{}**\n\n{}\n",
-                            call.name,
-                            fenced(&format!("{:#}", call.args), "json")
-                        ));
-                    }
-                    _ => {}
-                }
+        for block in &line.body {
+            text.push_str(&self.block(&line, block, shown));
+        }
+        text
+    }
+
+    fn block(&mut self, line: &TranscriptLine<'_>, block: &LineBlock<'_>, shown: bool) -> String {
+        match block {
+            LineBlock::Call(call) if self.calls.insert(call.id.clone()) => {
+                let args = fenced(&format!("{:#}", call.args), "json");
+                format!("**{}**\n\n{args}\n", call.name)
             }
-            text
+            LineBlock::Result(result) => fenced(&result.text, ""),
+            _ if !shown => String::new(),
+            LineBlock::Text(said) if line.actor == Actor::Engine => {
+                format!("> (engine) {}\n\n", said.replace('\n', "\n> "))
+            }
+            LineBlock::Text(said) => format!("{said}\n\n"),
+            LineBlock::Preformatted(text) if !text.is_empty() => fenced(text, ""),
+            LineBlock::Data(data) => fenced(&format!("{data:#}"), "json"),
+            LineBlock::Note(_, note) | LineBlock::Detail(note) => format!("{note}\n\n"),
+            LineBlock::File(change) => match &change.diff {
+                Some(diff) => fenced(diff, "diff"),
+                None => String::new(),
+            },
+            _ => String::new(),
         }
-        EventKind::Said { message, .. } => {
-            let who = if message.origin == Origin::Engine {
-                "engine"
-            } else {
-                "you"
-            };
-            format!("> ({who}) {}\n\n", message.text().replace('\n', "\n> "))
-        }
-        EventKind::CallFinished { result, .. } => fenced(&result.text, ""),
-        EventKind::RunFinished(RunSummary {
-            outcome, totals, ..
-        }) => {
-            let (word, detail, _) = explain(outcome, &event.session, None);
-            format!("*{word}, {} steps* {detail}\n\n", totals.steps)
-        }
-        EventKind::Unknown(event) => {
-            format!(
-                "**{}**\n\n{}\n",
-                event.kind,
-                fenced(&format!("{:#}", event.data), "json")
-            )
-        }
-        _ => String::new(),
     }
 }
 

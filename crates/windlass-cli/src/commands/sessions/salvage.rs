@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_core::id::SessionId;
-use windlass_host::session_log::SessionLog;
+use windlass::core::id::SessionId;
+use windlass::machine::SessionLog;
 
 use crate::failure::Failure;
 use crate::safe::one_line;

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use windlass_core::event::{Event, EventKind};
-use windlass_core::id::SessionId;
-use windlass_core::message::{Message, Origin, Part, Role};
-use windlass_core::store::SessionStore;
-use windlass_host::session_log::SessionLog;
+use windlass::core::event::{Event, EventKind};
+use windlass::core::id::SessionId;
+use windlass::core::message::{Message, Origin, Part, Role};
+use windlass::core::store::SessionStore;
+use windlass::machine::SessionLog;
 
 use crate::args::SearchArgs;
 use crate::failure::Failure;

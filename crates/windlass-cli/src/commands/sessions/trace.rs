@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass_core::event::{Event, EventKind};
-use windlass_core::id::SessionId;
-use windlass_core::message::{ArtifactRef, Message, Origin, Part, Role};
-use windlass_core::store::SessionStore;
-use windlass_core::workspace::Artifacts;
-use windlass_host::session_log::SessionLog;
+use windlass::core::event::{Event, EventKind};
+use windlass::core::id::SessionId;
+use windlass::core::message::{ArtifactRef, Message, Origin, Part, Role};
+use windlass::core::store::SessionStore;
+use windlass::core::workspace::Artifacts;
+use windlass::machine::SessionLog;
 
 use super::export::create;
 use crate::exit;
@@ -85,11 +85,9 @@ impl Trace<'_> {
                     .iter()
                     .try_for_each(|whole| self.whole(seq, &what, whole))
             }
-            EventKind::Compacted { .. } => self.write(
-                seq,
-                "summary.txt",
-                super::summary(&event.kind).unwrap_or_default(),
-            ),
+            EventKind::Compacted { compaction } => {
+                self.write(seq, "summary.txt", &compaction.summary)
+            }
             EventKind::RunFinished(_) => {
                 let text = serde_json::to_string_pretty(event)
                     .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;

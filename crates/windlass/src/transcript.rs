@@ -1,0 +1,674 @@
+//! Events in words. [`Transcript::line`] turns an event into one [`TranscriptLine`]; each surface (terminal, page,
+//! Markdown, audit, editor) only renders lines, so that all of them say the same about an event.
+//!
+//! Text of agents and files is passed on as it is. A surface removes or escapes what its medium would interpret.
+//!
+//! ```
+//! use windlass::core::clock::Timestamp;
+//! use windlass::core::event::{Event, EventKind, Order, VERSION};
+//! use windlass::core::id::TraceId;
+//! use windlass::transcript::{Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility};
+//!
+//! let event = Event {
+//!     v: VERSION,
+//!     order: Order::Durable { seq: 7 },
+//!     at: Timestamp::from_millis(0),
+//!     session: "s1".parse()?,
+//!     run: None,
+//!     trace: TraceId::fresh(0, 1),
+//!     kind: EventKind::Warned { code: "disk".into(), text: "the disk is almost full".into() },
+//! };
+//! let line: TranscriptLine = Transcript::of_agent(None).line(&event);
+//! assert_eq!(line.summary(), "warning: the disk is almost full");
+//! assert_eq!((line.severity, line.visibility), (Severity::Warning, Visibility::Live));
+//! assert_eq!((line.actor, line.actor.word()), (Actor::Engine, "engine"));
+//! assert_eq!(line.words(), None);
+//! for block in &line.body {
+//!     if let LineBlock::Text(text) = block {
+//!         println!("{text}");
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod words;
+
+pub use words::{describe_call, dollars, explain_outcome, first_line, seconds, thousands};
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use windlass_core::ask::{About, AnsweredBy, Ask};
+use windlass_core::clock::Timestamp;
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::CallId;
+use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::terms::Terms;
+use windlass_core::validator::{Judgement, Report};
+use windlass_core::workspace::FileChange;
+
+/// Characters of a command line that facts hold; its digest stands for all of it.
+const FACT_CHARS: usize = 200;
+
+/// An event in words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TranscriptLine<'e> {
+    /// When it happened.
+    pub at: Timestamp,
+    /// Its number in the log; absent for live events.
+    pub seq: Option<u64>,
+    /// The one who acted.
+    pub actor: Actor,
+    /// What the actor did, in the past tense and without content; absent where nobody decided or did anything.
+    pub action: Option<&'static str>,
+    /// Where it is worth showing.
+    pub visibility: Visibility,
+    /// Whether it is good or bad news.
+    pub severity: Severity,
+    /// The call it belongs to. A call's own first line belongs to none.
+    pub call: Option<&'e CallId>,
+    /// What happened. One line, unless a message of a program has more.
+    pub title: String,
+    /// Everything that is shown below the title.
+    pub body: Vec<LineBlock<'e>>,
+    /// What happened for programs: an object without the words of people, models and files.
+    pub facts: Value,
+}
+
+/// The one who acted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    /// A user.
+    Person,
+    /// The model, or the agent that works with it.
+    Model,
+    /// The engine.
+    Engine,
+    /// Rules, modes and the sandbox.
+    Policy,
+    /// A validator.
+    Validator,
+}
+
+impl Actor {
+    /// The actor in a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Person => "person",
+            Self::Model => "model",
+            Self::Engine => "engine",
+            Self::Policy => "policy",
+            Self::Validator => "validator",
+        }
+    }
+}
+
+/// Where a line is worth showing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Visibility {
+    /// Only where everything is wanted.
+    Detail,
+    /// In a record of the session. While a run goes on, the user knows it or has no use for it.
+    Record,
+    /// While a run goes on, and in a record.
+    Live,
+}
+
+/// Whether a line is good or bad news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Neither.
+    Info,
+    /// Good news.
+    Success,
+    /// Something a user should know.
+    Warning,
+    /// Bad news.
+    Failure,
+}
+
+/// A piece of a line's body.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LineBlock<'e> {
+    /// Words of a user, the model or the engine.
+    Text(Cow<'e, str>),
+    /// The model's reasoning.
+    Reasoning(&'e str),
+    /// Preformatted text.
+    Preformatted(&'e str),
+    /// A picture.
+    Image {
+        /// For example `image/png`.
+        media_type: &'e str,
+        /// Base64.
+        data: &'e str,
+    },
+    /// A call of a tool.
+    Call(&'e ToolCall),
+    /// The result of a call.
+    Result(&'e ToolResult),
+    /// A changed file, with its diff where that is known.
+    File(&'e FileChange),
+    /// Data of an unknown event.
+    Data(&'e Value),
+    /// A further line of ours.
+    Note(Severity, String),
+    /// A further line of ours where everything is wanted.
+    Detail(String),
+    /// What the user can do next.
+    Hint(String),
+}
+
+impl<'e> TranscriptLine<'e> {
+    fn new(event: &Event, actor: Actor, title: impl Into<String>) -> Self {
+        Self {
+            at: event.at,
+            seq: event.order.seq(),
+            actor,
+            action: None,
+            visibility: Visibility::Detail,
+            severity: Severity::Info,
+            call: None,
+            title: title.into(),
+            body: Vec::new(),
+            facts: json!({}),
+        }
+    }
+
+    fn did(mut self, action: &'static str, facts: Value) -> Self {
+        (self.action, self.facts) = (Some(action), facts);
+        self
+    }
+
+    fn seen(mut self, visibility: Visibility, severity: Severity) -> Self {
+        (self.visibility, self.severity) = (visibility, severity);
+        self
+    }
+
+    fn of(mut self, call: &'e CallId) -> Self {
+        self.call = Some(call);
+        self
+    }
+
+    fn with(mut self, body: impl IntoIterator<Item = LineBlock<'e>>) -> Self {
+        self.body.extend(body);
+        self
+    }
+
+    /// The first line of its words, if it has any.
+    #[must_use]
+    pub fn words(&self) -> Option<String> {
+        let text = self.body.iter().find_map(|block| match block {
+            LineBlock::Text(text) if !text.trim().is_empty() => Some(first_line(text, 200)),
+            LineBlock::Data(data) => Some(first_line(&data.to_string(), 160)),
+            _ => None,
+        });
+        text.filter(|text| !text.is_empty())
+    }
+
+    /// All of it in one line: the title, the first words, and the rule that decided.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let failed = self.body.iter().find_map(|block| match block {
+            LineBlock::Result(result) if result.error.is_some() => {
+                Some(first_line(&result.text, 160))
+            }
+            LineBlock::Note(_, note) => Some(first_line(note, 160)),
+            _ => None,
+        });
+        let mut line = self.title.clone();
+        if let Some(words) = self.words().or(failed) {
+            line.push_str(&format!(": {words}"));
+        }
+        if let Some(rule) = self.facts["rule"].as_str() {
+            line.push_str(&format!(" ({rule})"));
+        }
+        line
+    }
+}
+
+/// Turns the events of a session into lines, in their order. It remembers which calls are open and which terms were
+/// stated last.
+#[derive(Debug, Clone, Default)]
+pub struct Transcript {
+    agent: Option<String>,
+    /// The title of the terms that were stated last.
+    stated: Option<String>,
+    calls: HashMap<CallId, OpenCall>,
+}
+
+#[derive(Debug, Clone)]
+struct OpenCall {
+    shown: String,
+    started: bool,
+    denied: bool,
+}
+
+impl Transcript {
+    /// The lines of a session that an agent of this name works in; `None` for the built-in one.
+    #[must_use]
+    pub fn of_agent(agent: Option<&str>) -> Self {
+        Self {
+            agent: agent.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
+    /// The line of the next event.
+    pub fn line<'e>(&mut self, event: &'e Event) -> TranscriptLine<'e> {
+        use Severity::{Failure, Info, Success, Warning};
+        use Visibility::{Detail, Live, Record};
+        let line = |actor, title: String| TranscriptLine::new(event, actor, title);
+        let engine = |title: String| line(Actor::Engine, title);
+        match &event.kind {
+            EventKind::SessionOpened {
+                workspace,
+                runtime,
+                model,
+                program,
+            } => engine(format!(
+                "session in {workspace} with {runtime}, model {}",
+                model.as_deref().unwrap_or("unknown")
+            ))
+            .seen(Record, Info)
+            .did(
+                "opened the session",
+                json!({ "workspace": workspace, "runtime": runtime, "model": model, "program": program }),
+            ),
+            EventKind::Queued { prompt, steer } => {
+                let title = match steer {
+                    true => "said at the next step",
+                    false => "waits for the end of this run",
+                };
+                line(Actor::Person, title.to_owned())
+                    .seen(Live, Info)
+                    .did("queued a prompt", json!({}))
+                    .with(parts(prompt))
+            }
+            EventKind::RunStarted { prompt, .. } => line(Actor::Person, "prompt".to_owned())
+                .seen(Record, Info)
+                .did("asked", json!({}))
+                .with(parts(prompt)),
+            EventKind::TransactionOpened { terms, name } => {
+                self.transaction_opened(event, terms, name.as_deref())
+            }
+            EventKind::IterationStarted { iteration, .. } => {
+                let visibility = if *iteration > 1 { Live } else { Detail };
+                engine(format!("try {iteration}, with what the checks found")).seen(visibility, Info)
+            }
+            EventKind::Said { message, .. } => self.said(event, message),
+            EventKind::Delta { text, .. } => {
+                line(Actor::Model, "says".to_owned()).with([LineBlock::Text(text.into())])
+            }
+            EventKind::CallStarted {
+                call,
+                verdict,
+                rule,
+            } => {
+                let shown = describe_call(call);
+                let title = format!("› {shown}");
+                self.calls.insert(
+                    call.id.clone(),
+                    OpenCall {
+                        shown,
+                        started: true,
+                        denied: false,
+                    },
+                );
+                line(Actor::Policy, title)
+                    .seen(Live, Info)
+                    .did("let a call run", json!({ "verdict": verdict, "rule": rule }))
+                    .with([LineBlock::Call(call)])
+            }
+            EventKind::CallProgress { id, text } => line(Actor::Model, "works".to_owned())
+                .of(id)
+                .with([LineBlock::Preformatted(text)]),
+            EventKind::CallFinished { result, ms } => self.call_finished(event, result, *ms),
+            EventKind::FileChanged { call, change, swap } => {
+                let images = swap
+                    .as_ref()
+                    .map(|swap| json!({ "before": swap.before, "after": swap.after }));
+                line(Actor::Model, words::file_change(change))
+                    .seen(Live, Info)
+                    .did(
+                        "changed a file",
+                        json!({ "call": call, "path": change.path, "change": change.change,
+                            "added": change.added, "removed": change.removed, "images": images }),
+                    )
+                    .of(call)
+                    .with([LineBlock::File(change)])
+            }
+            EventKind::CommandStarted { call, command } => line(Actor::Model, "command".to_owned())
+                .did(
+                    "ran a command",
+                    json!({ "call": call, "command": words::fact(command, FACT_CHARS) }),
+                )
+                .of(call)
+                .with([LineBlock::Preformatted(command)]),
+            EventKind::CommandFinished {
+                call,
+                end,
+                bytes,
+                ms,
+            } => engine(format!("the command ended after {}", seconds(*ms)))
+                .did(
+                    "saw a command end",
+                    json!({ "call": call, "end": end, "bytes": bytes, "ms": ms }),
+                )
+                .of(call),
+            EventKind::ConnectionRefused { host, rule } => {
+                line(Actor::Policy, format!("no connection to {host}"))
+                    .seen(Record, Failure)
+                    .did("refused a connection", json!({ "host": host, "rule": rule }))
+            }
+            EventKind::Asked { ask } => asked(event, ask),
+            EventKind::Answered { ask, answer, by } => {
+                let (word, shown, text) = words::answer(answer);
+                let actor = match by {
+                    AnsweredBy::Person => Actor::Person,
+                    AnsweredBy::Policy => Actor::Policy,
+                    AnsweredBy::Engine => Actor::Engine,
+                };
+                line(actor, format!("answered {ask} by {by}{shown}"))
+                    .seen(Record, Info)
+                    .did("answered", json!({ "ask": ask, "answer": word, "by": by }))
+                    .with(text.map(|text| LineBlock::Text(text.into())))
+            }
+            EventKind::Denied { call, rule, reason } => {
+                let not_run = format!("not run: {reason}");
+                let denied = self.calls.get_mut(call);
+                let never_started = denied.and_then(|open| {
+                    open.denied = true;
+                    (!open.started).then(|| format!("› {}", open.shown))
+                });
+                let facts = json!({ "call": call, "rule": rule });
+                match never_started {
+                    Some(title) => line(Actor::Policy, title)
+                        .with([LineBlock::Note(Warning, not_run)]),
+                    None => line(Actor::Policy, not_run).of(call),
+                }
+                .seen(Live, Warning)
+                .did("denied a call", facts)
+            }
+            EventKind::Noted { text } => line(Actor::Model, "notes".to_owned())
+                .with([LineBlock::Text(text.into())]),
+            EventKind::Waited {
+                reason,
+                ms,
+                attempt,
+                ..
+            } => engine(format!("{reason}; try {attempt} in {}", seconds(*ms))).seen(Live, Warning),
+            EventKind::Spent { model, call, cost_micros, .. } => engine(format!(
+                "{model} took {} tokens for {}",
+                thousands(call.counted()),
+                cost_micros.map_or_else(|| "an unknown price".to_owned(), dollars)
+            )),
+            EventKind::BudgetWarned { limit } => {
+                engine(format!("four fifths of the limit on {limit} are used"))
+                    .seen(Live, Warning)
+                    .did("warned of a limit", json!({ "limit": limit }))
+            }
+            EventKind::ValidationStarted { validator } => {
+                line(Actor::Validator, format!("checking: {}", first_line(validator, 80)))
+            }
+            EventKind::Validated {
+                validator,
+                blocking,
+                report,
+                ..
+            } => validated(event, validator, *blocking, report),
+            EventKind::IterationFinished { iteration, stop, .. } => {
+                engine(format!("try {iteration} ended: {}", stop.word()))
+            }
+            EventKind::Judged { result, tree_hash, judge_changed } => {
+                engine(format!("judged: {}", words::judged(result))).did(
+                    "judged",
+                    json!({ "result": result.word(), "tree_hash": tree_hash, "judge_changed": judge_changed }),
+                )
+            }
+            EventKind::RunEnding { outcome } => {
+                engine(format!("the run ends: {}", outcome.word()))
+            }
+            EventKind::PatchProposed { summary, files } => {
+                line(Actor::Model, format!("proposed a patch of {}", words::paths(files)))
+                    .seen(Record, Info)
+                    .with([LineBlock::Text(summary.into())])
+            }
+            EventKind::PatchChecked { problems } => {
+                let severity = if problems.is_empty() { Success } else { Failure };
+                engine(format!("checked the patch: {} problems", problems.len()))
+                    .seen(Record, severity)
+                    .with(problems.iter().map(|one| LineBlock::Note(Failure, one.clone())))
+            }
+            EventKind::PatchApplied { files } => {
+                engine(format!("applied the patch to {}", words::paths(files)))
+                    .seen(Record, Info)
+                    .did("applied a patch", json!({ "files": files }))
+            }
+            EventKind::Landed { landed, tree_hash } => {
+                let (title, notes) = words::landed(landed);
+                engine(title)
+                    .seen(Live, Success)
+                    .did(
+                        "landed",
+                        json!({ "files": landed.files, "tree_hash": tree_hash, "commit": landed.commit,
+                            "ref": landed.refname, "executes": landed.executes }),
+                    )
+                    .with(notes)
+            }
+            EventKind::Kept { name } => engine(format!(
+                "not landed; kept as {name}: windlass diff {name} · land {name} · resume {name} · discard {name}"
+            ))
+            .seen(Live, Warning)
+            .did("kept the copy", json!({ "copy": name })),
+            EventKind::Discarded { name } => {
+                // Within a run, the engine discards a copy that holds nothing when the run stops to ask.
+                let actor = if event.run.is_some() { Actor::Engine } else { Actor::Person };
+                line(actor, format!("{name} was thrown away"))
+                    .seen(Record, Info)
+                    .did("threw the copy away", json!({ "copy": name }))
+            }
+            EventKind::Undone {
+                of, also, files, ..
+            } => {
+                let of: Vec<u64> = std::iter::once(*of).chain(also.iter().copied()).collect();
+                line(Actor::Person, format!("undone: {}", words::paths(files)))
+                    .seen(Record, Info)
+                    .did("took back", json!({ "of": of, "files": files }))
+            }
+            EventKind::Redone { of, files, .. } => {
+                line(Actor::Person, format!("redone: {}", words::paths(files)))
+                    .seen(Record, Info)
+                    .did("did again", json!({ "of": of, "files": files }))
+            }
+            EventKind::Compacted { compaction } => engine(words::compaction(compaction))
+                .seen(Live, Info)
+                .did("compacted", json!({}))
+                .with([LineBlock::Preformatted(&compaction.summary)]),
+            EventKind::Instructed { files, .. } => {
+                let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+                let visibility = if files.is_empty() { Detail } else { Record };
+                engine(format!("instructed by {}", words::paths(&paths)))
+                    .seen(visibility, Info)
+                    .did("read instructions", json!({ "files": files }))
+            }
+            EventKind::ModelSwitched { from, to } => {
+                line(Actor::Person, format!("the model is now {to} (was {from})"))
+                    .seen(Record, Info)
+                    .did("switched the model", json!({ "from": from, "to": to }))
+            }
+            EventKind::FailedOver { from, to, reason } => {
+                engine(format!("{to} took over from {from}: {reason}"))
+                    .seen(Record, Warning)
+                    .did("failed over", json!({ "from": from, "to": to }))
+            }
+            EventKind::Forked { from, at_seq } => {
+                line(Actor::Person, format!("forked from {from} at event {at_seq}"))
+                    .seen(Record, Info)
+                    .did("forked", json!({ "from": from, "at_seq": at_seq }))
+            }
+            EventKind::Warned { code, text } => engine(format!("warning: {text}"))
+                .seen(Live, Warning)
+                .did("warned", json!({ "code": code })),
+            EventKind::RunFinished(summary) => words::run_finished(event, summary),
+            EventKind::SessionClosed {} => {
+                engine("the session was closed".to_owned()).did("closed the session", json!({}))
+            }
+            EventKind::Unknown(unknown) => engine(unknown.kind.clone())
+                .seen(Live, Info)
+                .did("logged an event of a later version", json!({ "kind": unknown.kind }))
+                .with([LineBlock::Data(&unknown.data)]),
+        }
+    }
+
+    fn said<'e>(&mut self, event: &'e Event, message: &'e Message) -> TranscriptLine<'e> {
+        let actor = match (message.role, message.origin) {
+            (_, Origin::Engine) => Actor::Engine,
+            (Role::Assistant, _) => Actor::Model,
+            _ => Actor::Person,
+        };
+        for call in message.calls() {
+            self.calls
+                .entry(call.id.clone())
+                .or_insert_with(|| OpenCall {
+                    shown: describe_call(call),
+                    started: false,
+                    denied: false,
+                });
+        }
+        let mut line = TranscriptLine::new(event, actor, actor.word())
+            .did("said", json!({}))
+            .with(parts(message));
+        if line.words().is_some() {
+            line.visibility = Visibility::Record;
+        }
+        line
+    }
+
+    fn call_finished<'e>(
+        &mut self,
+        event: &'e Event,
+        result: &'e ToolResult,
+        ms: u64,
+    ) -> TranscriptLine<'e> {
+        let open = self.calls.remove(&result.id);
+        let (denied, started) = open.map_or((false, false), |open| (open.denied, open.started));
+        let took = seconds(ms);
+        let title = match result.error {
+            Some(_) if started => format!("failed after {took}"),
+            Some(_) => format!("{} failed", words::flat(&result.name)),
+            None => format!("done in {took}, {} characters", result.text.chars().count()),
+        };
+        let (visibility, severity) = match result.error {
+            // The denial said the reason already.
+            Some(_) if denied => (Visibility::Detail, Severity::Failure),
+            Some(_) => (Visibility::Live, Severity::Failure),
+            None if ms >= 1_000 => (Visibility::Live, Severity::Info),
+            None => (Visibility::Record, Severity::Info),
+        };
+        TranscriptLine::new(event, Actor::Engine, title)
+            .seen(visibility, severity)
+            .did(
+                "ended a call",
+                json!({ "call": result.id, "tool": result.name, "error": result.error, "ms": ms }),
+            )
+            .of(&result.id)
+            .with([LineBlock::Result(result)])
+    }
+
+    fn transaction_opened<'e>(
+        &mut self,
+        event: &'e Event,
+        terms: &'e Terms,
+        name: Option<&str>,
+    ) -> TranscriptLine<'e> {
+        let (title, notes) = match &self.agent {
+            Some(agent) => words::agent_terms(agent, terms),
+            None => (words::terms(terms, name), Vec::new()),
+        };
+        // In a chat every prompt opens the workspace again, most often under the same terms.
+        let again = self.stated.replace(title.clone()).as_ref() == Some(&title);
+        let visibility = if again && self.agent.is_none() {
+            Visibility::Record
+        } else {
+            Visibility::Live
+        };
+        TranscriptLine::new(event, Actor::Engine, title)
+            .seen(visibility, Severity::Info)
+            .did("stated the terms", json!({ "terms": terms, "copy": name }))
+            .with(notes)
+    }
+}
+
+fn parts(message: &Message) -> impl Iterator<Item = LineBlock<'_>> {
+    message.parts.iter().filter_map(|part| match part {
+        Part::Text { text } => Some(LineBlock::Text(text.into())),
+        Part::Reasoning { text, .. } => Some(LineBlock::Reasoning(text)),
+        Part::Image { media_type, data } => Some(LineBlock::Image { media_type, data }),
+        Part::Call(call) => Some(LineBlock::Call(call)),
+        Part::Result(_) => None,
+    })
+}
+
+fn asked<'e>(event: &'e Event, ask: &'e Ask) -> TranscriptLine<'e> {
+    let facts = |about: &str| json!({ "about": about, "ask": ask.id, "person_only": ask.person, "expires": ask.expires });
+    let line = |what: String| {
+        TranscriptLine::new(event, Actor::Engine, format!("asked {}{what}", ask.id))
+            .seen(Visibility::Record, Severity::Info)
+    };
+    match &ask.about {
+        About::Approval(approval) => {
+            let mut facts = facts("approval");
+            facts["rule"] = json!(approval.rule);
+            line(format!(": approve {}?", describe_call(&approval.call)))
+                .did("asked a person", facts)
+                .with([LineBlock::Call(&approval.call)])
+        }
+        About::Landing(landing) => {
+            let mut facts = facts("landing");
+            let paths = landing.paths.iter().map(|(path, _)| path.as_str());
+            facts["paths"] = paths.collect();
+            line(format!(": may {} paths land?", landing.paths.len())).did("asked a person", facts)
+        }
+        About::Question(question) => line(String::new())
+            .did("asked a person", facts("question"))
+            .with([LineBlock::Text((&question.text).into())]),
+    }
+}
+
+fn validated<'e>(
+    event: &'e Event,
+    validator: &str,
+    blocking: bool,
+    report: &'e Report,
+) -> TranscriptLine<'e> {
+    let name = words::flat(validator);
+    let (severity, title) = match report.judgement {
+        Judgement::Pass => (Severity::Success, format!("✓ {name}")),
+        Judgement::Fail if blocking => (Severity::Failure, format!("✗ {name}")),
+        Judgement::Fail => (
+            Severity::Warning,
+            format!("! {name} (does not stop the landing)"),
+        ),
+        Judgement::Unverifiable => (
+            Severity::Warning,
+            format!("? {name} could not be established"),
+        ),
+    };
+    let findings = report.findings.iter();
+    TranscriptLine::new(event, Actor::Validator, title)
+        .seen(Visibility::Live, severity)
+        .did(
+            "judged",
+            json!({ "validator": words::fact(validator, FACT_CHARS), "judgement": report.judgement,
+                "blocking": blocking, "findings": report.findings.len(), "exit": report.proof.exit,
+                "digest": report.proof.digest }),
+        )
+        .with(findings.map(|finding| LineBlock::Note(Severity::Info, finding.to_string())))
+}
+
+#[cfg(test)]
+#[path = "transcript_tests.rs"]
+mod tests;

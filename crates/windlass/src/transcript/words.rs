@@ -1,0 +1,448 @@
+//! Phrases that lines are made of: calls, outcomes, terms, changes and numbers.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+use windlass_core::ask::Answer;
+use windlass_core::budget::{Budget, Spent};
+use windlass_core::context::Compaction;
+use windlass_core::event::Event;
+use windlass_core::id::SessionId;
+use windlass_core::message::ToolCall;
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
+use windlass_core::provider::ProviderErrorKind;
+use windlass_core::run::Judged;
+use windlass_core::terms::{GateKind, MeteringKind, SandboxTier, Terms};
+use windlass_core::workspace::{Change, FileChange, Landed, Redactor};
+use windlass_host::secret::Secrets;
+
+use super::{Actor, LineBlock, Severity, TranscriptLine, Visibility};
+
+/// Paths of a list that are named.
+const MAX_PATHS: usize = 10;
+/// Arguments that say what a call is about: the names of ours first, then those that other agents use.
+const SUBJECTS: [&str; 11] = [
+    "command",
+    "path",
+    "pattern",
+    "glob",
+    "from",
+    "question",
+    "expression",
+    "job",
+    "file_path",
+    "filePath",
+    "url",
+];
+
+/// A call in one line: its name and what it is about.
+///
+/// ```
+/// use serde_json::json;
+/// use windlass::core::message::ToolCall;
+///
+/// let call = ToolCall {
+///     id: "1".into(),
+///     name: "bash".into(),
+///     args: json!({ "command": "cargo test" }),
+///     malformed: None,
+/// };
+/// assert_eq!(windlass::transcript::describe_call(&call), "bash cargo test");
+/// ```
+#[must_use]
+pub fn describe_call(call: &ToolCall) -> String {
+    let text = |key: &&str| call.args.get(*key).and_then(Value::as_str);
+    // A call that changes several files names them file by file.
+    let paths = || {
+        let changes = call.args.get("changes")?.as_array()?.iter();
+        let paths: Vec<&str> = changes.filter_map(|one| one["path"].as_str()).collect();
+        Some(paths.join(", "))
+    };
+    let about = SUBJECTS.iter().find_map(text).map(str::to_owned);
+    let about = match about.or_else(paths).filter(|about| !about.is_empty()) {
+        Some(about) => about,
+        None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),
+        None => call.args.to_string(),
+    };
+    format!("{} {}", flat(&call.name), first_line(&about, 160))
+        .trim_end()
+        .to_owned()
+}
+
+/// An outcome as a word, its detail, and what the user can do next. `kept` is the name of the copy that was kept.
+///
+/// ```
+/// use windlass::core::outcome::Outcome;
+///
+/// let (word, detail, hint) = windlass::transcript::explain_outcome(&Outcome::MaxSteps, &"s1".parse()?, None);
+/// assert_eq!((word.as_str(), detail.as_str()), ("max steps", "the steps are used up"));
+/// assert!(hint.is_some_and(|hint| hint.contains("windlass resume s1")));
+/// # Ok::<(), windlass::core::id::IdError>(())
+/// ```
+#[must_use]
+pub fn explain_outcome(
+    outcome: &Outcome,
+    session: &SessionId,
+    kept: Option<&str>,
+) -> (String, String, Option<String>) {
+    // A kept run is resumed by its own name; the next prompt of the session would not see its changes.
+    let resume = format!("`windlass resume {}`", kept.unwrap_or(session.as_str()));
+    let (detail, hint) = match outcome {
+        Outcome::Failed {
+            reason,
+            detail,
+            provider_error,
+        } => {
+            let hint = match (reason, provider_error) {
+                (_, Some(ProviderErrorKind::Authentication)) => {
+                    Some("check the key; `windlass doctor` says which one is used".to_owned())
+                }
+                (_, Some(ProviderErrorKind::ModelNotFound)) => {
+                    Some("`windlass models` lists the models that are known".to_owned())
+                }
+                (FailReason::Provider, _) => {
+                    Some(format!("nothing is lost: {resume} goes on from here"))
+                }
+                _ => None,
+            };
+            (detail.clone(), hint)
+        }
+        Outcome::Refused { detail, .. } => (detail.clone(), None),
+        Outcome::BudgetExceeded { limit } => (
+            format!("the next model call would have crossed the limit on {limit}"),
+            Some(format!("raise the limit, then {resume} goes on from here")),
+        ),
+        Outcome::MaxSteps => (
+            "the steps are used up".into(),
+            Some(format!(
+                "{resume} goes on with new steps; --max-steps raises the limit"
+            )),
+        ),
+        Outcome::TimedOut => (
+            "the time is up".into(),
+            Some(format!("{resume} goes on; --max-seconds raises the limit")),
+        ),
+        _ => (String::new(), None),
+    };
+    let word = match outcome {
+        Outcome::Failed { reason, .. } => {
+            format!("failed ({})", json!(reason).as_str().unwrap_or_default())
+        }
+        other => other.word().replace('_', " "),
+    };
+    (word, detail, hint)
+}
+
+/// The first line of a text, cut to so many characters.
+///
+/// ```
+/// assert_eq!(windlass::transcript::first_line("one\ntwo", 10), "one");
+/// assert_eq!(windlass::transcript::first_line("a long line", 5), "a lo…");
+/// ```
+#[must_use]
+pub fn first_line(text: &str, most: usize) -> String {
+    let line = text.trim_start().lines().next().unwrap_or_default();
+    if line.chars().count() <= most {
+        return line.to_owned();
+    }
+    let start = line.chars().take(most.saturating_sub(1));
+    start.chain(['…']).collect()
+}
+
+/// `1234567` as `1,234,567`.
+///
+/// ```
+/// assert_eq!(windlass::transcript::thousands(1_234_567), "1,234,567");
+/// ```
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Micro-USD as dollars, precise enough to see a single call.
+///
+/// ```
+/// assert_eq!(windlass::transcript::dollars(12_345_678), "$12.3456");
+/// ```
+#[must_use]
+pub fn dollars(micros: u64) -> String {
+    format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)
+}
+
+/// Milliseconds as a duration for people.
+///
+/// ```
+/// assert_eq!(windlass::transcript::seconds(999), "999 ms");
+/// assert_eq!(windlass::transcript::seconds(1_500), "1.5 s");
+/// ```
+#[must_use]
+pub fn seconds(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        _ => format!("{:.1} s", ms as f64 / 1_000.0),
+    }
+}
+
+/// On one line: a line end in a name must not begin a line of ours.
+pub(super) fn flat(text: &str) -> Cow<'_, str> {
+    match text.contains('\n') {
+        true => text.replace('\n', "⏎").into(),
+        false => text.into(),
+    }
+}
+
+/// The beginning of a text as a fact, once more without what looks like a secret.
+pub(super) fn fact(text: &str, most: usize) -> String {
+    first_line(&Secrets::default().redact(text), most)
+}
+
+/// The first paths of a list.
+pub(super) fn paths(paths: &[String]) -> String {
+    let shown: Vec<_> = paths
+        .iter()
+        .take(MAX_PATHS)
+        .map(|path| flat(path))
+        .collect();
+    let shown = shown.join(", ");
+    match paths.len().saturating_sub(MAX_PATHS) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+pub(super) fn file_change(change: &FileChange) -> String {
+    let what: Cow<'_, str> = match &change.change {
+        Change::Created => "created".into(),
+        Change::Modified => "changed".into(),
+        Change::Deleted => "deleted".into(),
+        Change::MovedFrom(from) => format!("moved from {}", flat(from)).into(),
+    };
+    // The line counts of a foreign agent's or a command's writes are known at the end of the run.
+    let lines = match (change.added, change.removed) {
+        (0, 0) => String::new(),
+        (added, removed) => format!(" (+{added} -{removed})"),
+    };
+    format!("{} {what}{lines}", flat(&change.path))
+}
+
+/// An answer as a word for programs, as the end of a line, and its own words.
+pub(super) fn answer(answer: &Answer) -> (&'static str, &'static str, Option<&str>) {
+    match answer {
+        Answer::Once => ("once", ": yes, this once", None),
+        Answer::Always => ("always", ": yes, and from now on", None),
+        Answer::No { note } => ("no", ": no", note.as_deref()),
+        Answer::Text { text } => ("text", "", Some(text)),
+        Answer::Expired => ("expired", ": nobody answered in time", None),
+        Answer::Nobody => ("nobody", ": there was nobody to ask", None),
+        Answer::Abandoned => ("abandoned", ": it became pointless", None),
+    }
+}
+
+pub(super) fn compaction(compaction: &Compaction) -> String {
+    let rows = compaction.left_out.iter();
+    let rows: Vec<_> = rows
+        .map(|row| format!("{} {}", row.count, flat(&row.what)))
+        .collect();
+    let what = match rows.is_empty() {
+        true => "older messages".to_owned(),
+        false => rows.join(", "),
+    };
+    let how = match compaction.summary.is_empty() {
+        true => "without",
+        false => "with a summary in the place of",
+    };
+    let why = compaction
+        .by
+        .map_or(String::new(), |by| format!(", because {}", by.words()));
+    format!("the model goes on {how} {what}{why}; the log still has it")
+}
+
+/// The tier, network and metering of a run, what the tier does not hold, and where the run works.
+pub(super) fn terms(terms: &Terms, name: Option<&str>) -> String {
+    let sandbox = match terms.tier {
+        SandboxTier::None => terms.confinement(),
+        tier => tier.word().into(),
+    };
+    let metering = match terms.metering {
+        MeteringKind::Wire => "model calls metered",
+        MeteringKind::Reported => "spending as the agent reports it",
+        MeteringKind::None => "spending not metered",
+    };
+    let not_held = match terms.not_held.is_empty() {
+        true => String::new(),
+        false => format!(" · not held: {}", terms.not_held.join("; ")),
+    };
+    let place = match name {
+        Some(name) => format!("on a copy ({}, {name})", terms.strategy),
+        None => "in place: changes reach your files at once".to_owned(),
+    };
+    format!(
+        "sandbox: {sandbox} · network: {} · {metering}{not_held} · {place}",
+        terms.network
+    )
+}
+
+/// What holds an agent that is not ours, stated before it starts.
+pub(super) fn agent_terms<'e>(name: &str, terms: &Terms) -> (String, Vec<LineBlock<'e>>) {
+    let gate = match terms.gate {
+        GateKind::PerCall => "each call is judged",
+        GateKind::SandboxOnly => "calls are not judged one by one, the sandbox holds them",
+    };
+    let version = terms.agent_version.as_ref();
+    let version = version.map_or(String::new(), |version| format!(" {}", flat(version)));
+    let (confinement, network) = (terms.confinement(), &terms.network);
+    let title =
+        format!("{name}{version} works on a copy ({confinement}); {gate}; network: {network}");
+    let mut notes = Vec::new();
+    if !terms.not_held.is_empty() {
+        let text = format!("not held: {}", terms.not_held.join("; "));
+        notes.push(LineBlock::Note(Severity::Info, text));
+    }
+    let (severity, metering) = match terms.metering {
+        MeteringKind::Wire => (
+            Severity::Info,
+            "wire (its model is asked through us, with a key it never sees)",
+        ),
+        MeteringKind::Reported => (
+            Severity::Warning,
+            "reported (what it spends is its own word, limits are looked at between its turns, it reaches its vendor \
+             itself, and it holds your login)",
+        ),
+        MeteringKind::None => (
+            Severity::Warning,
+            "none (nothing is counted or limited, and it holds your login)",
+        ),
+    };
+    notes.push(LineBlock::Note(severity, format!("metering: {metering}")));
+    (title, notes)
+}
+
+pub(super) fn landed<'e>(landed: &Landed) -> (String, Vec<LineBlock<'e>>) {
+    let files = match landed.files.len() {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    };
+    let title = match (&landed.patch, &landed.commit) {
+        (Some(patch), _) => format!("patch of {files} written to {}", flat(patch)),
+        (_, Some(commit)) => {
+            let commit = commit.get(..12).unwrap_or(commit);
+            format!("landed {files} as commit {commit}")
+        }
+        _ if landed.files.is_empty() => "no file was changed".to_owned(),
+        _ => format!("landed {files}; `windlass undo` takes them back"),
+    };
+    let mut notes = vec![LineBlock::Detail(paths(&landed.files))];
+    if let Some(refname) = &landed.refname {
+        let text = format!("the run's own commits: {refname}");
+        notes.push(LineBlock::Note(Severity::Info, text));
+    }
+    if !landed.executes.is_empty() {
+        let text = format!("will execute on your machine: {}", paths(&landed.executes));
+        notes.push(LineBlock::Note(Severity::Warning, text));
+    }
+    if !landed.left.is_empty() {
+        let text = format!("ignored or built, left behind: {}", paths(&landed.left));
+        notes.push(LineBlock::Note(Severity::Info, text));
+    }
+    (title, notes)
+}
+
+pub(super) fn run_finished<'e>(event: &'e Event, summary: &'e RunSummary) -> TranscriptLine<'e> {
+    let (outcome, totals) = (&summary.outcome, &summary.totals);
+    let (word, detail, hint) =
+        explain_outcome(outcome, &event.session, summary.transaction.as_deref());
+    let cost = match totals.unpriced {
+        true => "price unknown".to_owned(),
+        false => dollars(totals.cost_micros),
+    };
+    let steps = match totals.steps {
+        1 => "1 step".to_owned(),
+        steps => format!("{steps} steps"),
+    };
+    let title = format!(
+        "{word} · {steps} · {} tokens · {cost} · {}",
+        thousands(totals.usage.total_input() + totals.usage.output),
+        seconds(summary.ms),
+    );
+    let severity = match outcome {
+        Outcome::Completed => Severity::Success,
+        _ => Severity::Failure,
+    };
+    let limits = summary.limits.as_ref().map(|limits| {
+        let text = spent_of(limits, totals, summary.ms);
+        match outcome {
+            Outcome::BudgetExceeded { .. }
+            | Outcome::CompletedWithLimitExceeded { .. }
+            | Outcome::MaxSteps
+            | Outcome::TimedOut => LineBlock::Note(Severity::Info, text),
+            _ => LineBlock::Detail(text),
+        }
+    });
+    let detail = (!detail.is_empty()).then_some(LineBlock::Note(Severity::Info, detail));
+    TranscriptLine::new(event, Actor::Engine, title)
+        .seen(Visibility::Live, severity)
+        .did(
+            "ended the run",
+            json!({ "outcome": outcome.word(), "totals": totals, "ms": summary.ms,
+                "judge_changed": summary.judge_changed }),
+        )
+        .with(detail)
+        .with(summary.files.iter().map(LineBlock::File))
+        .with(hint.map(LineBlock::Hint))
+        .with(limits)
+}
+
+/// What was spent of what was allowed.
+fn spent_of(limits: &Budget, spent: &Spent, ms: u64) -> String {
+    let of = |is: String, max: Option<String>| {
+        format!("{is} of {}", max.unwrap_or_else(|| "unlimited".to_owned()))
+    };
+    let number = |is: u64, max: Option<u64>| of(is.to_string(), max.map(|max| max.to_string()));
+    let tokens = match spent.usage.cached() {
+        true => limits.tokens,
+        false => limits.tokens_uncached,
+    };
+    format!(
+        "tries {} · steps {} · tokens {} · cost {} · seconds {}",
+        number(spent.iterations.into(), limits.iterations.map(u64::from)),
+        number(spent.steps.into(), limits.steps.map(u64::from)),
+        of(thousands(spent.usage.counted()), tokens.map(thousands)),
+        of(dollars(spent.cost_micros), limits.cost_micros.map(dollars)),
+        number(ms / 1000, limits.seconds),
+    )
+}
+
+/// The result of judging a try.
+pub(super) fn judged(result: &Judged) -> String {
+    match result {
+        Judged::Passed { ask: None } => "nothing blocks".to_owned(),
+        Judged::Passed { ask: Some(ask) } => {
+            format!(
+                "nothing blocks; a person is asked about {} paths",
+                ask.paths.len()
+            )
+        }
+        Judged::NothingChanged => "no file was changed".to_owned(),
+        Judged::Blocked {
+            validator,
+            findings,
+        } => {
+            let validator = first_line(validator, 80);
+            format!("{validator} blocks with {} findings", findings.len())
+        }
+        Judged::Stale { paths: changed } => {
+            format!(
+                "files changed meanwhile ({}); judging again",
+                paths(changed)
+            )
+        }
+    }
+}
