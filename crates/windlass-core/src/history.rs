@@ -13,8 +13,10 @@
 //! assert_eq!((history.notes(), history.last_seq()), ("x", 1));
 //! ```
 
+mod changed_files;
 mod entry;
 
+use self::changed_files::ChangedFiles;
 pub use self::entry::Entry;
 
 use std::collections::VecDeque;
@@ -29,6 +31,7 @@ use crate::message::{Message, Part, Role, ToolCall, ToolResult};
 use crate::open_run::Queue;
 use crate::outcome::{Outcome, Phase};
 use crate::run::Run;
+use crate::workspace::FileChange;
 
 /// A call without, or not yet with all, results of its message.
 #[derive(Debug, Clone)]
@@ -98,6 +101,7 @@ pub struct History {
     asks: Vec<Ask>,
     queue: Queue,
     run: Option<Run>,
+    run_files: ChangedFiles,
     runs: u64,
     ask_count: u64,
     last_seq: u64,
@@ -164,6 +168,7 @@ impl History {
                     .map(|id| Run::new(id, prompt.clone(), flags.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
+                self.run_files = ChangedFiles::default();
                 self.push(seq, prompt.clone());
             }
             // A foreign agent may go on before it has all results: what it says waits, so that each call is followed by
@@ -197,6 +202,7 @@ impl History {
             EventKind::CallFinished { result, .. } => self.settle(result),
             EventKind::FileChanged { call, change, .. } => {
                 self.know(call, format!("{} was changed", change.path));
+                self.run_files.add(change);
             }
             EventKind::CommandFinished { call, end, .. } => {
                 self.know(call, format!("the command ended ({})", end.in_words()));
@@ -323,6 +329,12 @@ impl History {
     #[must_use]
     pub fn waits(&self) -> bool {
         self.run.is_some() && !self.asks.is_empty()
+    }
+
+    /// The files that calls of the newest run changed, without diffs. What commands changed in a copy is not in the log.
+    #[must_use]
+    pub fn run_files(&self) -> Vec<FileChange> {
+        self.run_files.list()
     }
 
     /// What the open run has spent.

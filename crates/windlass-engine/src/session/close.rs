@@ -28,14 +28,15 @@ pub(super) async fn close(
     run: Run,
     executor: Option<&Executor>,
 ) -> Result<(), StoreError> {
-    let (asks, calls, totals) = log.with_history(|history| {
+    let (asks, calls, totals, files) = log.with_history(|history| {
         let asks: Vec<_> = history
             .open_asks()
             .iter()
             .map(|ask| ask.id.clone())
             .collect();
         let calls: Vec<OpenCall> = history.open_calls().cloned().collect();
-        (asks, calls, history.run_spent())
+        let files = history.run_files();
+        (asks, calls, history.run_spent(), files)
     });
     let why = if asks.is_empty() {
         BROKEN_OFF
@@ -44,6 +45,7 @@ pub(super) async fn close(
     };
     let summary = RunSummary {
         totals,
+        files,
         ..run.left_open()
     };
     let scope = Scope {

@@ -667,3 +667,70 @@ async fn room_is_made_between_runs_when_a_person_wants_it() {
         "what the summary cost is in the total"
     );
 }
+
+/// Appends events of the run that was left, as its process or recovery would have written them.
+fn append(lab: &Lab, id: &SessionId, kinds: impl IntoIterator<Item = EventKind>) {
+    let mut lines = lab.store.lines(id);
+    let mut event: Event = serde_json::from_str(lines.last().unwrap()).unwrap();
+    for kind in kinds {
+        let seq = lines.len() as u64 + 1;
+        event.order = windlass_core::event::Order::Durable { seq };
+        event.kind = kind;
+        lines.push(serde_json::to_string(&event).unwrap());
+    }
+    lab.store.put(id, lines);
+}
+
+/// The summary of a run that was left with these events, once the next prompt has closed it.
+async fn left_with(kinds: impl IntoIterator<Item = EventKind>) -> RunSummary {
+    let lab = Lab::new(vec![
+        call("1", "write", &json!({"path": "b"})),
+        says("done"),
+        says("ok"),
+    ]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    drop(session);
+    cut_after(&lab, &id, "call_started");
+    append(&lab, &id, kinds);
+    let session = reopen(&lab, &id).await;
+    lab.run_in(&session).await;
+    let summary = log(&lab, &id)
+        .into_iter()
+        .find_map(|event| match event.kind {
+            EventKind::RunFinished(summary) => Some(summary),
+            _ => None,
+        });
+    summary.unwrap()
+}
+
+#[tokio::test]
+async fn a_run_that_was_left_says_what_it_changed() {
+    let change = windlass_core::workspace::FileChange {
+        path: "b".into(),
+        change: windlass_core::workspace::Change::Modified,
+        added: 3,
+        removed: 1,
+        diff: None,
+    };
+    let changed = EventKind::FileChanged {
+        call: "1".into(),
+        change: change.clone(),
+        swap: None,
+    };
+    assert_eq!(left_with([changed]).await.files, [change]);
+}
+
+#[tokio::test]
+async fn a_run_whose_landing_was_recovered_is_completed() {
+    let landed = EventKind::Landed {
+        landed: windlass_core::workspace::Landed::default(),
+        tree_hash: None,
+    };
+    let summary = left_with([landed]).await;
+    assert_eq!(
+        (summary.outcome, summary.transaction),
+        (Outcome::Completed, None)
+    );
+}

@@ -124,6 +124,7 @@ fn every_port_has_an_example() {
     for (port, who, name) in rows() {
         let needle = match who.as_str() {
             "you" => format!("impl {port} for "),
+            "you, as a `TypedTool`" => "impl TypedTool for ".to_owned(),
             "the engine" => format!(".{}.", port.to_lowercase()),
             other => panic!("{port}: who is `{other}`?"),
         };
