@@ -33,7 +33,7 @@ use crate::ask::{About, Answer, LandingAsk};
 use crate::event::{Event, EventKind};
 use crate::flags::SavedFlags;
 use crate::id::{AskId, RunId};
-use crate::message::{Message, Origin};
+use crate::message::{Message, Origin, Part, Role};
 use crate::outcome::{FailReason, Outcome, RunSummary};
 use crate::terms::Isolation;
 use crate::validator::{Evidence, Finding};
@@ -150,8 +150,10 @@ pub struct Here {
     pub paused: bool,
     /// There is something to judge: a copy, a validator or a rule about paths.
     pub judges: bool,
-    /// The run may end without a change.
-    pub may_change_nothing: bool,
+    /// A run that changes no file fails.
+    pub requires_changes: bool,
+    /// It only lands a kept run, of which nothing but commits may be left.
+    pub only_lands: bool,
     /// Iterations the budget allows.
     pub max_iterations: Option<u32>,
 }
@@ -191,6 +193,8 @@ pub struct Run {
     landing_answer: Option<(LandingAsk, Answer)>,
     /// It has landed.
     pub landed: bool,
+    /// The agent said something.
+    answered: bool,
     /// The structured answer.
     pub output: Option<serde_json::Value>,
     ending: Option<Outcome>,
@@ -220,6 +224,7 @@ impl Run {
             landing_ask: None,
             landing_answer: None,
             landed: false,
+            answered: false,
             output: None,
             ending: None,
         }
@@ -277,13 +282,17 @@ impl Run {
                 validator,
                 findings,
             }) => self.retry_or_end(validator, findings, here.max_iterations),
-            // An answer that was asked for is a result, too.
-            Some(Judged::NothingChanged) if !here.may_change_nothing && self.output.is_none() => {
-                Step::End(nothing_changed())
+            Some(Judged::NothingChanged) if !here.only_lands && self.lacks_result(here) => {
+                Step::End(nothing_changed(here.requires_changes))
             }
             Some(Judged::NothingChanged) => self.land(None),
             Some(Judged::Passed { ask }) => self.land(ask.as_ref()),
         }
+    }
+
+    /// Whether a run that changed no file has nothing else to show. An answer is a result, too.
+    fn lacks_result(&self, here: &Here) -> bool {
+        self.output.is_none() && (here.requires_changes || !self.answered)
     }
 
     fn land(&self, ask: Option<&LandingAsk>) -> Step {
@@ -377,6 +386,11 @@ impl Run {
                 tree_hash,
                 judge_changed,
             } => self.take_judged(result, tree_hash.as_ref(), judge_changed),
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
+                let said =
+                    |part: &Part| matches!(part, Part::Text { text } if !text.trim().is_empty());
+                self.answered |= message.parts.iter().any(said);
+            }
             EventKind::Said { message, .. }
                 if message.origin == Origin::Engine
                     && matches!(self.judged, Some(Judged::Blocked { .. })) =>
@@ -494,11 +508,14 @@ fn lines(validator: &str, findings: &[Finding]) -> BTreeSet<String> {
     findings.iter().map(line).collect()
 }
 
-fn nothing_changed() -> Outcome {
-    Outcome::failed(
-        FailReason::NoChanges,
-        "no file was changed; say more exactly what is to be done, or give --allow-no-changes where an answer is enough",
-    )
+fn nothing_changed(required: bool) -> Outcome {
+    let detail = match required {
+        true => {
+            "no file was changed, and --require-changes was given; say more exactly what is to be done"
+        }
+        false => "the agent changed no file and said nothing; say more exactly what is to be done",
+    };
+    Outcome::failed(FailReason::NoChanges, detail)
 }
 
 /// The end of a run whose changes a person did not let land.

@@ -277,13 +277,26 @@ fn a_tree_that_keeps_changing_ends_the_run() {
 
 #[test]
 fn a_run_that_changed_nothing_ends_as_its_options_say() {
-    let nothing = tried_and(&[judged(Judged::NothingChanged)]);
-    check_end(&nothing, "no file was changed");
-    let may = Here {
-        may_change_nothing: true,
+    let silent = tried_and(&[judged(Judged::NothingChanged)]);
+    check_end(&silent, "said nothing");
+    let said = EventKind::said(Message::assistant("it is a parser"));
+    let nothing = [vec![said], silent].concat();
+    check(&nothing, land(false));
+    let must = Here {
+        requires_changes: true,
         ..here(Place::Open)
     };
-    assert_eq!(folded(&nothing).next(&may), land(false));
+    let step = folded(&nothing).next(&must);
+    assert!(
+        matches!(
+            &step,
+            Step::End(Outcome::Failed {
+                reason: FailReason::NoChanges,
+                ..
+            })
+        ),
+        "{step:?}"
+    );
 }
 
 #[test]

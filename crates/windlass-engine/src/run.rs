@@ -65,8 +65,8 @@ pub struct Contract {
     pub land_anyway: bool,
     /// A person ordered exactly this landing: they are not asked about it once more.
     pub ordered: bool,
-    /// A run that changes nothing is fine.
-    pub allow_no_changes: bool,
+    /// A run that changes no file fails.
+    pub require_changes: bool,
     /// A changed judge (a test, a script, a setting of a validator) is a finding.
     pub strict_judge: bool,
     /// Judges that are put back to their version of before while the validators look, as globs.

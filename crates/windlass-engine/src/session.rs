@@ -263,6 +263,15 @@ impl Engine {
 
     /// Opens a session for a kind of work. A runtime that cannot do it fails here, by name.
     pub async fn open(&self, which: Open, mode: RunMode) -> Result<Session, EngineError> {
+        self.require(mode)?;
+        match which {
+            Open::New => self.create().await,
+            Open::Resume(id) => self.resume(id).await,
+        }
+    }
+
+    /// Refuses a kind of work that the runtime cannot do, and tools that it cannot be given.
+    fn require(&self, mode: RunMode) -> Result<(), EngineError> {
         let parts = &self.0;
         let (name, can) = (parts.runtime.name(), parts.runtime.capabilities());
         can.require(name, mode.work())?;
@@ -277,13 +286,10 @@ impl Engine {
                 runtime: name.to_owned(),
             });
         }
-        match which {
-            Open::New => self.create(mode).await,
-            Open::Resume(id) => self.resume(id, mode).await,
-        }
+        Ok(())
     }
 
-    async fn create(&self, mode: RunMode) -> Result<Session, EngineError> {
+    async fn create(&self) -> Result<Session, EngineError> {
         let parts = &self.0;
         // Two sessions of the same second may draw the same id; a third time is not chance any more.
         for attempt in 0.. {
@@ -292,7 +298,7 @@ impl Engine {
                 Err(err) if err.kind == StoreErrorKind::Exists && attempt < 3 => continue,
                 other => other?,
             };
-            let session = self.session(id, opened.writer, History::default(), mode);
+            let session = self.session(id, opened.writer, History::default());
             let model = parts.runtime.model().map(str::to_owned);
             let (workspace, runtime) = (parts.workspace.clone(), parts.runtime.name().to_owned());
             let opened = EventKind::SessionOpened {
@@ -307,7 +313,7 @@ impl Engine {
         Err(EngineError::Busy)
     }
 
-    async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
+    async fn resume(&self, id: SessionId) -> Result<Session, EngineError> {
         let parts = &self.0;
         let OpenedLog {
             writer,
@@ -334,7 +340,7 @@ impl Engine {
                 workspace: history.workspace().to_owned(),
             });
         }
-        let session = self.session(id, writer, history, mode);
+        let session = self.session(id, writer, history);
         let scope = session.scope(None);
         for text in notices {
             session
@@ -363,7 +369,6 @@ impl Engine {
         id: SessionId,
         writer: Box<dyn windlass_core::store::LogWriter>,
         history: History,
-        mode: RunMode,
     ) -> Session {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
@@ -383,7 +388,6 @@ impl Engine {
             gate,
             trace,
             first_seq,
-            mode,
             busy: Arc::default(),
             current: Mutex::default(),
         }
@@ -398,7 +402,6 @@ pub struct Session {
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
     trace: TraceId,
     first_seq: u64,
-    mode: RunMode,
     busy: Arc<AsyncMutex<()>>,
     /// The run that is going. Weak: whoever watches it sees its end when it is over.
     current: Mutex<Weak<RunOutlet>>,
@@ -539,7 +542,6 @@ impl Session {
             artifacts: (parts.artifacts)(&self.id),
             session: self.id.clone(),
             run: id.clone(),
-            mode: self.mode,
             isolation: options.isolation,
             contract: options.contract,
             yes: options.yes,

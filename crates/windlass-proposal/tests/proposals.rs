@@ -120,7 +120,7 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
     };
     let session = engine.open(Open::New, mode).await.unwrap();
     let contract = Contract {
-        allow_no_changes: !patches,
+        require_changes: patches,
         ..Contract::default()
     };
     let options = RunOptions {

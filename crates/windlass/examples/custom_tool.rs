@@ -53,7 +53,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .windlass()?
         .provider(model.clone(), "scripted")
         .tool(typed(Ticket))
-        .allow_no_changes()
         .run("what does ticket 7 say?")
         .await?;
     println!("{:?}: {}", result.outcome(), result.text);

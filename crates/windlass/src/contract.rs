@@ -78,7 +78,7 @@ pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contrac
     Ok(Contract {
         to,
         land_anyway: args.land_anyway,
-        allow_no_changes: args.allow_no_changes,
+        require_changes: args.require_changes,
         strict_judge: args.strict_judge || strict(&settings.layers) || strict(&settings.project),
         protect: both("validate.protect"),
         write_paths: args.write_path.clone().or(own_paths),

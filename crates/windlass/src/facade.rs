@@ -69,7 +69,6 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// let windlass = Windlass::without_settings(work.path(), data.path())?
 ///     .provider(model, "scripted")
 ///     .in_place()
-///     .allow_no_changes()
 ///     .approval(Mode::Ask)
 ///     .max_steps(10)
 ///     .max_tokens(100_000)
@@ -302,10 +301,10 @@ impl Windlass {
         self
     }
 
-    /// A run that changes nothing is fine.
+    /// A run that changes no file fails. Without this, an answer is enough.
     #[must_use]
-    pub fn allow_no_changes(mut self) -> Self {
-        self.flags.contract.allow_no_changes = true;
+    pub fn require_changes(mut self) -> Self {
+        self.flags.contract.require_changes = true;
         self
     }
 

@@ -141,9 +141,9 @@ pub struct ContractFlags {
     /// Land although other files were changed meanwhile, without checking again
     #[cfg_attr(feature = "clap", arg(long))]
     pub land_anyway: bool,
-    /// Changing nothing is fine
+    /// Fail if no file was changed
     #[cfg_attr(feature = "clap", arg(long))]
-    pub allow_no_changes: bool,
+    pub require_changes: bool,
     /// Changed tests, scripts and settings of the checks are a failure
     #[cfg_attr(feature = "clap", arg(long))]
     pub strict_judge: bool,

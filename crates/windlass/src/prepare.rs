@@ -353,7 +353,7 @@ fn run_options(
             .is_some_and(|one| one.lands_nothing);
     if request.isolation == Isolation::Isolated && looks && !request.only_land {
         terms.write_paths = Some(Vec::new());
-        terms.allow_no_changes = true;
+        terms.require_changes = false;
     }
     Ok(RunOptions {
         isolation: request.isolation,

@@ -153,7 +153,6 @@ async fn a_session_has_many_prompts_and_can_be_resumed_and_forked() {
         .flags({
             let mut flags = windlass::flags::RunFlags::default();
             flags.contract.validate = vec!["none".to_owned()];
-            flags.contract.allow_no_changes = true;
             flags
         });
     let session = windlass.session().await.unwrap();

@@ -251,7 +251,7 @@ impl<'a> Tree<'a> {
         let server = lab.serve(["--answer", "Nothing has to be done."])?;
         let run = |dir: &Path| {
             let mut command = lab.isolated(&server, Wire::Messages);
-            command.arg("--allow-no-changes").current_dir(dir);
+            command.current_dir(dir);
             command
         };
         let mut seen = 0;

@@ -227,7 +227,6 @@ impl Place {
             "deny",
             "--validate",
             "none",
-            "--allow-no-changes",
         ]);
         command.args(["-o", "stream-json"]);
         if task.loopback {

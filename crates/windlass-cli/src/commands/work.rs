@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::session_run::{Desk, Input, Opening, finish, prepare, prepare_landing, session_id};
-use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::flags::{RunFlags, over};
 use windlass::saved_plan;
 use windlass::{Prepared, Which, model, newest};
@@ -79,19 +79,13 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     } else {
         Which::New
     };
-    // Who talks also asks: an answer is enough, whoever works on a copy because they must.
-    let allow_no_changes = args.contract.allow_no_changes || ready.needs_copy();
-    let contract = ContractFlags {
-        allow_no_changes,
-        ..args.contract.clone()
-    };
     let opening = Opening {
         agent: &args.agent,
         limits: &args.limits,
         output: &args.output,
         which,
         isolation: Isolation::from_flag(args.isolated || ready.needs_copy()),
-        contract: &contract,
+        contract: &args.contract,
         kept: None,
         only_land: false,
         room: None,
@@ -276,7 +270,7 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
         output: &args.output,
         which: Which::Named(session_id(&card.session)?),
         isolation: Isolation::Isolated,
-        contract: &contract,
+        contract: &args.contract,
         kept: Some(card.name.clone()),
         only_land: true,
         room: None,

@@ -199,7 +199,7 @@ fn commits_of_a_run_are_not_lost_although_no_file_differs() {
     place.write("other.txt", "mine\n");
     let commit = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git add -A && git commit -qm mine\" } }]\n";
     let script = format!("{commit}{DONE}");
-    let result = run(&place, &script, &["--allow-no-changes", "--json"]);
+    let result = run(&place, &script, &["--json"]);
     assert_eq!(result.code, 0, "{}", result.err);
     let refname = json(&result)["landed"]["ref"].as_str().unwrap().to_owned();
     assert_eq!(
@@ -411,14 +411,17 @@ fn in_place_what_cannot_be_kept_to_is_said() {
 }
 
 #[test]
-fn nothing_changed_fails_and_may_be_allowed() {
+fn an_answer_without_changes_is_completed_unless_changes_are_required() {
     let place = project();
-    let result = run(&place, DONE, &["--json"]);
+    let result = run(&place, DONE, &["--json", "--require-changes"]);
     assert_eq!(
         (result.code, json(&result)["outcome"]["reason"].clone()),
         (1, "no_changes".into())
     );
-    assert_eq!(run(&place, DONE, &["--allow-no-changes"]).code, 0);
+    // A check that would fail does not run.
+    let result = run(&place, DONE, &["--validate", "false"]);
+    assert_eq!(result.code, 0, "{}", result.err);
+    assert!(result.err.contains("no files changed"), "{}", result.err);
     assert!(place.run(&["status"]).out.contains("no kept runs"));
 }
 
@@ -527,9 +530,15 @@ fn validators_that_are_wrong_are_said_before_anything_starts() {
     place.write(".windlass/config.toml", "");
     let config = place.home().join(".config/windlass/config.toml");
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();
-    let check = |text: &str, code: i32, says: &str| {
+    let mut times = 0;
+    let mut changing = || {
+        times += 1;
+        let change = write_step("value.txt", &format!("{times}\\n"));
+        format!("{change}{}", DONE.repeat(3))
+    };
+    let mut check = |text: &str, code: i32, says: &str| {
         std::fs::write(&config, text).unwrap();
-        let output = run(&place, &DONE.repeat(3), &["--allow-no-changes"]);
+        let output = run(&place, &changing(), &[]);
         assert!(
             output.code == code && output.err.contains(says),
             "{text}: {} {}",
@@ -585,11 +594,7 @@ fn validators_that_are_wrong_are_said_before_anything_starts() {
     let output = run(&place, DONE, &["--validate", "none", "--validate", "true"]);
     assert_eq!(output.code, 2, "{}", output.err);
     std::fs::write(&config, "validate.chain = [\"syntax\"]\n").unwrap();
-    let output = run(
-        &place,
-        &DONE.repeat(3),
-        &["--allow-no-changes", "--validate", "false"],
-    );
+    let output = run(&place, &changing(), &["--validate", "false"]);
     assert_eq!(
         output.code, 3,
         "what is asked for looks, whatever the chain is: {}",
@@ -628,11 +633,11 @@ fn commits_that_change_no_file_are_not_lost() {
     place.write("value.txt", "mine\n");
     git(&place, &["config", "user.name", "n"]);
     git(&place, &["config", "user.email", "e"]);
-    let failed = run(&place, &script, &["--json"]);
+    let failed = run(&place, &script, &["--json", "--require-changes"]);
     assert_eq!(failed.code, 1, "{}", failed.err);
     let name = json(&failed)["transaction"].as_str().unwrap().to_owned();
     assert_eq!(place.run(&["diff", &name]).code, 0);
-    let landed = place.run(&["land", &name, "--allow-no-changes"]);
+    let landed = place.run(&["land", &name]);
     assert_eq!(landed.code, 0, "{}", landed.err);
     assert_eq!(
         git(

@@ -238,13 +238,7 @@ fn check_chosen(settings: &[(&str, &str)], flags: &[&str], says: &str) {
         assert_eq!(set.code, 0, "{}", set.err);
     }
     let script = place.script(HELLO);
-    let output = place.run(
-        &[
-            &["run", "--allow-no-changes", "--script", &script, "go"],
-            flags,
-        ]
-        .concat(),
-    );
+    let output = place.run(&[&["run", "--script", &script, "go"], flags].concat());
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(
         output.err.contains(&format!("runtime: {says}")),

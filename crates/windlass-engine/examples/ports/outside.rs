@@ -118,8 +118,7 @@ pub(crate) async fn show() -> Shown {
         if outside {
             builder = builder.outside(Arc::new(Shelf(books.clone())));
         }
-        let mut request = Request::new("what is on the map?");
-        request.options.contract.allow_no_changes = true;
+        let request = Request::new("what is on the map?");
         let mut run = builder.build()?.stream(request).await?;
         while let Some(event) = run.next().await {
             if let EventKind::Asked { ask } = event.kind {

@@ -134,11 +134,10 @@ pub(crate) async fn show() -> Shown {
         .workspaces(Arc::new(copies))
         .tools([bash()])
         .build()?;
-    let mut options = RunOptions {
+    let options = RunOptions {
         yes: true,
         ..RunOptions::default()
     };
-    options.contract.allow_no_changes = true;
     let result = engine
         .execute(Request {
             options,

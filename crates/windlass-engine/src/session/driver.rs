@@ -17,7 +17,7 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::run::{Here, Place, Run, Step};
-use windlass_core::runtime::{Outlet, RunMode};
+use windlass_core::runtime::Outlet;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{
@@ -39,7 +39,6 @@ pub(super) struct RunParts {
     pub(super) artifacts: Arc<dyn Artifacts>,
     pub(super) session: SessionId,
     pub(super) run: RunId,
-    pub(super) mode: RunMode,
     pub(super) isolation: Isolation,
     pub(super) contract: Contract,
     pub(super) yes: bool,
@@ -108,12 +107,9 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(busy: OwnedMutexGuard<()>, run: RunParts) -> Self {
-        let contract = &run.contract;
         let here = Here {
-            // Whoever lands a kept run with nothing but commits gets those.
-            may_change_nothing: contract.allow_no_changes
-                || contract.ordered
-                || run.mode == RunMode::Analysis,
+            requires_changes: run.contract.require_changes,
+            only_lands: run.contract.ordered,
             max_iterations: run.outlet.books.budget().iterations,
             ..Here::default()
         };

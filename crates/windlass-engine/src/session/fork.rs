@@ -22,6 +22,7 @@ impl Engine {
         at: Option<u64>,
         mode: RunMode,
     ) -> Result<Session, EngineError> {
+        self.require(mode)?;
         let parts = &self.0;
         // Looked at first, so that a session that is not there leaves nothing behind.
         if let Some(Err(err)) = parts.store.read(from, 1).next().await {
@@ -38,7 +39,7 @@ impl Engine {
                 return Err(err);
             }
         };
-        let session = self.session(id, writer, history, mode);
+        let session = self.session(id, writer, history);
         let forked = EventKind::Forked {
             from: from.clone(),
             at_seq: last,

@@ -47,20 +47,15 @@ impl Judge<'_> {
         let (contract, transaction) = (&self.run.contract, self.transaction);
         transaction.freeze().await?;
         self.run.tell_notes(transaction).await?;
-        let nothing = |changes: &Changes| {
-            changes.files.is_empty() && changes.cannot.is_empty() && transaction.name().is_some()
-        };
+        // What changes nothing lands nothing, whatever the person did meanwhile: no check runs.
+        let nothing = |changes: &Changes| changes.files.is_empty() && changes.cannot.is_empty();
         let first = transaction.changes().await?;
         if nothing(&first) {
-            // What changes nothing lands nothing, whatever the person did meanwhile: nobody need look.
-            return match contract.allow_no_changes {
-                true => self.check(first).await,
-                false => Ok((Judged::NothingChanged, first)),
-            };
+            return Ok((Judged::NothingChanged, first));
         }
         self.catch_up().await?;
         let changes = transaction.changes().await?;
-        if nothing(&changes) && !contract.allow_no_changes {
+        if nothing(&changes) {
             return Ok((Judged::NothingChanged, changes));
         }
         let (result, changes) = self.check(changes).await?;

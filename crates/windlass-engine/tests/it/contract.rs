@@ -11,14 +11,13 @@ use windlass_core::budget::{Budget, Limit};
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RefusalCategory, RunSummary};
-use windlass_core::runtime::RunMode;
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{
     CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
 };
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
-use windlass_engine::{EngineError, OnAsk, Open, Request, ResultFold};
+use windlass_engine::{EngineError, OnAsk, Request, ResultFold};
 use windlass_testing::{FnTool, MemoryWorkspaces, call, says};
 
 use crate::lab::{Lab, Ran};
@@ -389,32 +388,22 @@ async fn paths_that_may_not_be_changed_do_not_land() {
 }
 
 #[tokio::test]
-async fn a_run_that_changes_nothing_fails_unless_that_is_fine() {
-    let nothing = || {
-        let mut lab = Lab::new(vec![says("done")]);
-        lab.workspaces.terms = Terms::unconfined(Strategy::Overlay);
-        lab
-    };
-    let ran = nothing().run().await;
-    assert!(
-        reason(&ran).0 == FailReason::NoChanges && reason(&ran).1.contains("--allow-no-changes")
-    );
-    // Who writes edits and runs nothing has to write some; who only looks has nothing to show but the answer.
-    for (mode, says) in [(RunMode::Patch, "failed"), (RunMode::Analysis, "completed")] {
-        let lab = nothing();
-        let session = lab.engine().open(Open::New, mode).await.unwrap();
-        assert_eq!(lab.run_in(&session).await.outcome().word(), says);
+async fn an_answer_without_changes_is_completed_and_starts_no_check() {
+    for strategy in [Strategy::Overlay, Strategy::InPlace] {
+        let mut lab = Lab::new(vec![says("done"), says("done")]);
+        lab.workspaces.terms = Terms::unconfined(strategy);
+        judges(&mut lab, [Judge::says("check", &[])]);
+        let ran = lab.run().await;
+        assert_eq!(*ran.outcome(), Outcome::Completed);
+        for kind in ["validation_started", "landed", "kept"] {
+            assert_eq!(ran.count(kind), 0, "{kind}");
+        }
+        lab.options.contract.require_changes = true;
+        let ran = lab.run().await;
+        assert!(
+            reason(&ran).0 == FailReason::NoChanges && reason(&ran).1.contains("--require-changes")
+        );
     }
-    let mut lab = nothing();
-    lab.options.contract.allow_no_changes = true;
-    let ran = lab.run().await;
-    assert_eq!(
-        (ran.outcome(), ran.count("landed"), ran.count("kept")),
-        (&Outcome::Completed, 0, 0)
-    );
-    let mut lab = nothing();
-    lab.workspaces.terms = Terms::unconfined(Strategy::InPlace);
-    assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
 }
 
 #[tokio::test]

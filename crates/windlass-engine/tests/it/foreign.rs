@@ -149,7 +149,6 @@ fn lab(mode: Mode) -> Lab {
     lab.gate.mode = mode;
     lab.workspaces.terms.tier = SandboxTier::Namespaces;
     lab.options.yes = false;
-    lab.options.contract.allow_no_changes = true;
     lab
 }
 

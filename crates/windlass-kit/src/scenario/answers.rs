@@ -13,7 +13,7 @@ const USAGE: i32 = 2;
 
 pub(crate) fn answer(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| vec![say("The answer of the kit is 7153.")])?;
-    let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
+    let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         untouched(&trial.place)?;
@@ -48,7 +48,7 @@ pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
             pause_ms: 150,
         }]
     })?;
-    let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
+    let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || ended(&ran, "completed", 0))?;
     let pieces = crate::product::events(&ran.child.out)
         .iter()
@@ -83,11 +83,7 @@ pub(crate) fn structured_output(stage: &Stage<'_>) -> Judged {
         "additionalProperties": false,
     });
     let trial = Trial::new(stage, |_| vec![Move::Json(answer.clone())])?;
-    let ran = trial.run(&Ask::flags(&[
-        "--allow-no-changes",
-        "--json-schema",
-        &schema.to_string(),
-    ]))?;
+    let ran = trial.run(&Ask::flags(&["--json-schema", &schema.to_string()]))?;
     if refused_before(&trial, &ran, "structured_output")
         || refused_before(&trial, &ran, "--json-schema")
     {

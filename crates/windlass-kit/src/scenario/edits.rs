@@ -14,7 +14,7 @@ pub(crate) fn read(stage: &Stage<'_>) -> Judged {
             vec![Move::Read("notes.txt".to_owned()), say("Read.")],
         )
     })?;
-    let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
+    let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         let reached = trial

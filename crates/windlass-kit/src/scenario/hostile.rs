@@ -83,11 +83,7 @@ pub const ATTACKS: &[Scenario] = &[
         "it writes where nothing may be changed, and does not ask",
         plan,
     ),
-    scenario(
-        "hostile-claims",
-        "it claims success without work",
-        |stage| fails(stage, "claims", "failed no_changes"),
-    ),
+    scenario("hostile-claims", "it claims success without work", claims),
     scenario(
         "hostile-exits",
         "it ends with 0 in the middle of the turn",
@@ -193,6 +189,16 @@ fn one_of(ran: &Ran, outcomes: &[&str]) -> Result<(), String> {
 fn plan(stage: &Stage<'_>) -> Judged {
     let trial = trial(stage)?;
     let ran = strike(stage, &trial, "writes", "", &["--approval", "plan"])?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        untouched(&trial.place)
+    })
+}
+
+/// A claim is an answer; whoever wants work says so.
+fn claims(stage: &Stage<'_>) -> Judged {
+    let trial = trial(stage)?;
+    let ran = strike(stage, &trial, "claims", "", &["--require-changes"])?;
     trial.judge(&ran, || {
         ended(&ran, "failed no_changes", 1)?;
         untouched(&trial.place)

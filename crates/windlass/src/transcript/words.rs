@@ -367,8 +367,14 @@ pub(super) fn run_finished<'e>(event: &'e Event, summary: &'e RunSummary) -> Tra
         1 => "1 step".to_owned(),
         steps => format!("{steps} steps"),
     };
+    let changes = match (outcome, summary.files.is_empty()) {
+        (Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }, true) => {
+            " · no files changed"
+        }
+        _ => "",
+    };
     let title = format!(
-        "{word} · {steps} · {} tokens · {cost} · {}",
+        "{word}{changes} · {steps} · {} tokens · {cost} · {}",
         thousands(totals.usage.total_input() + totals.usage.output),
         seconds(summary.ms),
     );
