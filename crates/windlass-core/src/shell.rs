@@ -164,6 +164,16 @@ pub struct At {
     pub inside: bool,
 }
 
+/// A text as one word for a shell; a word of plain characters as it is. `=` is not plain: in front it would assign.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// The last part of a path.
 #[must_use]
 pub fn base_name(path: &str) -> &str {

@@ -6,6 +6,8 @@ mod decode;
 mod play;
 mod record;
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -104,11 +106,10 @@ impl Row {
     pub fn body(&self) -> Result<Vec<u8>, CassetteError> {
         match (&self.response.body, &self.response.body_b64) {
             // A binary body cannot be text, so text in its place is base64; some recorders write it there.
-            (Some(coded), _) if self.framing == framing_word(Framing::AwsEventStream) => {
-                base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone()))
+            (Some(text), _) if self.framing != framing_word(Framing::AwsEventStream) => {
+                Ok(text.clone().into_bytes())
             }
-            (Some(text), _) => Ok(text.clone().into_bytes()),
-            (None, Some(coded)) => {
+            (Some(coded), _) | (None, Some(coded)) => {
                 base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone()))
             }
             (None, None) => Ok(Vec::new()),
@@ -164,43 +165,21 @@ fn as_text<'de, D: Deserializer<'de>>(de: D) -> Result<String, D::Error> {
     })
 }
 
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Whoever wrote a row may have left the padding out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 pub(crate) fn to_base64(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = group
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-            << (8 * (3 - group.len()));
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
-            out.push(if at <= group.len() {
-                char::from(letter)
-            } else {
-                '='
-            });
-        }
-    }
-    out
+    BASE64.encode(bytes)
 }
 
 fn base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut have) = (0_u32, 0);
-    for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
-        if byte == b'=' {
-            break;
-        }
-        let value = LETTERS.iter().position(|letter| *letter == byte)?;
-        bits = bits << 6 | u32::try_from(value).ok()?;
-        have += 6;
-        if have >= 8 {
-            have -= 8;
-            out.push((bits >> have & 0xff) as u8);
-        }
-    }
-    Some(out)
+    let coded: String = text.split_ascii_whitespace().collect();
+    BASE64.decode(coded).ok()
 }
 
 #[cfg(test)]

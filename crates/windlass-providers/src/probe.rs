@@ -32,14 +32,10 @@ impl Probe {
     pub(crate) fn question(self, model: &str) -> Option<(&'static str, Option<Vec<u8>>)> {
         match self {
             Self::None => None,
-            Self::OllamaShow => Some((
-                "/api/show",
-                Some(
-                    serde_json::json!({ "model": model })
-                        .to_string()
-                        .into_bytes(),
-                ),
-            )),
+            Self::OllamaShow => {
+                let body = serde_json::json!({ "model": model }).to_string();
+                Some(("/api/show", Some(body.into_bytes())))
+            }
             Self::LlamaProps => Some(("/props", None)),
             Self::LmStudio => Some(("/api/v0/models", None)),
             Self::Models => Some(("/models", None)),
@@ -65,14 +61,9 @@ impl Probe {
             Self::None => {}
             Self::OllamaShow => ollama(answer, wanted, facts),
             Self::LlamaProps => {
-                let window = answer
-                    .pointer("/default_generation_settings/n_ctx")
-                    .and_then(number);
-                set_window(window.or_else(|| number(answer.get("n_ctx")?)), facts);
-                if let Some(images) = answer
-                    .pointer("/modalities/vision")
-                    .and_then(Value::as_bool)
-                {
+                let window = number(&answer["default_generation_settings"]["n_ctx"]);
+                set_window(window.or_else(|| number(&answer["n_ctx"])), facts);
+                if let Some(images) = answer["modalities"]["vision"].as_bool() {
                     facts.images = images;
                 }
             }
@@ -86,15 +77,9 @@ impl Probe {
                     "context_length",
                     "max_context_length",
                 ];
-                set_window(
-                    fields.iter().find_map(|name| number(row.get(*name)?)),
-                    facts,
-                );
-                if let Some(kind) = row
-                    .get("type")
-                    .and_then(Value::as_str)
-                    .filter(|_| self == Self::LmStudio)
-                {
+                let window = fields.iter().find_map(|name| number(&row[*name]));
+                set_window(window, facts);
+                if let Some(kind) = row["type"].as_str().filter(|_| self == Self::LmStudio) {
                     facts.images = kind == "vlm";
                 }
             }
@@ -104,25 +89,18 @@ impl Probe {
 
 /// The window is what the person chose, else what the model's file sets, else the usual; never more than was trained.
 fn ollama(answer: &Value, wanted: Option<u64>, facts: &mut ModelFacts) {
-    let info = answer.get("model_info").and_then(Value::as_object);
-    let trained = info
+    let trained = answer["model_info"]
+        .as_object()
         .into_iter()
         .flatten()
         .find(|(name, _)| name.ends_with(".context_length"))
         .and_then(|(_, value)| number(value));
-    let in_file = answer
-        .get("parameters")
-        .and_then(Value::as_str)
-        .and_then(|text| {
-            let value = text
-                .lines()
-                .find_map(|line| line.trim().strip_prefix("num_ctx"))?;
-            value
-                .trim()
-                .parse()
-                .ok()
-                .filter(|window| SENSIBLE.contains(window))
-        });
+    let in_file = answer["parameters"].as_str().and_then(|text| {
+        let mut lines = text.lines().map(str::trim);
+        let value = lines.find_map(|line| line.strip_prefix("num_ctx"))?;
+        let window = value.trim().parse().ok();
+        window.filter(|window| SENSIBLE.contains(window))
+    });
     let chosen = wanted.or(in_file);
     let window = match (chosen, trained) {
         (Some(chosen), Some(trained)) => Some(chosen.min(trained)),
@@ -131,12 +109,8 @@ fn ollama(answer: &Value, wanted: Option<u64>, facts: &mut ModelFacts) {
         (None, None) => None,
     };
     set_window(window, facts);
-    if let Some(abilities) = answer.get("capabilities").and_then(Value::as_array) {
-        let can = |what: &str| {
-            abilities
-                .iter()
-                .any(|ability| ability.as_str() == Some(what))
-        };
+    if let Some(abilities) = answer["capabilities"].as_array() {
+        let can = |what: &str| abilities.iter().any(|ability| ability == what);
         facts.tools = can("tools");
         facts.images = can("vision");
     }
@@ -155,11 +129,8 @@ fn number(value: &Value) -> Option<u64> {
 
 /// The entry of a model in a list.
 fn row<'a>(answer: &'a Value, model: &str) -> Option<&'a Value> {
-    answer
-        .get("data")?
-        .as_array()?
-        .iter()
-        .find(|row| row.get("id").and_then(Value::as_str) == Some(model))
+    let rows = answer["data"].as_array()?;
+    rows.iter().find(|row| row["id"] == model)
 }
 
 /// The names in a list of models, whichever of the usual forms it has. `None` when it has none of them.

@@ -60,20 +60,57 @@ const CHAT: Vendor = Vendor {
     },
 };
 
-const LOCAL: Vendor = Vendor {
-    local: true,
-    ..CHAT
+/// Of those that report usage unasked.
+const UNASKED: Quirks = Quirks {
+    stream_usage: false,
+    ..Quirks::NONE
 };
+
+/// One that speaks chat completions at this address, with the key in this variable.
+const fn chat(id: &'static str, base_url: &'static str, key_env: &'static str) -> Vendor {
+    Vendor {
+        id,
+        base_url: Some(base_url),
+        key_env: Some(key_env),
+        ..CHAT
+    }
+}
+
+/// One on the person's own machine.
+const fn local(id: &'static str, base_url: &'static str, probe: Probe) -> Vendor {
+    Vendor {
+        id,
+        base_url: Some(base_url),
+        local: true,
+        probe,
+        ..CHAT
+    }
+}
+
+const fn setting(name: &'static str, env: &'static str, default: Option<&'static str>) -> Setting {
+    Setting { name, env, default }
+}
+
+impl Vendor {
+    const fn with(self, quirks: Quirks) -> Self {
+        Self { quirks, ..self }
+    }
+
+    /// Spoken to by another protocol, without quirks.
+    const fn by(self, protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            quirks: Quirks::NONE,
+            ..self
+        }
+    }
+}
 
 const BEDROCK: Vendor = Vendor {
     id: "bedrock",
     protocol: Protocol::BedrockAnthropic,
     base_url: Some("https://bedrock-runtime.{region}.amazonaws.com"),
-    settings: &[Setting {
-        name: "region",
-        env: "AWS_REGION",
-        default: Some("us-east-1"),
-    }],
+    settings: &[setting("region", "AWS_REGION", Some("us-east-1"))],
     auth: Auth::SigV4("bedrock"),
     key_env: Some("AWS_BEARER_TOKEN_BEDROCK"),
     list: None,
@@ -88,16 +125,8 @@ const VERTEX: Vendor = Vendor {
         "https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}",
     ),
     settings: &[
-        Setting {
-            name: "region",
-            env: "GOOGLE_CLOUD_LOCATION",
-            default: Some("us-east5"),
-        },
-        Setting {
-            name: "project",
-            env: "GOOGLE_CLOUD_PROJECT",
-            default: None,
-        },
+        setting("region", "GOOGLE_CLOUD_LOCATION", Some("us-east5")),
+        setting("project", "GOOGLE_CLOUD_PROJECT", None),
     ],
     // What `gcloud auth print-access-token` prints.
     key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
@@ -118,24 +147,11 @@ pub const VENDORS: &[Vendor] = &[
         quirks: Quirks::NONE,
         ..CHAT
     },
-    Vendor {
-        id: "openai",
-        protocol: Protocol::OpenAiResponses,
-        base_url: Some("https://api.openai.com/v1"),
-        key_env: Some("OPENAI_API_KEY"),
-        quirks: Quirks::NONE,
-        ..CHAT
-    },
-    Vendor {
-        id: "openai-chat",
-        base_url: Some("https://api.openai.com/v1"),
-        key_env: Some("OPENAI_API_KEY"),
-        quirks: Quirks {
-            max_tokens: MaxTokensField::MaxCompletionTokens,
-            ..Quirks::NONE
-        },
-        ..CHAT
-    },
+    chat("openai", "https://api.openai.com/v1", "OPENAI_API_KEY").by(Protocol::OpenAiResponses),
+    chat("openai-chat", "https://api.openai.com/v1", "OPENAI_API_KEY").with(Quirks {
+        max_tokens: MaxTokensField::MaxCompletionTokens,
+        ..Quirks::NONE
+    }),
     Vendor {
         id: "gemini",
         protocol: Protocol::Gemini,
@@ -149,11 +165,11 @@ pub const VENDORS: &[Vendor] = &[
         id: "azure",
         // The deployment's name stands in the place of the model's.
         path: Some("/openai/deployments/{model}/chat/completions?api-version={api_version}"),
-        settings: &[Setting {
-            name: "api_version",
-            env: "AZURE_OPENAI_API_VERSION",
-            default: Some("2024-10-21"),
-        }],
+        settings: &[setting(
+            "api_version",
+            "AZURE_OPENAI_API_VERSION",
+            Some("2024-10-21"),
+        )],
         auth: Auth::Header("api-key"),
         key_env: Some("AZURE_OPENAI_API_KEY"),
         list: None,
@@ -176,106 +192,58 @@ pub const VENDORS: &[Vendor] = &[
         protocol: Protocol::BedrockConverse,
         ..BEDROCK
     },
-    Vendor {
-        id: "openrouter",
-        base_url: Some("https://openrouter.ai/api/v1"),
-        key_env: Some("OPENROUTER_API_KEY"),
-        quirks: Quirks {
-            reasoning_back: ReasoningBack::Details,
-            ..Quirks::NONE
-        },
-        ..CHAT
-    },
-    Vendor {
-        id: "groq",
-        base_url: Some("https://api.groq.com/openai/v1"),
-        key_env: Some("GROQ_API_KEY"),
-        quirks: Quirks {
-            max_tokens: MaxTokensField::MaxCompletionTokens,
-            think_tags: true,
-            ..Quirks::NONE
-        },
-        ..CHAT
-    },
-    Vendor {
-        id: "deepseek",
-        base_url: Some("https://api.deepseek.com/v1"),
-        key_env: Some("DEEPSEEK_API_KEY"),
-        // It knows JSON, but no schema.
-        quirks: Quirks {
-            reasoning_back: ReasoningBack::Content,
-            json_schema: false,
-            ..Quirks::NONE
-        },
-        ..CHAT
-    },
-    Vendor {
-        id: "mistral",
-        base_url: Some("https://api.mistral.ai/v1"),
-        key_env: Some("MISTRAL_API_KEY"),
-        // It reports usage unasked and refuses fields it does not know.
-        quirks: Quirks {
-            stream_usage: false,
-            ..Quirks::NONE
-        },
-        ..CHAT
-    },
-    Vendor {
-        id: "xai",
-        protocol: Protocol::OpenAiResponses,
-        base_url: Some("https://api.x.ai/v1"),
-        key_env: Some("XAI_API_KEY"),
-        quirks: Quirks::NONE,
-        ..CHAT
-    },
-    Vendor {
-        id: "together",
-        base_url: Some("https://api.together.xyz/v1"),
-        key_env: Some("TOGETHER_API_KEY"),
-        ..CHAT
-    },
-    Vendor {
-        id: "zhipu",
-        base_url: Some("https://open.bigmodel.cn/api/paas/v4"),
-        key_env: Some("ZHIPU_API_KEY"),
-        // It reports usage unasked.
-        quirks: Quirks {
-            stream_usage: false,
-            ..Quirks::NONE
-        },
-        ..CHAT
-    },
+    chat(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+    )
+    .with(Quirks {
+        reasoning_back: ReasoningBack::Details,
+        ..Quirks::NONE
+    }),
+    chat("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY").with(Quirks {
+        max_tokens: MaxTokensField::MaxCompletionTokens,
+        think_tags: true,
+        ..Quirks::NONE
+    }),
+    // It knows JSON, but no schema.
+    chat(
+        "deepseek",
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK_API_KEY",
+    )
+    .with(Quirks {
+        reasoning_back: ReasoningBack::Content,
+        json_schema: false,
+        ..Quirks::NONE
+    }),
+    // It reports usage unasked and refuses fields it does not know.
+    chat("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY").with(UNASKED),
+    chat("xai", "https://api.x.ai/v1", "XAI_API_KEY").by(Protocol::OpenAiResponses),
+    chat(
+        "together",
+        "https://api.together.xyz/v1",
+        "TOGETHER_API_KEY",
+    ),
+    chat(
+        "zhipu",
+        "https://open.bigmodel.cn/api/paas/v4",
+        "ZHIPU_API_KEY",
+    )
+    .with(UNASKED),
     Vendor {
         id: "litellm",
         key_env: Some("LITELLM_API_KEY"),
         ..CHAT
     },
     Vendor {
-        id: "ollama",
         protocol: Protocol::OllamaChat,
-        base_url: Some("http://127.0.0.1:11434"),
-        probe: Probe::OllamaShow,
         list: Some("/api/tags"),
-        ..LOCAL
+        ..local("ollama", "http://127.0.0.1:11434", Probe::OllamaShow)
     },
-    Vendor {
-        id: "lmstudio",
-        base_url: Some("http://127.0.0.1:1234/v1"),
-        probe: Probe::LmStudio,
-        ..LOCAL
-    },
-    Vendor {
-        id: "llama.cpp",
-        base_url: Some("http://127.0.0.1:8080/v1"),
-        probe: Probe::LlamaProps,
-        ..LOCAL
-    },
-    Vendor {
-        id: "vllm",
-        base_url: Some("http://127.0.0.1:8000/v1"),
-        probe: Probe::Models,
-        ..LOCAL
-    },
+    local("lmstudio", "http://127.0.0.1:1234/v1", Probe::LmStudio),
+    local("llama.cpp", "http://127.0.0.1:8080/v1", Probe::LlamaProps),
+    local("vllm", "http://127.0.0.1:8000/v1", Probe::Models),
     CHAT,
     Vendor {
         id: "anthropic-compatible",

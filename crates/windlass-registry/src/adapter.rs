@@ -67,77 +67,58 @@ pub(crate) fn build(
     python: Option<PathBuf>,
 ) -> Result<Box<dyn Adapter>, RegistryError> {
     let program = setup.program.file.display().to_string();
-    let wrong = |why: String| RegistryError::usage(format!("runtimes.{}: {why}", setup.settings));
     let mut given = setup.options.clone();
     if let Some(model) = &setup.model {
         given
             .entry("model")
             .or_insert_with(|| Json::from(model.as_str()));
     }
-    Ok(match setup.known.kind {
-        AgentKind::ClaudeCode => {
-            let options = ClaudeOptions {
-                program,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(ClaudeCode::new(options).map_err(wrong)?)
+    let python = python.map(|python| python.display().to_string());
+    let dialect = dialect(setup);
+    let made = match setup.known.kind {
+        AgentKind::ClaudeCode => read(given)
+            .and_then(|options| boxed(ClaudeCode::new(ClaudeOptions { program, ..options }))),
+        AgentKind::Codex => {
+            read(given).and_then(|options| boxed(Codex::new(CodexOptions { program, ..options })))
         }
-        AgentKind::Acp => {
-            let mut options: AcpOptions = read(given).map_err(wrong)?;
+        AgentKind::Acp => read(given).and_then(|mut options: AcpOptions| {
             options.name = Some(setup.name.clone());
             options.command = Some(program);
             if !setup.words.is_empty() {
                 let more = options.args.take().unwrap_or_default();
                 options.args = Some(setup.words.iter().cloned().chain(more).collect());
             }
-            let acp = Acp::new(setup.known, options, dialect(setup));
-            Box::new(acp.map_err(|err| wrong(err.to_string()))?)
-        }
-        AgentKind::Codex => {
-            let options = CodexOptions {
-                program,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(Codex::new(options).map_err(wrong)?)
-        }
-        AgentKind::Aider => {
-            let python = python
-                .ok_or_else(|| wrong(NO_PYTHON.to_owned()))?
-                .display()
-                .to_string();
-            let options = AiderOptions {
-                python,
-                ..read(given).map_err(wrong)?
-            };
-            let program = options.program(dialect(setup)).map_err(wrong)?;
-            Box::new(OneShot::new(program).map_err(wrong)?)
-        }
-        AgentKind::Cli => {
-            let mut options: CliOptions = read(given).map_err(wrong)?;
+            boxed(Acp::new(setup.known, options, dialect).map_err(|err| err.to_string()))
+        }),
+        AgentKind::Aider => read(given).and_then(|options| {
+            let python = python.ok_or(NO_PYTHON)?;
+            let options = AiderOptions { python, ..options };
+            boxed(OneShot::new(options.program(dialect)?))
+        }),
+        AgentKind::Cli => read(given).and_then(|mut options: CliOptions| {
             options.name = Some(setup.name.clone());
             options.command = vec![program];
-            Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
-        }
-        AgentKind::Sidecar(sdk) => {
-            let options = SidecarOptions {
-                program,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(Sidecar::new(sdk, dialect(setup), options).map_err(wrong)?)
-        }
-        AgentKind::OpenHands => {
+            boxed(OneShot::new(options.program()?))
+        }),
+        AgentKind::Sidecar(sdk) => read(given).and_then(|options| {
+            let options = SidecarOptions { program, ..options };
+            boxed(Sidecar::new(sdk, dialect, options))
+        }),
+        AgentKind::OpenHands => read(given).and_then(|options| {
             // Where a program is nobody's script, it is taken for the Python itself.
-            let python = python.map_or(program, |python| python.display().to_string());
-            let options = OpenHandsOptions {
-                python,
-                ..read(given).map_err(wrong)?
-            };
-            Box::new(OpenHands::new(options, dialect(setup)).map_err(wrong)?)
-        }
+            let python = python.unwrap_or(program);
+            let options = OpenHandsOptions { python, ..options };
+            boxed(OpenHands::new(options, dialect))
+        }),
         AgentKind::Native | AgentKind::Completion | AgentKind::Patch => {
-            return Err(wrong("it is not an agent of its own".to_owned()));
+            Err("it is not an agent of its own".to_owned())
         }
-    })
+    };
+    made.map_err(|why| RegistryError::usage(format!("runtimes.{}: {why}", setup.settings)))
+}
+
+fn boxed<A: Adapter + 'static>(made: Result<A, String>) -> Result<Box<dyn Adapter>, String> {
+    Ok(Box::new(made?))
 }
 
 /// The words in which the run's model is asked; where the agent asks by itself, those that it is known for.

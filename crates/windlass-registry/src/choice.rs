@@ -80,12 +80,7 @@ impl Need {
     /// What of it a runtime lacks, in words.
     fn lacks(self, standing: &Standing) -> Vec<&'static str> {
         match self {
-            Self::Work(work) => {
-                let unmet = standing.can.require(&standing.name, work).err();
-                unmet.map_or_else(Vec::new, |unmet| {
-                    unmet.missing.iter().map(Capability::word).collect()
-                })
-            }
+            Self::Work(work) => standing.missing(work),
             Self::Capability(one) if !standing.can.has(one) => vec![one.word()],
             Self::Feature(one) if !standing.held.has(one) => vec![one.word()],
             Self::Capability(_) | Self::Feature(_) => Vec::new(),
@@ -104,17 +99,9 @@ pub fn asked_by(name: &str) -> Option<Result<Vec<Need>, RegistryError>> {
 
 /// All that a run needs: what its profile is for and what was asked; the work of a coder where neither says.
 pub fn needs_of(asked: &[Need], profile: Option<RunMode>) -> Vec<Need> {
-    let mut all: Vec<Need> = profile
-        .map(|mode| Need::Work(mode.work()))
-        .into_iter()
-        .collect();
-    all.extend(
-        asked
-            .iter()
-            .filter(|need| !all.contains(need))
-            .copied()
-            .collect::<Vec<_>>(),
-    );
+    let profile = profile.map(|mode| Need::Work(mode.work()));
+    let mut all = Vec::from_iter(profile);
+    all.extend(asked.iter().filter(|need| profile != Some(**need)));
     if !all.iter().any(|need| matches!(need, Need::Work(_))) {
         all.insert(0, Need::Work(Work::FullCoder));
     }
@@ -175,14 +162,14 @@ impl fmt::Display for WhyNot {
 }
 
 impl WhyNot {
-    /// In two or three words.
-    fn short(&self) -> &'static str {
+    /// A stable word for programs, and two or three words for a person.
+    fn names(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Lacks(_) => "cannot do it",
-            Self::ProposesNoPatch => "proposes no patch",
-            Self::Unusable(..) => "not usable",
-            Self::After(_) => "would do",
-            Self::NotInOrder => "left out",
+            Self::Lacks(_) => ("lacks_capability", "cannot do it"),
+            Self::ProposesNoPatch => ("proposes_no_patch", "proposes no patch"),
+            Self::Unusable(..) => ("not_usable", "not usable"),
+            Self::After(_) => ("comes_later", "would do"),
+            Self::NotInOrder => ("not_in_order", "left out"),
         }
     }
 
@@ -196,13 +183,7 @@ impl WhyNot {
 
     /// A stable word for programs.
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::Lacks(_) => "lacks_capability",
-            Self::ProposesNoPatch => "proposes_no_patch",
-            Self::Unusable(..) => "not_usable",
-            Self::After(_) => "comes_later",
-            Self::NotInOrder => "not_in_order",
-        }
+        self.names().0
     }
 }
 
@@ -280,18 +261,13 @@ fn ordered<'a>(
     let mut candidates: Vec<&Standing> = Vec::new();
     for name in order {
         let Some(standing) = standings.iter().find(|standing| standing.name == *name) else {
-            let failure = RegistryError::usage(format!(
-                "`runtime_order` names `{name}`, which is no runtime"
-            ));
-            return Err(
-                match nearest(
-                    name,
-                    standings.iter().map(|standing| standing.name.as_str()),
-                ) {
-                    Some(near) => failure.hint(format!("did you mean `{near}`?")),
-                    None => failure.hint("`windlass runtimes` lists them"),
-                },
-            );
+            let what = format!("`runtime_order` names `{name}`, which is no runtime");
+            let known = standings.iter().map(|standing| standing.name.as_str());
+            let hint = match nearest(name, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "`windlass runtimes` lists them".to_owned(),
+            };
+            return Err(RegistryError::usage(what).hint(hint));
         };
         if !candidates.iter().any(|known| known.name == standing.name) {
             candidates.push(standing);
@@ -312,11 +288,12 @@ impl Choice {
 
     /// What was needed, in words.
     pub fn wanted(&self) -> String {
-        self.needs
-            .iter()
-            .map(|need| need.word())
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.words(", ")
+    }
+
+    fn words(&self, between: &str) -> String {
+        let words: Vec<&str> = self.needs.iter().map(|need| need.word()).collect();
+        words.join(between)
     }
 
     /// In one line: who, what for, and who came before but was not fit.
@@ -328,7 +305,7 @@ impl Choice {
             .others
             .iter()
             .take(self.before)
-            .map(|(name, why)| format!("{name} ({})", why.short()))
+            .map(|(name, why)| format!("{name} ({})", why.names().1))
             .collect();
         match before.is_empty() {
             true => format!(
@@ -367,12 +344,7 @@ impl Choice {
                 .iter()
                 .for_each(|hint| text.push_str(&format!("\n  → {hint}")));
         }
-        let words = self
-            .needs
-            .iter()
-            .map(|need| need.word())
-            .collect::<Vec<_>>()
-            .join(" ");
+        let words = self.words(" ");
         RegistryError::usage(text).hint(format!(
             "do one of these, or need less; `windlass runtimes --for {words}` says who would be chosen then"
         ))

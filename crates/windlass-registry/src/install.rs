@@ -218,8 +218,7 @@ impl Installed<'_> {
             "the Python environment could not be made (is Python's venv module installed?)",
         )?;
         let constraints = folder.1.join("constraints.txt");
-        std::fs::write(&constraints, pins)
-            .map_err(|err| failed(format!("{}: {err}", constraints.display())))?;
+        std::fs::write(&constraints, pins).map_err(at(&constraints))?;
         let mut command = Command::new(folder.1.join("bin/python"));
         command.args([
             "-I",
@@ -243,12 +242,10 @@ impl Installed<'_> {
     /// An empty folder for an agent, which nobody else fills meanwhile.
     fn begin(&self, name: &str) -> Result<(File, PathBuf), RegistryError> {
         let folder = self.dir.join(name);
-        std::fs::create_dir_all(self.dir)
-            .map_err(|err| failed(format!("{}: {err}", self.dir.display())))?;
+        std::fs::create_dir_all(self.dir).map_err(at(self.dir))?;
         let lock = self.lock(name)?;
         cleared(&folder)?;
-        std::fs::create_dir(&folder)
-            .map_err(|err| failed(format!("{}: {err}", folder.display())))?;
+        std::fs::create_dir(&folder).map_err(at(&folder))?;
         Ok((lock, folder))
     }
 
@@ -259,7 +256,7 @@ impl Installed<'_> {
             .truncate(false)
             .write(true)
             .open(&path);
-        let file = file.map_err(|err| failed(format!("{}: {err}", path.display())))?;
+        let file = file.map_err(at(&path))?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
             Err(_) => Err(
@@ -323,7 +320,7 @@ fn cleared(folder: &Path) -> Result<(), RegistryError> {
 fn finished(folder: &Path, version: &str) -> Result<(), RegistryError> {
     let note = folder.join(NOTE);
     let text = json!({ "version": version }).to_string();
-    std::fs::write(&note, text).map_err(|err| failed(format!("{}: {err}", note.display())))
+    std::fs::write(&note, text).map_err(at(&note))
 }
 
 /// Runs a tool in the folder that it fills: where a person stands may be anybody's, and tools read settings and modules
@@ -337,6 +334,11 @@ fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Regis
         Ok(_) => Err(failed(format!("{otherwise} (see above)"))),
         Err(err) => Err(failed(format!("{otherwise}: {err}"))),
     }
+}
+
+/// The error of an operation on this path.
+fn at(path: &Path) -> impl Fn(std::io::Error) -> RegistryError {
+    move |err| failed(format!("{}: {err}", path.display()))
 }
 
 fn failed(what: String) -> RegistryError {

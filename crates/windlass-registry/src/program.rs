@@ -103,12 +103,7 @@ impl Search {
                 program.path.extend(found.parent().map(Path::to_path_buf));
             } else {
                 // The system looks where the script says, whatever that leads to.
-                let folder = wanted.parent().map(Path::to_path_buf).unwrap_or_default();
-                program.show([if self.holds_home(&folder) {
-                    wanted.clone()
-                } else {
-                    folder
-                }]);
+                self.show_folder(parent(&wanted), &wanted, &mut program);
             }
             self.add(&found, &mut program);
         }
@@ -143,21 +138,24 @@ impl Search {
             .position(|part| part.as_os_str() == "node_modules");
         let folder = match (environment_of(file), packages) {
             (Some(environment), _) => {
-                program.show(
-                    base_python(&environment)
-                        .into_iter()
-                        .filter(|place| !self.holds_home(place)),
-                );
+                let base = base_python(&environment).into_iter();
+                program.show(base.filter(|place| !self.holds_home(place)));
                 environment
             }
             (None, Some(at)) => parts[..=at].iter().collect(),
-            (None, None) => file.parent().map(Path::to_path_buf).unwrap_or_default(),
+            (None, None) => parent(file),
         };
-        program.show([if self.holds_home(&folder) {
+        self.show_folder(folder, file, program);
+    }
+
+    /// Shows a folder, or nothing but this file of it where it is or holds a home.
+    fn show_folder(&self, folder: PathBuf, file: &Path, program: &mut Program) {
+        let shown = if self.holds_home(&folder) {
             file.to_owned()
         } else {
             folder
-        }]);
+        };
+        program.show([shown]);
     }
 
     /// Whether a folder is a home, or has it somewhere below it.
@@ -166,6 +164,10 @@ impl Search {
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         home.is_some_and(|home| home.starts_with(&folder))
     }
+}
+
+fn parent(file: &Path) -> PathBuf {
+    file.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
 fn runs(file: &Path) -> bool {

@@ -27,16 +27,13 @@ pub(crate) fn lies_beside(program: &Path, package: Option<&str>) -> Option<Strin
 
 /// The version of the npm package that a program is a part of.
 fn of_npm(program: &Path) -> Option<String> {
-    let is_packages = |folder: &Path| {
+    let name = |folder: &Path| {
         folder
             .file_name()
-            .is_some_and(|name| name == "node_modules")
+            .map(|name| name.as_encoded_bytes().to_vec())
     };
-    let is_scope = |folder: &Path| {
-        folder
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().first() == Some(&b'@'))
-    };
+    let is_packages = |folder: &Path| name(folder).is_some_and(|name| name == b"node_modules");
+    let is_scope = |folder: &Path| name(folder).is_some_and(|name| name.starts_with(b"@"));
     let package = program.ancestors().skip(1).find(|folder| {
         let above = folder.parent();
         above.is_some_and(is_packages) && !is_scope(folder)
@@ -147,14 +144,8 @@ pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
     let root = folder.path().canonicalize().ok()?.join("root");
     std::fs::create_dir(&root).ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(
-        program
-            .path
-            .iter()
-            .cloned()
-            .chain(std::env::split_paths(&path)),
-    )
-    .ok()?;
+    let folders = program.path.iter().cloned();
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).ok()?;
     let env = vec![
         ("PATH".into(), path),
         ("HOME".into(), root.clone().into()),
@@ -178,7 +169,7 @@ pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
     let sandbox =
         Sandbox::new(plan, helper, env).copying_with(windlass_transaction::copy_workspace);
     let null = || {
-        std::fs::OpenOptions::new()
+        std::fs::File::options()
             .read(true)
             .write(true)
             .open("/dev/null")

@@ -24,6 +24,7 @@ use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_meter::{Endpoint, Ledger, Trip};
 
+use crate::acp::words::end_of;
 use crate::contract::{GO_ON, REFUSED, asks_for_leave};
 
 pub use self::attempt::{AgentAttempt, ModelAccess, Reported};
@@ -36,6 +37,8 @@ pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
 const MAX_REPAIRS: u32 = 2;
 /// How often an agent is sent on that ended its turn at a refusal.
 const MAX_REFUSALS: u32 = 5;
+/// How much of its last words is shown, when they are why it ended.
+const SHOWN: usize = 300;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
 
@@ -293,7 +296,7 @@ impl ForeignRuntime {
             let detail = format!(
                 "{} asked for confirmation twice instead of doing the work: {}",
                 self.adapter.name(),
-                end_of(&answer.text)
+                end_of(answer.text.trim(), SHOWN)
             );
             let category = RefusalCategory::Capability;
             return Ok(Next::Stop(Stop::Refused { category, detail }));
@@ -322,10 +325,12 @@ impl ForeignRuntime {
                 failed(FailReason::Runtime, detail)
             }
             // Some break when their model declines, because they wait for words.
-            End::Done | End::Broken(_) if self.declined() => match end_of(&answer.text) {
-                "" => refused("the agent's model declined"),
-                said => refused(said),
-            },
+            End::Done | End::Broken(_) if self.declined() => {
+                match end_of(answer.text.trim(), SHOWN) {
+                    "" => refused("the agent's model declined"),
+                    said => refused(said),
+                }
+            }
             End::Broken(detail) => failed(FailReason::Runtime, detail),
             End::Done => return None,
         })
@@ -506,9 +511,4 @@ fn unfenced(text: &str) -> &str {
         return text;
     };
     inner.strip_prefix("json").unwrap_or(inner).trim()
-}
-
-fn end_of(text: &str) -> &str {
-    let text = text.trim();
-    &text[text.floor_char_boundary(text.len().saturating_sub(300))..]
 }

@@ -8,12 +8,16 @@ pub(crate) type Likeness = (Vec<Like>, Effect);
 
 /// Like a call of this tool of ours.
 pub(crate) fn like(tool: &str, args: Value) -> Likeness {
-    let effect = match tool {
+    (vec![Like::new(tool, args)], effect_of(tool))
+}
+
+/// The worst that one of these tools of ours can do.
+pub(crate) fn effect_of(tool: &str) -> Effect {
+    match tool {
         "bash" => Effect::Execute,
-        "read_file" | "list_directory" | "find_files" | "grep" => Effect::Read,
+        "read_file" | "list_directory" | "find_files" | "grep" | "git_status" => Effect::Read,
         _ => Effect::Write,
-    };
-    (vec![Like::new(tool, args)], effect)
+    }
 }
 
 /// Like nothing of ours, with this effect.

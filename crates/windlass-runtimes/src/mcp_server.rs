@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Servers by their names.
 pub type McpServers = BTreeMap<String, McpServer>;
@@ -92,23 +92,15 @@ impl McpServer {
 
     /// As a `config.toml` of Codex has it.
     pub(crate) fn for_codex(&self) -> Value {
-        let mut all = Map::new();
-        if let Some(command) = &self.command {
-            all.insert("command".to_owned(), json!(command));
-        }
-        if let Some(url) = &self.url {
-            all.insert("url".to_owned(), json!(url));
-        }
-        if !self.args.is_empty() {
-            all.insert("args".to_owned(), json!(self.args));
-        }
-        if !self.env.is_empty() {
-            all.insert("env".to_owned(), json!(self.env));
-        }
+        let mut all = json!(Self {
+            transport: None,
+            headers: BTreeMap::new(),
+            ..self.clone()
+        });
         if !self.headers.is_empty() {
-            all.insert("http_headers".to_owned(), json!(self.headers));
+            all["http_headers"] = json!(self.headers);
         }
-        Value::Object(all)
+        all
     }
 }
 

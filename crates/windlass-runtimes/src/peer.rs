@@ -10,6 +10,7 @@ use windlass_core::clock::Clock;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
+use crate::acp::words::end_of;
 use crate::dialogue::{Framing, Input};
 use crate::lines::{Lines, Tail};
 
@@ -163,8 +164,7 @@ impl Peer {
     /// The end of what it complained about.
     #[must_use]
     pub fn complaint(&self) -> String {
-        let text = self.tail.text();
-        text[text.floor_char_boundary(text.len().saturating_sub(SHOWN))..].to_owned()
+        end_of(&self.tail.text(), SHOWN).to_owned()
     }
 
     /// Tells the program by the end of its input that nothing more comes, and waits for its end for so long.

@@ -1,9 +1,33 @@
 //! What the HTTP status means that an agent says its model answered with.
 
-use windlass_core::provider::ProviderErrorKind;
+use serde_json::Value;
+use windlass_core::provider::{ProviderError, ProviderErrorKind};
+
+use crate::agent::End;
+
+/// The end of a turn whose model answered with this status; `null` where it did not answer.
+pub(crate) fn model_failed(status: &Value, message: String) -> End {
+    let status = status.as_u64();
+    let status = status.and_then(|status| u16::try_from(status).ok());
+    End::Provider(ProviderError {
+        kind: kind(status),
+        message,
+        status,
+    })
+}
+
+/// The end of a turn whose model failed in this way.
+pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> End {
+    let status = None;
+    End::Provider(ProviderError {
+        kind,
+        message,
+        status,
+    })
+}
 
 /// What kind of error an HTTP status is.
-pub(crate) fn kind(status: Option<u16>) -> ProviderErrorKind {
+fn kind(status: Option<u16>) -> ProviderErrorKind {
     match status {
         Some(401 | 403) => ProviderErrorKind::Authentication,
         Some(404) => ProviderErrorKind::ModelNotFound,

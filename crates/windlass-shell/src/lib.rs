@@ -56,3 +56,8 @@ fn read_at(text: &str, depth: usize) -> Script {
     looks::judge(&mut script.commands);
     script
 }
+
+/// Whether a word is one of those in a list with blanks between them.
+fn is_among(word: &str, words: &str) -> bool {
+    !word.is_empty() && words.split(' ').any(|known| known == word)
+}

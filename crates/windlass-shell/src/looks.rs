@@ -8,7 +8,7 @@ mod table;
 
 use windlass_core::shell::{Simple, Word};
 
-use crate::{wrap, writers};
+use crate::{is_among, wrap, writers};
 use table::{Operands, Program};
 
 /// Fills in which commands look, what they read, and what the others write for certain.
@@ -248,20 +248,8 @@ fn started(simple: &Simple) -> Option<Seen> {
 
 /// Programs that show nothing of what a file holds and do no harm under any option: a name that is split in two, or
 /// looks like an option, or is a link, does not matter to them.
-const COUNTERS: &[&str] = &[
-    "wc",
-    "ls",
-    "stat",
-    "du",
-    "md5sum",
-    "sha1sum",
-    "sha256sum",
-    "sha512sum",
-    "b2sum",
-    "basename",
-    "dirname",
-    "echo",
-];
+const COUNTERS: &str =
+    "wc ls stat du md5sum sha1sum sha256sum sha512sum b2sum basename dirname echo";
 
 /// `xargs` in front of a program that only counts or names, with names that come from the workspace.
 fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
@@ -274,7 +262,7 @@ fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
                 || word.text == "\\n")
     });
     let inner = &simple.words[at];
-    let free = inner.known && COUNTERS.contains(&inner.text.as_str());
+    let free = inner.known && is_among(&inner.text, COUNTERS);
     (fed && plain && free).then_some(Seen {
         reads: Vec::new(),
         walks: true,
@@ -446,8 +434,8 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
             let (name, value) = long
                 .split_once('=')
                 .map_or((long, None), |(name, value)| (name, Some(value)));
-            let takes = program.long_values.split(' ').any(|known| known == name);
-            if !takes && !program.long.split(' ').any(|known| known == name) {
+            let takes = is_among(name, program.long_values);
+            if !takes && !is_among(name, program.long) {
                 return None;
             }
             if takes && value.is_none() {

@@ -277,15 +277,16 @@ impl<'a> Reader<'a, '_> {
     fn parenthesis(&mut self) -> Res<()> {
         if self.take("((") {
             self.arithmetic()?;
-            self.odd = false;
-            return self.emit(Simple {
-                words: vec![Word::literal("((")],
-                odd: true,
-                ..Simple::default()
-            });
+            return self.emit_arithmetic();
         }
         self.at += 1;
         self.subshell(Stop::Parenthesis)
+    }
+
+    /// `((…))` as a command that may do more than give text.
+    fn emit_arithmetic(&mut self) -> Res<()> {
+        self.odd = true;
+        self.emit(of_words([Word::literal("((")]))
     }
 
     /// The raw word that comes next, when it is one the shell keeps for itself.
@@ -521,6 +522,14 @@ impl<'a> Reader<'a, '_> {
             }
             _ => self.dirs = None,
         }
+    }
+}
+
+/// A command of these words and nothing else.
+fn of_words(words: impl IntoIterator<Item = Word>) -> Simple {
+    Simple {
+        words: words.into_iter().collect(),
+        ..Simple::default()
     }
 }
 

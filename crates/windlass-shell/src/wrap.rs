@@ -3,6 +3,8 @@
 
 use windlass_core::shell::{Assign, Simple, Word};
 
+use crate::is_among;
+
 /// A command behind another.
 pub(crate) enum Inner {
     /// Its words, and whether it runs in the same directory.
@@ -17,153 +19,107 @@ struct Starter {
     /// Short options that take a value.
     short: &'static str,
     /// Long options that take the next word as their value.
-    long: &'static [&'static str],
+    long: &'static str,
     /// Options without a value.
-    plain: &'static [&'static str],
+    plain: &'static str,
     /// Words before the command.
     skip: usize,
 }
 
-const fn starter(
-    name: &'static str,
-    short: &'static str,
-    long: &'static [&'static str],
-    plain: &'static [&'static str],
-    skip: usize,
-) -> Starter {
+const fn starter(name: &'static str) -> Starter {
     Starter {
         name,
-        short,
-        long,
-        plain,
-        skip,
+        short: "",
+        long: "",
+        plain: "",
+        skip: 0,
+    }
+}
+
+impl Starter {
+    const fn takes(self, short: &'static str, long: &'static str) -> Self {
+        Self {
+            short,
+            long,
+            ..self
+        }
+    }
+
+    const fn plain(self, plain: &'static str) -> Self {
+        Self { plain, ..self }
+    }
+
+    const fn skip(self, skip: usize) -> Self {
+        Self { skip, ..self }
     }
 }
 
 const STARTERS: &[Starter] = &[
-    starter(
-        "env",
-        "uC",
-        &["--unset", "--chdir"],
-        &["-i", "-", "-0", "-v", "--ignore-environment", "--null"],
-        0,
-    ),
-    starter("command", "", &[], &["-p"], 0),
-    starter("builtin", "", &[], &[], 0),
-    starter("exec", "a", &[], &["-c", "-l"], 0),
-    starter("nohup", "", &[], &[], 0),
-    starter(
-        "setsid",
-        "",
-        &[],
-        &["-c", "-f", "-w", "--ctty", "--fork", "--wait"],
-        0,
-    ),
-    starter("nice", "n", &["--adjustment"], &[], 0),
-    starter(
-        "ionice",
-        "cnp",
-        &["--class", "--classdata"],
-        &["-t", "--ignore"],
-        0,
-    ),
-    starter(
-        "timeout",
-        "ks",
-        &["--kill-after", "--signal"],
-        &["-v", "--foreground", "--preserve-status"],
-        1,
-    ),
-    starter("stdbuf", "ioe", &["--input", "--output", "--error"], &[], 0),
-    starter(
-        "time",
-        "fo",
-        &["--format", "--output"],
-        &["-p", "-v", "-a", "--verbose"],
-        0,
-    ),
-    starter("chrt", "TPD", &[], &["-f", "-r", "-o", "-b", "-i"], 1),
-    starter("taskset", "", &[], &["-c", "-a"], 1),
-    starter(
-        "xargs",
-        "nPILdEsa",
-        &[
-            "--max-args",
-            "--max-procs",
-            "--replace",
-            "--max-lines",
-            "--delimiter",
-            "--eof",
-            "--max-chars",
-            "--arg-file",
-        ],
-        &[
-            "-0",
-            "-r",
-            "-t",
-            "-p",
-            "-x",
-            "--null",
-            "--no-run-if-empty",
-            "--verbose",
-            "--interactive",
-            "--exit",
-        ],
-        0,
-    ),
-    starter(
-        "sudo",
-        "ugphCDTRrtU",
-        &["--user", "--group", "--prompt", "--chdir"],
-        &["-n", "-E", "-H", "-S", "-i", "-s"],
-        0,
-    ),
-    starter("doas", "uC", &[], &["-n", "-s"], 0),
-    starter("pkexec", "", &["--user"], &[], 0),
-    starter("chroot", "", &[], &[], 1),
-    starter(
-        "unshare",
-        "SG",
-        &["--root", "--wd"],
-        &["-r", "-m", "-n", "-p", "-f", "-U", "-u", "-i"],
-        0,
-    ),
-    starter(
-        "strace",
-        "oepsuEaIOPSXb",
-        &["--output", "--trace", "--attach"],
-        &["-f", "-ff", "-c", "-q", "-v", "-t"],
-        0,
-    ),
-    starter("ltrace", "oepsuna", &["--output"], &["-f", "-c", "-S"], 0),
-    starter(
-        "flock",
-        "wEc",
-        &["--wait", "--timeout", "--conflict-exit-code"],
-        &["-n", "-x", "-s", "-u", "-o", "-e"],
-        1,
-    ),
-    starter("chronic", "", &[], &["-v", "-e"], 0),
-    starter("unbuffer", "", &[], &["-p"], 0),
-    starter("busybox", "", &[], &[], 0),
-    starter("toybox", "", &[], &[], 0),
-    starter(
-        "systemd-run",
-        "pEu",
-        &["--unit", "--property"],
-        &["--user", "--scope", "--pty", "-q"],
-        0,
-    ),
-    starter("caffeinate", "tw", &[], &["-d", "-i", "-m", "-s", "-u"], 0),
-    starter(
-        "npx",
-        "pc",
-        &["--package"],
-        &["-y", "--yes", "--no-install", "-q"],
-        0,
-    ),
-    starter("bunx", "", &[], &[], 0),
-    starter("uvx", "p", &["--python", "--with", "--from"], &["-q"], 0),
+    starter("env")
+        .takes("uC", "unset chdir")
+        .plain("-i - -0 -v --ignore-environment --null"),
+    starter("command").plain("-p"),
+    starter("builtin"),
+    starter("exec").takes("a", "").plain("-c -l"),
+    starter("nohup"),
+    starter("setsid").plain("-c -f -w --ctty --fork --wait"),
+    starter("nice").takes("n", "adjustment"),
+    starter("ionice")
+        .takes("cnp", "class classdata")
+        .plain("-t --ignore"),
+    starter("timeout")
+        .takes("ks", "kill-after signal")
+        .plain("-v --foreground --preserve-status")
+        .skip(1),
+    starter("stdbuf").takes("ioe", "input output error"),
+    starter("time")
+        .takes("fo", "format output")
+        .plain("-p -v -a --verbose"),
+    starter("chrt")
+        .takes("TPD", "")
+        .plain("-f -r -o -b -i")
+        .skip(1),
+    starter("taskset").plain("-c -a").skip(1),
+    starter("xargs")
+        .takes(
+            "nPILdEsa",
+            "max-args max-procs replace max-lines delimiter eof max-chars arg-file",
+        )
+        .plain("-0 -r -t -p -x --null --no-run-if-empty --verbose --interactive --exit"),
+    starter("sudo")
+        .takes("ugphCDTRrtU", "user group prompt chdir")
+        .plain("-n -E -H -S -i -s"),
+    starter("doas").takes("uC", "").plain("-n -s"),
+    starter("pkexec").takes("", "user"),
+    starter("chroot").skip(1),
+    starter("unshare")
+        .takes("SG", "root wd")
+        .plain("-r -m -n -p -f -U -u -i"),
+    starter("strace")
+        .takes("oepsuEaIOPSXb", "output trace attach")
+        .plain("-f -ff -c -q -v -t"),
+    starter("ltrace")
+        .takes("oepsuna", "output")
+        .plain("-f -c -S"),
+    starter("flock")
+        .takes("wEc", "wait timeout conflict-exit-code")
+        .plain("-n -x -s -u -o -e")
+        .skip(1),
+    starter("chronic").plain("-v -e"),
+    starter("unbuffer").plain("-p"),
+    starter("busybox"),
+    starter("toybox"),
+    starter("systemd-run")
+        .takes("pEu", "unit property")
+        .plain("--user --scope --pty -q"),
+    starter("caffeinate")
+        .takes("tw", "")
+        .plain("-d -i -m -s -u"),
+    starter("npx")
+        .takes("pc", "package")
+        .plain("-y --yes --no-install -q"),
+    starter("bunx"),
+    starter("uvx").takes("p", "python with from").plain("-q"),
 ];
 
 /// Programs whose second word makes them a starter.
@@ -189,72 +145,39 @@ pub(crate) const SHELLS: &[&str] = &[
 ];
 
 /// Options of other programs whose value is a command line.
-const LINES: &[(&str, &[&str])] = &[
+const LINES: &[(&str, &str)] = &[
     (
         "git",
-        &[
-            "--upload-pack",
-            "--receive-pack",
-            "--exec",
-            "-x",
-            "-O",
-            "--open-files-in-pager",
-            "--extcmd",
-        ],
+        "--upload-pack --receive-pack --exec -x -O --open-files-in-pager --extcmd",
     ),
     (
         "tar",
-        &[
-            "--to-command",
-            "--use-compress-program",
-            "-I",
-            "--rsh-command",
-            "--info-script",
-            "-F",
-        ],
+        "--to-command --use-compress-program -I --rsh-command --info-script -F",
     ),
-    ("rsync", &["-e", "--rsh", "--rsync-path"]),
-    ("rg", &["--pre", "--hostname-bin"]),
-    ("sort", &["--compress-program"]),
-    ("script", &["-c", "--command"]),
-    ("su", &["-c", "--command"]),
-    ("flock", &["-c", "--command"]),
-    ("ssh", &["-o"]),
-    ("man", &["-P", "--pager"]),
-    ("xterm", &["-e"]),
-    ("npx", &["-c", "--call"]),
-    ("npm", &["-c", "--call"]),
-    ("vim", &["-c"]),
+    ("rsync", "-e --rsh --rsync-path"),
+    ("rg", "--pre --hostname-bin"),
+    ("sort", "--compress-program"),
+    ("script", "-c --command"),
+    ("su", "-c --command"),
+    ("flock", "-c --command"),
+    ("ssh", "-o"),
+    ("man", "-P --pager"),
+    ("xterm", "-e"),
+    ("npx", "-c --call"),
+    ("npm", "-c --call"),
+    ("vim", "-c"),
 ];
 
 /// Variables whose value is run.
-const RUN_BY_NAME: &[&str] = &[
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PAGER",
-    "GIT_EDITOR",
-    "GIT_SEQUENCE_EDITOR",
-    "GIT_SSH",
-    "GIT_SSH_COMMAND",
-    "GIT_ASKPASS",
-    "PAGER",
-    "EDITOR",
-    "VISUAL",
-    "BROWSER",
-    "PROMPT_COMMAND",
-    "PS0",
-    "PS1",
-    "PS4",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "MANPAGER",
-    "SHELL",
-    "BASH_ENV",
-    "ENV",
-    "SSH_ASKPASS",
-    "RUSTC_WRAPPER",
-    "CC",
-    "MAKE",
-];
+const RUN_BY_NAME: &str = "\
+    GIT_EXTERNAL_DIFF GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_SSH GIT_SSH_COMMAND \
+    GIT_ASKPASS PAGER EDITOR VISUAL BROWSER PROMPT_COMMAND PS0 PS1 PS4 LESSOPEN LESSCLOSE \
+    MANPAGER SHELL BASH_ENV ENV SSH_ASKPASS RUSTC_WRAPPER CC MAKE";
+
+/// Ends of the names of git's settings whose value is run.
+const RUN_BY_SETTING: &str = "\
+    pager editor sshcommand fsmonitor external textconv command askpass hookspath cmd helper \
+    program proxy";
 
 /// The commands that a command would start.
 pub(crate) fn started_by(simple: &mut Simple) -> Vec<Inner> {
@@ -288,7 +211,7 @@ pub(crate) fn started_by(simple: &mut Simple) -> Vec<Inner> {
     for assign in simple
         .assigns
         .iter()
-        .filter(|assign| RUN_BY_NAME.contains(&assign.name.as_str()))
+        .filter(|assign| is_among(&assign.name, RUN_BY_NAME))
     {
         inner.push(Inner::Text(assign.value.text.clone()));
     }
@@ -313,14 +236,9 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
         })),
         "mapfile" | "readarray" => {
             let at = args.iter().position(|word| word.text == "-C");
-            inner.extend(
-                at.and_then(|at| args.get(at + 1))
-                    .map(|word| Inner::Text(word.text.clone())),
-            );
-            let glued = args
-                .iter()
-                .filter_map(|word| word.text.strip_prefix("-C").filter(|text| !text.is_empty()));
-            inner.extend(glued.map(|text| Inner::Text(text.to_owned())));
+            let next = at.and_then(|at| args.get(at + 1));
+            inner.extend(next.map(|word| Inner::Text(word.text.clone())));
+            inner.extend(glued(args, "-C"));
         }
         "alias" => {
             let values = args.iter().filter_map(|word| word.text.split_once('='));
@@ -363,18 +281,12 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
         }
         "git" => git_settings(args, inner),
         "env" => {
-            let long = args
-                .iter()
-                .filter_map(|word| word.text.strip_prefix("--split-string="));
-            inner.extend(long.map(|text| Inner::Text(text.to_owned())));
+            inner.extend(glued(args, "--split-string="));
             let at = args
                 .iter()
                 .position(|word| matches!(word.text.as_str(), "-S" | "--split-string"));
             inner.extend(at.map(|at| Inner::Text(join(&args[at + 1..]))));
-            let glued = args
-                .iter()
-                .filter_map(|word| word.text.strip_prefix("-S").filter(|text| !text.is_empty()));
-            inner.extend(glued.map(|text| Inner::Text(text.to_owned())));
+            inner.extend(glued(args, "-S"));
         }
         _ => {}
     }
@@ -390,9 +302,19 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
     }
 }
 
-fn lines_of(args: &[Word], options: &[&str], inner: &mut Vec<Inner>) {
+/// What stands behind an option in the same word.
+fn glued<'a>(args: &'a [Word], option: &'a str) -> impl Iterator<Item = Inner> + 'a {
+    let values = args
+        .iter()
+        .filter_map(move |word| word.text.strip_prefix(option));
+    values
+        .filter(|text| !text.is_empty())
+        .map(|text| Inner::Text(text.to_owned()))
+}
+
+fn lines_of(args: &[Word], options: &str, inner: &mut Vec<Inner>) {
     for (at, word) in args.iter().enumerate() {
-        for option in options {
+        for option in options.split(' ') {
             let value = match word.text.strip_prefix(option) {
                 Some("") => args.get(at + 1).map(|next| next.text.as_str()),
                 Some(rest) if option.starts_with("--") => rest.strip_prefix('='),
@@ -419,24 +341,9 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
             continue;
         };
         let name = name.to_lowercase();
-        let runs = [
-            "pager",
-            "editor",
-            "sshcommand",
-            "fsmonitor",
-            "external",
-            "textconv",
-            "command",
-            "askpass",
-            "hookspath",
-            "cmd",
-            "helper",
-            "program",
-            "proxy",
-        ];
         if name.starts_with("alias.")
             || name.starts_with("filter.")
-            || runs.iter().any(|end| name.ends_with(end))
+            || RUN_BY_SETTING.split(' ').any(|end| name.ends_with(end))
         {
             inner.push(Inner::Text(value.trim_start_matches('!').to_owned()));
         }
@@ -475,6 +382,12 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
     let Some(starter) = STARTERS.iter().find(|starter| starter.name == name) else {
         return Vec::new();
     };
+    let is_assignment = |word: &Word| {
+        let assigned = word.text.split_once('=');
+        assigned.is_some_and(|(name, _)| is_name(name))
+    };
+    let sets =
+        |at: usize| matches!(name, "env" | "time") && args.get(at).is_some_and(is_assignment);
     let mut at = 0;
     let mut maybe = Vec::new();
     while let Some(word) = args.get(at) {
@@ -483,9 +396,7 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
             at += 1;
             break;
         }
-        if matches!(name, "env" | "time")
-            && text.split_once('=').is_some_and(|(name, _)| is_name(name))
-        {
+        if sets(at) {
             at += 1;
             continue;
         }
@@ -499,31 +410,23 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
         at += if takes { 2 } else { 1 };
     }
     // Assignments may follow the options of `env`.
-    while matches!(name, "env" | "time")
-        && args.get(at).is_some_and(|word| {
-            word.text
-                .split_once('=')
-                .is_some_and(|(name, _)| is_name(name))
-        })
-    {
+    while sets(at) {
         at += 1;
     }
-    let mut all = vec![at + starter.skip];
-    all.extend(maybe.into_iter().map(|at| at + starter.skip));
-    all.into_iter()
-        .map(|at| at + 1)
+    let all = std::iter::once(at).chain(maybe);
+    all.map(|at| at + starter.skip + 1)
         .filter(|at| *at < simple.words.len())
         .collect()
 }
 
 /// Whether an option of a starter is known, and whether the next word is its value.
 fn option_of(starter: &Starter, text: &str) -> (bool, bool) {
-    if starter.plain.contains(&text) {
+    if is_among(text, starter.plain) {
         return (true, false);
     }
     if let Some(long) = text.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();
-        let known = starter.long.iter().any(|option| option[2..] == *name);
+        let known = is_among(name, starter.long);
         return (known, known && !long.contains('='));
     }
     let cluster = &text[1..];
@@ -534,10 +437,8 @@ fn option_of(starter: &Starter, text: &str) -> (bool, bool) {
         Some(at) => (true, at + 1 == cluster.len()),
         None => (
             cluster.chars().all(|c| {
-                starter
-                    .plain
-                    .iter()
-                    .any(|plain| plain.len() == 2 && plain.ends_with(c))
+                let mut plain = starter.plain.split(' ');
+                plain.any(|plain| plain.len() == 2 && plain.ends_with(c))
             }),
             false,
         ),

@@ -3,78 +3,44 @@
 
 use windlass_core::shell::{Simple, Target, Word};
 
+use crate::is_among;
+
 /// The files that a command writes by its words.
 pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
     let args = simple.args();
-    let own = |words: Vec<&Word>| words.into_iter().cloned().collect::<Vec<Word>>();
-    let (removes, words): (bool, Vec<Word>) = match simple.name() {
-        "rm" => (is_recursive(args), own(operands(args, "").collect())),
+    let into = || value_of(args, "-t", "--target-directory");
+    let words: Vec<Word> = match simple.name() {
+        "rm" => operands(args, "").collect(),
         "rmdir" | "unlink" | "shred" | "touch" | "mkdir" | "mkfifo" | "mknod" | "tee"
-        | "truncate" => (false, own(operands(args, "rsdtmn").collect())),
-        "chmod" | "chown" | "chgrp" | "setfacl" => {
-            (false, own(operands(args, "").skip(1).collect()))
-        }
-        "mv" => (
-            false,
-            operands(args, "tS")
-                .cloned()
-                .chain(value_of(args, "-t", "--target-directory"))
-                .collect(),
-        ),
+        | "truncate" => operands(args, "rsdtmn").collect(),
+        "chmod" | "chown" | "chgrp" | "setfacl" => operands(args, "").skip(1).collect(),
+        "mv" => operands(args, "tS").chain(into()).collect(),
         "cp" | "ln" | "install" | "rsync" | "scp" => {
-            let into = value_of(args, "-t", "--target-directory");
-            (
-                false,
-                if into.is_some() {
-                    into.into_iter().collect()
-                } else {
-                    operands(args, "tSmog")
-                        .last()
-                        .cloned()
-                        .into_iter()
-                        .collect()
-                },
-            )
+            Vec::from_iter(into().or_else(|| operands(args, "tSmog").last()))
         }
-        "dd" => return dd(args),
-        "sort" => (
-            false,
-            value_of(args, "-o", "--output").into_iter().collect(),
-        ),
-        "curl" => (
-            false,
-            value_of(args, "-o", "--output").into_iter().collect(),
-        ),
-        "wget" => (
-            false,
-            value_of(args, "-O", "--output-document")
-                .into_iter()
-                .collect(),
-        ),
-        "patch" => (false, own(operands(args, "ipoD").take(1).collect())),
-        "split" | "csplit" => (false, own(operands(args, "abnlCd").skip(1).collect())),
+        "dd" => dd(args),
+        "sort" | "curl" => Vec::from_iter(value_of(args, "-o", "--output")),
+        "wget" => Vec::from_iter(value_of(args, "-O", "--output-document")),
+        "patch" => operands(args, "ipoD").take(1).collect(),
+        "split" | "csplit" => operands(args, "abnlCd").skip(1).collect(),
         "sed" | "gsed" | "perl" if edits_in_place(args) => {
-            let script = args
-                .iter()
-                .any(|word| matches!(word.text.as_str(), "-e" | "-f" | "--expression" | "--file"));
-            (
-                false,
-                own(operands(args, "ef").skip(usize::from(!script)).collect()),
-            )
+            let given = |word: &Word| is_among(&word.text, "-e -f --expression --file");
+            let script = args.iter().any(given);
+            operands(args, "ef").skip(usize::from(!script)).collect()
         }
         "find" if args.iter().any(|word| word.text == "-delete") => {
-            let places = args
-                .iter()
-                .take_while(|word| !word.text.starts_with(['-', '(', '!']));
-            (
-                !args
-                    .iter()
-                    .any(|word| word.text.starts_with("-name") || word.text.starts_with("-path")),
-                own(places.collect()),
-            )
+            let is_place = |word: &&Word| !word.text.starts_with(['-', '(', '!']);
+            args.iter().take_while(is_place).cloned().collect()
         }
-        "tar" => (false, tar(args).into_iter().collect()),
+        "tar" => Vec::from_iter(tar(args)),
         _ => return Vec::new(),
+    };
+    let removes = match simple.name() {
+        "rm" => is_recursive(args),
+        "find" => !args
+            .iter()
+            .any(|word| word.text.starts_with("-name") || word.text.starts_with("-path")),
+        _ => false,
     };
     words
         .into_iter()
@@ -86,21 +52,15 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
         .collect()
 }
 
-fn dd(args: &[Word]) -> Vec<Target> {
+fn dd(args: &[Word]) -> Vec<Word> {
     let files = args.iter().filter_map(|word| {
-        let text = word.text.strip_prefix("of=")?;
+        let text = word.text.strip_prefix("of=")?.to_owned();
         Some(Word {
-            text: text.to_owned(),
+            text,
             ..word.clone()
         })
     });
-    files
-        .map(|word| Target {
-            word,
-            removes: false,
-            at: None,
-        })
-        .collect()
+    files.collect()
 }
 
 /// The archive that is made.
@@ -143,10 +103,10 @@ fn edits_in_place(args: &[Word]) -> bool {
 }
 
 /// Words that are no options; `values` are short options that take the next word.
-fn operands<'a>(args: &'a [Word], values: &'a str) -> impl Iterator<Item = &'a Word> {
+fn operands<'a>(args: &'a [Word], values: &'a str) -> impl Iterator<Item = Word> + 'a {
     let mut ended = false;
     let mut value = false;
-    args.iter().filter(move |word| {
+    let is_operand = move |word: &&Word| {
         let text = word.text.as_str();
         if std::mem::take(&mut value) {
             return false;
@@ -160,7 +120,8 @@ fn operands<'a>(args: &'a [Word], values: &'a str) -> impl Iterator<Item = &'a W
             return false;
         }
         true
-    })
+    };
+    args.iter().filter(is_operand).cloned()
 }
 
 /// The value of an option, in the next word or in the same.

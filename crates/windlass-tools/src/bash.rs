@@ -12,13 +12,12 @@ use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Command, JobId, ProcessEnd, ProcessError};
 
 use crate::line;
+use crate::process::command;
 use crate::ran;
 
 /// Seconds a command may take when it does not say, and at most.
 const DEFAULT_TIMEOUT: u64 = 120;
 const MAX_TIMEOUT: u64 = 600;
-/// Bytes of output kept for the model; under the cap at which the engine would store it away.
-const KEEP: usize = 40_000;
 /// Bytes of a background job's output in one answer.
 const POLL: usize = 20_000;
 
@@ -27,26 +26,20 @@ const POLL: usize = 20_000;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     /// Command for bash.
-    #[serde(default)]
     command: Option<String>,
     /// Seconds until it is ended; 120 if not given.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 600))]
     timeout_s: Option<u64>,
     /// Directory to run in, relative to the workspace.
-    #[serde(default)]
     workdir: Option<String>,
     /// Start the command and go on; the answer names its job.
     #[serde(default)]
     background: bool,
     /// Job whose output to show, instead of `command`.
-    #[serde(default)]
     poll: Option<String>,
     /// Where to go on reading a job's output, as the last poll said.
-    #[serde(default)]
     offset: Option<u64>,
     /// Job to end, instead of `command`.
-    #[serde(default)]
     stop: Option<String>,
 }
 
@@ -70,14 +63,9 @@ impl Args {
                         "timeout_s must be from 1 to {MAX_TIMEOUT}; start longer work with `background`"
                     )));
                 }
-                let workdir = self.workdir.unwrap_or_default();
                 let command = Command {
-                    line,
-                    workdir,
-                    timeout: Duration::from_secs(seconds),
-                    keep: KEEP,
-                    input: None,
-                    looks: false,
+                    workdir: self.workdir.unwrap_or_default(),
+                    ..command(line, Duration::from_secs(seconds))
                 };
                 Ok(if self.background {
                     Wish::Start(command)
@@ -125,7 +113,8 @@ impl TypedTool for Bash {
                     .iter()
                     .filter_map(Touch::script)
                     .all(Script::only_looks);
-                run(Command { looks, ..command }, &ctx).await
+                let late = format!("raise timeout_s (at most {MAX_TIMEOUT}) or use `background`");
+                ran::run(Command { looks, ..command }, &late, &ctx).await
             }
             Wish::Start(command) => {
                 let job = ctx.processes.start(command).map_err(failed)?;
@@ -155,11 +144,6 @@ fn refuse_outside(ctx: &ToolCtx<'_>, workdir: &str) -> Result<(), ToolFailure> {
         resolved.path
     );
     Err(ToolFailure::new(ErrorCategory::Blocked, text))
-}
-
-async fn run(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-    let late = format!("raise timeout_s (at most {MAX_TIMEOUT}) or use `background`");
-    ran::run(command, &late, ctx).await
 }
 
 fn poll(job: &JobId, offset: u64, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

@@ -24,10 +24,8 @@ pub(crate) struct Args {
     /// File to edit, relative to the workspace.
     path: String,
     /// Text to find; must occur exactly once unless replace_all.
-    #[serde(default)]
     old: Option<String>,
     /// Text to put in its place.
-    #[serde(default)]
     new: Option<String>,
     /// Replace every occurrence of `old`.
     #[serde(default)]

@@ -36,10 +36,8 @@ struct One {
     /// Anchor of the first line, such as `12:k3f9`; for insert_after the line before, or `0` for the top.
     start: String,
     /// Anchor of the last line; `start` alone if not given.
-    #[serde(default)]
     end: Option<String>,
     /// The new lines, for replace and insert_after.
-    #[serde(default)]
     text: Option<String>,
 }
 

@@ -19,10 +19,8 @@ pub(crate) struct Args {
     /// Glob such as `*.rs` or `src/**/test_*.py`; without a slash it means the file name, in any directory.
     pattern: String,
     /// Directory to look in; the workspace if not given.
-    #[serde(default)]
     path: Option<String>,
     /// The most paths to list; 200 if not given.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 2000))]
     max: Option<usize>,
 }

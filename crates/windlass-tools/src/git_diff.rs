@@ -15,7 +15,6 @@ use crate::place::reads;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     /// Commit, branch or range to compare with; the index if not given.
-    #[serde(default)]
     base: Option<String>,
     /// Show what is staged.
     #[serde(default)]

@@ -22,10 +22,8 @@ pub(crate) struct Args {
     /// Regular expression, matched within a line; no look-around, no back-references.
     pattern: String,
     /// File or directory to look in; the workspace if not given.
-    #[serde(default)]
     path: Option<String>,
     /// Only files whose path matches this glob, such as `*.ts`.
-    #[serde(default)]
     glob: Option<String>,
     /// Take the pattern as plain text.
     #[serde(default)]
@@ -34,11 +32,9 @@ pub(crate) struct Args {
     #[serde(default)]
     ignore_case: bool,
     /// Lines to show before and after each match.
-    #[serde(default)]
     #[schemars(range(max = 20))]
     context: Option<usize>,
     /// The most matching lines; 100 if not given.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 1000))]
     max: Option<usize>,
 }

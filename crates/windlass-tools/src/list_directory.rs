@@ -16,7 +16,6 @@ const MAX_ENTRIES: usize = 1_000;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     /// Directory, relative to the workspace; the workspace itself if not given.
-    #[serde(default)]
     path: Option<String>,
 }
 

@@ -15,7 +15,6 @@ pub(crate) struct Args {
     /// What to do.
     action: Action,
     /// The note to add, or the whole new list for replace.
-    #[serde(default)]
     text: Option<String>,
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
+use windlass_core::shell::quoted;
 use windlass_core::tool::{
     Effect, Exposure, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
 };
@@ -187,16 +188,4 @@ pub(crate) fn command(line: String, timeout: Duration) -> Command {
         input: None,
         looks: false,
     }
-}
-
-/// A text as one word for the shell; a word of plain characters as it is.
-pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| {
-        c.is_ascii_alphanumeric()
-            || matches!(c, '_' | '-' | '.' | '/' | '=' | ',' | '+' | '@' | ':')
-    };
-    if !text.is_empty() && text.chars().all(plain) && !text.contains("=") {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

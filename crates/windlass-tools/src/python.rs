@@ -6,11 +6,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use windlass_core::message::ErrorCategory;
+use windlass_core::shell::quoted;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::ProcessEnd;
 
-use crate::process::{command, execute, quoted};
+use crate::process::{command, execute};
 use crate::ran;
 
 /// Seconds a snippet may take when it does not say, and at most.
@@ -26,7 +27,6 @@ pub(crate) struct Args {
     /// Python code; print what you want to see.
     code: String,
     /// Seconds until it is ended; 60 if not given.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 600))]
     timeout_s: Option<u64>,
 }

@@ -32,18 +32,14 @@ const ARTIFACT: &str = "artifact:";
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     /// File to read, relative to the workspace; or `artifact:ID`, a stored result.
-    #[serde(default)]
     path: Option<String>,
     /// Several files to read at once, instead of `path`.
-    #[serde(default)]
     #[schemars(length(max = 20))]
     paths: Option<Vec<String>>,
     /// First line to show, from 1.
-    #[serde(default)]
     #[schemars(range(min = 1))]
     offset: Option<usize>,
     /// How many lines to show; 500 if not given.
-    #[serde(default)]
     #[schemars(range(min = 1))]
     limit: Option<usize>,
     /// Show each line as `12:k3f9|text`, with the anchor edit_lines takes.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
+use windlass_core::shell::quoted;
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, Finished, ProcessEnd};
 
@@ -101,15 +102,6 @@ fn line(program: &str, changes: &[&FileChange]) -> String {
         line.push_str(&quoted(&format!("./{}", change.path)));
     }
     line
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 #[derive(Debug, Deserialize)]

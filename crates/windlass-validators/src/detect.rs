@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_core::workspace::Files;
 
-use crate::plan::{PlanKind, Purpose, ValidatorPlan};
+use crate::plan::{Purpose, ValidatorPlan};
 
 /// What is read of a file that says how a project is built.
 const MAX_SETTINGS: u64 = 1 << 20;
@@ -69,8 +69,8 @@ pub fn detect(look: &dyn Look) -> Vec<ValidatorPlan> {
     found.ruby();
     found.php();
     // They mostly call what was found above, so they speak only where nothing did.
-    found.make();
-    found.just();
+    found.recipes("make", &["GNUmakefile", "makefile", "Makefile"]);
+    found.recipes("just", &["justfile", "Justfile", ".justfile"]);
     let mut plans: Vec<_> = found.commands.into_iter().map(plan).collect();
     plans.sort_by_key(|plan| plan.purpose);
     plans
@@ -83,19 +83,28 @@ struct Found<'a> {
 
 fn plan((name, purpose, line): (String, Purpose, String)) -> ValidatorPlan {
     ValidatorPlan {
-        name,
-        kind: PlanKind::Command { line },
         purpose: Some(purpose),
         blocking: purpose != Purpose::Lint,
         timeout: TIMEOUT,
-        fixes: false,
-        judges: Vec::new(),
+        ..ValidatorPlan::command(&name, &line)
     }
 }
 
 impl Found<'_> {
     fn add(&mut self, name: &str, purpose: Purpose, line: impl Into<String>) {
         self.commands.push((name.to_owned(), purpose, line.into()));
+    }
+
+    fn build(&mut self, name: &str, line: impl Into<String>) {
+        self.add(name, Purpose::Build, line);
+    }
+
+    fn test(&mut self, name: &str, line: impl Into<String>) {
+        self.add(name, Purpose::Test, line);
+    }
+
+    fn lint(&mut self, name: &str, line: impl Into<String>) {
+        self.add(name, Purpose::Lint, line);
     }
 
     fn has(&self, purpose: Purpose) -> bool {
@@ -128,12 +137,8 @@ impl Found<'_> {
         } else {
             ""
         };
-        self.add(
-            "cargo-check",
-            Purpose::Build,
-            format!("cargo check{all} --all-targets"),
-        );
-        self.add("cargo-test", Purpose::Test, format!("cargo test{all}"));
+        self.build("cargo-check", format!("cargo check{all} --all-targets"));
+        self.test("cargo-test", format!("cargo test{all}"));
         let lints =
             |table: Option<&toml::Value>| table.and_then(|table| table.get("clippy")).is_some();
         let workspace = manifest
@@ -143,9 +148,8 @@ impl Found<'_> {
             || lints(manifest.get("lints"))
             || lints(workspace)
         {
-            self.add(
+            self.lint(
                 "cargo-clippy",
-                Purpose::Lint,
                 format!("cargo clippy{all} --all-targets -- -D warnings"),
             );
         }
@@ -192,9 +196,9 @@ impl Found<'_> {
         } else {
             "deno test"
         };
-        self.add("deno-check", Purpose::Build, "deno check .");
-        self.add("deno-test", Purpose::Test, test);
-        self.add("deno-lint", Purpose::Lint, "deno lint");
+        self.build("deno-check", "deno check .");
+        self.test("deno-test", test);
+        self.lint("deno-lint", "deno lint");
     }
 
     fn python(&mut self) {
@@ -244,40 +248,32 @@ impl Found<'_> {
         ]
         .join("\n");
         if configured || (folder && (says.contains("pytest") || !says.contains("unittest"))) {
-            self.add("pytest", Purpose::Test, format!("{python} -m pytest -q"));
+            self.test("pytest", format!("{python} -m pytest -q"));
         } else if self.look.exists("manage.py") {
-            self.add(
-                "django-test",
-                Purpose::Test,
-                format!("{python} manage.py test"),
-            );
+            self.test("django-test", format!("{python} manage.py test"));
         } else if folder {
-            self.add(
-                "unittest",
-                Purpose::Test,
-                format!("{python} -m unittest discover"),
-            );
+            self.test("unittest", format!("{python} -m unittest discover"));
         } else if self.look.exists("tox.ini") {
-            self.add("tox", Purpose::Test, "tox -q");
+            self.test("tox", "tox -q");
         } else if self.look.exists("noxfile.py") {
-            self.add("nox", Purpose::Test, "nox");
+            self.test("nox", "nox");
         }
         if self.any(&["ruff.toml", ".ruff.toml"]) || tool("ruff") {
-            self.add("ruff", Purpose::Lint, format!("{python} -m ruff check ."));
+            self.lint("ruff", format!("{python} -m ruff check ."));
         }
         if self.any(&["mypy.ini", ".mypy.ini"]) || tool("mypy") || setup.contains("[mypy]") {
-            self.add("mypy", Purpose::Lint, format!("{python} -m mypy ."));
+            self.lint("mypy", format!("{python} -m mypy ."));
         }
         if self.look.exists(".flake8") || setup.contains("[flake8]") || tox.contains("[flake8]") {
-            self.add("flake8", Purpose::Lint, format!("{python} -m flake8"));
+            self.lint("flake8", format!("{python} -m flake8"));
         }
     }
 
     fn go(&mut self) {
         if self.any(&["go.mod", "go.work"]) {
-            self.add("go-build", Purpose::Build, "go build ./...");
-            self.add("go-test", Purpose::Test, "go test ./...");
-            self.add("go-vet", Purpose::Lint, "go vet ./...");
+            self.build("go-build", "go build ./...");
+            self.test("go-test", "go test ./...");
+            self.lint("go-vet", "go vet ./...");
         }
     }
 
@@ -289,12 +285,8 @@ impl Found<'_> {
             } else {
                 "mvn"
             };
-            self.add(
-                "maven-compile",
-                Purpose::Build,
-                format!("{maven} -q -B test-compile"),
-            );
-            self.add("maven-test", Purpose::Test, format!("{maven} -q -B test"));
+            self.build("maven-compile", format!("{maven} -q -B test-compile"));
+            self.test("maven-test", format!("{maven} -q -B test"));
         }
         if self.any(&[
             "build.gradle",
@@ -307,16 +299,11 @@ impl Found<'_> {
             } else {
                 "gradle"
             };
-            self.add(
+            self.build(
                 "gradle-build",
-                Purpose::Build,
                 format!("{gradle} --console=plain testClasses"),
             );
-            self.add(
-                "gradle-test",
-                Purpose::Test,
-                format!("{gradle} --console=plain test"),
-            );
+            self.test("gradle-test", format!("{gradle} --console=plain test"));
         }
     }
 
@@ -328,17 +315,17 @@ impl Found<'_> {
             .iter()
             .any(|name| ends.iter().any(|end| name.ends_with(end)))
         {
-            self.add("dotnet-build", Purpose::Build, "dotnet build --nologo");
-            self.add("dotnet-test", Purpose::Test, "dotnet test --nologo");
+            self.build("dotnet-build", "dotnet build --nologo");
+            self.test("dotnet-test", "dotnet test --nologo");
         }
     }
 
     fn elixir(&mut self) {
         if self.look.exists("mix.exs") {
-            self.add("mix-compile", Purpose::Build, "mix compile");
-            self.add("mix-test", Purpose::Test, "mix test");
+            self.build("mix-compile", "mix compile");
+            self.test("mix-test", "mix test");
             if self.look.exists(".formatter.exs") {
-                self.add("mix-format", Purpose::Lint, "mix format --check-formatted");
+                self.lint("mix-format", "mix format --check-formatted");
             }
         }
     }
@@ -354,68 +341,42 @@ impl Found<'_> {
         };
         let rakefile = self.text("Rakefile");
         if self.any(&[".rspec", "spec/spec_helper.rb"]) {
-            self.add("rspec", Purpose::Test, format!("{bundle}rspec"));
+            self.test("rspec", format!("{bundle}rspec"));
         } else if rakefile.contains("TestTask")
             || rakefile.contains("task :test")
             || rakefile.contains("task test")
         {
-            self.add("rake-test", Purpose::Test, format!("{bundle}rake test"));
+            self.test("rake-test", format!("{bundle}rake test"));
         }
         if self.look.exists(".rubocop.yml") {
-            self.add("rubocop", Purpose::Lint, format!("{bundle}rubocop"));
+            self.lint("rubocop", format!("{bundle}rubocop"));
         }
     }
 
     fn php(&mut self) {
         let own = self.json("composer.json")["scripts"]["test"].clone();
         if own.is_string() || own.is_array() {
-            self.add("composer-test", Purpose::Test, "composer test");
+            self.test("composer-test", "composer test");
         } else if self.any(&["phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"]) {
-            self.add("phpunit", Purpose::Test, "vendor/bin/phpunit");
+            self.test("phpunit", "vendor/bin/phpunit");
         }
         if self.any(&["phpstan.neon", "phpstan.neon.dist"]) {
-            self.add(
-                "phpstan",
-                Purpose::Lint,
-                "vendor/bin/phpstan analyse --no-progress",
-            );
+            self.lint("phpstan", "vendor/bin/phpstan analyse --no-progress");
         }
     }
 
-    fn make(&mut self) {
-        let files = ["GNUmakefile", "makefile", "Makefile"];
-        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else {
+    fn recipes(&mut self, program: &str, files: &[&str]) {
+        let Some(path) = files.iter().find(|path| self.look.exists(path)) else {
             return;
         };
-        let targets = scripts::targets(&self.text(path));
-        self.recipes("make", &targets);
-    }
-
-    fn just(&mut self) {
-        let files = ["justfile", "Justfile", ".justfile"];
-        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else {
-            return;
-        };
-        let recipes = scripts::targets(&self.text(path));
-        self.recipes("just", &recipes);
-    }
-
-    fn recipes(&mut self, program: &str, names: &[String]) {
+        let names = scripts::targets(&self.text(path));
         let has = |name: &str| names.iter().any(|known| known == name);
         let test = ["test", "check"].into_iter().find(|name| has(name));
         if let Some(test) = test.filter(|_| !self.has(Purpose::Test)) {
-            self.add(
-                &format!("{program}-{test}"),
-                Purpose::Test,
-                format!("{program} {test}"),
-            );
+            self.test(&format!("{program}-{test}"), format!("{program} {test}"));
         }
         if has("lint") && !self.has(Purpose::Lint) {
-            self.add(
-                &format!("{program}-lint"),
-                Purpose::Lint,
-                format!("{program} lint"),
-            );
+            self.lint(&format!("{program}-lint"), format!("{program} lint"));
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::plan::PlanKind;
 
 struct Tree(BTreeMap<&'static str, &'static str>);
 

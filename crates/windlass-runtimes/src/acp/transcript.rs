@@ -13,7 +13,7 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Part};
 
 use super::call::{Told, words_of};
-use super::words::{clean, clip};
+use super::words::{clean, clip, end_of};
 use crate::dialogue::{Output, Outputs};
 use crate::dollars::micros;
 
@@ -152,13 +152,8 @@ impl Transcript {
             .get(&id)
             .filter(|told| told.announced && !told.text.is_empty())
         {
-            let from = told
-                .text
-                .ceil_char_boundary(told.text.len().saturating_sub(MAX_PROGRESS));
-            out.push(Output::Progress(
-                told.id.clone(),
-                told.text[from..].to_owned(),
-            ));
+            let newest = end_of(&told.text, MAX_PROGRESS).to_owned();
+            out.push(Output::Progress(told.id.clone(), newest));
         }
     }
 

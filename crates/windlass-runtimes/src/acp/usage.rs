@@ -6,19 +6,11 @@ use windlass_core::budget::Usage;
 
 /// The tokens of a turn, from the answer to its prompt.
 pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
-    let tokens = answer.get("usage").filter(|usage| usage.is_object());
-    let tokens = tokens.or_else(|| {
-        answer
-            .get("_meta")?
-            .get("quota")?
-            .get("token_count")
-            .filter(|all| all.is_object())
-    })?;
+    let places = [&answer["usage"], &answer["_meta"]["quota"]["token_count"]];
+    let tokens = places.into_iter().find(|tokens| tokens.is_object())?;
     let number = |names: &[&str]| {
-        names
-            .iter()
-            .find_map(|name| tokens.get(*name)?.as_u64())
-            .unwrap_or_default()
+        let mut all = names.iter().filter_map(|name| tokens[*name].as_u64());
+        all.next().unwrap_or_default()
     };
     let mut usage = Usage {
         input: number(&["inputTokens", "input_tokens"]),
@@ -37,13 +29,11 @@ pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
 
 /// The model it says it used, where it was one.
 pub(super) fn model_of_turn(answer: &Value) -> Option<String> {
-    let all = answer
-        .get("_meta")?
-        .get("quota")?
-        .get("model_usage")?
-        .as_array()?;
-    match all.as_slice() {
-        [one] => one.get("model")?.as_str().map(str::to_owned),
+    match answer["_meta"]["quota"]["model_usage"]
+        .as_array()?
+        .as_slice()
+    {
+        [one] => one["model"].as_str().map(str::to_owned),
         _ => None,
     }
 }

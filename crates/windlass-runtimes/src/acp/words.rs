@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use windlass_core::shell::quoted;
+
 /// Without control characters but line ends and tabs.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
@@ -44,16 +46,9 @@ pub(crate) fn shell_line(words: &[&str]) -> String {
         .join(" ")
 }
 
-/// One word for a shell.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| {
-        c.is_ascii_alphanumeric()
-            || matches!(c, '_' | '-' | '.' | '/' | ':' | '=' | ',' | '@' | '+')
-    };
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
+/// The end of a text, so many bytes of it.
+pub(crate) fn end_of(text: &str, most: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
 }
 
 #[cfg(test)]

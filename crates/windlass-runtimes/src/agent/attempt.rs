@@ -14,12 +14,13 @@ use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
 use windlass_core::turn::Planned;
 
 use super::looked::{Before, written};
 use super::{ForeignRuntime, WantedOutput};
 use crate::contract::CONTRACT;
+use crate::likeness::effect_of;
 use crate::said::weigh;
 
 /// The most calls of one message that are open at a time; what is over is not logged one by one.
@@ -476,13 +477,8 @@ fn own_name(id: &str) -> &str {
 
 fn worst(call: &ForeignCall) -> Effect {
     // What ours it is like is judged by the toolbox; here it only matters whether it was work.
-    let looks = |tool: &str| {
-        matches!(
-            tool,
-            "read_file" | "list_directory" | "find_files" | "grep" | "git_status"
-        )
-    };
-    if !call.like.is_empty() && call.like.iter().all(|like| looks(&like.tool)) {
+    let looks = |like: &Like| effect_of(&like.tool) == Effect::Read;
+    if !call.like.is_empty() && call.like.iter().all(looks) {
         Effect::Read
     } else {
         call.effect

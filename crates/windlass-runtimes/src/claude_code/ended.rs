@@ -3,12 +3,11 @@
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
-use windlass_core::provider::ProviderError;
 
 use crate::agent::{Answer, End, Reported};
 use crate::dollars::micros;
 use crate::json;
-use crate::status::kind;
+use crate::status::model_failed;
 
 /// Reads the line. `cancelled` says that we told it to end.
 pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
@@ -19,7 +18,11 @@ pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
         _ if cancelled => End::Cancelled,
         _ if word("stop_reason") == "refusal" => End::Refused(text.clone()),
         ("success", _) if !failed => End::Done,
-        (_, "api_error") => End::Provider(provider_error(line, &text)),
+        (_, "api_error") => {
+            let said = Some(text.as_str()).filter(|text| !text.is_empty());
+            let said = said.unwrap_or("its model could not be had").to_owned();
+            model_failed(&line["api_error_status"], said)
+        }
         (_, "aborted_streaming" | "aborted_tools") => {
             End::Broken("it stopped half way by itself".to_owned())
         }
@@ -85,20 +88,5 @@ fn errors(line: &Value, otherwise: &str) -> String {
         otherwise.to_owned()
     } else {
         all.join("; ")
-    }
-}
-
-fn provider_error(line: &Value, text: &str) -> ProviderError {
-    let status = line["api_error_status"].as_u64();
-    let status = status.and_then(|status| u16::try_from(status).ok());
-    let message = if text.is_empty() {
-        "its model could not be had".to_owned()
-    } else {
-        text.to_owned()
-    };
-    ProviderError {
-        kind: kind(status),
-        message,
-        status,
     }
 }

@@ -47,17 +47,15 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
                 .find(|known| **known == wanted)
                 .unwrap_or(&REVISIONS[0]);
             let server = json!({ "name": OURS, "version": env!("CARGO_PKG_VERSION") });
+            let can = json!({ "tools": {} });
             answer(
                 id,
-                json!({ "protocolVersion": revision, "capabilities": { "tools": {} }, "serverInfo": server }),
+                json!({ "protocolVersion": revision, "capabilities": can, "serverInfo": server }),
             )
         }
         "ping" => answer(id, json!({})),
         "tools/list" => {
-            let tools: Vec<Value> = tools
-                .iter()
-                .map(|spec| json!({ "name": spec.name, "description": spec.description, "inputSchema": spec.schema }))
-                .collect();
+            let tools: Vec<Value> = tools.iter().map(listed).collect();
             answer(id, json!({ "tools": tools }))
         }
         "tools/call" => {
@@ -65,23 +63,21 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
             if !is_offered(tools, tool) {
                 return Asked::Answered(refused(id, -32602, "there is no such tool"));
             }
-            let args = params
-                .get("arguments")
-                .cloned()
-                .unwrap_or_else(|| json!({}));
-            let call = params
-                .get("_meta")
-                .and_then(|meta| meta.get("claudecode/toolUseId"));
-            let call = call.and_then(Value::as_str).map(str::to_owned);
+            let args = params.get("arguments").cloned();
+            let call = params["_meta"]["claudecode/toolUseId"].as_str();
             return Asked::Run {
                 id,
                 tool: tool.to_owned(),
-                args,
-                call,
+                args: args.unwrap_or_else(|| json!({})),
+                call: call.map(str::to_owned),
             };
         }
         _ => refused(id, -32601, "method not found"),
     })
+}
+
+fn listed(spec: &ToolSpec) -> Value {
+    json!({ "name": spec.name, "description": spec.description, "inputSchema": spec.schema })
 }
 
 /// What came of a tool.

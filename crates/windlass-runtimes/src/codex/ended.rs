@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{ProviderError, ProviderErrorKind};
+use windlass_core::provider::ProviderErrorKind;
 
 use crate::agent::End;
 use crate::json;
-use crate::status::kind;
+use crate::status::{model_error, model_failed};
 
 /// The end of a turn. `error` is the last one that was said, for a turn that does not say its own.
 pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
@@ -36,14 +36,7 @@ pub(super) fn failed(error: Option<&Value>) -> End {
         .as_object()
         .and_then(|info| info.values().next()?.get("httpStatusCode"))
     {
-        let status = status
-            .as_u64()
-            .and_then(|status| u16::try_from(status).ok());
-        return End::Provider(ProviderError {
-            kind: kind(status),
-            message,
-            status,
-        });
+        return model_failed(status, message);
     }
     let provider = match info.as_str().unwrap_or_default() {
         "contextWindowExceeded" => ProviderErrorKind::ContextLength,
@@ -61,11 +54,7 @@ pub(super) fn failed(error: Option<&Value>) -> End {
         "sessionBudgetExceeded" | "tooManyDenials" => return End::OwnLimit(message),
         _ => return End::Broken(format!("its turn failed: {message}")),
     };
-    End::Provider(ProviderError {
-        kind: provider,
-        message,
-        status: None,
-    })
+    model_error(provider, message)
 }
 
 /// What a conversation cost so far, so that only what is new is booked.

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
+use windlass_providers::protocol::is_strict;
 
 use super::options::{CodexOptions, KEY, PROVIDER};
 use crate::agent::{AgentAttempt, ModelAccess};
 use crate::agents::CODEX_STEERED;
-use crate::json;
 use crate::offered::offered;
 
 /// Where it keeps what it remembers, in its home.
@@ -124,35 +124,9 @@ pub(super) fn turn(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Value 
     params
 }
 
-/// Whether every object in a schema has all it may have, and nothing else.
-fn is_strict(schema: &Value) -> bool {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let object = json::some_text(schema, "type") == Some("object") || properties.is_some();
-    if object {
-        let required: Vec<&str> = json::items(schema, "required")
-            .filter_map(Value::as_str)
-            .collect();
-        let all = properties
-            .is_some_and(|known| known.keys().all(|key| required.contains(&key.as_str())));
-        if !all || schema.get("additionalProperties") != Some(&Value::Bool(false)) {
-            return false;
-        }
-    }
-    match schema {
-        Value::Object(map) => map.values().all(is_strict),
-        Value::Array(items) => items.iter().all(is_strict),
-        _ => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(schema: Value, strict: bool) {
-        assert_eq!(is_strict(&schema), strict, "{schema}");
-    }
 
     #[test]
     fn through_the_meter_nobody_searches_the_web() {
@@ -179,24 +153,5 @@ mod tests {
             ),
             "{config}"
         );
-    }
-
-    #[test]
-    fn strict_schemas_are_told_from_others() {
-        let a = json!({"a": {"type": "string"}});
-        check(
-            json!({"type": "object", "properties": a, "required": ["a"], "additionalProperties": false}),
-            true,
-        );
-        check(
-            json!({"type": "object", "properties": a, "required": ["a"]}),
-            false,
-        );
-        check(
-            json!({"type": "object", "properties": a, "additionalProperties": false}),
-            false,
-        );
-        check(json!({"type": "array", "items": {"type": "object"}}), false);
-        check(json!({"type": "string"}), true);
     }
 }

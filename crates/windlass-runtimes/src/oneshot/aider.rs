@@ -11,6 +11,7 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use super::program::{Output, Program};
+use crate::acp::words::end_of;
 use crate::agent::Reported;
 use crate::dialect::Dialect;
 use crate::dollars::micros;
@@ -325,7 +326,7 @@ fn read_notes(chat: &str, log: &str) -> Notes {
             .map(str::trim_end)
             .collect::<Vec<_>>()
             .join("\n");
-        let said = &said[said.ceil_char_boundary(said.len().saturating_sub(SHOWN))..];
+        let said = end_of(&said, SHOWN);
         if said.is_empty() {
             "it ended without an answer of its model".to_owned()
         } else {

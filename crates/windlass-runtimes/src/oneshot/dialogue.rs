@@ -11,6 +11,7 @@ use super::aider::{self, Notes};
 use super::fields::{Facts, Fields};
 use super::printed::{Printed, plain};
 use super::program::Output as Prints;
+use crate::acp::words::end_of;
 use crate::agent::End;
 use crate::dialogue::{Dialogue, Ended, Framing, Input, Output, Outputs};
 
@@ -170,7 +171,9 @@ impl OneShotDialogue {
         let end = match exit {
             Err(err) => End::Broken(err.0),
             Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), failed) {
-                (Some(error), _) => End::Broken(format!("it says: {}", end_of(&error))),
+                (Some(error), _) => {
+                    End::Broken(format!("it says: {}", end_of(error.trim(), SHOWN)))
+                }
                 (None, Some(why)) => End::Broken(why),
                 (None, None) => End::Done,
             },
@@ -202,7 +205,7 @@ impl OneShotDialogue {
     /// Why it failed, in its own words.
     fn last_words(&mut self, complaint: &str) -> String {
         if let Some(error) = &self.error {
-            return format!("; it says: {}", end_of(error));
+            return format!("; it says: {}", end_of(error.trim(), SHOWN));
         }
         if !complaint.is_empty() {
             return format!("; the last on its standard error: {complaint}");
@@ -211,7 +214,10 @@ impl OneShotDialogue {
         if printed.is_empty() {
             String::new()
         } else {
-            format!("; the last that it printed: {}", end_of(printed))
+            format!(
+                "; the last that it printed: {}",
+                end_of(printed.trim(), SHOWN)
+            )
         }
     }
 }
@@ -271,9 +277,4 @@ impl Dialogue for OneShotDialogue {
             self.name
         )
     }
-}
-
-fn end_of(text: &str) -> &str {
-    let text = text.trim();
-    &text[text.ceil_char_boundary(text.len().saturating_sub(SHOWN))..]
 }

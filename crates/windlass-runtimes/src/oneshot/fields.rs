@@ -129,10 +129,7 @@ impl Fields {
         let (ids_fit, inputs_fit) = (fit(ids.len()), fit(inputs.len()));
         let call = |(at, tool): (usize, String)| {
             let id = ids.get(at).filter(|_| ids_fit).cloned();
-            let input = inputs
-                .get(at)
-                .filter(|_| inputs_fit)
-                .map(|input| (*input).clone());
+            let input = inputs.get(at).filter(|_| inputs_fit).copied().cloned();
             (tool, id, input.unwrap_or(Value::Null))
         };
         tools.into_iter().enumerate().map(call).collect()
@@ -140,12 +137,11 @@ impl Fields {
 
     fn results(&self, line: &Value) -> Vec<(String, String)> {
         let results = found(&self.result, line);
-        let ids = names(
-            self.result_id
-                .as_ref()
-                .map_or(&self.tool_id, |_| &self.result_id),
-            line,
-        );
+        let named = match &self.result_id {
+            None => &self.tool_id,
+            own => own,
+        };
+        let ids = names(named, line);
         if ids.len() != results.len() {
             return Vec::new();
         }
@@ -157,12 +153,8 @@ impl Fields {
 
     fn spent(&self, line: &Value) -> Option<Reported> {
         let sum = |place: &Option<Place>| {
-            let numbers: Vec<u64> = found(place, line).into_iter().filter_map(whole).collect();
-            (!numbers.is_empty()).then(|| {
-                numbers
-                    .iter()
-                    .fold(0_u64, |sum, one| sum.saturating_add(*one))
-            })
+            let numbers = found(place, line).into_iter().filter_map(whole);
+            numbers.reduce(u64::saturating_add)
         };
         let (input, total, cached) = (
             sum(&self.input_tokens),

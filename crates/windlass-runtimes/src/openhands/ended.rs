@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{ProviderError, ProviderErrorKind};
+use windlass_core::provider::ProviderErrorKind;
 
 use crate::agent::{End, Reported};
 use crate::dollars::micros;
 use crate::json;
+use crate::status::model_error;
 
 /// What became of a conversation that does not run any more; `None` while it does, or waits for an answer of ours.
 /// `error` is the last one that was told.
@@ -32,10 +33,7 @@ fn failed(error: Option<&Value>) -> End {
     let text = |of: &Value, key: &str| json::text(of, key).to_owned();
     let (code, detail) = (text(error, "code"), text(error, "detail"));
     let message = format!("OpenHands reports: {}", clip(&detail));
-    let family = error
-        .get("classification")
-        .map(|of| text(of, "kind"))
-        .unwrap_or_default();
+    let family = text(&error["classification"], "kind");
     let kind = match (code.as_str(), family.as_str()) {
         ("MaxIterationsReached" | "MaxBudgetReached", _) => {
             return End::OwnLimit(clip(&detail).to_owned());
@@ -51,11 +49,7 @@ fn failed(error: Option<&Value>) -> End {
         (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
         _ => return End::Broken(format!("it failed with {code}: {}", clip(&detail))),
     };
-    End::Provider(ProviderError {
-        kind,
-        message,
-        status: None,
-    })
+    model_error(kind, message)
 }
 
 fn clip(text: &str) -> &str {

@@ -8,11 +8,12 @@ use std::time::Duration;
 use agent_client_protocol::v1::schema::{CreateTerminalRequest, EnvVariable};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_core::shell::quoted;
 use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
 use super::{Service, Unserved, fits};
-use crate::acp::words::{clip, quoted, shell_line};
+use crate::acp::words::{clip, end_of, shell_line};
 use crate::rpc::RpcError;
 
 /// Terminals that are open at a time.
@@ -129,7 +130,7 @@ impl Terminals {
         let mut released = state.released.iter().rev();
         match released.find(|(known, _)| known == id) {
             Some((_, said)) => Some(said.clone()),
-            None => Some(end_of(&state.open.get(id)?.kept).to_owned()),
+            None => Some(end_of(&state.open.get(id)?.kept, PIECE).to_owned()),
         }
     }
 
@@ -227,7 +228,7 @@ impl Service<'_> {
             let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
             state
                 .released
-                .push_back((id, end_of(&terminal.kept).to_owned()));
+                .push_back((id, end_of(&terminal.kept, PIECE).to_owned()));
             let over = state.released.len().saturating_sub(MAX_OPEN);
             state.released.drain(..over);
             terminal
@@ -304,10 +305,6 @@ fn may_be_set(name: &str) -> bool {
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && !whole.contains(&name)
         && !steers.iter().any(|start| name.starts_with(start))
-}
-
-fn end_of(text: &str) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(PIECE))..]
 }
 
 fn status(end: ProcessEnd) -> Value {

@@ -2,12 +2,11 @@
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
-use windlass_core::provider::ProviderError;
 
 use super::options::SidecarOptions;
 use crate::agent::{Answer, End};
 use crate::json;
-use crate::status::kind;
+use crate::status::model_failed;
 
 /// How much is shown of why a turn failed.
 const SHOWN: usize = 2_000;
@@ -20,23 +19,12 @@ pub(super) fn answer(
     cancelled: bool,
 ) -> Answer {
     let end = end(done, options, cancelled);
-    match done.get("output") {
-        Some(Value::String(text)) => Answer {
-            text: text.clone(),
-            output: None,
-            end,
-        },
-        Some(Value::Null) | None => Answer {
-            text: last,
-            output: None,
-            end,
-        },
-        Some(value) => Answer {
-            text: last,
-            output: Some(value.clone()),
-            end,
-        },
-    }
+    let (text, output) = match done.get("output") {
+        Some(Value::String(text)) => (text.clone(), None),
+        Some(Value::Null) | None => (last, None),
+        Some(value) => (last, Some(value.clone())),
+    };
+    Answer { text, output, end }
 }
 
 fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
@@ -73,16 +61,8 @@ fn failed(error: &Value) -> End {
     let text = |key: &str| json::some_text(error, key).filter(|text| !text.is_empty());
     let message = text("message").unwrap_or("it does not say why");
     let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
-    if error.get("model") == Some(&Value::Bool(true)) {
-        let status = error
-            .get("status")
-            .and_then(Value::as_u64)
-            .and_then(|status| u16::try_from(status).ok());
-        return End::Provider(ProviderError {
-            kind: kind(status),
-            message,
-            status,
-        });
+    if error["model"] == true {
+        return model_failed(&error["status"], message);
     }
     End::Broken(format!(
         "its turn failed with {}: {message}",
@@ -93,14 +73,8 @@ fn failed(error: &Value) -> End {
 /// What a `usage` line says. Its input is all of it.
 pub(super) fn usage(line: &Value) -> Usage {
     let number = |key: &str| json::number(line, key);
-    let cache_read = number("cached_input_tokens");
-    let input = number("input_tokens").saturating_sub(cache_read);
-    Usage {
-        input,
-        cache_read,
-        cache_write: 0,
-        output: number("output_tokens"),
-    }
+    let (input, cached) = (number("input_tokens"), number("cached_input_tokens"));
+    Usage::of_prompt(input, cached, 0, number("output_tokens"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use windlass_core::shell::Word;
 
 use super::Seen;
+use crate::is_among;
 
 struct Sub {
     name: &'static str,
@@ -12,7 +13,7 @@ struct Sub {
     long: &'static str,
     long_values: &'static str,
     /// The options under which words are allowed; none means always.
-    words_with: &'static [&'static str],
+    words_with: &'static str,
     /// The most words.
     words: usize,
 }
@@ -29,7 +30,7 @@ const fn sub(
         values,
         long,
         long_values: "",
-        words_with: &[],
+        words_with: "",
         words: usize::MAX,
     }
 }
@@ -123,15 +124,7 @@ const SUBS: &[Sub] = &[
     ),
     sub("version", "", "", "build-options"),
     Sub {
-        words_with: &[
-            "--list",
-            "-l",
-            "--contains",
-            "--no-contains",
-            "--merged",
-            "--no-merged",
-            "--points-at",
-        ],
+        words_with: "--list -l --contains --no-contains --merged --no-merged --points-at",
         ..sub(
             "branch",
             "arvliq",
@@ -140,7 +133,7 @@ const SUBS: &[Sub] = &[
         )
     },
     Sub {
-        words_with: &["--list", "-l", "--contains", "--merged", "--points-at"],
+        words_with: "--list -l --contains --merged --points-at",
         ..sub(
             "tag",
             "lni",
@@ -222,21 +215,15 @@ fn options(sub: &Sub, args: &[&str]) -> bool {
             words += 1;
             continue;
         }
-        listed |= sub
-            .words_with
-            .iter()
-            .any(|option| text.split('=').next() == Some(option));
+        let option = text.split('=').next().unwrap_or_default();
+        listed |= is_among(option, sub.words_with);
         if *text == "--" {
             ended = true;
         } else if let Some(long) = text.strip_prefix("--") {
             let name = long.split('=').next().unwrap_or_default();
-            let takes =
-                !long.contains('=') && sub.long_values.split(' ').any(|known| known == name);
-            if name.is_empty() || !(takes || sub.long.split_whitespace().any(|known| known == name))
-            {
-                return false;
-            }
-            if takes && rest.next().is_none() {
+            let takes = !long.contains('=') && is_among(name, sub.long_values);
+            let known = takes || is_among(name, sub.long);
+            if !known || (takes && rest.next().is_none()) {
                 return false;
             }
         } else if text[1..].bytes().all(|byte| byte.is_ascii_digit()) {

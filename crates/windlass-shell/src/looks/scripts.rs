@@ -3,6 +3,7 @@
 use windlass_core::shell::Word;
 
 use super::Seen;
+use crate::is_among;
 use crate::wrap::is_name;
 
 /// `sed` that prints: its whole script must be of commands that change nothing but what is printed.
@@ -212,13 +213,13 @@ pub(super) fn find(args: &[Word]) -> Option<Seen> {
         if !word.known {
             return None;
         }
-        if FIND_VALUES.contains(&text) {
+        if is_among(text, FIND_VALUES) {
             let value = words.next().filter(|word| word.known)?;
             if matches!(text, "-newer" | "-samefile") {
                 reads.push(value.clone());
             }
         } else if text.starts_with('-') || matches!(text, "(" | ")" | "!" | ",") {
-            if !FIND_FLAGS.contains(&text) {
+            if !is_among(text, FIND_FLAGS) {
                 return None;
             }
         } else if word.glob && text.starts_with(['*', '?', '[']) {
@@ -233,63 +234,10 @@ pub(super) fn find(args: &[Word]) -> Option<Seen> {
     Some(Seen { reads, walks: true })
 }
 
-const FIND_VALUES: &[&str] = &[
-    "-name",
-    "-iname",
-    "-path",
-    "-ipath",
-    "-wholename",
-    "-iwholename",
-    "-regex",
-    "-iregex",
-    "-regextype",
-    "-type",
-    "-xtype",
-    "-maxdepth",
-    "-mindepth",
-    "-size",
-    "-mtime",
-    "-mmin",
-    "-atime",
-    "-amin",
-    "-ctime",
-    "-cmin",
-    "-newer",
-    "-newermt",
-    "-user",
-    "-group",
-    "-perm",
-    "-links",
-    "-lname",
-    "-printf",
-    "-samefile",
-    "-inum",
-];
-const FIND_FLAGS: &[&str] = &[
-    "-P",
-    "-empty",
-    "-print",
-    "-print0",
-    "-prune",
-    "-o",
-    "-or",
-    "-a",
-    "-and",
-    "-not",
-    "!",
-    "(",
-    ")",
-    ",",
-    "-xdev",
-    "-mount",
-    "-depth",
-    "-true",
-    "-false",
-    "-ls",
-    "-quit",
-    "-readable",
-    "-writable",
-    "-executable",
-    "-noleaf",
-    "-daystart",
-];
+const FIND_VALUES: &str = "\
+    -name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -type -xtype \
+    -maxdepth -mindepth -size -mtime -mmin -atime -amin -ctime -cmin -newer -newermt -user \
+    -group -perm -links -lname -printf -samefile -inum";
+const FIND_FLAGS: &str = "\
+    -P -empty -print -print0 -prune -o -or -a -and -not ! ( ) , -xdev -mount -depth -true \
+    -false -ls -quit -readable -writable -executable -noleaf -daystart";

@@ -38,19 +38,80 @@ pub(super) fn find(name: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| program.name == name)
 }
 
-const NOTHING: Program = Program {
-    name: "",
-    short: "",
-    values: "",
-    long: "",
-    long_values: "",
-    operands: Operands::Files,
-    digits: false,
-    walks: false,
-    any: false,
-};
+/// A program with these short options, without and with a value, whose words are files that it reads.
+const fn files(name: &'static str, short: &'static str, values: &'static str) -> Program {
+    Program {
+        name,
+        short,
+        values,
+        long: "",
+        long_values: "",
+        operands: Operands::Files,
+        digits: false,
+        walks: false,
+        any: false,
+    }
+}
 
-const SUMS: &str = "btz";
+/// One whose words are text.
+const fn text(name: &'static str, short: &'static str, values: &'static str) -> Program {
+    files(name, short, values).of(Operands::Text)
+}
+
+/// One that takes no words.
+const fn nothing(name: &'static str, short: &'static str, values: &'static str) -> Program {
+    files(name, short, values).of(Operands::None)
+}
+
+/// One that takes a pattern, then files.
+const fn pattern(name: &'static str, short: &'static str, values: &'static str) -> Program {
+    files(name, short, values).of(Operands::PatternFiles)
+}
+
+const fn grep(name: &'static str) -> Program {
+    pattern(name, GREP_SHORT, GREP_VALUES)
+        .long(GREP_LONG, GREP_LONG_VALUES)
+        .digits()
+}
+
+/// A program of checksums.
+const fn sums(name: &'static str) -> Program {
+    files(name, "btz", "").long("binary text tag", "").any()
+}
+
+impl Program {
+    const fn of(self, operands: Operands) -> Self {
+        Self { operands, ..self }
+    }
+
+    /// With these long options, without and with a value.
+    const fn long(self, long: &'static str, long_values: &'static str) -> Self {
+        Self {
+            long,
+            long_values,
+            ..self
+        }
+    }
+
+    const fn digits(self) -> Self {
+        Self {
+            digits: true,
+            ..self
+        }
+    }
+
+    const fn walks(self) -> Self {
+        Self {
+            walks: true,
+            ..self
+        }
+    }
+
+    const fn any(self) -> Self {
+        Self { any: true, ..self }
+    }
+}
+
 // Without `-R`, which would follow links out of the workspace.
 const GREP_SHORT: &str = "EFGPivwxcHhlLnoqsabTUzryZ";
 const GREP_VALUES: &str = "eABCmd";
@@ -61,481 +122,140 @@ const GREP_LONG: &str = "extended-regexp fixed-strings basic-regexp perl-regexp 
 const GREP_LONG_VALUES: &str = "regexp include exclude exclude-dir context after-context before-context max-count \
     binary-files directories label";
 
+const LS_LONG: &str = "\
+    all almost-all author color directory classify full-time group-directories-first \
+    human-readable si inode no-group numeric-uid-gid reverse recursive size literal time sort \
+    format indicator-style";
+const RG_LONG: &str = "\
+    files hidden no-ignore no-ignore-vcs no-heading heading line-number no-line-number \
+    ignore-case smart-case case-sensitive count count-matches files-with-matches \
+    files-without-match json stats type-list column word-regexp line-regexp fixed-strings \
+    invert-match multiline only-matching pcre2 with-filename no-filename trim vimgrep pretty \
+    text no-messages no-config";
+const RG_LONG_VALUES: &str = "\
+    glob iglob type type-not max-count context after-context before-context max-depth color \
+    sort sortr regexp replace max-columns threads encoding";
+const FD_LONG: &str = "\
+    hidden no-ignore case-sensitive ignore-case glob fixed-strings absolute-path full-path";
+const SORT_LONG: &str = "\
+    ignore-leading-blanks dictionary-order ignore-case general-numeric-sort human-numeric-sort \
+    month-sort numeric-sort random-sort reverse version-sort check merge stable unique \
+    zero-terminated";
+const DIFF_LONG: &str = "\
+    brief unified context recursive color ignore-all-space ignore-blank-lines ignore-case \
+    minimal text ignore-space-change new-file report-identical-files side-by-side \
+    suppress-common-lines normal";
+const JQ_LONG: &str = "\
+    raw-output raw-input compact-output color-output monochrome-output sort-keys exit-status \
+    slurp null-input ascii-output join-output tab";
+
 const PROGRAMS: &[Program] = &[
-    Program {
-        name: "ls",
-        short: "aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1",
-        values: "wTI",
-        long: "all almost-all author color directory classify full-time group-directories-first human-readable si \
-               inode no-group numeric-uid-gid reverse recursive size literal time sort format indicator-style",
-        long_values: "ignore hide width time-style block-size",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "cat",
-        short: "AbeEnstTuv",
-        long: "show-all number number-nonblank show-ends show-tabs show-nonprinting squeeze-blank",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "head",
-        short: "qvz",
-        values: "nc",
-        long: "quiet silent verbose",
-        long_values: "lines bytes",
-        digits: true,
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "tail",
-        short: "qvz",
-        values: "nc",
-        long: "quiet silent verbose",
-        long_values: "lines bytes",
-        digits: true,
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "wc",
-        short: "clmwL",
-        long: "lines words chars bytes max-line-length",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "grep",
-        short: GREP_SHORT,
-        values: GREP_VALUES,
-        long: GREP_LONG,
-        long_values: GREP_LONG_VALUES,
-        operands: Operands::PatternFiles,
-        digits: true,
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "egrep",
-        short: GREP_SHORT,
-        values: GREP_VALUES,
-        long: GREP_LONG,
-        long_values: GREP_LONG_VALUES,
-        operands: Operands::PatternFiles,
-        digits: true,
-        ..NOTHING
-    },
-    Program {
-        name: "fgrep",
-        short: GREP_SHORT,
-        values: GREP_VALUES,
-        long: GREP_LONG,
-        long_values: GREP_LONG_VALUES,
-        operands: Operands::PatternFiles,
-        digits: true,
-        ..NOTHING
-    },
-    Program {
-        name: "rg",
-        short: "iSswxvclnNHIUuFoPpq0a.",
-        values: "egtTABCmMjdr",
-        long: "files hidden no-ignore no-ignore-vcs no-heading heading line-number no-line-number ignore-case \
-               smart-case case-sensitive count count-matches files-with-matches files-without-match json stats \
-               type-list column word-regexp line-regexp fixed-strings invert-match multiline only-matching pcre2 \
-               with-filename no-filename trim vimgrep pretty text no-messages no-config",
-        long_values: "glob iglob type type-not max-count context after-context before-context max-depth color sort \
-                      sortr regexp replace max-columns threads encoding",
-        operands: Operands::PatternFiles,
-        walks: true,
-        ..NOTHING
-    },
-    Program {
-        name: "fd",
-        short: "HIuslaipgF0",
-        values: "tedEjS",
-        long: "hidden no-ignore case-sensitive ignore-case glob fixed-strings absolute-path full-path",
-        long_values: "type extension max-depth min-depth exclude size changed-within color",
-        operands: Operands::PatternFiles,
-        walks: true,
-        ..NOTHING
-    },
-    Program {
-        name: "stat",
-        short: "Lft",
-        values: "c",
-        long: "dereference file-system terse",
-        long_values: "format printf",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "du",
-        short: "abchHklLmsSx0",
-        values: "dt",
-        long: "all apparent-size bytes total human-readable summarize one-file-system si null",
-        long_values: "max-depth threshold exclude block-size",
-        walks: true,
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "df",
-        short: "ahHiklTP",
-        long: "human-readable all inodes print-type total",
-        ..NOTHING
-    },
-    Program {
-        name: "pwd",
-        short: "LP",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "sort",
-        short: "bdfghiMnRrVcCmszu",
-        values: "kt",
-        long: "ignore-leading-blanks dictionary-order ignore-case general-numeric-sort human-numeric-sort month-sort \
-               numeric-sort random-sort reverse version-sort check merge stable unique zero-terminated",
-        long_values: "key field-separator sort",
-        ..NOTHING
-    },
-    Program {
-        name: "uniq",
-        short: "cdDiuz",
-        values: "fsw",
-        long: "count repeated all-repeated unique ignore-case zero-terminated",
-        long_values: "skip-fields skip-chars check-chars",
-        ..NOTHING
-    },
-    Program {
-        name: "cut",
-        short: "nsz",
-        values: "bcdf",
-        long: "only-delimited complement zero-terminated",
-        long_values: "bytes characters delimiter fields output-delimiter",
-        ..NOTHING
-    },
-    Program {
-        name: "tr",
-        short: "cCdst",
-        long: "complement delete squeeze-repeats truncate-set1",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "nl",
-        short: "p",
-        values: "bdfhilnsvw",
-        ..NOTHING
-    },
-    Program {
-        name: "paste",
-        short: "sz",
-        values: "d",
-        long: "serial",
-        long_values: "delimiters",
-        ..NOTHING
-    },
-    Program {
-        name: "comm",
-        short: "123z",
-        long: "check-order nocheck-order total",
-        ..NOTHING
-    },
-    Program {
-        name: "join",
-        short: "iz",
-        values: "aevjt12o",
-        ..NOTHING
-    },
-    Program {
-        name: "column",
-        short: "tLexnJ",
-        values: "sNoc",
-        ..NOTHING
-    },
-    Program {
-        name: "fold",
-        short: "bs",
-        values: "w",
-        long_values: "width",
-        ..NOTHING
-    },
-    Program {
-        name: "fmt",
-        short: "cstu",
-        values: "wpg",
-        ..NOTHING
-    },
-    Program {
-        name: "expand",
-        short: "i",
-        values: "t",
-        ..NOTHING
-    },
-    Program {
-        name: "rev",
-        ..NOTHING
-    },
-    Program {
-        name: "tac",
-        short: "br",
-        values: "s",
-        ..NOTHING
-    },
-    Program {
-        name: "od",
-        short: "abcdfilosxv",
-        values: "AjNtw",
-        ..NOTHING
-    },
-    Program {
-        name: "xxd",
-        short: "abEeipu",
-        values: "cglos",
-        ..NOTHING
-    },
-    Program {
-        name: "hexdump",
-        short: "bcCdovx",
-        values: "ens",
-        ..NOTHING
-    },
-    Program {
-        name: "diff",
-        short: "abBceEiNqrstTuwyd",
-        values: "CUWxIF",
-        long: "brief unified context recursive color ignore-all-space ignore-blank-lines ignore-case minimal text \
-               ignore-space-change new-file report-identical-files side-by-side suppress-common-lines normal",
-        long_values: "exclude width label",
-        digits: true,
-        ..NOTHING
-    },
-    Program {
-        name: "cmp",
-        short: "bls",
-        values: "in",
-        long: "silent quiet verbose print-bytes",
-        ..NOTHING
-    },
-    Program {
-        name: "md5sum",
-        short: SUMS,
-        long: "binary text tag",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "sha1sum",
-        short: SUMS,
-        long: "binary text tag",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "sha256sum",
-        short: SUMS,
-        long: "binary text tag",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "sha512sum",
-        short: SUMS,
-        long: "binary text tag",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "b2sum",
-        short: SUMS,
-        long: "binary text tag",
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "cksum",
-        ..NOTHING
-    },
-    Program {
-        name: "file",
-        short: "bhiLkNnr0",
-        values: "F",
-        long: "brief mime mime-type mime-encoding dereference",
-        ..NOTHING
-    },
-    Program {
-        name: "basename",
-        short: "az",
-        values: "s",
-        long: "multiple",
-        long_values: "suffix",
-        operands: Operands::Text,
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "dirname",
-        short: "z",
-        operands: Operands::Text,
-        any: true,
-        ..NOTHING
-    },
-    Program {
-        name: "realpath",
-        short: "eLmPqsz",
-        long: "no-symlinks",
-        long_values: "relative-to relative-base",
-        ..NOTHING
-    },
-    Program {
-        name: "readlink",
-        short: "efmnqsvz",
-        long: "canonicalize",
-        ..NOTHING
-    },
-    Program {
-        name: "which",
-        short: "a",
-        long: "all",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "whereis",
-        short: "bms",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "type",
-        short: "afptP",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "printenv",
-        short: "0",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "uname",
-        short: "asnrvmpio",
-        long: "all",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "whoami",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "id",
-        short: "unGgrz",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "groups",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "uptime",
-        short: "ps",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "arch",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "free",
-        short: "hmgkbtw",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "lscpu",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "locale",
-        short: "a",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "cal",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "seq",
-        short: "w",
-        values: "sf",
-        operands: Operands::Text,
-        digits: true,
-        ..NOTHING
-    },
-    Program {
-        name: "sleep",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "expr",
-        operands: Operands::Text,
-        digits: true,
-        ..NOTHING
-    },
-    Program {
-        name: "exit",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "wait",
-        operands: Operands::None,
-        ..NOTHING
-    },
-    Program {
-        name: "break",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "continue",
-        operands: Operands::Text,
-        ..NOTHING
-    },
-    Program {
-        name: "tree",
-        short: "adfispugDFrtUnCAh",
-        values: "LPI",
-        long: "dirsfirst noreport gitignore prune matchdirs",
-        long_values: "filelimit",
-        walks: true,
-        ..NOTHING
-    },
-    Program {
-        name: "jq",
-        short: "rRcCMSesnaj",
-        long: "raw-output raw-input compact-output color-output monochrome-output sort-keys exit-status slurp \
-               null-input ascii-output join-output tab",
-        long_values: "indent",
-        operands: Operands::PatternFiles,
-        ..NOTHING
-    },
-    Program {
-        name: "zcat",
-        ..NOTHING
-    },
+    files("ls", "aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1", "wTI")
+        .long(LS_LONG, "ignore hide width time-style block-size")
+        .any(),
+    files("cat", "AbeEnstTuv", "")
+        .long(
+            "show-all number number-nonblank show-ends show-tabs show-nonprinting squeeze-blank",
+            "",
+        )
+        .any(),
+    files("head", "qvz", "nc")
+        .long("quiet silent verbose", "lines bytes")
+        .digits()
+        .any(),
+    files("tail", "qvz", "nc")
+        .long("quiet silent verbose", "lines bytes")
+        .digits()
+        .any(),
+    files("wc", "clmwL", "")
+        .long("lines words chars bytes max-line-length", "")
+        .any(),
+    grep("grep").any(),
+    grep("egrep"),
+    grep("fgrep"),
+    pattern("rg", "iSswxvclnNHIUuFoPpq0a.", "egtTABCmMjdr")
+        .long(RG_LONG, RG_LONG_VALUES)
+        .walks(),
+    pattern("fd", "HIuslaipgF0", "tedEjS")
+        .long(
+            FD_LONG,
+            "type extension max-depth min-depth exclude size changed-within color",
+        )
+        .walks(),
+    files("stat", "Lft", "c")
+        .long("dereference file-system terse", "format printf")
+        .any(),
+    files("du", "abchHklLmsSx0", "dt")
+        .long(
+            "all apparent-size bytes total human-readable summarize one-file-system si null",
+            "max-depth threshold exclude block-size",
+        )
+        .walks()
+        .any(),
+    files("df", "ahHiklTP", "").long("human-readable all inodes print-type total", ""),
+    nothing("pwd", "LP", ""),
+    files("sort", "bdfghiMnRrVcCmszu", "kt").long(SORT_LONG, "key field-separator sort"),
+    files("uniq", "cdDiuz", "fsw").long(
+        "count repeated all-repeated unique ignore-case zero-terminated",
+        "skip-fields skip-chars check-chars",
+    ),
+    files("cut", "nsz", "bcdf").long(
+        "only-delimited complement zero-terminated",
+        "bytes characters delimiter fields output-delimiter",
+    ),
+    text("tr", "cCdst", "").long("complement delete squeeze-repeats truncate-set1", ""),
+    files("nl", "p", "bdfhilnsvw"),
+    files("paste", "sz", "d").long("serial", "delimiters"),
+    files("comm", "123z", "").long("check-order nocheck-order total", ""),
+    files("join", "iz", "aevjt12o"),
+    files("column", "tLexnJ", "sNoc"),
+    files("fold", "bs", "w").long("", "width"),
+    files("fmt", "cstu", "wpg"),
+    files("expand", "i", "t"),
+    files("rev", "", ""),
+    files("tac", "br", "s"),
+    files("od", "abcdfilosxv", "AjNtw"),
+    files("xxd", "abEeipu", "cglos"),
+    files("hexdump", "bcCdovx", "ens"),
+    files("diff", "abBceEiNqrstTuwyd", "CUWxIF")
+        .long(DIFF_LONG, "exclude width label")
+        .digits(),
+    files("cmp", "bls", "in").long("silent quiet verbose print-bytes", ""),
+    sums("md5sum"),
+    sums("sha1sum"),
+    sums("sha256sum"),
+    sums("sha512sum"),
+    sums("b2sum"),
+    files("cksum", "", ""),
+    files("file", "bhiLkNnr0", "F").long("brief mime mime-type mime-encoding dereference", ""),
+    text("basename", "az", "s").long("multiple", "suffix").any(),
+    text("dirname", "z", "").any(),
+    files("realpath", "eLmPqsz", "").long("no-symlinks", "relative-to relative-base"),
+    files("readlink", "efmnqsvz", "").long("canonicalize", ""),
+    text("which", "a", "").long("all", ""),
+    text("whereis", "bms", ""),
+    text("type", "afptP", ""),
+    text("printenv", "0", ""),
+    nothing("uname", "asnrvmpio", "").long("all", ""),
+    nothing("whoami", "", ""),
+    text("id", "unGgrz", ""),
+    text("groups", "", ""),
+    nothing("uptime", "ps", ""),
+    nothing("arch", "", ""),
+    nothing("free", "hmgkbtw", ""),
+    nothing("lscpu", "", ""),
+    nothing("locale", "a", ""),
+    text("cal", "", ""),
+    text("seq", "w", "sf").digits(),
+    text("sleep", "", ""),
+    text("expr", "", "").digits(),
+    text("exit", "", ""),
+    nothing("wait", "", ""),
+    text("break", "", ""),
+    text("continue", "", ""),
+    files("tree", "adfispugDFrtUnCAh", "LPI")
+        .long("dirsfirst noreport gitignore prune matchdirs", "filelimit")
+        .walks(),
+    pattern("jq", "rRcCMSesnaj", "").long(JQ_LONG, "indent"),
+    files("zcat", "", ""),
 ];

@@ -3,7 +3,7 @@
 
 use windlass_core::shell::{Simple, Word};
 
-use super::{Reader, Res, Stop};
+use super::{Reader, Res, Stop, of_words};
 
 impl Reader<'_, '_> {
     pub(super) fn keyword(&mut self, word: &str) -> Res<()> {
@@ -30,10 +30,7 @@ impl Reader<'_, '_> {
                     }
                 }
                 self.dirs = None;
-                return self.emit(Simple {
-                    words: vec![Word::literal("function"), name],
-                    ..Simple::default()
-                });
+                return self.emit(of_words([Word::literal("function"), name]));
             }
             "[[" => return self.double_bracket(),
             "coproc" => return Err("`coproc` cannot be followed"),
@@ -47,21 +44,13 @@ impl Reader<'_, '_> {
         self.blanks();
         if self.take("((") {
             self.arithmetic()?;
-            self.odd = false;
-            return self.emit(Simple {
-                words: vec![Word::literal("((")],
-                odd: true,
-                ..Simple::default()
-            });
+            return self.emit_arithmetic();
         }
         let name = self.word()?;
         if !name.known {
             return Err("a loop has no name");
         }
-        let mut simple = Simple {
-            words: vec![Word::literal("for"), name],
-            ..Simple::default()
-        };
+        let mut simple = of_words([Word::literal("for"), name]);
         self.blanks();
         while self.take("\n") {
             self.blanks();
@@ -88,10 +77,7 @@ impl Reader<'_, '_> {
         self.deeper()?;
         self.blanks();
         let word = self.word()?;
-        self.emit(Simple {
-            words: vec![Word::literal("case"), word],
-            ..Simple::default()
-        })?;
+        self.emit(of_words([Word::literal("case"), word]))?;
         self.space()?;
         if self.reserved() != Some("in") {
             return Err("`case` has no `in`");
@@ -136,10 +122,7 @@ impl Reader<'_, '_> {
     /// `[[ … ]]`: no words are split in it, and signs are only signs.
     pub(super) fn double_bracket(&mut self) -> Res<()> {
         self.found.starts.push(self.at - 2);
-        let mut simple = Simple {
-            words: vec![Word::literal("[[")],
-            ..Simple::default()
-        };
+        let mut simple = of_words([Word::literal("[[")]);
         loop {
             while self.take(" ") || self.take("\t") || self.take("\n") || self.take("\\\n") {}
             let c = self.peek().ok_or("`[[` does not close")?;
@@ -174,9 +157,6 @@ impl Reader<'_, '_> {
         self.found.starts.pop();
         self.dirs = None;
         let name = simple.words.into_iter().next().unwrap_or_default();
-        self.emit(Simple {
-            words: vec![Word::literal("function"), name],
-            ..Simple::default()
-        })
+        self.emit(of_words([Word::literal("function"), name]))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 use windlass_core::validator::Finding;
 
 /// Times of a run.
@@ -60,6 +60,7 @@ fn regex(pattern: &str) -> Regex {
 const MAX_MORE: usize = 4;
 
 /// Reads an output.
+#[derive(Default)]
 pub(super) struct Reader<'a> {
     root: &'a str,
     errors: Vec<Finding>,
@@ -82,14 +83,7 @@ impl<'a> Reader<'a> {
     pub(super) fn new(root: &'a str) -> Self {
         Self {
             root,
-            errors: Vec::new(),
-            warnings: Vec::new(),
-            message: None,
-            file: None,
-            place: None,
-            thrown: None,
-            more: 0,
-            asserted: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -146,13 +140,7 @@ impl<'a> Reader<'a> {
 
     fn rust(&mut self, line: &str) -> bool {
         if let Some(found) = PANIC.captures(line) {
-            let added = self.add(
-                &found[2],
-                &found[3],
-                Some(&found[4]),
-                &format!("`{}` panicked", &found[1]),
-                false,
-            );
+            let added = self.add(&found, 2, &format!("`{}` panicked", &found[1]), false);
             self.more = if added { MAX_MORE } else { 0 };
             return true;
         }
@@ -163,8 +151,7 @@ impl<'a> Reader<'a> {
         }
         if let Some(found) = ARROW.captures(line) {
             if let Some((warning, message)) = self.message.take() {
-                let column = found.get(3).map(|column| column.as_str());
-                self.add(&found[1], &found[2], column, &message, warning);
+                self.add(&found, 1, &message, warning);
             }
             return true;
         }
@@ -174,19 +161,13 @@ impl<'a> Reader<'a> {
     fn brackets(&mut self, line: &str) -> bool {
         if let Some(found) = ROUND.captures(line) {
             let message = format!("{} {}", &found[5], &found[6]);
-            return self.add(
-                &found[1],
-                &found[2],
-                Some(&found[3]),
-                message.trim(),
-                &found[4] != "error",
-            );
+            return self.add(&found, 1, message.trim(), &found[4] != "error");
         }
         if let Some(found) = MAVEN.captures(line) {
-            return self.add(&found[1], &found[2], Some(&found[3]), &found[4], false);
+            return self.add(&found, 1, &found[4], false);
         }
         if let Some(found) = PHP.captures(line) {
-            return self.add(&found[2], &found[3], None, &found[1], false);
+            return self.add(&found, 2, &found[1], false);
         }
         false
     }
@@ -233,7 +214,7 @@ impl<'a> Reader<'a> {
         };
         // The first place of a stack that is in the workspace is where it happened.
         if let Some(message) = self.thrown.clone()
-            && self.add(&found[1], &found[2], Some(&found[3]), &message, false)
+            && self.add(&found, 1, &message, false)
         {
             self.thrown = None;
         }
@@ -248,7 +229,7 @@ impl<'a> Reader<'a> {
                     .map(|rule| format!(" ({})", rule.as_str()))
                     .unwrap_or_default();
                 let message = format!("{}{rule}", &found[4]);
-                self.add(
+                self.add_at(
                     &file,
                     &found[1],
                     Some(&found[2]),
@@ -295,18 +276,18 @@ impl<'a> Reader<'a> {
             };
         }
         if !message.is_empty() {
-            self.add(
-                &found[1],
-                &found[2],
-                found.get(3).map(|column| column.as_str()),
-                &message,
-                warning,
-            );
+            self.add(&found, 1, &message, warning);
         }
     }
 
+    /// Adds a finding whose path, line and perhaps column were matched from this group on.
+    fn add(&mut self, found: &Captures<'_>, at: usize, message: &str, warning: bool) -> bool {
+        let column = found.get(at + 2).map(|column| column.as_str());
+        self.add_at(&found[at], &found[at + 1], column, message, warning)
+    }
+
     /// Adds a finding, when it is about a file of the workspace.
-    fn add(
+    fn add_at(
         &mut self,
         path: &str,
         line: &str,
