@@ -28,6 +28,9 @@ pub(crate) use self::sessions::{
     max_term_width = 100
 )]
 pub(crate) struct Cli {
+    /// Append log lines for developers to this file; `WINDLASS_LOG` filters them
+    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
+    pub(crate) log_file: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -154,6 +154,12 @@ impl Session {
     pub fn open(helper: &Helper, spec: &Spec) -> Result<Opened, SandboxError> {
         let unavailable =
             |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
+        let logged = tracing::enabled!(tracing::Level::DEBUG).then(|| Spec {
+            log: true,
+            ..spec.clone()
+        });
+        let spec = logged.as_ref().unwrap_or(spec);
+        tracing::debug!(tier = ?spec.tier, net = ?spec.net, root = %spec.root.display(), "sandbox: open");
         let (control, theirs) =
             UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
         helper::is_linked();
@@ -171,6 +177,7 @@ impl Session {
         let (port, tree) = match introduce(&control, &mut inbox, spec) {
             Ok(ready) => ready,
             Err(err) => {
+                tracing::warn!("sandbox: not built");
                 // One that does not get on with us is not left behind.
                 let _ = child.kill().and_then(|()| child.wait());
                 return Err(err);
@@ -289,6 +296,7 @@ impl Session {
         ];
         let run = |id| Request::Run(Box::new(Launch { id, ..launch }));
         let id = self.ask(run, &handles, Waiter::End(done))?;
+        tracing::debug!(id, "sandbox: command sent");
         Ok(Child {
             session: Arc::downgrade(&self.0),
             id,
@@ -462,6 +470,7 @@ fn listen(
             }
         }
     }
+    tracing::debug!("sandbox: the helper is gone");
     let left = shared.upgrade().and_then(|shared| shared.waiting().take());
     for (_, waiter) in left.into_iter().flatten() {
         waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
@@ -481,7 +490,9 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
             .and_then(|shared| shared.waiting().as_mut()?.remove(&id))
     };
     match report {
+        Report::Log { line } => tracing::debug!("sandbox helper: {line}"),
         Report::Ended { id, status, limits } => {
+            tracing::debug!(id, status, limits, "sandbox: command ended");
             let limits = LimitsHit {
                 processes: limits & HIT_PROCESSES != 0,
                 memory: limits & HIT_MEMORY != 0,
