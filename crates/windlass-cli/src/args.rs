@@ -28,8 +28,8 @@ pub(crate) use self::sessions::{
     max_term_width = 100
 )]
 pub(crate) struct Cli {
-    /// Append log lines for developers to this file; `WINDLASS_LOG` filters them
-    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
+    /// Append log lines for developers to this file (filter: `WINDLASS_LOG`)
+    #[arg(long, global = true, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -31,7 +31,11 @@ fn the_log_says_what_happened_and_no_words_of_anybody() {
     };
     let server = serve(vec![
         events(&[&call.to_string(), &ends("tool_calls"), "[DONE]"]),
-        events(&[&ends("stop"), "[DONE]"]),
+        events(&[
+            r#"{"choices":[{"index":0,"delta":{"content":"done"}}]}"#,
+            &ends("stop"),
+            "[DONE]",
+        ]),
     ]);
     let log = place.home().join("windlass.log");
     let mut run = place.command(&[
