@@ -28,6 +28,9 @@ pub(crate) use self::sessions::{
     max_term_width = 100
 )]
 pub(crate) struct Cli {
+    /// Append log lines for developers to this file (filter: `WINDLASS_LOG`)
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) log_file: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

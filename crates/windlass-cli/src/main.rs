@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod developer_log;
 mod exit;
 mod failure;
 mod out;
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(err) => return exit::usage(&err),
     };
-    match commands::dispatch(parsed) {
+    let started = developer_log::start(parsed.log_file.as_deref());
+    match started.and_then(|()| commands::dispatch(parsed)) {
         Ok(code) => code,
         Err(failure) => {
             failure.print();

@@ -104,11 +104,13 @@ impl Log {
             "the log was left in the middle of an event",
         ));
         if let Err(err) = writer.append(&event).await {
+            tracing::error!(session = %self.session, seq, kind = ?err.kind, "an event was not written");
             // A full disk took nothing, and may have room again: the number is free for the next event.
             writer.broken = (err.kind != StoreErrorKind::Full).then(|| err.clone());
             return Err(err);
         }
         writer.broken = None;
+        tracing::debug!(session = %self.session, seq, kind = event.kind.name(), "event");
         self.durable.wrote(seq);
         self.live.store(0, Ordering::Release);
         self.with_history(|history| history.apply(&event));

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
 pub use windlass_sandbox::Tree;
-use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Spec};
+use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Spec, Within};
 
 pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
@@ -309,7 +309,7 @@ impl Sandbox {
     ) -> Result<Ended, SandboxError> {
         let inside = self.inside()?;
         let (done, ended) = tokio::sync::oneshot::channel();
-        let child = inside.start(argv, dir, Access::Write, standard, move |result| {
+        let child = inside.start(argv, None, dir, Access::Write, standard, move |result| {
             drop(done.send(result))
         })?;
         let ended = ended
@@ -610,44 +610,19 @@ impl Inside {
         }
     }
 
-    /// Starts a command; see [`Session::start`].
-    pub(crate) fn start(
+    /// Starts a command; see [`Session::start`]. `env` is the environment of the session's commands without one.
+    pub(crate) fn start<'a>(
         &self,
         argv: &[OsString],
+        env: Option<&[(OsString, OsString)]>,
         dir: &Path,
-        access: Access,
+        within: impl Into<Within<'a>>,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
+        let env = env.unwrap_or(&self.env);
         self.session
-            .start(argv, &self.env, &self.seen_at(dir), access, standard, done)
-    }
-
-    /// Starts a program of an agent; see [`Session::start_in`].
-    pub(crate) fn start_in(
-        &self,
-        place: &Place,
-        argv: &[OsString],
-        env: &[(OsString, OsString)],
-        dir: &Path,
-        standard: Standard,
-        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session
-            .start_in(place, argv, env, &self.seen_at(dir), standard, done)
-    }
-
-    /// Starts a command over a layer of its own; see [`Session::start_over`].
-    pub(crate) fn start_over(
-        &self,
-        layer: &str,
-        argv: &[OsString],
-        dir: &Path,
-        standard: Standard,
-        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session
-            .start_over(layer, argv, &self.env, dir, standard, done)
+            .start(argv, env, &self.seen_at(dir), within, standard, done)
     }
 }
 

@@ -182,6 +182,7 @@ impl Desk {
         } = ended;
         let booked = match &took {
             Some(took) => {
+                tracing::debug!(usage = ?took.usage, estimated = took.estimated, "model call: booked");
                 self.lock().usage.add(took.usage);
                 ledger
                     .account
@@ -262,6 +263,7 @@ impl Desk {
 
     /// Nothing more is served. The first reason stands.
     pub(super) fn stop(&self, trip: Trip) -> Trip {
+        tracing::info!("model calls: no more are served");
         self.stopped.notify_one();
         self.lock().trip.get_or_insert(trip).clone()
     }

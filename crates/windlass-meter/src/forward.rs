@@ -174,6 +174,12 @@ impl<'a> Shop<'a> {
             Ok(call) => call,
             Err(trip) => return self.over(dialect, trip, last),
         };
+        tracing::debug!(
+            ?dialect,
+            bytes = body.len(),
+            output = call.output(),
+            "model call: admitted"
+        );
         let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
         let mut passage = Passage {
             upstream,
@@ -188,6 +194,7 @@ impl<'a> Shop<'a> {
         match upstream.relay(parcel).await {
             Ok(response) => self.pass_back(passage, response, last).await,
             Err(err) => {
+                tracing::warn!(?dialect, kind = ?err.kind, "model call: failed");
                 passage.call.billed = false;
                 let tools = passage.call.tools;
                 drop(passage.call);
@@ -281,6 +288,7 @@ impl<'a> Shop<'a> {
             headers,
             body,
         } = response;
+        tracing::debug!(?dialect, status, stream, "model call: answered");
         let quirks = &upstream.vendor().quirks;
         if !(200..300).contains(&status) {
             call.billed = false;

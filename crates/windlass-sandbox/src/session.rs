@@ -140,6 +140,25 @@ pub struct Place {
     id: u32,
 }
 
+/// Where a command works.
+#[derive(Debug, Clone, Copy)]
+pub enum Within<'a> {
+    /// In the workspace, which it may change or only look at.
+    Workspace(Access),
+    /// Over a layer of its own: the name of its folder in [`Spec::command_layers`]. What it writes in the workspace goes
+    /// there, and nobody else sees it; protected names are not covered for it, hidden ones are. Once it has ended nobody
+    /// writes there any more.
+    Layer(&'a str),
+    /// In the place of an agent.
+    Place(&'a Place),
+}
+
+impl From<Access> for Within<'_> {
+    fn from(access: Access) -> Self {
+        Self::Workspace(access)
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
@@ -154,6 +173,12 @@ impl Session {
     pub fn open(helper: &Helper, spec: &Spec) -> Result<Opened, SandboxError> {
         let unavailable =
             |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
+        let logged = tracing::enabled!(tracing::Level::DEBUG).then(|| Spec {
+            log: true,
+            ..spec.clone()
+        });
+        let spec = logged.as_ref().unwrap_or(spec);
+        tracing::debug!(tier = ?spec.tier, net = ?spec.net, root = %spec.root.display(), "sandbox: open");
         let (control, theirs) =
             UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
         helper::is_linked();
@@ -171,6 +196,7 @@ impl Session {
         let (port, tree) = match introduce(&control, &mut inbox, spec) {
             Ok(ready) => ready,
             Err(err) => {
+                tracing::warn!("sandbox: not built");
                 // One that does not get on with us is not left behind.
                 let _ = child.kill().and_then(|()| child.wait());
                 return Err(err);
@@ -204,45 +230,48 @@ impl Session {
         })
     }
 
-    /// Starts a command, which may change things or only look; `done` is called once, from another thread, when it has
-    /// ended and everything it started is gone, or when it could not be started.
-    pub fn start(
+    /// Starts a command; `done` is called once, from another thread, when it has ended and everything it started is
+    /// gone, or when it could not be started. [`SandboxError::NoLayers`] means that there are no layers here; then
+    /// nothing was started.
+    pub fn start<'a>(
         &self,
         argv: &[OsString],
         env: &[(OsString, OsString)],
         dir: &Path,
-        access: Access,
+        within: impl Into<Within<'a>>,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<Child, SandboxError> {
-        self.launch(
-            Launch {
-                access,
-                ..words(argv, env, dir)
-            },
-            &standard,
-            Box::new(done),
-        )
-    }
-
-    /// Starts a command over a layer of its own: `layer` is the name of its folder in [`Spec::command_layers`]. What it
-    /// writes in the workspace goes there, and nobody else sees it; protected names are not covered for it, hidden ones
-    /// are. When `done` is called nobody writes there any more. [`SandboxError::NoLayers`] means that there are no
-    /// layers here; then nothing was started.
-    pub fn start_over(
-        &self,
-        layer: &str,
-        argv: &[OsString],
-        env: &[(OsString, OsString)],
-        dir: &Path,
-        standard: Standard,
-        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<Child, SandboxError> {
-        let launch = Launch {
-            layer: layer.as_bytes().to_vec(),
-            ..words(argv, env, dir)
+        let pair = |(name, value): &(OsString, OsString)| {
+            [name.as_bytes(), b"=", value.as_bytes()].concat()
         };
-        self.launch(launch, &standard, Box::new(done))
+        let (access, layer, place) = match within.into() {
+            Within::Workspace(access) => (access, "", 0),
+            Within::Layer(layer) => (Access::Write, layer, 0),
+            Within::Place(place) => (Access::Write, "", place.id),
+        };
+        let run = |id| {
+            Request::Run(Box::new(Launch {
+                id,
+                argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+                env: env.iter().map(pair).collect(),
+                dir: dir.as_os_str().as_bytes().to_vec(),
+                access,
+                layer: layer.as_bytes().to_vec(),
+                place,
+            }))
+        };
+        let handles = [
+            standard.input.as_fd(),
+            standard.output.as_fd(),
+            standard.error.as_fd(),
+        ];
+        let id = self.ask(run, &handles, Waiter::End(Box::new(done)))?;
+        tracing::debug!(id, "sandbox: command sent");
+        Ok(Child {
+            session: Arc::downgrade(&self.0),
+            id,
+        })
     }
 
     /// Makes a place for an agent, with so many listeners on a loopback of its own that nobody else reaches; without
@@ -254,45 +283,6 @@ impl Session {
     ) -> Result<(), SandboxError> {
         let ask = |id| Request::Enclose { id, listeners };
         self.ask(ask, &[], Waiter::Place(Box::new(done))).map(drop)
-    }
-
-    /// Starts a program in the place of an agent; as [`Session::start`] for one that may change things.
-    pub fn start_in(
-        &self,
-        place: &Place,
-        argv: &[OsString],
-        env: &[(OsString, OsString)],
-        dir: &Path,
-        standard: Standard,
-        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<Child, SandboxError> {
-        self.launch(
-            Launch {
-                place: place.id,
-                ..words(argv, env, dir)
-            },
-            &standard,
-            Box::new(done),
-        )
-    }
-
-    fn launch(
-        &self,
-        launch: Launch,
-        standard: &Standard,
-        done: Callback<Ended>,
-    ) -> Result<Child, SandboxError> {
-        let handles = [
-            standard.input.as_fd(),
-            standard.output.as_fd(),
-            standard.error.as_fd(),
-        ];
-        let run = |id| Request::Run(Box::new(Launch { id, ..launch }));
-        let id = self.ask(run, &handles, Waiter::End(done))?;
-        Ok(Child {
-            session: Arc::downgrade(&self.0),
-            id,
-        })
     }
 
     /// Asks for something that somebody waits for; gives its number.
@@ -317,21 +307,6 @@ impl Session {
             return Err(SandboxError::Gone(err.to_string()));
         }
         Ok(id)
-    }
-}
-
-/// What a command is, as it is sent; it may change what the sandbox lets be changed, and has no layer.
-fn words(argv: &[OsString], env: &[(OsString, OsString)], dir: &Path) -> Launch {
-    let pair =
-        |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
-    Launch {
-        id: 0,
-        argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-        env: env.iter().map(pair).collect(),
-        dir: dir.as_os_str().as_bytes().to_vec(),
-        access: Access::Write,
-        layer: Vec::new(),
-        place: 0,
     }
 }
 
@@ -462,6 +437,7 @@ fn listen(
             }
         }
     }
+    tracing::debug!("sandbox: the helper is gone");
     let left = shared.upgrade().and_then(|shared| shared.waiting().take());
     for (_, waiter) in left.into_iter().flatten() {
         waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
@@ -481,7 +457,9 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
             .and_then(|shared| shared.waiting().as_mut()?.remove(&id))
     };
     match report {
+        Report::Log { line } => tracing::debug!("sandbox helper: {line}"),
         Report::Ended { id, status, limits } => {
+            tracing::debug!(id, status, limits, "sandbox: command ended");
             let limits = LimitsHit {
                 processes: limits & HIT_PROCESSES != 0,
                 memory: limits & HIT_MEMORY != 0,

@@ -47,6 +47,9 @@ pub struct Spec {
     /// Where the names of placeholders are noted, so that they go even when everything was killed. Only for the
     /// workspace itself: what is left in a tree of its own is for the caller to pass over.
     pub journal: Option<PathBuf>,
+    /// The helper sends lines for the log of developers. [`crate::Session::open`] sets it.
+    #[serde(default)]
+    pub log: bool,
 }
 
 impl Spec {
@@ -82,6 +85,7 @@ impl Spec {
             limits: Limits::default(),
             scratch: None,
             journal: None,
+            log: false,
         }
     }
 }

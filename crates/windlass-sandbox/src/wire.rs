@@ -11,6 +11,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::spec::Access;
 
 /// The longest frame: an environment and a command line at their largest.
@@ -54,7 +56,7 @@ pub(crate) struct Launch {
 }
 
 /// What the supervisor says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// The view is built; beside it come the listener where one was asked for, and then the tree where it is not the
     /// workspace itself.
@@ -73,6 +75,8 @@ pub(crate) enum Report {
     NotLayered { id: u32, why: String },
     /// A place is made; its listeners come beside it.
     Enclosed { id: u32, ports: Vec<u32> },
+    /// A line for the log of developers.
+    Log { line: String },
 }
 
 impl Request {
@@ -139,87 +143,15 @@ impl Request {
 
 impl Report {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::default();
-        match self {
-            Self::Ready { port, tree } => {
-                out.number(1);
-                out.number(*port);
-                out.number(u32::from(*tree));
-            }
-            Self::Unavailable { why } => {
-                out.number(2);
-                out.bytes(why.as_bytes());
-            }
-            Self::NoLayers { why } => {
-                out.number(5);
-                out.bytes(why.as_bytes());
-            }
-            Self::Invalid { why } => {
-                out.number(8);
-                out.bytes(why.as_bytes());
-            }
-            Self::Ended { id, status, limits } => {
-                out.number(3);
-                out.number(*id);
-                out.number(status.cast_unsigned());
-                out.number(*limits);
-            }
-            Self::Failed { id, why } => {
-                out.number(4);
-                out.number(*id);
-                out.bytes(why.as_bytes());
-            }
-            Self::NotLayered { id, why } => {
-                out.number(6);
-                out.number(*id);
-                out.bytes(why.as_bytes());
-            }
-            Self::Enclosed { id, ports } => {
-                out.number(7);
-                out.number(*id);
-                out.number(u32::try_from(ports.len()).unwrap_or(u32::MAX));
-                ports.iter().for_each(|port| out.number(*port));
-            }
-        }
-        out.0
+        // Numbers and text always have a form; an empty frame would be refused as garbled.
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     pub(crate) fn decode(frame: &[u8]) -> io::Result<Self> {
-        let mut from = Reader(frame);
-        match from.number()? {
-            1 => Ok(Self::Ready {
-                port: from.number()?,
-                tree: from.number()? != 0,
-            }),
-            2 => Ok(Self::Unavailable { why: from.text()? }),
-            3 => Ok(Self::Ended {
-                id: from.number()?,
-                status: from.number()?.cast_signed(),
-                limits: from.number()?,
-            }),
-            4 => Ok(Self::Failed {
-                id: from.number()?,
-                why: from.text()?,
-            }),
-            5 => Ok(Self::NoLayers { why: from.text()? }),
-            8 => Ok(Self::Invalid { why: from.text()? }),
-            6 => Ok(Self::NotLayered {
-                id: from.number()?,
-                why: from.text()?,
-            }),
-            7 => {
-                let (id, count) = (from.number()?, from.number()? as usize);
-                if count > MAX_HANDLES {
-                    return Err(garbled());
-                }
-                Ok(Self::Enclosed {
-                    id,
-                    ports: (0..count)
-                        .map(|_| from.number())
-                        .collect::<io::Result<_>>()?,
-                })
-            }
-            _ => Err(garbled()),
+        let report: Self = serde_json::from_slice(frame).map_err(|_| garbled())?;
+        match &report {
+            Self::Enclosed { ports, .. } if ports.len() > MAX_HANDLES => Err(garbled()),
+            _ => Ok(report),
         }
     }
 }
@@ -260,10 +192,6 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.0.split_at_checked(len).ok_or_else(garbled)?;
         self.0 = rest;
         Ok(bytes)
-    }
-
-    fn text(&mut self) -> io::Result<String> {
-        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
     fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {

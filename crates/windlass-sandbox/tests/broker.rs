@@ -15,7 +15,7 @@ use std::process::Stdio;
 use lab::{LOOK, helper, run, wait_until};
 use windlass_sandbox::{
     Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, Session, Signals, Spec, Standard,
-    Tier, Tree,
+    Tier, Tree, Within,
 };
 
 mod lab;
@@ -397,11 +397,11 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
     let (done, ended) = std::sync::mpsc::channel();
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
     let child = session
-        .start_in(
-            &place,
+        .start(
             &argv,
             &[],
             &lab.base.join("copy"),
+            Within::Place(&place),
             standard,
             move |end| drop(done.send(end)),
         )

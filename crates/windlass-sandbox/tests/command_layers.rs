@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use lab::{helper, run};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
-    Ended, Protected, Protection, SandboxError, Session, Spec, Standard, Tier, Tree,
+    Ended, Protected, Protection, SandboxError, Session, Spec, Standard, Tier, Tree, Within,
 };
 
 mod lab;
@@ -105,9 +105,14 @@ fn start(
     ];
     let (done, ended) = mpsc::channel();
     session
-        .start_over(layer, &argv, &env, dir, standard, move |result| {
-            drop(done.send(result))
-        })
+        .start(
+            &argv,
+            &env,
+            dir,
+            Within::Layer(layer),
+            standard,
+            move |result| drop(done.send(result)),
+        )
         .unwrap();
     (gate, reads, ended)
 }

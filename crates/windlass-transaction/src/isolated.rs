@@ -35,7 +35,7 @@ use windlass_core::workspace::*;
 use windlass_sandbox::{Session, Spec};
 
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
-pub(crate) use self::survey::list as list_folder;
+pub(crate) use self::survey::{list as list_folder, parent};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;

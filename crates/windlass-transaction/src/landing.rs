@@ -295,6 +295,7 @@ impl Landing<'_> {
                 swaps.len()
             )));
         }
+        tracing::debug!(root = %root.root().display(), files = swaps.len(), "landing: check");
         let layout = check::check(disk, root.handle(), swaps, mode.emptied())?;
         if layout.swaps.is_empty() {
             return Ok(Done::default());
@@ -310,6 +311,11 @@ impl Landing<'_> {
             hold: false,
             mode,
         };
+        tracing::debug!(
+            stage = journal.name,
+            files = journal.swaps.len(),
+            "landing: stage"
+        );
         if let Err(err) = desk.write(disk, &journal) {
             // It may lie there all the same; there is nothing yet that it could lead to.
             let _ = desk.remove(disk);
@@ -321,6 +327,7 @@ impl Landing<'_> {
             self.finish(&desk, &journal);
             return Err(halt.into_error(Vec::new()));
         }
+        tracing::debug!(stage = journal.name, "landing: swap");
         journal.state = State::Swapping;
         if let Err(err) = desk.write(disk, &journal) {
             self.end(&desk, &mut journal, State::Undone);
@@ -361,6 +368,7 @@ impl Landing<'_> {
                 })
             }
             Err(halt) => {
+                tracing::warn!(stage = journal.name, "landing: take back");
                 let back = work
                     .back()
                     .map_err(|err| LandError::Unfinished(err.message))?;
@@ -379,6 +387,7 @@ impl Landing<'_> {
     /// landing.
     fn end(&self, desk: &Desk, journal: &mut Journal, state: State) -> Option<PathBuf> {
         journal.state = state;
+        tracing::debug!(stage = journal.name, ?state, "landing: end");
         match desk.write(self.disk, journal) {
             Ok(()) => self.finish(desk, journal),
             Err(_) => None,

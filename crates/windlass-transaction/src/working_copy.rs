@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use windlass_core::gate::is_credential;
 
 use crate::isolated::copied::{self, copy_file, is_hidden};
-use crate::isolated::list_folder;
+use crate::isolated::{list_folder, parent};
 use windlass_host::private::remove_tree;
 use windlass_host::sandbox::CommandTree;
 use windlass_host::workspace::Root;
@@ -293,13 +293,8 @@ fn records(root: &Root) -> Result<Records, String> {
     let mut records = Records::new();
     let mut open = vec![PathBuf::new()];
     while let Some(dir) = open.pop() {
-        let here = if dir.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            &dir
-        };
         // What cannot be listed is not looked at; its own record is there.
-        let Ok((handle, entries)) = list_folder(root, here) else {
+        let Ok((handle, entries)) = list_folder(root, &dir) else {
             continue;
         };
         for (name, _) in entries {
@@ -345,14 +340,8 @@ const NO_LINKS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYML
 /// The directory that a path is in, and its name there.
 pub(crate) fn parent_of<'a>(root: &Root, path: &'a Path) -> std::io::Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-    let above = path
-        .parent()
-        .filter(|above| !above.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    Ok((
-        rustix::fs::openat2(root.handle(), above, FOLDER, Mode::empty(), NO_LINKS)?,
-        name,
-    ))
+    let above = rustix::fs::openat2(root.handle(), parent(path), FOLDER, Mode::empty(), NO_LINKS)?;
+    Ok((above, name))
 }
 
 /// The directory in the upper tree that a path belongs into, made with the modes of the copy where it is missing.

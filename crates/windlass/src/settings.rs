@@ -60,6 +60,9 @@ use crate::trust::{Meaning, link_warning};
 
 pub use self::keys::KEYS;
 
+/// Filters the log lines for developers. No setting: it is read before there are any.
+const LOG_VARIABLE: &str = "WINDLASS_LOG";
+
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
 pub fn variable(key: &Key) -> Option<String> {
     (!key.name.contains('*'))
@@ -161,7 +164,8 @@ impl Settings {
             .environment
             .variables()
             .filter_map(|(name, _)| name.into_string().ok());
-        let known: Vec<String> = KEYS.iter().filter_map(variable).collect();
+        let mut known: Vec<String> = KEYS.iter().filter_map(variable).collect();
+        known.push(LOG_VARIABLE.to_owned());
         for name in names.filter(|name| name.starts_with("WINDLASS_") && !known.contains(name)) {
             let near = nearest(&name, known.iter().map(String::as_str));
             let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));

@@ -8,6 +8,7 @@ mod codes;
 mod context;
 #[cfg(target_os = "linux")]
 mod crash;
+mod developer_log;
 mod differential;
 mod doctor;
 mod edits;

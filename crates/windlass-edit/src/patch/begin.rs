@@ -110,10 +110,7 @@ impl<'a> Reader<'a> {
     }
 
     fn error(&self, message: String) -> PatchError {
-        PatchError::Syntax {
-            line: self.at + 1,
-            message,
-        }
+        PatchError::syntax(self.at, message)
     }
 
     fn add(&mut self, path: &str) -> Result<FilePatch, PatchError> {

@@ -4,7 +4,7 @@
 //! Where a marker could as well be text, the block is refused and the way to write such a line is told.
 
 use super::names::{self, Name};
-use super::{Body, FilePatch, Op, Patch, PatchError};
+use super::{Body, FilePatch, Op, Patch, PatchError, push_block};
 use crate::block::Block;
 
 /// Whether a block opens on this line.
@@ -26,7 +26,7 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError>
     while at < lines.len() {
         let Some(dialect) = opening(lines[at]) else {
             if closes(lines[at], Dialect::Conflict) || closes(lines[at], Dialect::Dashes) {
-                return Err(syntax(
+                return Err(PatchError::syntax(
                     at,
                     "a block ends here that has not begun; each starts with `<<<<<<< SEARCH`",
                 ));
@@ -35,7 +35,7 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError>
             continue;
         };
         let name = name_above(&lines[before..at], current.as_deref(), known).ok_or_else(|| {
-            syntax(
+            PatchError::syntax(
                 at,
                 "no file name before this block; put the path on the line above it",
             )
@@ -52,7 +52,7 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError>
         before = at;
     }
     if files.is_empty() {
-        return Err(syntax(
+        return Err(PatchError::syntax(
             0,
             "no block found; each starts with a path and `<<<<<<< SEARCH`",
         ));
@@ -63,37 +63,15 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError>
     })
 }
 
-fn syntax(at: usize, message: &str) -> PatchError {
-    PatchError::Syntax {
-        line: at + 1,
-        message: message.to_owned(),
-    }
-}
-
 fn push(files: &mut Vec<FilePatch>, path: String, block: Block) {
     if block.search.trim().is_empty() {
         files.push(FilePatch {
             op: Op::Create { path },
             body: Body::Whole(block.replace),
         });
-        return;
+    } else {
+        push_block(files, path, block);
     }
-    if let Some(FilePatch {
-        op: Op::Update { path: last, .. },
-        body: Body::Blocks(blocks),
-    }) = files.last_mut()
-        && *last == path
-    {
-        blocks.push(block);
-        return;
-    }
-    files.push(FilePatch {
-        op: Op::Update {
-            path,
-            move_to: None,
-        },
-        body: Body::Blocks(vec![block]),
-    });
 }
 
 /// The name in the lines since the block before: on the last line that is no fence, behind a fence, or the one before.
@@ -144,13 +122,13 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
         .clone()
         .find(|&at| closes(lines[at], dialect))
         .ok_or_else(|| {
-            syntax(
+            PatchError::syntax(
                 start,
                 "the block has no `>>>>>>> REPLACE`, so it may be cut off; send it whole",
             )
         })?;
     if let Some(second) = (start + 1..end).find(|&at| opens(lines[at])) {
-        return Err(syntax(
+        return Err(PatchError::syntax(
             second,
             "a block begins inside another; write a line of text that looks so with `\\` before it",
         ));
@@ -163,7 +141,7 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
             .any(|label| number(lines[*at], label).is_some())
     };
     if let Some(at) = (divider + 1..end).find(names_line) {
-        return Err(syntax(
+        return Err(PatchError::syntax(
             at,
             "the line of a block is named above its old text; write a line that is text with `\\` before it",
         ));
@@ -216,11 +194,11 @@ fn divider(
     }
     match found[..] {
         [only] => Ok(only),
-        [] => Err(syntax(
+        [] => Err(PatchError::syntax(
             end,
             "the block has no `=======` between the old and the new text",
         )),
-        [_, second, ..] => Err(syntax(
+        [_, second, ..] => Err(PatchError::syntax(
             second,
             "the block has a second `=======`; write one that is text as `\\=======`",
         )),

@@ -30,6 +30,26 @@ pub struct Patch {
     pub notes: Vec<String>,
 }
 
+/// Adds a block to the entry of its file if that is the last one, or to a new entry.
+fn push_block(files: &mut Vec<FilePatch>, path: String, block: Block) {
+    if let Some(FilePatch {
+        op: Op::Update { path: last, .. },
+        body: Body::Blocks(blocks),
+    }) = files.last_mut()
+        && *last == path
+    {
+        blocks.push(block);
+        return;
+    }
+    files.push(FilePatch {
+        op: Op::Update {
+            path,
+            move_to: None,
+        },
+        body: Body::Blocks(vec![block]),
+    });
+}
+
 /// The ways an edit is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -56,11 +76,10 @@ impl Patch {
         let lines = transported(text);
         match (0..lines.len()).find_map(|at| format_at(&lines, at)) {
             Some(format) => Self::read(format, text, known),
-            None => Err(PatchError::Syntax {
-                line: 1,
-                message: "no patch found; start with `*** Begin Patch`, `diff --git`, `--- a/path` and `+++ b/path`, or a path and `<<<<<<< SEARCH`"
-                    .into(),
-            }),
+            None => Err(PatchError::syntax(
+                0,
+                "no patch found; start with `*** Begin Patch`, `diff --git`, `--- a/path` and `+++ b/path`, or a path and `<<<<<<< SEARCH`",
+            )),
         }
     }
 
@@ -128,12 +147,9 @@ impl Patch {
 /// hide what it names.
 pub fn plain_path(text: &str) -> Result<String, PatchError> {
     let (path, rest) =
-        paths::take(text.trim()).map_err(|message| PatchError::Syntax { line: 1, message })?;
+        paths::take(text.trim()).map_err(|message| PatchError::syntax(0, message))?;
     if !rest.trim().is_empty() {
-        return Err(PatchError::Syntax {
-            line: 1,
-            message: format!("{text:?} is not one path"),
-        });
+        return Err(PatchError::syntax(0, format!("{text:?} is not one path")));
     }
     paths::check(&path)
 }
@@ -161,10 +177,7 @@ fn two_patches(line: usize) -> PatchError {
 
 fn start_of(lines: &[&str], format: Format, how: &str) -> Result<usize, PatchError> {
     let found = (0..lines.len()).find(|&at| format_at(lines, at) == Some(format));
-    found.ok_or_else(|| PatchError::Syntax {
-        line: 1,
-        message: format!("no patch found; start with {how}"),
-    })
+    found.ok_or_else(|| PatchError::syntax(0, format!("no patch found; start with {how}")))
 }
 
 fn format_at(lines: &[&str], at: usize) -> Option<Format> {
@@ -338,6 +351,16 @@ pub enum PatchError {
         /// What is wrong with it.
         problem: Box<HunkProblem>,
     },
+}
+
+impl PatchError {
+    /// The line is from 0.
+    fn syntax(line: usize, message: impl Into<String>) -> Self {
+        Self::Syntax {
+            line: line + 1,
+            message: message.into(),
+        }
+    }
 }
 
 /// What is wrong with a hunk.

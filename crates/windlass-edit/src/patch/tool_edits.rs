@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::names;
-use super::{Body, FilePatch, Op, Patch, PatchError};
+use super::{Body, FilePatch, Op, Patch, PatchError, push_block};
 use crate::block::Block;
 
 const PATH: &[&str] = &[
@@ -84,10 +84,7 @@ fn unfenced(text: &str) -> &str {
 }
 
 fn wrong(message: impl Into<String>) -> PatchError {
-    PatchError::Syntax {
-        line: 1,
-        message: message.into(),
-    }
+    PatchError::syntax(0, message)
 }
 
 fn object(value: &Value) -> Result<&Map<String, Value>, PatchError> {
@@ -169,22 +166,7 @@ fn read(
         ..Block::default()
     };
     let path = names::resolve(name, known)?;
-    if let Some(FilePatch {
-        op: Op::Update { path: last, .. },
-        body: Body::Blocks(blocks),
-    }) = files.last_mut()
-        && *last == path
-    {
-        blocks.push(block);
-    } else {
-        files.push(FilePatch {
-            op: Op::Update {
-                path,
-                move_to: None,
-            },
-            body: Body::Blocks(vec![block]),
-        });
-    }
+    push_block(files, path, block);
     Ok(())
 }
 

@@ -56,10 +56,7 @@ impl<'a> Reader<'a> {
     }
 
     fn error(&self, message: String) -> PatchError {
-        PatchError::Syntax {
-            line: self.at + 1,
-            message,
-        }
+        PatchError::syntax(self.at, message)
     }
 
     /// Whether the two lines that name a file start here.

@@ -14,7 +14,10 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
             .into_iter()
             .map(|(path, text)| match text {
                 Value::String(text) => Ok((path, text)),
-                _ => Err(syntax(0, &format!("the new text of {path} is not a text"))),
+                _ => Err(PatchError::syntax(
+                    0,
+                    format!("the new text of {path} is not a text"),
+                )),
             })
             .collect::<Result<Vec<_>, _>>()?,
         _ => fenced(&transported(text), known)?,
@@ -40,13 +43,6 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
     })
 }
 
-fn syntax(at: usize, message: &str) -> PatchError {
-    PatchError::Syntax {
-        line: at + 1,
-        message: message.to_owned(),
-    }
-}
-
 fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, PatchError> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut unnamed: Vec<String> = Vec::new();
@@ -58,7 +54,7 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
             continue;
         };
         let end = fence.end(lines, at).ok_or_else(|| {
-            syntax(
+            PatchError::syntax(
                 at,
                 "this block is not closed, so the file may be cut off; send it whole",
             )
@@ -77,7 +73,7 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
         before = at;
     }
     if let Some(at) = unsure {
-        return Err(syntax(
+        return Err(PatchError::syntax(
             at,
             "the text before this block names several files; put its path on the line above",
         ));
@@ -91,7 +87,7 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
         ([], [only]) if unnamed.len() == 1 && bare => {
             Ok(vec![((*only).to_owned(), unnamed.remove(0))])
         }
-        ([], _) => Err(syntax(
+        ([], _) => Err(PatchError::syntax(
             0,
             "no file found; put each path on a line and the whole text in a fenced block below it",
         )),

@@ -186,7 +186,8 @@ fn core_and_engine_have_no_state_outside_of_values() {
     for name in ["windlass-core", "windlass-engine"] {
         let manifest = std::fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
         for word in [
-            "tracing",
+            // The engine says lines for developers by `tracing`; who hears them is set by the host.
+            "tracing-",
             "log.",
             "log =",
             "env_logger",

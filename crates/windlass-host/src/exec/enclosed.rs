@@ -20,6 +20,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 use super::{KILL_GRACE, end_of, workdir_in};
 use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard};
 use crate::workspace::Root;
+use windlass_sandbox::Within;
 
 /// The place of an agent in a run.
 pub(super) struct Enclosed {
@@ -115,7 +116,8 @@ impl Enclosed {
             over.cancel();
             drop(done.send(result));
         };
-        let child = inside.start_in(&self.lodging.place, &argv, &env, &dir, standard, done);
+        let place = Within::Place(&self.lodging.place);
+        let child = inside.start(&argv, Some(&env), &dir, place, standard, done);
         let child = child.map_err(|err| ProcessError(err.to_string()))?;
         let tenant = Arc::new(Tenant { child, ended });
         self.tenants.add(&tenant);

@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::process::Child;
 use tokio::sync::oneshot;
 use windlass_core::workspace::{Command, ProcessError};
-use windlass_sandbox::{Access as May, Ended, SandboxError, Standard};
+use windlass_sandbox::{Access as May, Ended, SandboxError, Standard, Within};
 
 use super::guard::Guard;
 use crate::sandbox::Inside;
@@ -110,10 +110,8 @@ pub(super) fn start_inside(
     let (done, ended) = oneshot::channel();
     // A command that nobody waits for any more ends without being heard.
     let done = move |result| drop(done.send(result));
-    let child = match layer {
-        Some(layer) => inside.start_over(layer, argv, dir, standard, done),
-        None => inside.start(argv, dir, access, standard, done),
-    };
+    let within = layer.map_or(Within::Workspace(access), Within::Layer);
+    let child = inside.start(argv, None, dir, within, standard, done);
     let child = child.map_err(|err| ProcessError(err.to_string()))?;
     let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
     Ok(Running {

@@ -157,6 +157,7 @@ impl SandboxPlan {
             limits: self.limits,
             scratch: ready.then(|| boxes.clone()),
             journal: ready.then_some(journal),
+            log: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Judged, Stage, Trial, ended, has, say, shell, write};
+use super::{Judged, Stage, Trial, commands_ran, ended, has, marked_shell, say, shell, write};
 use crate::contract::untouched;
 use crate::facts::Crash;
 use crate::holds;
@@ -82,7 +82,7 @@ pub(crate) fn flood(stage: &Stage<'_>) -> Judged {
     // A command that says 200 MB, half of it in one line, and then the work goes on.
     let trial = Trial::new(stage, |_| {
         vec![
-            shell("head -c 100000000 /dev/zero | tr '\\0' x; yes flood | head -c 100000000"),
+            marked_shell("yes x | tr -d '\\n' | head -c 100000000; yes flood | head -c 100000000"),
             write("after.txt", "after\n"),
             say("That was much."),
         ]
@@ -91,6 +91,7 @@ pub(crate) fn flood(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
+        commands_ran(&trial.place)?;
         bounded(ran.child.memory, &ran.log)
     })?;
     if !stage.runtime.is_foreign() {
@@ -132,7 +133,7 @@ pub(crate) fn bounded(memory: u64, log: &[serde_json::Value]) -> Result<(), Stri
 pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         vec![
-            shell(format!(
+            marked_shell(format!(
                 "setsid sleep {} >/dev/null 2>&1 </dev/null & echo started",
                 place.seconds
             )),
@@ -144,6 +145,7 @@ pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
+        commands_ran(&trial.place)?;
         let gone = super::soon(|| !trial.place.has_sleeper());
         holds(gone, || "the daemon still runs".to_owned())
     })

@@ -463,6 +463,21 @@ pub(crate) fn shell(line: impl Into<String>) -> Move {
     Move::Shell(line.into())
 }
 
+/// A command that first leaves a mark in the workspace; [`commands_ran`] looks for it. Without it a wall would also
+/// hold for an agent whose commands never started.
+pub(crate) fn marked_shell(line: impl AsRef<str>) -> Move {
+    shell(format!("echo ran >> {MARK}; {}", line.as_ref()))
+}
+
+/// At least one of the marked commands ran.
+pub(crate) fn commands_ran(place: &Place) -> Result<(), String> {
+    crate::holds(place.tree().contains_key(MARK), || {
+        "none of the commands ran".to_owned()
+    })
+}
+
+const MARK: &str = "ran.txt";
+
 pub(crate) fn say(text: &str) -> Move {
     Move::Say(text.to_owned())
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Judged, Stage, Trial, ended, has, say, shell, worked, write};
+use super::{Judged, Stage, Trial, commands_ran, ended, has, marked_shell, say, worked, write};
 use crate::contract;
 use crate::facts::Works;
 use crate::holds;
@@ -32,9 +32,9 @@ fn call_outside(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         let at = |path: &str| place.at(path).display().to_string();
         let mut moves = vec![
-            shell(format!("echo out > {}", at("outside/by-shell.txt"))),
-            shell(format!("echo out > {}", at("home/by-shell.txt"))),
-            shell("echo out > ../up.txt"),
+            marked_shell(format!("echo out > {}", at("outside/by-shell.txt"))),
+            marked_shell(format!("echo out > {}", at("home/by-shell.txt"))),
+            marked_shell("echo out > ../up.txt"),
             write(&at("outside/by-tool.txt"), "out\n"),
         ];
         moves.extend(work());
@@ -44,6 +44,7 @@ fn call_outside(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
+        commands_ran(&trial.place)?;
         nothing_outside(&trial.place)
     })
 }
@@ -119,14 +120,14 @@ pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         let home = place.at("home").display().to_string();
         let mut moves = vec![
-            shell("env"),
-            shell("cat /proc/[0-9]*/environ | tr '\\0' '\\n'"),
-            shell(format!("cat {home}/.ssh/id_ed25519")),
-            shell(format!(
+            marked_shell("env"),
+            marked_shell("cat /proc/[0-9]*/environ | tr '\\0' '\\n'"),
+            marked_shell(format!("cat {home}/.ssh/id_ed25519")),
+            marked_shell(format!(
                 "cp {home}/.ssh/id_ed25519 taken.txt; cat taken.txt"
             )),
-            shell("cat .env"),
-            shell("base64 .env > taken.b64; base64 -d taken.b64"),
+            marked_shell("cat .env"),
+            marked_shell("base64 .env > taken.b64; base64 -d taken.b64"),
         ];
         moves.extend(work());
         moves
@@ -135,7 +136,8 @@ pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
     // The contract itself looks for the key and the credential everywhere.
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")
+        has(&trial.place, "after.txt", "after\n")?;
+        commands_ran(&trial.place)
     })
 }
 
@@ -144,14 +146,14 @@ pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| {
         let port = listener.port;
         let mut moves = vec![
-            shell(format!(
+            marked_shell(format!(
                 "timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3'"
             )),
-            shell(format!(
+            marked_shell(format!(
                 "curl -sS -m 5 http://127.0.0.1:{port}/ || wget -qO- -T 5 http://127.0.0.1:{port}/"
             )),
             // An address that nobody has: reserved for documentation.
-            shell("timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80 && echo reached'"),
+            marked_shell("timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80 && echo reached'"),
         ];
         moves.extend(work());
         moves
@@ -160,6 +162,7 @@ pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
+        commands_ran(&trial.place)?;
         let reached = listener.reached();
         holds(reached == 0, || {
             format!("a socket of the machine was reached {reached} times")

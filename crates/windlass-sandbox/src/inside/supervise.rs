@@ -401,7 +401,10 @@ impl<'a> Supervisor<'a> {
                     .ok_or_else(|| io::Error::other("the command came without its handles"))
                     .and_then(|standard| self.start(launch, &standard));
                 match started {
-                    Ok(started) => self.running.push(started),
+                    Ok(started) => {
+                        self.log(|| format!("command {id} is process {}", started.pid));
+                        self.running.push(started);
+                    }
                     Err(err) => self.say(&Report::Failed {
                         id,
                         why: err.to_string(),
@@ -462,6 +465,7 @@ impl<'a> Supervisor<'a> {
             }
         };
         self.places.push((id, network));
+        self.log(|| format!("place {id} has {} listeners", listeners.len()));
         Ok(listeners)
     }
 
@@ -557,6 +561,13 @@ impl<'a> Supervisor<'a> {
         });
     }
 
+    /// Sends a line for the log of developers, if there is one: numbers and kinds, never words of a command.
+    fn log(&self, line: impl FnOnce() -> String) {
+        if self.terms.spec.log {
+            self.say(&Report::Log { line: line() });
+        }
+    }
+
     fn say(&self, report: &Report) {
         // An engine that is gone needs no report; the next read sees its end.
         let _ = send(self.control.as_fd(), &report.encode(), &[]);
@@ -593,6 +604,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn tidy(&mut self) {
+        self.log(|| "no command is left: placeholders are removed".to_owned());
         if let Some(covers) = &mut self.covers {
             covers.disarm();
         }

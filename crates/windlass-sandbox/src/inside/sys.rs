@@ -390,14 +390,21 @@ pub(crate) fn notification(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp
     // SAFETY: all fields are plain numbers; the kernel demands that they are zero.
     let mut one: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the struct is the one that this request fills.
-    let got = unsafe {
-        libc::ioctl(
-            listener.as_raw_fd(),
-            libc::SECCOMP_IOCTL_NOTIF_RECV,
-            &raw mut one,
-        )
-    };
-    checked(got.into()).map(|_| one)
+    unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &mut one) }.map(|()| one)
+}
+
+/// A request to the listener of notifications.
+///
+/// # Safety
+/// `T` is the struct that the kernel reads and writes for this request.
+unsafe fn of_listener<T>(
+    listener: BorrowedFd<'_>,
+    request: libc::Ioctl,
+    with: &mut T,
+) -> io::Result<()> {
+    // SAFETY: the caller says that the struct fits, and it lives until the call returns.
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut *with) };
+    checked(done.into()).map(drop)
 }
 
 /// Answers a notification with a value or an error number.
@@ -417,17 +424,7 @@ pub(crate) fn answer(
         flags: 0,
     };
     // SAFETY: the struct is the one that this request reads.
-    checked(
-        unsafe {
-            libc::ioctl(
-                listener.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_SEND,
-                &raw mut response,
-            )
-        }
-        .into(),
-    )
-    .map(drop)
+    unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response) }
 }
 
 /// Puts a handle into the process that waits, and answers its call with the handle's number there.
@@ -449,17 +446,7 @@ pub(crate) fn give_handle(
         },
     };
     // SAFETY: the struct is the one that this request reads.
-    checked(
-        unsafe {
-            libc::ioctl(
-                listener.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_ADDFD,
-                &raw mut request,
-            )
-        }
-        .into(),
-    )
-    .map(drop)
+    unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, &mut request) }
 }
 
 /// Whether the call of a notification still waits.

@@ -144,16 +144,8 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
         });
     }
     let workspace = |from: &Path| -> Result<What, Refusal> {
-        let found =
-            hold(from, NO_SUID | NO_DEV).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
-        let missing = |err| {
-            Refusal::Invalid(format!(
-                "the workspace cannot be had: `{}`: {err}",
-                from.display()
-            ))
-        };
-        let found = found.map_err(missing)?;
-        Ok(found.what)
+        let why = |err| format!("the workspace cannot be had: `{}`: {err}", from.display());
+        Ok(hold_needed(from, NO_SUID | NO_DEV, why)?.what)
     };
     let what = match &spec.tree {
         Tree::Itself => workspace(&spec.root)?,
@@ -209,15 +201,8 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
 /// The home of an agent, and the files in it that are not its own.
 fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
     let show = |from: &Path, at: PathBuf, attributes: u64| -> Result<Held, Refusal> {
-        let found =
-            hold(from, attributes).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
-        let missing = |err| {
-            Refusal::Invalid(format!(
-                "`{}` cannot be shown to the agent: {err}",
-                from.display()
-            ))
-        };
-        let found = found.map_err(missing)?;
+        let why = |err| format!("`{}` cannot be shown to the agent: {err}", from.display());
+        let found = hold_needed(from, attributes, why)?;
         Ok(Held { at, ..found })
     };
     let mut held = vec![show(&home.from, AGENT_HOME.into(), NO_SUID | NO_DEV)?];
@@ -238,6 +223,17 @@ fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
         )?);
     }
     Ok(held)
+}
+
+/// Takes hold of a path that must be there.
+fn hold_needed(
+    path: &Path,
+    attributes: u64,
+    why: impl FnOnce(io::Error) -> String,
+) -> Result<Held, Refusal> {
+    hold(path, attributes)
+        .and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()))
+        .map_err(|err| Refusal::Invalid(why(err)))
 }
 
 /// Takes hold of a path as it is now; nothing where there is nothing.

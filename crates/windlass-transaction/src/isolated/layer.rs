@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 
 use super::sources::{Sieve, never};
-use super::survey::list;
+use super::survey::{list, parent};
 use windlass_host::workspace::Root;
 
 /// The most entries of a layer that are looked at, and of a directory that was removed.
@@ -42,18 +42,13 @@ impl Layers<'_> {
         let mut open = vec![(PathBuf::new(), Sieve::at_top(self.merged), false)];
         let mut entries_left = MAX_ENTRIES;
         while let Some((dir, sieve, hides)) = open.pop() {
-            let here = if dir.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                &dir
-            };
-            let (handle, entries) = list(self.upper, here).map_err(|why| unreadable(&dir, &why))?;
+            let (handle, entries) = list(self.upper, &dir).map_err(|why| unreadable(&dir, &why))?;
             entries_left = entries_left
                 .checked_sub(entries.len())
                 .ok_or("the run wrote too many files to be listed")?;
             if hides {
                 let known: BTreeSet<_> = entries.iter().map(|(name, _)| name.as_os_str()).collect();
-                for (name, kind) in list(self.lower, here)
+                for (name, kind) in list(self.lower, &dir)
                     .map(|(_, entries)| entries)
                     .unwrap_or_default()
                 {
@@ -111,11 +106,7 @@ impl Layers<'_> {
     }
 
     fn below(&self, path: &Path) -> Option<FileType> {
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let handle = self.lower.open_dir(parent).ok()?;
+        let handle = self.lower.open_dir(parent(path)).ok()?;
         let stat = rustix::fs::statat(handle, path.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))
     }

@@ -6,13 +6,12 @@ use std::path::Path;
 
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Change, FileChange, Files};
-use windlass_edit::diff::unified;
 
+use crate::landing::undo::rendered;
 use windlass_host::workspace::Root;
 
-/// The largest file that is compared line by line, and the longest diff.
+/// The largest file that is compared line by line.
 const MAX_COMPARED: u64 = 1 << 20;
-const MAX_DIFF: usize = 64 * 1024;
 
 /// Every swap as a change; a file that went away and one that came with the same bytes are a move.
 pub(super) fn changes(
@@ -62,51 +61,18 @@ fn hash(image: &Image) -> Option<&str> {
 }
 
 fn compare(swap: &Swap, before: &Root, after: &Root) -> FileChange {
-    let change = match (swap.before.is_there(), swap.after.is_there()) {
-        (false, _) => Change::Created,
-        (true, false) => Change::Deleted,
-        (true, true) => Change::Modified,
-    };
     let text = |image: &Image, root: &Root| -> Option<String> {
         match image {
             Image::Absent => Some(String::new()),
             Image::Link { target } => Some(format!("{target}\n")),
             Image::File { size, .. } if *size > MAX_COMPARED => None,
-            Image::File { .. } => {
-                let bytes = root.read(&swap.path, MAX_COMPARED).ok()?;
-                String::from_utf8(bytes)
-                    .ok()
-                    .filter(|text| !text.contains('\0'))
-            }
+            Image::File { .. } => String::from_utf8(root.read(&swap.path, MAX_COMPARED).ok()?).ok(),
         }
     };
-    let texts = text(&swap.before, before).zip(text(&swap.after, after));
-    let (added, removed, diff) = texts.map_or((0, 0, None), |(old, new)| {
-        let name = |image: &Image, side: &str| match image.is_there() {
-            true => format!("{side}/{}", swap.path),
-            false => "/dev/null".to_owned(),
-        };
-        let diff = unified(
-            &name(&swap.before, "a"),
-            &name(&swap.after, "b"),
-            &old,
-            &new,
-            MAX_DIFF,
-        );
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        (
-            count(diff.added),
-            count(diff.removed),
-            (!diff.cut && !diff.text.is_empty()).then_some(diff.text),
-        )
-    });
-    FileChange {
-        path: swap.path.clone(),
-        change,
-        added,
-        removed,
-        diff,
-    }
+    rendered(
+        swap,
+        text(&swap.before, before).zip(text(&swap.after, after)),
+    )
 }
 
 /// A path for people.

@@ -173,12 +173,7 @@ impl Survey {
         sieve: Option<&Sieve>,
         open: &mut Vec<(PathBuf, Option<Sieve>)>,
     ) {
-        let here = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            &path
-        };
-        let Ok((handle, entries)) = list(root, here) else {
+        let Ok((handle, entries)) = list(root, &path) else {
             if self.closed.len() < MAX_NAMED {
                 self.closed.push(path);
             }
@@ -373,12 +368,26 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(first)
 }
 
-/// The names in a directory with their kinds, sorted.
+/// The directory that a path is in, to be opened beneath a root.
+pub(crate) fn parent(path: &Path) -> &Path {
+    or_root(path.parent().unwrap_or(Path::new("")))
+}
+
+/// The path, or that of the root itself for an empty one.
+fn or_root(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
+}
+
+/// The names in a directory with their kinds, sorted. The empty path is the root.
 pub(crate) fn list(
     root: &Root,
     path: &Path,
 ) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
-    let handle = root.open_dir(path).map_err(|err| err.message)?;
+    let handle = root.open_dir(or_root(path)).map_err(|err| err.message)?;
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::read_from(&handle).map_err(|err| err.to_string())? {
         let entry = entry.map_err(|err| err.to_string())?;

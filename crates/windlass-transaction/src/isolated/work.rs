@@ -21,7 +21,7 @@ use super::live::{Behind, Live};
 use super::shelf::Slot;
 use super::shown::{self, lossy};
 use super::sources::is_source;
-use super::survey::{Moment, Print, Survey};
+use super::survey::{Moment, Print, Survey, parent};
 use super::user_git::UserGit;
 use super::{Desk, copied, isolation, shelf_error};
 use crate::landing::{look, tree_hash};
@@ -519,11 +519,7 @@ impl Work {
     /// What is at a path, hashed once for as long as its record stays the same.
     fn image(&self, base: bool, root: &Root, path: &str) -> Result<Image, String> {
         let full = Path::new(path);
-        let parent = full
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let stat = root.open_dir(parent).ok().and_then(|handle| {
+        let stat = root.open_dir(parent(full)).ok().and_then(|handle| {
             rustix::fs::statat(
                 handle,
                 full.file_name().unwrap_or_default(),

@@ -107,6 +107,11 @@ fn settle(
         report_only(disk, root, journal, done)?;
         return Ok(false);
     };
+    tracing::info!(
+        stage = journal.name,
+        files = journal.swaps.len(),
+        "landing: recover"
+    );
     let standing = |at: usize| Ok(work.places(at)?.standing(work.at(at)?.0));
     let mut can_go_on = true;
     for at in 0..journal.swaps.len() {

@@ -80,7 +80,10 @@ pub fn preview(root: &Root, plan: &Plan, contents: &Contents) -> Vec<FileChange>
     };
     plan.swaps
         .iter()
-        .map(|swap| rendered(swap, |image| planner.text(swap, image)))
+        .map(|swap| {
+            let text = |image| planner.text(swap, image);
+            rendered(swap, text(&swap.before).zip(text(&swap.after)))
+        })
         .collect()
 }
 
@@ -311,7 +314,7 @@ impl Planner<'_> {
 /// A change as people see it, with both sides from the content store.
 #[must_use]
 pub fn describe(swap: &Swap, contents: &Contents) -> FileChange {
-    rendered(swap, |image| match image {
+    let text = |image: &Image| match image {
         Image::Absent => Some(String::new()),
         Image::File { hash, size, .. } if *size <= MAX_COMPARED => {
             let mut text = String::new();
@@ -319,11 +322,12 @@ pub fn describe(swap: &Swap, contents: &Contents) -> FileChange {
             Some(text)
         }
         Image::File { .. } | Image::Link { .. } => None,
-    })
+    };
+    rendered(swap, text(&swap.before).zip(text(&swap.after)))
 }
 
 /// Counts lines and makes a diff, where both sides are text.
-fn rendered(swap: &Swap, text: impl Fn(&Image) -> Option<String>) -> FileChange {
+pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChange {
     let change = match (swap.before.is_there(), swap.after.is_there()) {
         (false, _) => Change::Created,
         (true, true) => Change::Modified,
@@ -331,8 +335,8 @@ fn rendered(swap: &Swap, text: impl Fn(&Image) -> Option<String>) -> FileChange 
     };
     let path = swap.path.clone();
     // A NUL byte is no text, although it is UTF-8.
-    let text = |image: &Image| text(image).filter(|text| !text.contains('\0'));
-    let Some((old, new)) = text(&swap.before).zip(text(&swap.after)) else {
+    let texts = texts.filter(|(old, new)| !old.contains('\0') && !new.contains('\0'));
+    let Some((old, new)) = texts else {
         return FileChange {
             path,
             change,
