@@ -99,6 +99,11 @@ pub(crate) fn printed(text: &str) -> ExitCode {
     unless_broken(0)
 }
 
+/// Success or failure, unless standard output took not everything.
+pub(crate) fn of(worked: bool) -> ExitCode {
+    unless_broken(if worked { 0 } else { FAILED })
+}
+
 /// The code, unless standard output took not everything: then that is said, and it is a failure.
 pub(crate) fn unless_broken(code: u8) -> ExitCode {
     match out::broken() {

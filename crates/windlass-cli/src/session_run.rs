@@ -17,7 +17,6 @@ use windlass::core::id::SessionId;
 use windlass::core::message::{Message, Role};
 use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::store::SessionStore;
-use windlass::core::terms::Isolation;
 use windlass::engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
 use windlass::machine::Root;
 use windlass::settings::Places;
@@ -34,15 +33,14 @@ pub(crate) use input::Input;
 use signals::Signals;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
-use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
 use windlass::model;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::transcript::first_line;
-use windlass::{OpenRequest, Opened, Prepared, Which, options_for, resume_options, saved_plan};
+use windlass::{OpenRequest, Opened, Prepared, options_for, resume_options, saved_plan};
 
 /// A session at work, with its view and its person.
-pub(crate) struct Desk {
+pub(crate) struct InteractiveSession {
     pub(crate) session: Session,
     pub(crate) root: Arc<Root>,
     places: Places,
@@ -53,40 +51,19 @@ pub(crate) struct Desk {
     options: RunOptions,
     /// Lines that are typed while a run is going are words for it.
     pub(crate) steers: bool,
-    /// What is typed; whoever comes after this desk goes on with it.
+    /// What is typed. The next session of this process takes it over.
     pub(crate) input: Input,
     signals: Signals,
 }
 
-/// What to open.
-pub(crate) struct Opening<'a> {
-    pub(crate) agent: &'a AgentFlags,
-    pub(crate) limits: &'a LimitFlags,
-    pub(crate) output: &'a OutputArgs,
-    pub(crate) which: Which,
-    pub(crate) isolation: Isolation,
-    pub(crate) contract: &'a ContractFlags,
-    /// Go on with this kept run.
-    pub(crate) kept: Option<String>,
-    /// Nobody works on it any more: what is there is judged, and lands.
-    pub(crate) only_land: bool,
-    /// How much of what was said gives way first.
-    pub(crate) room: Option<Room>,
-}
-
 /// Everything that can be wrong is found here, before a session is opened.
-pub(crate) fn prepare(agent: &AgentFlags, limits: &LimitFlags) -> Result<Prepared, Failure> {
-    let root = process::open_workspace(agent.cd.as_deref())?;
+pub(crate) fn prepare(flags: &RunFlags) -> Result<Prepared, Failure> {
+    let root = process::open_workspace(flags.agent.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if ask_about(&settings, root.root())? {
         settings = process::load_settings(Some(root.root()))?;
     }
-    let flags = RunFlags {
-        agent: agent.clone(),
-        limits: limits.clone(),
-        ..RunFlags::default()
-    };
-    Ok(windlass::prepare(root, settings, &flags)?)
+    Ok(windlass::prepare(root, settings, flags)?)
 }
 
 /// The same without an agent.
@@ -112,26 +89,19 @@ fn tell_choice(choice: &Choice, output: &OutputArgs) {
     }
 }
 
-impl Desk {
-    pub(crate) async fn open(ready: Prepared, opening: Opening<'_>) -> Result<Self, Failure> {
+impl InteractiveSession {
+    pub(crate) async fn open(
+        ready: Prepared,
+        mut request: OpenRequest,
+        output: &OutputArgs,
+        room: Option<Room>,
+    ) -> Result<Self, Failure> {
         for warning in ready.warnings() {
             say!("warning: {}", crate::safe::message(&warning));
         }
-        let flags = RunFlags {
-            agent: opening.agent.clone(),
-            limits: opening.limits.clone(),
-            contract: opening.contract.clone(),
-        };
-        let opened = ready
-            .open(OpenRequest {
-                which: opening.which.clone(),
-                isolation: opening.isolation,
-                kept: opening.kept.clone(),
-                only_land: opening.only_land,
-                can_answer: can_answer(),
-                ..OpenRequest::new(flags)
-            })
-            .await?;
+        request.can_answer = can_answer();
+        let structured = request.flags.agent.json_schema.is_some();
+        let opened = ready.open(request).await?;
         let Opened {
             session,
             store,
@@ -147,16 +117,11 @@ impl Desk {
             say!("warning: working as {to} instead of {from} ({reason})");
         }
         if let Some(choice) = &choice {
-            tell_choice(choice, opening.output);
+            tell_choice(choice, output);
         }
-        let view = View::new(
-            opening.output,
-            session.id(),
-            opening.agent.json_schema.is_some(),
-            foreign.as_deref(),
-        );
+        let view = View::new(output, session.id(), structured, foreign.as_deref());
         options.live = view.wants_live();
-        let mut desk = Self {
+        let mut interactive = Self {
             session,
             root,
             places: settings.places,
@@ -168,18 +133,17 @@ impl Desk {
             input: Input::default(),
             signals: Signals::listen()?,
         };
-        if let Some(how) = opening.room {
-            desk.make_room(how).await?;
+        if let Some(how) = room {
+            interactive.make_room(how).await?;
         }
-        let first = desk.session.first_seq();
+        let first = interactive.session.first_seq();
         // What had to be repaired is said; a new session has nothing to say about itself.
-        let repaired = first > 1 && desk.session.look(|history| history.last_seq()) >= first;
-        if opening.output.format() == Format::StreamJson
-            || (repaired && opening.output.format() == Format::Text)
-        {
-            desk.show_opening(store.as_ref()).await?;
+        let repaired = first > 1 && interactive.session.look(|history| history.last_seq()) >= first;
+        let format = output.format();
+        if format == Format::StreamJson || (repaired && format == Format::Text) {
+            interactive.show_opening(store.as_ref()).await?;
         }
-        Ok(desk)
+        Ok(interactive)
     }
 
     /// What opening the session wrote, so that the stream is the log without a gap.
@@ -248,7 +212,7 @@ impl Desk {
         }
     }
 
-    /// Makes room in what was said, and says what came of it.
+    /// Compacts the conversation, and says what came of it.
     pub(crate) async fn make_room(&mut self, how: Room) -> Result<(), Failure> {
         let before = self.session.look(|history| history.held());
         match self.session.compact(how, self.options.budget).await? {

@@ -59,7 +59,7 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 ///
 /// use windlass::core::ask::Answer;
 /// use windlass::core::gate::Mode;
-/// use windlass::testing::{ScriptedProvider, says};
+/// use windlass_testing::{ScriptedProvider, says};
 /// use windlass::{Notices, Windlass};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -540,7 +540,7 @@ impl Windlass {
 /// use std::sync::Arc;
 ///
 /// use windlass::core::ask::Answer;
-/// use windlass::testing::{ScriptedProvider, says};
+/// use windlass_testing::{ScriptedProvider, says};
 /// use windlass::{Run, Session, Windlass};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -13,6 +13,7 @@ pub mod instructions;
 pub mod kept;
 pub mod model;
 mod notices;
+pub mod policy;
 mod prepare;
 pub mod profile;
 pub mod program_tools;
@@ -63,7 +64,6 @@ pub mod edits {
 pub mod engine {
     pub use windlass_engine::{
         Delivery, EngineError, NativeRuntime, OnAsk, RunHandle, RunOptions, Session,
-        check_arguments,
     };
 }
 
@@ -74,9 +74,8 @@ pub mod imports {
 
 /// This machine: session logs, files of a workspace, processes, secrets and the clock.
 pub mod machine {
-    pub use windlass_host::artifact::ArtifactDir;
     pub use windlass_host::clock::SystemClock;
-    pub use windlass_host::exec::{HostProcesses, child_env};
+    pub use windlass_host::exec::child_env;
     pub use windlass_host::secret::{Credentials, Secret, SecretError, Secrets};
     pub use windlass_host::session_log::SessionLog;
     pub use windlass_host::workspace::{Root, discover, open_file};

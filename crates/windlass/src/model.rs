@@ -10,7 +10,7 @@
 //!     GivenModel, ModelPlan, VENDORS, attach, base_url, named, open_workspace, prompt, vendor_of,
 //! };
 //! use windlass::settings::Settings;
-//! use windlass::testing::{ScriptedProvider, says};
+//! use windlass_testing::{ScriptedProvider, says};
 //!
 //! let dir = tempfile::tempdir()?;
 //! std::fs::write(dir.path().join("notes.txt"), "buy milk")?;

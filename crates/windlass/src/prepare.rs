@@ -10,7 +10,7 @@
 //! use windlass::machine::Root;
 //! use windlass::model::GivenModel;
 //! use windlass::settings::Settings;
-//! use windlass::testing::{ScriptedProvider, says};
+//! use windlass_testing::{ScriptedProvider, says};
 //! use windlass::{
 //!     OpenRequest, Opened, Prepared, Which, newest, options_for, prepare, prepare_landing,
 //!     resume_options,

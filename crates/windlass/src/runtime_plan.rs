@@ -14,8 +14,8 @@ use windlass_providers::models::default_model;
 use windlass_providers::{VENDORS, Vendor};
 use windlass_registry::options::{self, Given};
 use windlass_registry::{
-    AgentSetup, Choice, Installed, Program, RegistryError, abilities, asked_by, choose, needs_of,
-    own, plain_name, unknown,
+    AgentSetup, Choice, Installed, Program, abilities, asked_by, choose, needs_of, own, plain_name,
+    unknown,
 };
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 
@@ -200,6 +200,16 @@ enum Whose<'a> {
     Command(&'a str),
 }
 
+impl<'a> Whose<'a> {
+    /// The table of the settings that is the agent's.
+    fn table(self, known: &'static AgentSpec) -> &'a str {
+        match self {
+            Self::Known | Self::Command(_) => known.name,
+            Self::Own(name) => name,
+        }
+    }
+}
+
 fn foreign(
     known: &'static AgentSpec,
     whose: Whose<'_>,
@@ -212,89 +222,44 @@ fn foreign(
         )
         .hint("leave --script out, or use the built-in agent"));
     }
-    let (table, command) = match whose {
-        Whose::Known => (known.name, None),
-        Whose::Own(name) => (name, None),
-        Whose::Command(command) => (known.name, Some(command)),
-    };
-    let Given {
-        command: configured,
-        auth,
-        metering,
-        login_file: file,
-        mut options,
-    } = Given::read(table, &settings.layers)?;
-    let (auth, metering) = (
-        agent.auth.clone().or(auth),
-        agent.metering.clone().or(metering),
-    );
-    let mut words: Vec<String> = command
-        .unwrap_or_default()
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect();
-    let named = if words.is_empty() {
-        None
-    } else {
-        Some(words.remove(0))
-    };
-    let named = named.or(configured);
-    if let (Whose::Own(name), None) = (whose, &named) {
-        return Err(own::no_command(name).into());
-    }
-    let program = find_program(known, named.as_deref(), settings)?;
+    let table = whose.table(known);
+    let mut given = Given::read(table, &settings.layers)?;
+    let (program, words) = find_program(known, whose, given.command.take(), settings)?;
     let name = match whose {
         Whose::Known | Whose::Own(_) => table.to_owned(),
         Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = model::named(agent, settings.layers.text("model"), settings)?;
-    let login = auth.as_deref() == Some("login");
-    if login && known.login.is_none() {
-        return Err(Error::usage(format!("`{table}` has no sign-in of its own"))
-            .hint("leave `--auth login` out: it works with your key, which it never sees"));
-    }
-    let metering = metering_plan(table, login, metering.as_deref(), settings)?;
-    if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
-        let why = "what an agent sends to its model can only be counted where its network is its own, and with \
-                   `--net open` it is the machine's";
-        return Err(Error::new(ErrorKind::Isolation, why)
-            .hint("leave it off, or allow hosts by name: --net allow:HOST"));
-    }
-    let (upstream, login_file, hosts) = if login {
-        let hosts = login_hosts(known)?;
-        (
-            None,
-            Some(login_file(
-                known,
-                table,
-                file.as_deref(),
-                &settings.environment,
-            )?),
-            hosts,
-        )
+    let login = agent
+        .auth
+        .as_ref()
+        .or(given.auth.as_ref())
+        .map(String::as_str)
+        == Some("login");
+    let metering = agent.metering.as_ref().or(given.metering.as_ref());
+    let metering = metering_plan(known, table, login, metering.map(String::as_str), settings)?;
+    let (mut upstream, mut login_file, mut hosts) = (None, None, Vec::new());
+    if login {
+        let file = given.login_file.as_deref();
+        login_file = Some(find_login(known, table, file, &settings.environment)?);
+        hosts = login_hosts(known)?;
     } else {
-        let upstream = upstream(known, table, vendor, agent, settings)?;
+        let served = find_upstream(known, table, vendor, agent, settings)?;
         if known.needs_model && model.is_none() {
+            let usual = default_model(served.vendor);
             model = Some(
-                default_model(upstream.vendor)
-                    .ok_or_else(|| no_model(table, upstream.vendor))?
+                usual
+                    .ok_or_else(|| no_model(table, served.vendor))?
                     .to_owned(),
             );
         }
-        (Some(upstream), None, Vec::new())
-    };
-    options::tell_thinking(
-        (known, table),
-        agent.reasoning_effort.is_some(),
-        &settings.layers,
-        &mut options,
-    )?;
-    options::tell_sampling(
-        known,
-        settings.sampling().temperature,
-        settings.max_output(),
-        &mut options,
-    );
+        upstream = Some(served);
+    }
+    let options = &mut given.options;
+    let asked = agent.reasoning_effort.is_some();
+    options::tell_thinking((known, table), asked, &settings.layers, options)?;
+    let temperature = settings.sampling().temperature;
+    options::tell_sampling(known, temperature, settings.max_output(), options);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         setup: AgentSetup {
             known,
@@ -304,7 +269,7 @@ fn foreign(
             words,
             model,
             protocol: upstream.as_ref().map(|upstream| upstream.vendor.protocol),
-            options,
+            options: given.options,
         },
         upstream,
         metering,
@@ -313,7 +278,7 @@ fn foreign(
     })))
 }
 
-fn upstream(
+fn find_upstream(
     known: &AgentSpec,
     name: &str,
     named: Option<&'static Vendor>,
@@ -380,12 +345,23 @@ fn no_key_hint(known: &AgentSpec, variable: &str) -> String {
 
 /// Decision 9: what cannot be counted has to be accepted in so many words.
 fn metering_plan(
+    known: &AgentSpec,
     name: &str,
     login: bool,
     said: Option<&str>,
     settings: &Settings,
 ) -> Result<MeteringPlan, Error> {
+    if login && known.login.is_none() {
+        return Err(Error::usage(format!("`{name}` has no sign-in of its own"))
+            .hint("leave `--auth login` out: it works with your key, which it never sees"));
+    }
     match (login, said) {
+        (false, None | Some("wire")) if crate::sandboxing::is_open(settings)? => {
+            let why = "what an agent sends to its model can only be counted where its network is its own, and with \
+                       `--net open` it is the machine's";
+            Err(Error::new(ErrorKind::Isolation, why)
+                .hint("leave it off, or allow hosts by name: --net allow:HOST"))
+        }
         (false, None | Some("wire")) => Ok(MeteringPlan::Wire),
         (false, Some(_)) => Err(Error::usage("with a key the model traffic goes through us, and is counted there")
             .hint("leave --metering out, or use the agent's own sign-in with --auth login")),
@@ -424,7 +400,7 @@ fn no_model(name: &str, vendor: &Vendor) -> Error {
     ))
 }
 
-fn login_file(
+fn find_login(
     known: &AgentSpec,
     name: &str,
     configured: Option<&str>,
@@ -473,12 +449,23 @@ fn login_hosts(known: &AgentSpec) -> Result<Vec<HostRule>, Error> {
     }
 }
 
-/// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
+/// The program of an agent and its first words: as it was named, else as we installed it, else as it is in `PATH`.
 fn find_program(
     known: &AgentSpec,
-    named: Option<&str>,
+    whose: Whose<'_>,
+    configured: Option<String>,
     settings: &Settings,
-) -> Result<Program, RegistryError> {
+) -> Result<(Program, Vec<String>), Error> {
+    let command = match whose {
+        Whose::Command(command) => command,
+        Whose::Known | Whose::Own(_) => "",
+    };
+    let mut words = command.split_whitespace().map(str::to_owned);
+    let named = words.next().or(configured);
+    if let (Whose::Own(name), None) = (whose, &named) {
+        return Err(own::no_command(name).into());
+    }
     let dir = settings.places.runtimes_dir();
-    Installed { dir: &dir }.find(known, named)
+    let program = Installed { dir: &dir }.find(known, named.as_deref())?;
+    Ok((program, words.collect()))
 }

@@ -60,40 +60,38 @@ impl Meaning {
                 Self::Tightens
             }
         };
+        let own = own.get(key).map(|own| &own.value);
         match key {
-            "approval" => by_value(mode(Some(value)) > mode(own.get(key).map(|own| &own.value))),
+            "approval" => by_value(mode(Some(value)) > mode(own)),
             "max_budget_usd" | "max_steps" | "max_iterations" | "max_tokens" | "max_seconds" => {
-                by_value(
-                    limit(value)
-                        > own
-                            .get(key)
-                            .map_or(default_limit(key), |own| limit(&own.value)),
-                )
+                by_value(limit(value) > own.map_or_else(|| default_limit(key), limit))
             }
-            "sandbox.level" => {
-                by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value)))
+            "sandbox.level" => by_value(level(Some(value)) > level(own)),
+            "sandbox.net" => {
+                by_value(net(Some(value)).is_none_or(|project| {
+                    project.narrowed(&net(own).unwrap_or_default()) != project
+                }))
             }
-            "sandbox.net" => by_value(net(Some(value)).is_none_or(|project| {
-                let own = net(own.get(key).map(|own| &own.value)).unwrap_or_default();
-                project.narrowed(&own) != project
-            })),
             "rules.ask" | "rules.deny" | "validate.protect" => Self::Tightens,
             "validate.strict_judge" => by_value(*value == Value::Boolean(false)),
             key if is_check(key) => Self::Tightens,
-            "validate.chain" | "validate.write_paths" => Self::Loosens,
-            key if key.starts_with("validators.") => Self::Loosens,
-            "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
+            "validate.chain"
+            | "validate.write_paths"
+            | "rules.allow"
+            | "credentials.show"
+            | "env.pass"
+            | "on_ask" => Self::Loosens,
             "provider" | "model" | "ca_file" | "runtime" | "runtime_order" | "runtime_fallback" => {
                 Self::Redirects
             }
-            // Programs, their words and their variables.
-            key if key.starts_with("runtimes.") => Self::Runs,
-            key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
-            // It decides who else hears of the work here.
-            key if key.starts_with("otel.") => Self::Redirects,
-            key if key.starts_with("tools.") => Self::Runs,
-            key if key.starts_with("sandbox.") => Self::Loosens,
-            _ => Self::Other,
+            key => match key.split_once('.').map(|(table, _)| table) {
+                Some("validators" | "sandbox") => Self::Loosens,
+                // Programs, their words and their variables.
+                Some("runtimes" | "tools") => Self::Runs,
+                // `otel` decides who else hears of the work here.
+                Some("providers" | "profiles" | "otel") => Self::Redirects,
+                _ => Self::Other,
+            },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `answer`: what a run waits for is answered, from anywhere, and the run goes on under the terms it was started with.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
@@ -19,12 +19,11 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::safe::{json_line, message, one_line};
-use crate::session_run::{Desk, Opening, ask_row, finish, prepare};
+use crate::session_run::{InteractiveSession, ask_row, finish, prepare};
 use crate::view::ask::understand;
-use windlass::Which;
-use windlass::flags::RunFlags;
-use windlass::transcript::describe_call;
-use windlass::transcript::first_line;
+use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
+use windlass::transcript::{describe_call, first_line};
+use windlass::{OpenRequest, Prepared, Which};
 
 /// Sessions that are looked through.
 const MAX_SESSIONS: usize = 10_000;
@@ -51,36 +50,34 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
                 .hint(expected(&ask)),
         );
     };
-    let workspace = PathBuf::from(&glance.workspace);
-    let flags = RunFlags::resumed(
-        glance.flags.clone(),
-        &args.unset,
-        &args.agent,
-        &args.limits,
-        &workspace,
-    )?;
-    let ready = prepare(&flags.agent, &flags.limits)?;
-    let opening = Opening {
-        agent: &flags.agent,
-        limits: &flags.limits,
-        output: &args.output,
-        which: Which::Named(session.clone()),
-        isolation: glance
-            .open
-            .as_ref()
-            .map_or_else(Isolation::default, |open| open.isolation),
-        contract: &flags.contract,
-        kept: None,
-        only_land: false,
-        room: None,
-    };
+    let (ready, request) = resumed(&session, &glance, &args.unset, &args.agent, &args.limits)?;
     let format = args.output.format();
     block_on(async {
-        let mut desk = Desk::open(ready, opening).await?;
-        let outcome = desk.answer_open(&ask, answer).await?;
-        desk.keep_plan(outcome.as_ref())?;
-        Ok(finish(outcome.as_ref(), &desk.session, format))
+        let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
+        let outcome = interactive.answer_open(&ask, answer).await?;
+        interactive.keep_plan(outcome.as_ref())?;
+        Ok(finish(outcome.as_ref(), &interactive.session, format))
     })
+}
+
+/// What resumes the run that a session was left open on: the flags it was started with, and those that were typed now.
+pub(super) fn resumed(
+    session: &SessionId,
+    glance: &Glance,
+    unset: &[String],
+    agent: &AgentFlags,
+    limits: &LimitFlags,
+) -> Result<(Prepared, OpenRequest), Failure> {
+    let workspace = Path::new(&glance.workspace);
+    let flags = RunFlags::resumed(glance.flags.clone(), unset, agent, limits, workspace)?;
+    let ready = prepare(&flags)?;
+    let open = glance.open.as_ref();
+    let request = OpenRequest {
+        which: Which::Named(session.clone()),
+        isolation: open.map_or_else(Isolation::default, |open| open.isolation),
+        ..OpenRequest::new(flags)
+    };
+    Ok((ready, request))
 }
 
 /// How an ask is answered.

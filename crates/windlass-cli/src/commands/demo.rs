@@ -14,9 +14,9 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::session_run::{Desk, Opening, finish, prepare};
-use windlass::Which;
-use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use crate::session_run::{InteractiveSession, finish, prepare};
+use windlass::OpenRequest;
+use windlass::flags::{AgentFlags, ContractFlags, RunFlags};
 use windlass::sandboxing;
 
 const PROMPT: &str =
@@ -64,28 +64,21 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
             ),
         }
     }
-    let limits = LimitFlags::default();
-    let ready = prepare(&agent, &limits)?;
-    let opening = Opening {
-        agent: &agent,
-        limits: &limits,
-        output: &args.output,
-        which: Which::New,
-        isolation: if held {
-            Isolation::Isolated
-        } else {
-            Isolation::InPlace
-        },
-        contract: &contract,
-        kept: None,
-        only_land: false,
-        room: None,
+    let flags = RunFlags {
+        agent,
+        contract,
+        ..RunFlags::default()
+    };
+    let ready = prepare(&flags)?;
+    let request = OpenRequest {
+        isolation: Isolation::from_flag(held),
+        ..OpenRequest::new(flags)
     };
     let (outcome, code, session) = block_on(async {
-        let mut desk = Desk::open(ready, opening).await?;
-        let outcome = desk.run(Message::user(PROMPT)).await?;
-        let code = finish(outcome.as_ref(), &desk.session, args.output.format());
-        Ok((outcome, code, desk.session.id().to_string()))
+        let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
+        let outcome = interactive.run(Message::user(PROMPT)).await?;
+        let code = finish(outcome.as_ref(), &interactive.session, args.output.format());
+        Ok((outcome, code, interactive.session.id().to_string()))
     })?;
     if text && outcome == Some(Outcome::Completed) {
         take_back_and_forth(&project, &session)?;

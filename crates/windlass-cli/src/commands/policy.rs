@@ -3,30 +3,22 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::core::ask::{Answer, Question};
-use windlass::core::gate::{
-    Decision, Explained, Level, Mode, PermissionGate, Place, Proposal, Rule, Stage, Verdict,
-};
-use windlass::core::message::ErrorCategory;
+use windlass::core::gate::{Decision, Level, Mode, PermissionGate, Place, Rule, Verdict};
 use windlass::core::terms::Isolation;
-use windlass::core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
-use windlass::core::workspace::{Artifacts, Files, Processes};
-use windlass::core::{BoxFuture, CancellationToken};
-use windlass::machine::ArtifactDir;
-use windlass::machine::Root;
-use windlass::machine::{HostProcesses, child_env};
-use windlass::settings::{Layer, nearest};
+use windlass::core::tool::{Tool, Touch};
+use windlass::core::workspace::Files;
+use windlass::policy::{JudgedCall, PolicyEval};
+use windlass::settings::Layer;
+use windlass::wire;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
 use crate::failure::Failure;
 use crate::process;
 use crate::safe::plain;
 use crate::{exit, out};
-use windlass::settings::Settings;
-use windlass::{program_tools, sandboxing, wire};
 
 /// The largest table of cases.
 const MAX_TABLE: u64 = 4 << 20;
@@ -41,33 +33,66 @@ pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
 }
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(args.cd.as_deref(), args.sandbox.as_deref())?;
-    let mut gate = desk.gate()?;
+    let eval = open(args.cd.as_deref(), args.sandbox.as_deref())?;
+    let mut gate = eval.gate()?;
     if let Some(mode) = &args.approval {
         gate.mode = mode.parse().map_err(Failure::usage)?;
     }
     let place = Place {
         isolation: Isolation::from_flag(args.isolated),
-        sandboxed: desk.held,
+        sandboxed: eval.sandboxed,
     };
-    let tool = desk.tool(&args.tool)?;
+    let tool = eval.tool(&args.tool)?;
     let given = if args.words == ["-"] {
         standard_input()?
     } else {
         args.words.join(" ")
     };
-    let judged = desk.judge(
+    let judged = eval.judge(
         &gate,
         tool.as_ref(),
         &arguments(tool.as_ref(), &given)?,
         place,
     );
     let text = if args.json {
-        format!("{}\n", as_json(&judged))
+        format!("{}\n", as_json(&judged, place))
     } else {
-        as_text(&judged)
+        as_text(&judged, place)
     };
     Ok(exit::printed(&text))
+}
+
+/// A table of cases, with rules beside those of the settings.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    approval: Option<String>,
+    #[serde(default)]
+    rules: Rules,
+    #[serde(default)]
+    case: Vec<Case>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Rules {
+    allow: Vec<String>,
+    ask: Vec<String>,
+    deny: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    tool: Option<String>,
+    command: Option<String>,
+    args: Option<Value>,
+    approval: Option<String>,
+    sandboxed: Option<bool>,
+    #[serde(default)]
+    isolated: bool,
+    expect: Verdict,
+    rule: Option<String>,
 }
 
 /// Runs a table of cases; one line for each that is decided otherwise.
@@ -75,24 +100,30 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
     let name = args.file.display();
     let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
     let text = wire::read_text(&args.file, MAX_TABLE, "the policy table")?;
-    let table: Value = toml::from_str(&text).map_err(|err| wrong(err.to_string()))?;
-    if let Some(key) = keys(&table).find(|key| !matches!(*key, "rules" | "case" | "approval")) {
-        return Err(wrong(format!(
-            "`{key}` is not known; a table has `approval`, `[rules]` and `[[case]]`"
-        )));
+    let table: Table = toml::from_str(&text).map_err(|err| wrong(err.to_string()))?;
+    if table.case.is_empty() {
+        return Err(wrong("it has no [[case]]".into()));
     }
-    let desk = Desk::open(args.cd.as_deref(), None)?;
-    let mut gate = desk.gate()?;
-    gate.rules.extend(rules(&table["rules"]).map_err(wrong)?);
-    if let Some(mode) = table["approval"].as_str() {
+    let eval = open(args.cd.as_deref(), None)?;
+    let mut gate = eval.gate()?;
+    let Rules { allow, ask, deny } = &table.rules;
+    for (verdict, texts) in [
+        (Verdict::Allow, allow),
+        (Verdict::Ask, ask),
+        (Verdict::Deny, deny),
+    ] {
+        for text in texts {
+            let rule = Rule::parse(text, verdict, Level::User);
+            gate.rules.push(rule.map_err(|err| wrong(err.to_string()))?);
+        }
+    }
+    if let Some(mode) = &table.approval {
         gate.mode = mode.parse().map_err(wrong)?;
     }
-    let cases = table["case"].as_array().filter(|cases| !cases.is_empty());
-    let cases = cases.ok_or_else(|| wrong("it has no [[case]]".into()))?;
     let mut failed = 0_usize;
-    for (at, case) in cases.iter().enumerate() {
+    for (at, case) in table.case.iter().enumerate() {
         let said =
-            run_case(&desk, &gate, case).map_err(|why| wrong(format!("case {}: {why}", at + 1)))?;
+            run_case(&eval, &gate, case).map_err(|why| wrong(format!("case {}: {why}", at + 1)))?;
         if let Some(said) = said {
             failed += 1;
             out::out(&format!("case {}: {}\n", at + 1, plain(&said)));
@@ -100,244 +131,60 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
     }
     out::out(&format!(
         "{} cases, {failed} decided otherwise\n",
-        cases.len()
+        table.case.len()
     ));
-    Ok(exit::unless_broken(if failed == 0 {
-        0
-    } else {
-        exit::FAILED
-    }))
-}
-
-fn keys(value: &Value) -> impl Iterator<Item = &str> {
-    value
-        .as_object()
-        .into_iter()
-        .flat_map(|map| map.keys().map(String::as_str))
-}
-
-fn rules(table: &Value) -> Result<Vec<Rule>, String> {
-    let mut rules = Vec::new();
-    for key in keys(table) {
-        let verdict = match key {
-            "allow" => Verdict::Allow,
-            "ask" => Verdict::Ask,
-            "deny" => Verdict::Deny,
-            other => {
-                return Err(format!(
-                    "`rules.{other}` is not known; use allow, ask and deny"
-                ));
-            }
-        };
-        let texts = table[key]
-            .as_array()
-            .ok_or_else(|| format!("`rules.{key}` must be a list"))?;
-        for text in texts {
-            let text = text
-                .as_str()
-                .ok_or_else(|| format!("`rules.{key}` must be a list of texts"))?;
-            rules.push(Rule::parse(text, verdict, Level::User).map_err(|err| err.to_string())?);
-        }
-    }
-    Ok(rules)
+    Ok(exit::of(failed == 0))
 }
 
 /// `None` when a case is decided as it must be; an error when it cannot be read.
-fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<String>, String> {
-    const KEYS: [&str; 8] = [
-        "tool",
-        "command",
-        "args",
-        "approval",
-        "sandboxed",
-        "isolated",
-        "expect",
-        "rule",
-    ];
-    if let Some(key) = keys(case).find(|key| !KEYS.contains(key)) {
-        return Err(format!(
-            "`{key}` is not known; a case has {}",
-            KEYS.join(", ")
-        ));
-    }
-    let text = |key: &str| case[key].as_str();
-    let flag = |key: &str, without: bool| match &case[key] {
-        Value::Null => Ok(without),
-        value => value
-            .as_bool()
-            .ok_or_else(|| format!("`{key}` must be true or false")),
-    };
+fn run_case(
+    eval: &PolicyEval,
+    gate: &PermissionGate,
+    case: &Case,
+) -> Result<Option<String>, String> {
     let mut gate = gate.clone();
-    if let Some(mode) = text("approval") {
+    if let Some(mode) = &case.approval {
         gate.mode = mode.parse::<Mode>()?;
     }
-    let tool = desk
-        .tool(text("tool").unwrap_or("bash"))
-        .map_err(|err| err.message())?;
-    let args = match (text("command"), case.get("args")) {
+    let tool = eval
+        .tool(case.tool.as_deref().unwrap_or("bash"))
+        .map_err(|err| err.message().to_owned())?;
+    let args = match (&case.command, &case.args) {
         (Some(command), None) => json!({ "command": command }),
         (None, Some(args)) => args.clone(),
         _ => return Err("give exactly one of `command` and `args`".into()),
     };
-    let expect = text("expect").ok_or("`expect` is missing; use allow, ask, person or deny")?;
-    if !["allow", "ask", "person", "deny"].contains(&expect) {
-        return Err(format!(
-            "`{expect}` is not a verdict; use allow, ask, person or deny"
-        ));
-    }
     let place = Place {
-        isolation: Isolation::from_flag(flag("isolated", false)?),
-        sandboxed: flag("sandboxed", desk.held)?,
+        isolation: Isolation::from_flag(case.isolated),
+        sandboxed: case.sandboxed.unwrap_or(eval.sandboxed),
     };
-    let decision = desk.judge(&gate, tool.as_ref(), &args, place).decision;
-    let got = word(decision.verdict);
-    let rule_fits = text("rule").is_none_or(|rule| rule == decision.rule);
-    if got == expect && rule_fits {
+    let decision = eval.judge(&gate, tool.as_ref(), &args, place).decision;
+    let rule_fits = case.rule.as_ref().is_none_or(|rule| *rule == decision.rule);
+    if decision.verdict == case.expect && rule_fits {
         return Ok(None);
     }
-    let wanted =
-        text("rule").map_or_else(|| expect.to_owned(), |rule| format!("{expect} by {rule}"));
-    let what: String = text("command")
-        .map_or_else(|| args.to_string(), str::to_owned)
-        .chars()
-        .take(120)
-        .collect();
+    let rule = case.rule.as_ref();
+    let wanted = rule.map_or(String::new(), |rule| format!(" by {rule}"));
+    let what = case.command.clone().unwrap_or_else(|| args.to_string());
+    let what: String = what.chars().take(120).collect();
     Ok(Some(format!(
-        "{} `{what}`: expected {wanted}, got {got} by {}",
+        "{} `{what}`: expected {}{wanted}, got {} by {}",
         tool.spec().name,
+        word(case.expect),
+        word(decision.verdict),
         decision.rule
     )))
 }
 
-/// The settings and tools of a workspace.
-struct Desk {
-    settings: Settings,
-    /// Whether the settings put commands in a sandbox.
-    held: bool,
-    tools: ToolSet,
-    files: Arc<dyn Files>,
-    processes: Arc<dyn Processes>,
-    artifacts: Arc<dyn Artifacts>,
-}
-
-impl Desk {
-    fn open(cd: Option<&Path>, sandbox: Option<&str>) -> Result<Self, Failure> {
-        let root: Arc<Root> = Arc::new(process::open_workspace(cd)?);
-        let mut settings = process::load_settings(Some(root.root()))?;
-        if let Some(level) = sandbox {
-            settings
-                .layers
-                .add(Layer::Flag, "sandbox.level", level, "--sandbox")?;
-        }
-        let processes = HostProcesses::new(root.clone(), child_env(std::iter::empty(), &[]));
-        let artifacts = ArtifactDir::new(settings.places.sessions_dir().join("none"));
-        Ok(Self {
-            held: sandboxing::holds_commands(&settings)?,
-            tools: ToolSet::new(program_tools::all_tools(&settings)?),
-            settings,
-            files: root,
-            processes: Arc::new(processes),
-            artifacts: Arc::new(artifacts),
-        })
+fn open(cd: Option<&Path>, sandbox: Option<&str>) -> Result<PolicyEval, Failure> {
+    let root = process::open_workspace(cd)?;
+    let mut settings = process::load_settings(Some(root.root()))?;
+    if let Some(level) = sandbox {
+        settings
+            .layers
+            .add(Layer::Flag, "sandbox.level", level, "--sandbox")?;
     }
-
-    fn gate(&self) -> Result<PermissionGate, Failure> {
-        let names: Vec<&str> = self
-            .tools
-            .iter()
-            .map(|tool| tool.spec().name.as_str())
-            .collect();
-        Ok(self.settings.gate(Mode::Ask, &names)?)
-    }
-
-    fn tool(&self, name: &str) -> Result<&Arc<dyn Tool>, Failure> {
-        self.tools.get(canonical_name(name)).ok_or_else(|| {
-            let failure = Failure::usage(format!("there is no tool `{name}`"));
-            match nearest(
-                name,
-                self.tools.iter().map(|tool| tool.spec().name.as_str()),
-            ) {
-                Some(near) => failure.hint(format!("did you mean `{near}`?")),
-                None => failure.hint("`windlass tools` lists them"),
-            }
-        })
-    }
-
-    /// The stages of the gate, with those around it: whether the tool takes the call, and where it would run.
-    fn judge(&self, gate: &PermissionGate, tool: &dyn Tool, args: &Value, place: Place) -> Judged {
-        let name = tool.spec().name.as_str();
-        let ctx = ToolCtx {
-            files: &self.files,
-            processes: &self.processes,
-            artifacts: &self.artifacts,
-            voice: &Silent,
-            cancel: CancellationToken::new(),
-        };
-        let capability = capability(place);
-        let fits = windlass::engine::check_arguments(name, &tool.spec().schema, args);
-        let touches = match fits {
-            Ok(()) => tool.touches(args, &ctx),
-            Err(why) => Err(ToolFailure::new(ErrorCategory::InvalidArguments, why)),
-        };
-        match touches {
-            Ok(touches) => {
-                let proposal = Proposal {
-                    tool: name,
-                    effect: tool.spec().effect,
-                    touches: &touches,
-                    place,
-                };
-                let Explained {
-                    mut stages,
-                    mut decision,
-                } = gate.explain(&proposal);
-                if gate.hides(name) {
-                    decision = Decision {
-                        verdict: Verdict::Deny,
-                        rule: decision.rule,
-                        reason: "the model does not see this tool".into(),
-                    };
-                }
-                stages.insert(
-                    3,
-                    Stage {
-                        name: "tool validation",
-                        says: None,
-                    },
-                );
-                Judged {
-                    stages,
-                    decision,
-                    touches,
-                    capability,
-                }
-            }
-            Err(failure) => {
-                let decision = Decision {
-                    verdict: Verdict::Deny,
-                    rule: "tool validation".into(),
-                    reason: failure.text,
-                };
-                let stage = Stage {
-                    name: "tool validation",
-                    says: Some(decision.clone()),
-                };
-                Judged {
-                    stages: vec![stage],
-                    decision,
-                    touches: Vec::new(),
-                    capability,
-                }
-            }
-        }
-    }
-}
-
-struct Judged {
-    stages: Vec<Stage>,
-    decision: Decision,
-    touches: Vec<Touch>,
-    capability: &'static str,
+    Ok(PolicyEval::new(root, settings)?)
 }
 
 fn capability(place: Place) -> &'static str {
@@ -346,27 +193,6 @@ fn capability(place: Place) -> &'static str {
         (false, true) => "in place, in a kernel sandbox",
         (true, false) => "on a private copy, with no kernel sandbox",
         (true, true) => "on a private copy, in a kernel sandbox",
-    }
-}
-
-/// Nobody is asked here.
-struct Silent;
-
-impl Voice for Silent {
-    fn progress(&self, _text: &str) {}
-    fn ask<'a>(&'a self, _question: Question) -> BoxFuture<'a, Answer> {
-        Box::pin(async { Answer::Nobody })
-    }
-    fn notes(&self) -> String {
-        String::new()
-    }
-    fn set_notes<'a>(&'a self, _text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
-        Box::pin(async {
-            Err(ToolFailure::new(
-                ErrorCategory::Exception,
-                "nothing is kept here",
-            ))
-        })
     }
 }
 
@@ -446,7 +272,7 @@ fn touched(touch: &Touch) -> String {
     }
 }
 
-fn as_text(judged: &Judged) -> String {
+fn as_text(judged: &JudgedCall, place: Place) -> String {
     let mut text = String::new();
     let line = |name: &str, says: &str| {
         format!(
@@ -468,7 +294,7 @@ fn as_text(judged: &Judged) -> String {
                 .map(touched)
                 .collect::<Vec<_>>()
                 .join("\n"),
-            None if stage.name == "capability" => judged.capability.to_owned(),
+            None if stage.name == "capability" => capability(place).to_owned(),
             None => "-".to_owned(),
         };
         text.push_str(&line(stage.name, &says));
@@ -485,7 +311,7 @@ fn as_text(judged: &Judged) -> String {
     text
 }
 
-fn as_json(judged: &Judged) -> Value {
+fn as_json(judged: &JudgedCall, place: Place) -> Value {
     let decision = |says: &Decision| json!({ "verdict": word(says.verdict), "rule": says.rule, "reason": says.reason });
     let stages: Vec<Value> = judged
         .stages
@@ -495,7 +321,7 @@ fn as_json(judged: &Judged) -> Value {
     json!({
         "stages": stages,
         "touches": judged.touches,
-        "capability": judged.capability,
+        "capability": capability(place),
         "decision": decision(&judged.decision),
     })
 }

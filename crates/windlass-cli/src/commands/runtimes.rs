@@ -258,11 +258,7 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         }
         out::out(&text);
     }
-    exit::unless_broken(if choice.chosen.is_some() {
-        0
-    } else {
-        exit::FAILED
-    })
+    exit::of(choice.chosen.is_some())
 }
 
 /// The names that are to be rehearsed: those that were named, else all that are here.
@@ -302,7 +298,7 @@ async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<Exit
                 .for_each(|line| out::out(&wrapped(&format!("| {line}"))));
         }
     }
-    Ok(exit::unless_broken(if all_work { 0 } else { exit::FAILED }))
+    Ok(exit::of(all_work))
 }
 
 #[cfg(test)]

@@ -107,11 +107,7 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
         }
     }
     say!("{} sessions are gone", ids.len() - left);
-    Ok(exit::unless_broken(if left == 0 {
-        0
-    } else {
-        exit::FAILED
-    }))
+    Ok(exit::of(left == 0))
 }
 
 fn agreed(yes: bool, question: &str) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use windlass::core::id::SessionId;
 use windlass::core::store::{SessionStore, StoreError};
 use windlass::machine::SessionLog;
 use windlass::stats::{Calls, Stats, cache_hits};
+use windlass::transcript::dollars;
 
 use super::block_on;
 use crate::args::{StatsArgs, StatsBy};
@@ -82,7 +83,8 @@ async fn fold(
     Ok(stats)
 }
 
-fn as_text(stats: &Stats) -> String {
+/// The totals, a line for each.
+pub(super) fn totals(stats: &Stats) -> Vec<(&'static str, String)> {
     let sum = &stats.total;
     let spent = &sum.spent;
     let mut lines = vec![
@@ -160,8 +162,12 @@ fn as_text(stats: &Stats) -> String {
             format!("{} connections refused", sum.refused_connections),
         ));
     }
+    lines
+}
+
+fn as_text(stats: &Stats) -> String {
+    let lines = totals(stats).into_iter();
     let mut text: String = lines
-        .iter()
         .map(|(what, is)| format!("{what:<10} {is}\n"))
         .collect();
     for (title, by) in [("models", StatsBy::Model), ("tools", StatsBy::Tool)] {
@@ -244,17 +250,10 @@ fn rows(stats: &Stats, by: StatsBy) -> Vec<Value> {
         }
         row
     };
+    let (tools, models) = (stats.tools.iter(), stats.models.iter());
     match by {
-        StatsBy::Tool => stats
-            .tools
-            .iter()
-            .map(|(name, one)| named(name, json!(one)))
-            .collect(),
-        StatsBy::Model => stats
-            .models
-            .iter()
-            .map(|(name, one)| named(name, json!(one)))
-            .collect(),
+        StatsBy::Tool => tools.map(|(name, one)| named(name, json!(one))).collect(),
+        StatsBy::Model => models.map(|(name, one)| named(name, json!(one))).collect(),
         StatsBy::Run => stats.runs.iter().map(|run| json!(run)).collect(),
         StatsBy::Step => stats.steps.iter().map(|step| json!(step)).collect(),
     }
@@ -308,7 +307,7 @@ fn calls(calls: &Calls) -> String {
 }
 
 fn cost(micros: u64, unpriced: bool) -> String {
-    let known = format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100);
+    let known = dollars(micros);
     match (unpriced, micros) {
         (false, _) => known,
         (true, 0) => "price unknown".to_owned(),

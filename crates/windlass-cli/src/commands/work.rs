@@ -1,7 +1,6 @@
 //! `run`, `chat`, `resume` and `land`: prompts to their end.
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
@@ -19,22 +18,30 @@ use windlass::machine::SessionLog;
 use windlass::settings::Places;
 
 use super::{answer, block_on};
-use crate::args::{ChatArgs, Format, LandArgs, ResumeArgs, RunArgs};
+use crate::args::{ChatArgs, Format, LandArgs, OutputArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::session_run::{Desk, Input, Opening, finish, prepare, prepare_landing, session_id};
-use windlass::flags::{AgentFlags, LimitFlags};
-use windlass::flags::{RunFlags, over};
+use crate::session_run::{Input, InteractiveSession, finish, prepare, prepare_landing, session_id};
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
 use windlass::saved_plan;
-use windlass::{Prepared, Which, model, newest};
+use windlass::{OpenRequest, Prepared, Which, model, newest};
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
 
+fn flags(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> RunFlags {
+    RunFlags {
+        agent: agent.clone(),
+        limits: limits.clone(),
+        contract: contract.clone(),
+    }
+}
+
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let ready = prepare(&args.agent, &args.limits)?;
+    let flags = flags(&args.agent, &args.limits, &args.contract);
+    let ready = prepare(&flags)?;
     let words = crate::typed::words(&args.prompt)?;
     let prompt = match &args.plan {
         None => model::prompt(words, &ready.root)?,
@@ -53,44 +60,27 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let profile = ready.settings.profile.as_ref();
     let looks = profile.is_some_and(|profile| profile.in_place) && !ready.needs_copy();
     let in_place = args.in_place || (!args.isolated && looks);
-    let isolation = if in_place {
-        Isolation::InPlace
-    } else {
-        Isolation::Isolated
-    };
-    let opening = Opening {
-        agent: &args.agent,
-        limits: &args.limits,
-        output: &args.output,
+    let request = OpenRequest {
         which,
-        isolation,
-        contract: &args.contract,
-        kept: None,
-        only_land: false,
-        room: None,
+        isolation: Isolation::from_flag(!in_place),
+        ..OpenRequest::new(flags)
     };
-    block_on(one(ready, opening, prompt))
+    block_on(one(ready, request, &args.output, prompt))
 }
 
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
-    let ready = prepare(&args.agent, &args.limits)?;
-    let which = if args.go_on {
-        Which::Newest
-    } else {
-        Which::New
-    };
-    let opening = Opening {
-        agent: &args.agent,
-        limits: &args.limits,
-        output: &args.output,
-        which,
+    let flags = flags(&args.agent, &args.limits, &args.contract);
+    let ready = prepare(&flags)?;
+    let request = OpenRequest {
+        which: if args.go_on {
+            Which::Newest
+        } else {
+            Which::New
+        },
         isolation: Isolation::from_flag(args.isolated || ready.needs_copy()),
-        contract: &args.contract,
-        kept: None,
-        only_land: false,
-        room: None,
+        ..OpenRequest::new(flags)
     };
-    block_on(talk(ready, opening, Input::default()))
+    block_on(talk(ready, request, &args.output, None, Input::default()))
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
@@ -140,31 +130,26 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     }
     // Another run is another decision about what it may do: it only keeps the model.
     let agent = over(&RunFlags::load_model(&glance.flags), &args.agent)?;
-    let ready = prepare(&agent, &args.limits)?;
-    let opening = Opening {
-        agent: &agent,
-        limits: &args.limits,
-        output: &args.output,
+    let flags = flags(&agent, &args.limits, &args.contract);
+    let ready = prepare(&flags)?;
+    let request = OpenRequest {
         which: Which::Named(id.clone()),
         isolation: Isolation::from_flag(args.isolated || kept.is_some() || ready.needs_copy()),
-        contract: &args.contract,
         kept,
-        only_land: false,
-        room: args
-            .last
-            .map(Room::Last)
-            .or(args.summary.then_some(Room::Summary)),
+        ..OpenRequest::new(flags)
     };
+    let last = args.last.map(Room::Last);
+    let room = last.or(args.summary.then_some(Room::Summary));
     if talks {
-        return block_on(talk(ready, opening, input));
+        return block_on(talk(ready, request, &args.output, room, input));
     }
-    let prompt = match (opening.kept.is_some(), words.trim().is_empty()) {
+    let prompt = match (request.kept.is_some(), words.trim().is_empty()) {
         (true, true) => Some(Message::user(GO_ON)),
         // Nothing is said, so that what waits is done.
         (false, true) if !glance.queue.all().is_empty() => None,
         _ => Some(model::prompt(words, &ready.root)?),
     };
-    block_on(what_waits(ready, opening, prompt))
+    block_on(what_waits(ready, request, &args.output, room, prompt))
 }
 
 /// What came of offering what is open.
@@ -182,104 +167,78 @@ fn answers(
     glance: &Glance,
     talks: bool,
 ) -> Result<Answers, Failure> {
-    let workspace = Path::new(&glance.workspace);
-    let flags = RunFlags::resumed(
-        glance.flags.clone(),
-        &args.unset,
-        &args.agent,
-        &args.limits,
-        workspace,
-    )?;
-    let ready = prepare(&flags.agent, &flags.limits)?;
-    let opening = Opening {
-        agent: &flags.agent,
-        limits: &flags.limits,
-        output: &args.output,
-        which: Which::Named(id.clone()),
-        isolation: glance
-            .open
-            .as_ref()
-            .map_or_else(Isolation::default, |open| open.isolation),
-        contract: &flags.contract,
-        kept: None,
-        only_land: false,
-        room: None,
-    };
+    let (ready, request) = answer::resumed(id, glance, &args.unset, &args.agent, &args.limits)?;
     block_on(async {
-        let mut desk = Desk::open(ready, opening).await?;
+        let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
         if !talks {
-            return Ok(Answers::Ended(finish(
-                None,
-                &desk.session,
-                args.output.format(),
-            )));
+            let code = finish(None, &interactive.session, args.output.format());
+            return Ok(Answers::Ended(code));
         }
-        desk.steers = true;
-        while let Some(ask) = desk.session.pending().into_iter().next() {
-            let Some(answer) = desk.ask_open(&ask).await else {
+        interactive.steers = true;
+        while let Some(ask) = interactive.session.pending().into_iter().next() {
+            let Some(answer) = interactive.ask_open(&ask).await else {
                 break;
             };
-            let outcome = desk.answer_open(&ask, answer).await?;
-            desk.keep_plan(outcome.as_ref())?;
+            let outcome = interactive.answer_open(&ask, answer).await?;
+            interactive.keep_plan(outcome.as_ref())?;
         }
-        Ok(Answers::Given(desk.input))
+        Ok(Answers::Given(interactive.input))
     })
 }
 
 /// What a session was told before, in order, then what it is told now.
 async fn what_waits(
     ready: Prepared,
-    opening: Opening<'_>,
+    request: OpenRequest,
+    output: &OutputArgs,
+    room: Option<Room>,
     prompt: Option<Message>,
 ) -> Result<ExitCode, Failure> {
-    let format = opening.output.format();
-    let mut desk = Desk::open(ready, opening).await?;
+    let format = output.format();
+    let mut interactive = InteractiveSession::open(ready, request, output, room).await?;
     if let Some(prompt) = prompt {
-        if desk
+        if interactive
             .session
             .look(|history| history.queue().all().is_empty())
         {
-            let outcome = desk.run(prompt).await?;
-            desk.keep_plan(outcome.as_ref())?;
-            return Ok(finish(outcome.as_ref(), &desk.session, format));
+            let outcome = interactive.run(prompt).await?;
+            interactive.keep_plan(outcome.as_ref())?;
+            return Ok(finish(outcome.as_ref(), &interactive.session, format));
         }
-        desk.session.queue(prompt, Delivery::FollowUp).await?;
+        interactive
+            .session
+            .queue(prompt, Delivery::FollowUp)
+            .await?;
     }
     let mut last = None;
-    while let Some(outcome) = desk.run_queued().await? {
+    while let Some(outcome) = interactive.run_queued().await? {
         last = outcome;
         if last != Some(Outcome::Completed) {
             break;
         }
     }
-    Ok(finish(last.as_ref(), &desk.session, format))
+    Ok(finish(last.as_ref(), &interactive.session, format))
 }
 
 /// Checks what a kept run did once more, and lands it.
 pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
     let ready = prepare_landing(args.cd.as_deref())?;
     let card = windlass::kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
-    let (agent, limits) = (AgentFlags::default(), LimitFlags::default());
-    let mut contract = args.contract.clone();
-    if contract.commit.as_deref() == Some("") {
-        contract.commit = block_on(asked(&ready.settings.places, &card))?;
+    let mut flags = RunFlags {
+        contract: args.contract.clone(),
+        ..RunFlags::default()
+    };
+    if flags.contract.commit.as_deref() == Some("") {
+        flags.contract.commit = block_on(asked(&ready.settings.places, &card))?;
     }
-    let opening = Opening {
-        agent: &agent,
-        limits: &limits,
-        output: &args.output,
+    let request = OpenRequest {
         which: Which::Named(session_id(&card.session)?),
-        isolation: Isolation::Isolated,
-        contract: &args.contract,
         kept: Some(card.name.clone()),
         only_land: true,
-        room: None,
+        ..OpenRequest::new(flags)
     };
-    block_on(one(
-        ready,
-        opening,
-        Message::user(format!("Land the kept run {}.", card.name)),
-    ))
+    let prompt = Message::user(format!("Land the kept run {}.", card.name));
+    block_on(one(ready, request, &args.output, prompt))
 }
 
 /// What the run that made a copy was asked to do: a commit of it says that, and not that it was landed.
@@ -301,18 +260,29 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
     Ok(Some(String::new()))
 }
 
-async fn one(ready: Prepared, opening: Opening<'_>, prompt: Message) -> Result<ExitCode, Failure> {
-    let format = opening.output.format();
-    let mut desk = Desk::open(ready, opening).await?;
-    let outcome = desk.run(prompt).await?;
-    desk.keep_plan(outcome.as_ref())?;
-    Ok(finish(outcome.as_ref(), &desk.session, format))
+async fn one(
+    ready: Prepared,
+    request: OpenRequest,
+    output: &OutputArgs,
+    prompt: Message,
+) -> Result<ExitCode, Failure> {
+    let format = output.format();
+    let mut interactive = InteractiveSession::open(ready, request, output, None).await?;
+    let outcome = interactive.run(prompt).await?;
+    interactive.keep_plan(outcome.as_ref())?;
+    Ok(finish(outcome.as_ref(), &interactive.session, format))
 }
 
-async fn talk(ready: Prepared, opening: Opening<'_>, input: Input) -> Result<ExitCode, Failure> {
-    let format = opening.output.format();
-    let isolated = opening.isolation == Isolation::Isolated;
-    let mut desk = Desk::open(ready, opening).await?;
+async fn talk(
+    ready: Prepared,
+    request: OpenRequest,
+    output: &OutputArgs,
+    room: Option<Room>,
+    input: Input,
+) -> Result<ExitCode, Failure> {
+    let format = output.format();
+    let isolated = request.isolation == Isolation::Isolated;
+    let mut interactive = InteractiveSession::open(ready, request, output, room).await?;
     if format == Format::Text {
         let how = if isolated {
             "each prompt works on a copy that lands when it passes"
@@ -321,36 +291,36 @@ async fn talk(ready: Prepared, opening: Opening<'_>, input: Input) -> Result<Exi
         };
         say!(
             "session {} · {how} · /help lists the commands, /quit ends",
-            desk.session.id()
+            interactive.session.id()
         );
     }
-    desk.input = input;
-    desk.steers = std::io::stdin().is_terminal();
+    interactive.input = input;
+    interactive.steers = std::io::stdin().is_terminal();
     let mut last = None;
-    if !desk.session.pending().is_empty() {
-        let id = desk.session.id();
+    if !interactive.session.pending().is_empty() {
+        let id = interactive.session.id();
         say!(
             "a run of this session waits for an answer: `windlass resume {id}` offers it; a prompt here gives it up"
         );
     }
     loop {
         // A prompt gives up what is open, so that nobody but the person says one while something is.
-        while desk.session.pending().is_empty()
-            && let Some(outcome) = desk.run_queued().await?
+        while interactive.session.pending().is_empty()
+            && let Some(outcome) = interactive.run_queued().await?
         {
             last = outcome;
             if last.is_none() {
-                return Ok(finish(None, &desk.session, format));
+                return Ok(finish(None, &interactive.session, format));
             }
         }
-        let Some(text) = desk.prompt().await else {
+        let Some(text) = interactive.prompt().await else {
             break;
         };
         match text.trim() {
             "" => continue,
             "/quit" | "/exit" => break,
             "/compact" => {
-                desk.make_room(Room::Summary).await?;
+                interactive.make_room(Room::Summary).await?;
                 continue;
             }
             "/help" => {
@@ -372,22 +342,22 @@ async fn talk(ready: Prepared, opening: Opening<'_>, input: Input) -> Result<Exi
             }
             _ => {}
         }
-        let prompt = match model::attach(text, &desk.root) {
+        let prompt = match model::attach(text, &interactive.root) {
             Ok(prompt) => prompt,
             Err(failure) => {
                 Failure::from(failure).print();
                 continue;
             }
         };
-        last = desk.run(prompt).await?;
+        last = interactive.run(prompt).await?;
         if last.is_none() {
-            return Ok(finish(None, &desk.session, format));
+            return Ok(finish(None, &interactive.session, format));
         }
     }
     say!(
         "session {}: `windlass resume {}` goes on",
-        desk.session.id(),
-        desk.session.id()
+        interactive.session.id(),
+        interactive.session.id()
     );
     // A chat at a terminal ended because the person wanted it to; a piped one reports its last run.
     let at_terminal = std::io::stdin().is_terminal();

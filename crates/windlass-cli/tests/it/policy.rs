@@ -163,18 +163,18 @@ fn a_table_fails_when_a_decision_is_another() {
     let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 decided otherwise\n";
     assert_eq!((failed.code, failed.out.as_str()), (1, expect));
     for (bad, says) in [
-        ("[[case]]\ncommand = \"ls\"\n", "`expect` is missing"),
+        ("[[case]]\ncommand = \"ls\"\n", "missing field `expect`"),
         (
             "[[case]]\ncommand = \"ls\"\nexpect = \"maybe\"\n",
-            "not a verdict",
+            "unknown variant `maybe`, expected one of `allow`, `ask`, `person`, `deny`",
         ),
         (
             "[[case]]\ncomand = \"ls\"\nexpect = \"ask\"\n",
-            "`comand` is not known",
+            "unknown field `comand`",
         ),
         (
             "[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\nsandboxed = \"yes\"\n",
-            "`sandboxed` must be true or false",
+            "expected a boolean",
         ),
         (
             "[rules]\nallow = [\"bash(\"]\n[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\n",

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
+use self::Class::{Alnum, Base64, Upper, Url, Word};
+
 /// The longest private key block, and the most text that waits for the end of a key.
 const MAX_BLOCK: usize = 16 << 10;
 /// The longest user and password in an address.
@@ -76,181 +78,129 @@ impl Class {
     }
 }
 
-const fn run(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
-    Shape {
-        start,
-        kind,
-        rest: Rest::Run {
-            class,
-            min,
-            exact: false,
-            digit: false,
-        },
+const fn shape(start: &'static str, kind: &'static str, rest: Rest) -> Shape {
+    Shape { start, kind, rest }
+}
+
+/// At least so many bytes of a class.
+const fn run(class: Class, min: usize) -> Rest {
+    Rest::Run {
+        class,
+        min,
+        exact: false,
+        digit: false,
     }
 }
 
-const fn digits(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
-    Shape {
-        start,
-        kind,
-        rest: Rest::Run {
-            class,
-            min,
-            exact: false,
-            digit: true,
-        },
+/// The same, with a digit among them.
+const fn digits(class: Class, min: usize) -> Rest {
+    Rest::Run {
+        class,
+        min,
+        exact: false,
+        digit: true,
     }
 }
 
-const fn exact(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
-    Shape {
-        start,
-        kind,
-        rest: Rest::Run {
-            class,
-            min,
-            exact: true,
-            digit: false,
-        },
-    }
-}
+const AWS_KEY_ID: Rest = Rest::Run {
+    class: Upper,
+    min: 16,
+    exact: true,
+    digit: false,
+};
+const AWS_SECRET: Rest = Rest::Assigned {
+    class: Base64,
+    min: 40,
+};
+const AZURE_KEY: Rest = Rest::Assigned {
+    class: Base64,
+    min: 80,
+};
 
 /// A beginning stands before a longer one only when the longer one asks for more.
 const SHAPES: &[Shape] = &[
-    run("ghp_", "github token", Class::Alnum, 30),
-    run("gho_", "github token", Class::Alnum, 30),
-    run("ghu_", "github token", Class::Alnum, 30),
-    run("ghs_", "github token", Class::Alnum, 30),
-    run("ghr_", "github token", Class::Alnum, 30),
-    digits("github_pat_", "github token", Class::Word, 22),
-    run("glpat-", "gitlab token", Class::Url, 20),
-    run("glptt-", "gitlab token", Class::Url, 20),
-    run("gldt-", "gitlab token", Class::Url, 20),
-    run("glrt-", "gitlab token", Class::Url, 20),
-    run("glcbt-", "gitlab token", Class::Url, 20),
-    exact("AKIA", "aws key id", Class::Upper, 16),
-    exact("ASIA", "aws key id", Class::Upper, 16),
-    exact("ABIA", "aws key id", Class::Upper, 16),
-    exact("ACCA", "aws key id", Class::Upper, 16),
-    digits("xoxb-", "slack token", Class::Url, 10),
-    digits("xoxp-", "slack token", Class::Url, 10),
-    digits("xoxa-", "slack token", Class::Url, 10),
-    digits("xoxr-", "slack token", Class::Url, 10),
-    digits("xoxs-", "slack token", Class::Url, 10),
-    digits("xoxe-", "slack token", Class::Url, 10),
-    digits("xoxo-", "slack token", Class::Url, 10),
-    digits("xoxc-", "slack token", Class::Url, 10),
-    digits("xoxd-", "slack token", Class::Url, 10),
-    digits("xapp-", "slack token", Class::Url, 20),
-    digits(
+    shape("ghp_", "github token", run(Alnum, 30)),
+    shape("gho_", "github token", run(Alnum, 30)),
+    shape("ghu_", "github token", run(Alnum, 30)),
+    shape("ghs_", "github token", run(Alnum, 30)),
+    shape("ghr_", "github token", run(Alnum, 30)),
+    shape("github_pat_", "github token", digits(Word, 22)),
+    shape("glpat-", "gitlab token", run(Url, 20)),
+    shape("glptt-", "gitlab token", run(Url, 20)),
+    shape("gldt-", "gitlab token", run(Url, 20)),
+    shape("glrt-", "gitlab token", run(Url, 20)),
+    shape("glcbt-", "gitlab token", run(Url, 20)),
+    shape("AKIA", "aws key id", AWS_KEY_ID),
+    shape("ASIA", "aws key id", AWS_KEY_ID),
+    shape("ABIA", "aws key id", AWS_KEY_ID),
+    shape("ACCA", "aws key id", AWS_KEY_ID),
+    shape("xoxb-", "slack token", digits(Url, 10)),
+    shape("xoxp-", "slack token", digits(Url, 10)),
+    shape("xoxa-", "slack token", digits(Url, 10)),
+    shape("xoxr-", "slack token", digits(Url, 10)),
+    shape("xoxs-", "slack token", digits(Url, 10)),
+    shape("xoxe-", "slack token", digits(Url, 10)),
+    shape("xoxo-", "slack token", digits(Url, 10)),
+    shape("xoxc-", "slack token", digits(Url, 10)),
+    shape("xoxd-", "slack token", digits(Url, 10)),
+    shape("xapp-", "slack token", digits(Url, 20)),
+    shape(
         "hooks.slack.com/services/",
         "slack webhook",
-        Class::Base64,
-        20,
+        digits(Base64, 20),
     ),
-    digits("sk-ant-", "anthropic key", Class::Url, 20),
-    digits("sk-proj-", "openai key", Class::Url, 20),
-    digits("sk-svcacct-", "openai key", Class::Url, 20),
-    digits("sk-admin-", "openai key", Class::Url, 20),
-    digits("sk-or-v1-", "openrouter key", Class::Url, 20),
-    digits("sk-", "api key", Class::Alnum, 32),
-    run("sk_live_", "stripe key", Class::Alnum, 16),
-    run("sk_test_", "stripe key", Class::Alnum, 16),
-    run("rk_live_", "stripe key", Class::Alnum, 16),
-    run("whsec_", "webhook secret", Class::Alnum, 24),
-    run("AIza", "google key", Class::Url, 35),
-    run("ya29.", "google token", Class::Url, 20),
-    run("GOCSPX-", "google secret", Class::Url, 20),
-    digits("npm_", "npm token", Class::Alnum, 30),
-    run("pypi-AgE", "pypi token", Class::Url, 40),
-    digits("hf_", "huggingface token", Class::Alnum, 30),
-    digits("gsk_", "groq key", Class::Alnum, 40),
-    digits("xai-", "xai key", Class::Alnum, 40),
-    digits("r8_", "replicate token", Class::Alnum, 32),
-    digits("dop_v1_", "digitalocean token", Class::Alnum, 40),
-    digits("shpat_", "shopify token", Class::Alnum, 32),
-    digits("dckr_pat_", "docker token", Class::Url, 20),
-    digits("lin_api_", "linear key", Class::Alnum, 32),
-    digits("hvs.", "vault token", Class::Url, 24),
-    digits("dapi", "databricks token", Class::Alnum, 32),
-    run("AGE-SECRET-KEY-1", "age key", Class::Upper, 50),
-    Shape {
-        start: "SG.",
-        kind: "sendgrid key",
-        rest: Rest::Dotted { min: 16 },
-    },
-    Shape {
-        start: "eyJ",
-        kind: "json web token",
-        rest: Rest::Dotted { min: 10 },
-    },
-    Shape {
-        start: "-----BEGIN ",
-        kind: "private key",
-        rest: Rest::Block,
-    },
-    Shape {
-        start: "-----END ",
-        kind: "private key",
-        rest: Rest::BlockEnd,
-    },
-    Shape {
-        start: "://",
-        kind: "password in an address",
-        rest: Rest::Authority,
-    },
-    digits("Bearer ", "bearer token", Class::Base64, 20),
-    digits("bearer ", "bearer token", Class::Base64, 20),
-    run(
+    shape("sk-ant-", "anthropic key", digits(Url, 20)),
+    shape("sk-proj-", "openai key", digits(Url, 20)),
+    shape("sk-svcacct-", "openai key", digits(Url, 20)),
+    shape("sk-admin-", "openai key", digits(Url, 20)),
+    shape("sk-or-v1-", "openrouter key", digits(Url, 20)),
+    shape("sk-", "api key", digits(Alnum, 32)),
+    shape("sk_live_", "stripe key", run(Alnum, 16)),
+    shape("sk_test_", "stripe key", run(Alnum, 16)),
+    shape("rk_live_", "stripe key", run(Alnum, 16)),
+    shape("whsec_", "webhook secret", run(Alnum, 24)),
+    shape("AIza", "google key", run(Url, 35)),
+    shape("ya29.", "google token", run(Url, 20)),
+    shape("GOCSPX-", "google secret", run(Url, 20)),
+    shape("npm_", "npm token", digits(Alnum, 30)),
+    shape("pypi-AgE", "pypi token", run(Url, 40)),
+    shape("hf_", "huggingface token", digits(Alnum, 30)),
+    shape("gsk_", "groq key", digits(Alnum, 40)),
+    shape("xai-", "xai key", digits(Alnum, 40)),
+    shape("r8_", "replicate token", digits(Alnum, 32)),
+    shape("dop_v1_", "digitalocean token", digits(Alnum, 40)),
+    shape("shpat_", "shopify token", digits(Alnum, 32)),
+    shape("dckr_pat_", "docker token", digits(Url, 20)),
+    shape("lin_api_", "linear key", digits(Alnum, 32)),
+    shape("hvs.", "vault token", digits(Url, 24)),
+    shape("dapi", "databricks token", digits(Alnum, 32)),
+    shape("AGE-SECRET-KEY-1", "age key", run(Upper, 50)),
+    shape("SG.", "sendgrid key", Rest::Dotted { min: 16 }),
+    shape("eyJ", "json web token", Rest::Dotted { min: 10 }),
+    shape("-----BEGIN ", "private key", Rest::Block),
+    shape("-----END ", "private key", Rest::BlockEnd),
+    shape("://", "password in an address", Rest::Authority),
+    shape("Bearer ", "bearer token", digits(Base64, 20)),
+    shape("bearer ", "bearer token", digits(Base64, 20)),
+    shape(
         "Authorization: Basic ",
         "basic authorization",
-        Class::Base64,
-        12,
+        run(Base64, 12),
     ),
-    run(
+    shape(
         "authorization: Basic ",
         "basic authorization",
-        Class::Base64,
-        12,
+        run(Base64, 12),
     ),
-    run(
+    shape(
         "authorization: basic ",
         "basic authorization",
-        Class::Base64,
-        12,
+        run(Base64, 12),
     ),
-    Shape {
-        start: "aws_secret_access_key",
-        kind: "aws secret key",
-        rest: Rest::Assigned {
-            class: Class::Base64,
-            min: 40,
-        },
-    },
-    Shape {
-        start: "AWS_SECRET_ACCESS_KEY",
-        kind: "aws secret key",
-        rest: Rest::Assigned {
-            class: Class::Base64,
-            min: 40,
-        },
-    },
-    Shape {
-        start: "SecretAccessKey",
-        kind: "aws secret key",
-        rest: Rest::Assigned {
-            class: Class::Base64,
-            min: 40,
-        },
-    },
-    Shape {
-        start: "AccountKey=",
-        kind: "azure storage key",
-        rest: Rest::Assigned {
-            class: Class::Base64,
-            min: 80,
-        },
-    },
+    shape("aws_secret_access_key", "aws secret key", AWS_SECRET),
+    shape("AWS_SECRET_ACCESS_KEY", "aws secret key", AWS_SECRET),
+    shape("SecretAccessKey", "aws secret key", AWS_SECRET),
+    shape("AccountKey=", "azure storage key", AZURE_KEY),
 ];
 
 /// Passwords of examples and of local servers. Hiding them helps nobody.

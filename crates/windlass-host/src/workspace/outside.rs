@@ -136,12 +136,7 @@ impl Files for Granted {
     }
 
     fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
-        let Some(beside) = self.beside(if query.under.is_empty() {
-            "."
-        } else {
-            &query.under
-        })?
-        else {
+        let Some(beside) = self.beside(start_of(&query.under))? else {
             return self.inner.find(query, cancel);
         };
         let mut found = beside.parent.find(
@@ -159,12 +154,7 @@ impl Files for Granted {
     }
 
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
-        let Some(beside) = self.beside(if query.under.is_empty() {
-            "."
-        } else {
-            &query.under
-        })?
-        else {
+        let Some(beside) = self.beside(start_of(&query.under))? else {
             return self.inner.grep(query, cancel);
         };
         let mut found = beside.parent.grep(
@@ -180,6 +170,11 @@ impl Files for Granted {
             .for_each(|line| line.path = beside.told(&line.path));
         Ok(found)
     }
+}
+
+/// The path that a search starts at.
+fn start_of(under: &str) -> &str {
+    if under.is_empty() { "." } else { under }
 }
 
 #[cfg(test)]

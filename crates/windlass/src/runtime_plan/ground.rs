@@ -17,10 +17,10 @@ use std::cell::OnceCell;
 
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
-use windlass_registry::{Found, Standing, Why, abilities, own};
+use windlass_registry::{Found, Installed, Standing, Why, abilities, own};
 use windlass_runtimes::agents::{AGENTS, AgentSpec};
 
-use super::{ForeignPlan, RuntimePlan, find_program};
+use super::{ForeignPlan, RuntimePlan};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::flags::AgentFlags;
@@ -93,7 +93,9 @@ impl<'a> Ground<'a> {
             .settings
             .layers
             .text(&Settings::named("runtimes", name, "command"));
-        find_program(known, configured, self.settings).map_or(Found::Nowhere, Found::At)
+        let dir = self.settings.places.runtimes_dir();
+        let found = Installed { dir: &dir }.find(known, configured);
+        found.map_or(Found::Nowhere, Found::At)
     }
 
     /// Plans a run with it, as if it had been named, and looks for what such a run would miss.

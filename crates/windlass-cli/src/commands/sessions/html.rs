@@ -5,9 +5,9 @@ use windlass::core::event::{Event, EventKind};
 use windlass::core::id::{CallId, SessionId};
 use windlass::core::message::{ToolCall, ToolResult};
 use windlass::core::workspace::FileChange;
-use windlass::stats::{Stats, cache_hits};
+use windlass::stats::Stats;
 use windlass::transcript::{
-    Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility, describe_call, dollars,
+    Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility, describe_call,
 };
 
 use crate::safe::plain;
@@ -126,48 +126,7 @@ impl Page {
 
     pub(super) fn end(&mut self) -> String {
         let rest = self.close_calls();
-        let total = &self.stats.total;
-        let hits = cache_hits(&total.spent.usage)
-            .map_or_else(|| "—".to_owned(), |hits| format!("{:.0} %", hits * 100.0));
-        let unpriced = if total.spent.unpriced {
-            " and what has no known price"
-        } else {
-            ""
-        };
-        let rows = [
-            ("runs", self.stats.runs.len().to_string()),
-            ("steps", total.spent.steps.to_string()),
-            ("tokens in", total.spent.usage.total_input().to_string()),
-            ("tokens out", total.spent.usage.output.to_string()),
-            ("input from a cache", hits),
-            (
-                "cost",
-                format!("{}{unpriced}", dollars(total.spent.cost_micros)),
-            ),
-            (
-                "calls",
-                format!(
-                    "{} ({} failed, {} denied)",
-                    total.calls.count, total.calls.failed, total.calls.denied
-                ),
-            ),
-            (
-                "time",
-                format!(
-                    "{} ms, of which models took {} ms",
-                    total.ms, total.model_ms
-                ),
-            ),
-            (
-                "files changed",
-                format!(
-                    "{} (+{} -{})",
-                    self.stats.files.len(),
-                    total.added,
-                    total.removed
-                ),
-            ),
-        ];
+        let rows = crate::commands::stats::totals(&self.stats);
         let rows: String = rows
             .iter()
             .map(|(what, is)| format!("<tr><th>{what}</th><td>{is}</td></tr>\n"))

@@ -65,11 +65,7 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
         say!("nothing found in {sessions} sessions");
     }
     // As with other programs that search: nothing found is not a success.
-    Ok(exit::unless_broken(if found == 0 {
-        exit::FAILED
-    } else {
-        0
-    }))
+    Ok(exit::of(found > 0))
 }
 
 fn tell(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: bool) {

@@ -1,0 +1,177 @@
+//! What the gate says about a call, stage by stage, with the settings and tools of a workspace. Nothing is run.
+//!
+//! ```
+//! use serde_json::json;
+//! use windlass::core::gate::{Place, Verdict};
+//! use windlass::core::terms::Isolation;
+//! use windlass::machine::Root;
+//! use windlass::policy::{JudgedCall, PolicyEval};
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let settings = Settings::none(&dir.path().join(".data"));
+//! let eval = PolicyEval::new(Root::open(dir.path())?, settings)?;
+//! let place = Place { isolation: Isolation::InPlace, sandboxed: eval.sandboxed };
+//! let (gate, tool) = (eval.gate()?, eval.tool("bash")?);
+//! let judged: JudgedCall = eval.judge(&gate, tool.as_ref(), &json!({ "command": "make" }), place);
+//! assert_eq!(judged.decision.verdict, Verdict::Ask);
+//! assert!(eval.tool("bahs").is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_core::ask::{Answer, Question};
+use windlass_core::gate::{Decision, Mode, PermissionGate, Place, Proposal, Stage, Verdict};
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
+use windlass_core::workspace::{Artifacts, Files, Processes};
+use windlass_core::{BoxFuture, CancellationToken};
+use windlass_engine::check_arguments;
+use windlass_host::artifact::ArtifactDir;
+use windlass_host::exec::{HostProcesses, child_env};
+use windlass_host::workspace::Root;
+
+use crate::error::Error;
+use crate::settings::{Settings, nearest};
+use crate::{program_tools, sandboxing};
+
+/// The stage in which a tool looks at its arguments.
+const TOOL_VALIDATION: &str = "tool validation";
+
+/// The settings and tools of a workspace, to judge calls by.
+pub struct PolicyEval {
+    /// Whether the settings put commands in a sandbox.
+    pub sandboxed: bool,
+    settings: Settings,
+    tools: ToolSet,
+    files: Arc<dyn Files>,
+    processes: Arc<dyn Processes>,
+    artifacts: Arc<dyn Artifacts>,
+}
+
+/// A call that was judged.
+pub struct JudgedCall {
+    /// What each stage says, in their order.
+    pub stages: Vec<Stage>,
+    /// What they come to.
+    pub decision: Decision,
+    /// What the call would touch; nothing where the tool does not take it.
+    pub touches: Vec<Touch>,
+}
+
+impl PolicyEval {
+    /// Calls in this workspace, under these settings.
+    pub fn new(root: Root, settings: Settings) -> Result<Self, Error> {
+        let root = Arc::new(root);
+        let env = child_env(std::iter::empty(), &[]);
+        let artifacts = settings.places.sessions_dir().join("none");
+        Ok(Self {
+            sandboxed: sandboxing::holds_commands(&settings)?,
+            tools: ToolSet::new(program_tools::all_tools(&settings)?),
+            settings,
+            processes: Arc::new(HostProcesses::new(root.clone(), env)),
+            files: root,
+            artifacts: Arc::new(ArtifactDir::new(artifacts)),
+        })
+    }
+
+    /// The gate of the settings.
+    pub fn gate(&self) -> Result<PermissionGate, Error> {
+        self.settings.gate(Mode::Ask, &self.names())
+    }
+
+    /// The tool of this name.
+    pub fn tool(&self, name: &str) -> Result<&Arc<dyn Tool>, Error> {
+        self.tools.get(canonical_name(name)).ok_or_else(|| {
+            let error = Error::usage(format!("there is no tool `{name}`"));
+            match nearest(name, self.names()) {
+                Some(near) => error.hint(format!("did you mean `{near}`?")),
+                None => error.hint("`windlass tools` lists them"),
+            }
+        })
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let tools = self.tools.iter();
+        tools.map(|tool| tool.spec().name.as_str()).collect()
+    }
+
+    /// The stages of the gate, with the one before it: whether the tool takes the call.
+    pub fn judge(
+        &self,
+        gate: &PermissionGate,
+        tool: &dyn Tool,
+        args: &Value,
+        place: Place,
+    ) -> JudgedCall {
+        let spec = tool.spec();
+        let validated = |says| Stage {
+            name: TOOL_VALIDATION,
+            says,
+        };
+        let touches = match self.touches(tool, args) {
+            Ok(touches) => touches,
+            Err(failure) => {
+                let decision = Decision {
+                    verdict: Verdict::Deny,
+                    rule: TOOL_VALIDATION.into(),
+                    reason: failure.text,
+                };
+                return JudgedCall {
+                    stages: vec![validated(Some(decision.clone()))],
+                    decision,
+                    touches: Vec::new(),
+                };
+            }
+        };
+        let mut explained = gate.explain(&Proposal {
+            tool: &spec.name,
+            effect: spec.effect,
+            touches: &touches,
+            place,
+        });
+        if gate.hides(&spec.name) {
+            explained.decision.verdict = Verdict::Deny;
+            explained.decision.reason = "the model does not see this tool".into();
+        }
+        explained.stages.insert(3, validated(None));
+        JudgedCall {
+            stages: explained.stages,
+            decision: explained.decision,
+            touches,
+        }
+    }
+
+    fn touches(&self, tool: &dyn Tool, args: &Value) -> Result<Vec<Touch>, ToolFailure> {
+        let spec = tool.spec();
+        check_arguments(&spec.name, &spec.schema, args)
+            .map_err(|why| ToolFailure::new(ErrorCategory::InvalidArguments, why))?;
+        let ctx = ToolCtx {
+            files: &self.files,
+            processes: &self.processes,
+            artifacts: &self.artifacts,
+            voice: &Silent,
+            cancel: CancellationToken::new(),
+        };
+        tool.touches(args, &ctx)
+    }
+}
+
+/// A call that is only judged reports nothing and asks nobody.
+struct Silent;
+
+impl Voice for Silent {
+    fn progress(&self, _text: &str) {}
+    fn ask<'a>(&'a self, _question: Question) -> BoxFuture<'a, Answer> {
+        Box::pin(async { Answer::Nobody })
+    }
+    fn notes(&self) -> String {
+        String::new()
+    }
+    fn set_notes<'a>(&'a self, _text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
+        let failure = ToolFailure::new(ErrorCategory::Exception, "nothing is kept here");
+        Box::pin(std::future::ready(Err(failure)))
+    }
+}
