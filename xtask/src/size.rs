@@ -13,8 +13,8 @@ use crate::{cargo, lines};
 const TARGET: u64 = 40_000_000;
 /// Smaller crates are summed up in one row.
 const SMALLEST_ROW: u64 = 100_000;
-/// A release has no such sections.
-const STRIPPED: &[&str] = &[".symtab", ".strtab"];
+/// A release has no sections that begin so: symbols, and what the standard library says to debuggers.
+const STRIPPED: &[&str] = &[".symtab", ".strtab", ".debug_"];
 
 /// Prints both tables. `--binary PATH` measures a built binary with symbols; `--lines` builds nothing.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -80,7 +80,7 @@ impl Sizes {
                 continue;
             };
             let name = section.name()?;
-            if STRIPPED.contains(&name) {
+            if STRIPPED.iter().any(|start| name.starts_with(start)) {
                 sizes.file -= size;
             } else {
                 *sizes.sections.entry(name.to_owned()).or_default() += size;
