@@ -103,6 +103,7 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 ///     .profile("implement")
 ///     .tool(tool)
 ///     .validator(validator)
+///     .require_changes()
 ///     .commit("")
 ///     .json_schema(&serde_json::json!({ "type": "object" }))
 ///     .sandbox_helper("/usr/bin/windlass");

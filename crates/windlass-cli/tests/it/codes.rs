@@ -19,7 +19,7 @@ fn check(script: &str, more: &[&str], code: i32, says: &str) {
 
 #[test]
 fn code_0_is_completed_and_standard_output_is_the_answer() {
-    check(HELLO, &[], 0, "completed · 1 step");
+    check(HELLO, &[], 0, "completed · no files changed · 1 step");
     let output = Place::new().play(HELLO, &["-q"]);
     assert_eq!(
         (output.out.as_str(), output.err.as_str()),

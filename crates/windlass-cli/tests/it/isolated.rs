@@ -210,7 +210,7 @@ fn commits_of_a_run_are_not_lost_although_no_file_differs() {
     let failed = run(
         &place,
         &script.replace("-qm mine", "-qm again"),
-        &["--json"],
+        &["--json", "--require-changes"],
     );
     assert_eq!(failed.code, 1, "{}", failed.err);
     let name = json(&failed)["transaction"].as_str().unwrap().to_owned();

@@ -379,6 +379,7 @@ async fn findings_go_back_to_the_model_until_the_checks_pass() {
     lab.validators = vec![Arc::new(Script(
         vec![Judgement::Fail, Judgement::Pass].into(),
     ))];
+    lab.workspaces.tree().change("a.rs");
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("iteration_started"), 2);
@@ -386,6 +387,7 @@ async fn findings_go_back_to_the_model_until_the_checks_pass() {
 
     let mut lab = Lab::new(vec![says("done")]);
     lab.validators = vec![Arc::new(Script(vec![Judgement::Unverifiable].into()))];
+    lab.workspaces.tree().change("a.rs");
     lab.options.budget = Budget {
         iterations: Some(1),
         ..Budget::default()
