@@ -28,8 +28,8 @@ use crate::context::{Cause, Compaction, Facts, How, by_the_log, compacted};
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId};
 use crate::message::{Message, Part, Role, ToolCall, ToolResult};
-use crate::open_run::Queue;
 use crate::outcome::{Outcome, Phase};
+use crate::queue::Queue;
 use crate::run::Run;
 use crate::workspace::FileChange;
 

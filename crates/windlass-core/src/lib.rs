@@ -3,7 +3,8 @@
 //! A tour, in the order of one run:
 //! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former,
 //! [`context`] what of it a model still gets when it no longer fits.
-//! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
+//! [`runtime`] owns an agent loop, [`provider`] serves a model, [`run`] decides the next step
+//! of a run, [`turn`] the next step of our own loop. [`queue`] has the prompts that wait, [`overview`] a session in brief.
 //! [`tool`] is what a model may call ([`typed_tool`] makes one from arguments, effect and body), [`gate`] judges it, [`ask`] is the question to a person.
 //! [`redact`] takes the secrets out of what is logged.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content.
@@ -24,9 +25,10 @@ pub mod history;
 pub mod id;
 pub mod image;
 pub mod message;
-pub mod open_run;
 pub mod outcome;
+pub mod overview;
 pub mod provider;
+pub mod queue;
 pub mod redact;
 pub mod reply;
 pub mod run;

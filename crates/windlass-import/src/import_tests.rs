@@ -341,7 +341,7 @@ fn nothing_of_a_file_acts_by_itself() {
     assert!(!serde_json::to_string(&events).unwrap().contains("evil"));
     let history = fold(&events);
     assert!(!history.waits() && history.open_asks().is_empty() && history.queue().all().is_empty());
-    let mut glance = windlass_core::open_run::Glance::default();
+    let mut glance = windlass_core::overview::SessionOverview::default();
     events.iter().for_each(|event| glance.apply(event));
     assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.flags.is_empty());
     // Nor does a question that belongs to no run: it would stand before one of the same id that does.

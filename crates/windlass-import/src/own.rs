@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use windlass_core::event::{Event, EventKind, Line, Order, read_line};
 use windlass_core::flags::SavedFlags;
 use windlass_core::id::SessionId;
-use windlass_core::open_run::Glance;
+use windlass_core::overview::SessionOverview;
 
 use super::weave::Fact;
 use super::{FileKind, ImportError, Imported, Importer, Lines, OpenFile, Pen, wrong};
@@ -66,7 +66,7 @@ struct Checked {
     runs: u64,
     live: u64,
     /// Where it stands at its end.
-    glance: Glance,
+    glance: SessionOverview,
 }
 
 impl Checked {

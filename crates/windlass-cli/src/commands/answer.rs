@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use windlass::core::ask::{About, Ask};
 use windlass::core::id::{AskId, SessionId};
-use windlass::core::open_run::Glance;
+use windlass::core::overview::SessionOverview;
 use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
 /// What resumes the run that a session was left open on: the flags it was started with, and those that were typed now.
 pub(super) fn resumed(
     session: &SessionId,
-    glance: &Glance,
+    glance: &SessionOverview,
     unset: &[String],
     agent: &AgentFlags,
     limits: &LimitFlags,
@@ -96,9 +96,9 @@ fn expected(ask: &Ask) -> String {
 }
 
 /// What a session's log comes to, without its messages.
-pub(super) async fn glance(store: &SessionLog, id: &SessionId) -> Result<Glance, Failure> {
-    let mut glance = Glance::default();
-    let mut events = store.skim(id, 1, Glance::needs);
+pub(super) async fn glance(store: &SessionLog, id: &SessionId) -> Result<SessionOverview, Failure> {
+    let mut glance = SessionOverview::default();
+    let mut events = store.skim(id, 1, SessionOverview::needs);
     while let Some(event) = events.next().await {
         match event? {
             Skimmed::Event(event) => glance.apply(&event),
@@ -109,7 +109,10 @@ pub(super) async fn glance(store: &SessionLog, id: &SessionId) -> Result<Glance,
 }
 
 /// The session whose open ask this is. The newest are looked at first: who answers does so soon.
-async fn find(store: &SessionLog, id: &AskId) -> Result<Option<(SessionId, Glance, Ask)>, Failure> {
+async fn find(
+    store: &SessionLog,
+    id: &AskId,
+) -> Result<Option<(SessionId, SessionOverview, Ask)>, Failure> {
     let mut heads = store.list().take(MAX_SESSIONS);
     while let Some(head) = heads.next().await {
         let Ok(head) = head else { continue };

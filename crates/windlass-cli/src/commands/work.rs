@@ -8,8 +8,8 @@ use windlass::core::context::How as Room;
 use windlass::core::event::EventKind;
 use windlass::core::id::SessionId;
 use windlass::core::message::Message;
-use windlass::core::open_run::Glance;
 use windlass::core::outcome::Outcome;
+use windlass::core::overview::SessionOverview;
 use windlass::core::store::SessionStore;
 use windlass::core::terms::Isolation;
 use windlass::engine::Delivery;
@@ -164,7 +164,7 @@ enum Answers {
 fn answers(
     args: &ResumeArgs,
     id: &SessionId,
-    glance: &Glance,
+    glance: &SessionOverview,
     talks: bool,
 ) -> Result<Answers, Failure> {
     let (ready, request) = answer::resumed(id, glance, &args.unset, &args.agent, &args.limits)?;

@@ -126,7 +126,12 @@ fn what_goes_wrong_ends_the_run_and_nothing_lands() {
         "no such model",
     );
     check_failed("echo two > a.txt\nkill -SEGV $$", &[], 1, "signal");
-    check_failed("cat > /dev/null", &[], 1, "changed no file and said nothing");
+    check_failed(
+        "cat > /dev/null",
+        &[],
+        1,
+        "changed no file and said nothing",
+    );
     let endless = "echo two > a.txt\nyes \"$(head -c 100000 /dev/zero | tr '\\0' x)\"";
     check_failed(endless, &[], 1, "printed more than 64 MiB");
     // Who does not listen to the first word is killed.

@@ -1,22 +1,18 @@
-//! What the log says of a run that has not ended, and of prompts that wait: what somebody who goes on later has to know.
-//! Folds of the log like everything else; nothing here is saved elsewhere.
+//! Prompts that wait for a run, folded from the log.
 //!
 //! ```
 //! use windlass_core::event::EventKind;
 //! use windlass_core::message::Message;
-//! use windlass_core::open_run::Queue;
+//! use windlass_core::queue::Queue;
 //!
 //! let mut queue = Queue::default();
 //! queue.apply(7, &EventKind::Queued { prompt: Message::user("then the docs"), steer: false });
 //! assert_eq!(queue.first().map(|waiting| waiting.seq), Some(7));
 //! ```
 
-use crate::ask::Ask;
-use crate::event::{Event, EventKind};
-use crate::flags::SavedFlags;
+use crate::event::EventKind;
 use crate::message::Message;
 use crate::outcome::{Outcome, RunSummary};
-use crate::run::Run;
 
 /// A prompt that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,85 +84,10 @@ impl Queue {
     }
 }
 
-/// What a list and whoever goes on has to know of a session, without its messages: a fold that takes little memory.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Glance {
-    /// Where it works.
-    pub workspace: String,
-    /// The flags of its last run.
-    pub flags: SavedFlags,
-    /// The run that has not ended.
-    pub open: Option<Run>,
-    /// What waits for a person.
-    pub asks: Vec<Ask>,
-    /// Prompts that wait.
-    pub queue: Queue,
-    /// The last event.
-    pub last_seq: u64,
-}
-
-/// Kinds of events that change something in a glance.
-const USED: &[&str] = &[
-    "session_opened",
-    "run_started",
-    "run_finished",
-    "asked",
-    "answered",
-    "forked",
-    "queued",
-    "said",
-    "transaction_opened",
-    "kept",
-    "discarded",
-    "iteration_started",
-    "iteration_finished",
-    "validation_started",
-    "validated",
-    "judged",
-    "landed",
-    "run_ending",
-];
-
-impl Glance {
-    /// Whether events of a kind, by its name in the log, change anything here but the last number.
-    #[must_use]
-    pub fn needs(kind: &str) -> bool {
-        USED.contains(&kind)
-    }
-
-    /// Takes one more event in.
-    pub fn apply(&mut self, event: &Event) {
-        let Some(seq) = event.order.seq() else { return };
-        self.last_seq = seq;
-        self.queue.apply(seq, &event.kind);
-        if let Some(open) = &mut self.open {
-            open.apply(event);
-        }
-        match &event.kind {
-            EventKind::SessionOpened { workspace, .. } => self.workspace.clone_from(workspace),
-            EventKind::RunStarted { prompt, flags, .. } => {
-                self.flags.clone_from(flags);
-                self.asks.clear();
-                self.open = event
-                    .run
-                    .clone()
-                    .map(|id| Run::new(id, prompt.clone(), flags.clone()));
-            }
-            EventKind::RunFinished(_) => {
-                self.open = None;
-                self.asks.clear();
-            }
-            EventKind::Asked { ask } => self.asks.push(ask.clone()),
-            EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
-            EventKind::Forked { .. } => self.asks.clear(),
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::SavedFlags;
 
     fn queued(text: &str, steer: bool) -> EventKind {
         EventKind::Queued {
@@ -243,23 +164,6 @@ mod tests {
             &[queued("a", false), said(Message::user("a"), None)],
             &["a"],
         );
-    }
-
-    #[test]
-    fn a_glance_reads_every_kind_that_changes_it() {
-        assert_eq!(USED.iter().find(|kind| !EventKind::is_known(kind)), None);
-        let mut glance = Glance::default();
-        for line in include_str!("../tests/events.jsonl").lines() {
-            let event: Event =
-                serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
-            let mut after = glance.clone();
-            after.apply(&event);
-            if !Glance::needs(event.kind.name()) {
-                let last_seq = after.last_seq;
-                assert_eq!(after, Glance { last_seq, ..glance }, "{line}");
-            }
-            glance = after;
-        }
     }
 
     #[test]
