@@ -2,9 +2,9 @@
 //!
 //! For reading by people and models. Never meant to be exact on huge changes: those are summarised.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use similar::{ChangeTag, TextDiff};
+use crate::sequence::{DiffOp, DiffTag, diff, group_diff_ops};
 
 use super::text::{Line, lines};
 
@@ -90,23 +90,18 @@ fn raw<'a>(content: &'a str, lines: &[Line<'_>]) -> Vec<&'a str> {
 }
 
 fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_bytes: usize) -> Diff {
-    let diff = TextDiff::configure()
-        .timeout(PATIENCE)
-        .diff_slices(old, new);
+    let ops = diff(old, new, Some(Instant::now() + PATIENCE));
     let mut result = Diff {
         text: String::new(),
         added: 0,
         removed: 0,
         cut: false,
     };
-    for change in diff.iter_all_changes() {
-        match change.tag() {
-            ChangeTag::Insert => result.added += 1,
-            ChangeTag::Delete => result.removed += 1,
-            ChangeTag::Equal => {}
-        }
+    for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
+        result.added += op.new_range().len();
+        result.removed += op.old_range().len();
     }
-    for group in diff.grouped_ops(CONTEXT) {
+    for group in group_diff_ops(ops, CONTEXT) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else {
             continue;
         };
@@ -119,7 +114,7 @@ fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_byte
             place(&old_range, offset),
             place(&new_range, offset)
         ));
-        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+        for (sign, line) in group.iter().flat_map(|op| signed(op, old, new)) {
             if text.len() >= max_bytes {
                 text.push_str("… (diff cut here)\n");
                 return Diff {
@@ -128,10 +123,24 @@ fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_byte
                     ..result
                 };
             }
-            result.cut |= push(&mut text, change.tag(), change.value());
+            result.cut |= push(&mut text, sign, line);
         }
     }
     Diff { text, ..result }
+}
+
+/// The lines of an operation with their signs: those that go before those that come.
+fn signed<'a>(
+    op: &DiffOp,
+    old: &'a [&'a str],
+    new: &'a [&'a str],
+) -> impl Iterator<Item = (char, &'a str)> {
+    let (sign, comes) = match op.tag() {
+        DiffTag::Equal => (' ', 0..0),
+        _ => ('-', op.new_range()),
+    };
+    let goes = old[op.old_range()].iter().map(move |line| (sign, *line));
+    goes.chain(new[comes].iter().map(|line| ('+', *line)))
 }
 
 fn place(range: &std::ops::Range<usize>, offset: usize) -> String {
@@ -142,12 +151,8 @@ fn place(range: &std::ops::Range<usize>, offset: usize) -> String {
     }
 }
 
-fn push(text: &mut String, tag: ChangeTag, line: &str) -> bool {
-    text.push(match tag {
-        ChangeTag::Insert => '+',
-        ChangeTag::Delete => '-',
-        ChangeTag::Equal => ' ',
-    });
+fn push(text: &mut String, sign: char, line: &str) -> bool {
+    text.push(sign);
     let body = line.strip_suffix('\n').unwrap_or(line);
     let shown = super::nearest::cut(body, MAX_LINE);
     text.push_str(shown);

@@ -12,4 +12,5 @@ pub mod patch;
 mod punctuation;
 mod reindent;
 pub mod row;
+pub mod sequence;
 pub mod text;

@@ -113,9 +113,7 @@ fn by_probe(lines: &[Line<'_>], wanted: &[&str]) -> Option<usize> {
     }
     scored.sort_by_key(|&(score, at)| (std::cmp::Reverse(score), at));
     scored.truncate(5);
-    let ratio = |at: usize| {
-        similar::TextDiff::from_chars(probe, cut(lines[at].text.trim(), MAX_PROBE)).ratio()
-    };
+    let ratio = |at: usize| crate::sequence::ratio(probe, cut(lines[at].text.trim(), MAX_PROBE));
     let best = scored
         .into_iter()
         .map(|(_, at)| (ratio(at), at))

@@ -8,6 +8,7 @@ use windlass_core::gate::is_credential;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolCtx, ToolFailure, Touch};
 use windlass_core::workspace::{FileError, FileErrorKind, FileKind, Files, FindQuery};
+use windlass_edit::sequence::ratio;
 
 /// The largest file that is read whole.
 pub(crate) const MAX_FILE: u64 = 16 << 20;
@@ -147,11 +148,11 @@ fn suggest(files: &dyn Files, path: &str) -> Option<String> {
     let here: Vec<String> = listing
         .map(|listing| listing.entries.into_iter().map(|entry| entry.0).collect())
         .unwrap_or_default();
-    let names: Vec<&str> = here.iter().map(String::as_str).collect();
-    let close = similar::get_close_matches(name, &names, 1, 0.6);
-    if let Some(close) = close.first() {
+    let likeness = here.iter().map(|other| (ratio(name, other), other));
+    let close = likeness.max_by(|left, right| left.0.total_cmp(&right.0));
+    if let Some((_, close)) = close.filter(|(likeness, _)| *likeness >= 0.6) {
         let full = if parent == "." {
-            (*close).to_owned()
+            close.clone()
         } else {
             format!("{parent}/{close}")
         };

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
+use windlass_edit::sequence::{DiffTag, diff};
 
 /// Texts with more lines are not merged.
 const MAX_LINES: usize = 200_000;
@@ -75,7 +75,7 @@ struct Hunk {
 
 fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {
     let deadline = Instant::now() + PATIENCE;
-    let ops = capture_diff_slices_deadline(Algorithm::Myers, base, side, Some(deadline));
+    let ops = diff(base, side, Some(deadline));
     let mut hunks: Vec<Hunk> = Vec::new();
     for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
         match hunks.last_mut() {
