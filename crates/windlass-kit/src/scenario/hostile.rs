@@ -190,7 +190,7 @@ fn plan(stage: &Stage<'_>) -> Judged {
     let trial = trial(stage)?;
     let ran = strike(stage, &trial, "writes", "", &["--approval", "plan"])?;
     trial.judge(&ran, || {
-        ended(&ran, "completed", 0)?;
+        ended(&ran, "failed no_changes", 1)?;
         untouched(&trial.place)
     })
 }
