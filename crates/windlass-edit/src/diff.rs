@@ -2,7 +2,7 @@
 //!
 //! For reading by people and models. Never meant to be exact on huge changes: those are summarised.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::sequence::{DiffOp, DiffTag, diff, group_diff_ops};
 
@@ -90,7 +90,7 @@ fn raw<'a>(content: &'a str, lines: &[Line<'_>]) -> Vec<&'a str> {
 }
 
 fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_bytes: usize) -> Diff {
-    let ops = diff(old, new, Some(Instant::now() + PATIENCE));
+    let ops = diff(old, new, Some(PATIENCE));
     let mut result = Diff {
         text: String::new(),
         added: 0,

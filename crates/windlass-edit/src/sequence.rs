@@ -5,13 +5,18 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use similar::algorithms::{Capture, Compact, Replace, myers};
 pub use similar::{DiffOp, DiffTag, group_diff_ops};
 
-/// The operations that turn one sequence into the other. After the deadline they are still correct, only more.
-pub fn diff<T: Eq + Hash>(old: &[T], new: &[T], deadline: Option<Instant>) -> Vec<DiffOp> {
+/// The operations that turn one sequence into the other. Past the patience they are still correct, only more.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the library takes the end of its time as an instant"
+)]
+pub fn diff<T: Eq + Hash>(old: &[T], new: &[T], patience: Option<Duration>) -> Vec<DiffOp> {
+    let deadline = patience.map(|patience| Instant::now() + patience);
     let mut numbers = HashMap::new();
     let mut numbered = |items| -> Vec<u32> { number_all(items, &mut numbers) };
     let (old, new) = (numbered(old), numbered(new));

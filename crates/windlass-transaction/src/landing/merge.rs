@@ -2,7 +2,7 @@
 //! last newline stay what they were. What cannot be brought together is said and never guessed.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_edit::sequence::{DiffTag, diff};
 
@@ -74,8 +74,7 @@ struct Hunk {
 }
 
 fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {
-    let deadline = Instant::now() + PATIENCE;
-    let ops = diff(base, side, Some(deadline));
+    let ops = diff(base, side, Some(PATIENCE));
     let mut hunks: Vec<Hunk> = Vec::new();
     for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
         match hunks.last_mut() {
