@@ -132,14 +132,15 @@ impl BoundedFile {
 
 /// Opens the file for appending, readable by its owner alone; gives also its size.
 fn open_private(path: &Path) -> io::Result<(File, u64)> {
+    // Opening a pipe would wait for its reader.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let mut options = OpenOptions::new();
     let file = options.create(true).append(true).mode(0o600).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::other("it is no file"));
-    }
     file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok((file, found.len()))
+    let size = file.metadata()?.len();
+    Ok((file, size))
 }
 
 #[cfg(test)]

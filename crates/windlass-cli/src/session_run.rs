@@ -51,7 +51,7 @@ pub(crate) struct InteractiveSession {
     options: RunOptions,
     /// Lines that are typed while a run is going are words for it.
     pub(crate) steers: bool,
-    /// What is typed. The next session of this process takes it over.
+    /// The lines that a person types. The next session of this process takes them over.
     pub(crate) input: Input,
     signals: Signals,
 }

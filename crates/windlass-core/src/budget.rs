@@ -129,7 +129,7 @@ impl Usage {
         }
     }
 
-    /// What is left of a sum without an earlier one.
+    /// The difference to an earlier sum.
     #[must_use]
     pub fn since(&self, earlier: Usage) -> Self {
         Self {

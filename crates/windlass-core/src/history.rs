@@ -331,7 +331,7 @@ impl History {
         self.run.is_some() && !self.asks.is_empty()
     }
 
-    /// The files that calls of the newest run changed, without diffs. What commands changed in a copy is not in the log.
+    /// The files that calls of the newest run changed, without diffs. The log does not have what commands changed in a copy.
     #[must_use]
     pub fn run_files(&self) -> Vec<FileChange> {
         self.run_files.list()

@@ -1,4 +1,4 @@
-//! What a list of sessions shows and what is needed to resume one, folded from the log in little memory: no messages.
+//! The overview of a session for lists and for resuming it. It is folded from the log and holds no messages.
 //!
 //! ```
 //! use windlass_core::event::Event;
@@ -17,7 +17,7 @@ use crate::flags::SavedFlags;
 use crate::queue::Queue;
 use crate::run::Run;
 
-/// What the log says of a session, without its messages.
+/// The state of a session, without its messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionOverview {
     /// Where it works.
@@ -26,7 +26,7 @@ pub struct SessionOverview {
     pub flags: SavedFlags,
     /// The run that has not ended.
     pub open: Option<Run>,
-    /// What waits for a person.
+    /// Asks that wait for an answer.
     pub asks: Vec<Ask>,
     /// Prompts that wait.
     pub queue: Queue,

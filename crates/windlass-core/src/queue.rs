@@ -61,7 +61,7 @@ impl Queue {
         }
     }
 
-    /// What waits.
+    /// All prompts that wait.
     #[must_use]
     pub fn all(&self) -> &[Waiting] {
         &self.0
@@ -77,7 +77,7 @@ impl Queue {
             .collect()
     }
 
-    /// The first of all: what the next run is to do. What was meant for a run that is over comes with the rest.
+    /// The prompt of the next run. Prompts that were meant for a run that is over are included.
     #[must_use]
     pub fn first(&self) -> Option<&Waiting> {
         self.0.first()

@@ -38,12 +38,12 @@ use crate::outcome::{FailReason, Outcome, RunSummary};
 use crate::terms::Isolation;
 use crate::validator::{Evidence, Finding};
 
-/// How often a try is judged again because files changed while the checks ran or while a person was asked.
+/// Limit of judging one try again because files changed while the checks ran or while a person was asked.
 pub const MAX_STALE: u32 = 3;
 /// Earlier tries whose findings are remembered.
 const MAX_TRIES: usize = 20;
 
-/// How far a step has come.
+/// The progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Progress {
     /// Nobody began it.
@@ -55,7 +55,7 @@ pub enum Progress {
     Done,
 }
 
-/// What a run does next.
+/// A step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Open the tree, or a copy: the one of this name, or a new one.
@@ -93,7 +93,7 @@ pub enum Step {
     Wait,
 }
 
-/// What judging a try came to.
+/// The result of judging a try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr)]
@@ -141,7 +141,7 @@ pub enum Place {
     Closed,
 }
 
-/// What the log does not say: the options of the run and what this process has open.
+/// Facts that the log does not have: the options of the run and the transaction of this process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Here {
     /// The transaction.
@@ -173,7 +173,7 @@ pub struct Run {
     pub copy: Option<String>,
     /// The name under which the copy was kept.
     pub kept: Option<String>,
-    /// What the runtime was told in the current try, where that is not the request itself.
+    /// The prompt of the current try, where that is not the request itself.
     retry: Option<Box<Message>>,
     /// The current try, from 1; 0 before the first.
     pub iteration: u32,
@@ -230,7 +230,7 @@ impl Run {
         }
     }
 
-    /// What the runtime is asked in the current try.
+    /// The prompt of the current try: the request, or the findings of the checks.
     #[must_use]
     pub fn request(&self) -> &Message {
         self.retry.as_deref().unwrap_or(&self.prompt)

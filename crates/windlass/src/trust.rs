@@ -13,7 +13,7 @@
 //! let own = Settings::none(dir.path()).layers;
 //! let steps = &settings.layers.get("max_steps").ok_or("it was set")?.value;
 //! assert_eq!(Meaning::of("max_steps", steps, &own), Meaning::Tightens);
-//! assert!(link_warning(Path::new("/work"), "a.toml").starts_with("/work/a.toml is a link"));
+//! assert!(link_warning(Path::new("/project"), "a.toml").starts_with("/project/a.toml is a link"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -60,7 +60,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What resumes the run that a session was left open on: the flags it was started with, and those that were typed now.
+/// The request that resumes the open run of a session: the flags it was started with, and those that were typed now.
 pub(super) fn resumed(
     session: &SessionId,
     glance: &SessionOverview,

@@ -24,7 +24,7 @@ fn collector(status: u16) -> ByteServer {
     ByteServer::saying(vec![Act::Say(http::whole(status, "", "{}"))]).unwrap()
 }
 
-/// What it got since the last look.
+/// The requests since the last look.
 fn taken(collector: &ByteServer) -> Vec<String> {
     let mut received = collector.received();
     received.drain(..).map(|request| request.text).collect()

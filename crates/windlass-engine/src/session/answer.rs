@@ -9,7 +9,7 @@ use crate::asking::NoSuchAsk;
 use crate::run::{RunHandle, RunOptions};
 
 impl Session {
-    /// What waits for a person.
+    /// Asks that wait for an answer.
     #[must_use]
     pub fn pending(&self) -> Vec<Ask> {
         self.look(|history| history.open_asks().to_vec())

@@ -31,7 +31,7 @@ use crate::executor::{
 use crate::redact::RedactedArtifacts;
 use crate::run::{Contract, RunOutlet};
 
-/// What every step of one run needs.
+/// The parts that every step of one run uses.
 pub(super) struct RunParts {
     pub(super) parts: Arc<Parts>,
     pub(super) outlet: Arc<RunOutlet>,
@@ -101,7 +101,7 @@ pub(super) struct Driver {
     run: RunParts,
     here: Here,
     place: Option<OpenPlace>,
-    /// What the run changed, once that was looked up.
+    /// The changed files of the run, once they were looked up.
     files: Option<Vec<FileChange>>,
 }
 
@@ -146,7 +146,12 @@ impl Driver {
                 (run.map(|run| run.next(&self.here)), history.last_seq())
             });
             let now = Some((seq, self.here.clone()));
-            let stuck = || Outcome::failed(FailReason::Runtime, "a step of the run had no effect");
+            let stuck = || {
+                Outcome::failed(
+                    FailReason::Runtime,
+                    "a step of the run had no effect, which is a defect of windlass; resume the session to go on",
+                )
+            };
             let done = match step {
                 Some(Step::Finish(outcome)) => return Ok(Some(self.within_limits(outcome))),
                 Some(Step::Wait) => return Ok(None),
@@ -394,7 +399,7 @@ impl Driver {
 
     fn place(&self) -> Result<&OpenPlace, StepError> {
         self.place.as_ref().ok_or_else(|| {
-            let detail = "a step needs a transaction that is not open";
+            let detail = "a step needs a transaction that is not open, which is a defect of windlass; resume the session to go on";
             StepError::Ends(Outcome::failed(FailReason::Runtime, detail))
         })
     }

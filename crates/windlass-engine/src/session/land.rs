@@ -14,7 +14,7 @@ use crate::run::Halt;
 /// So many removed files are worth a question when they are most of the tree.
 const MANY: usize = 5;
 
-/// What a person has to allow before these changes land: files that other programs or agents act on, unless the prompt
+/// The question to a person before these changes land: files that other programs or agents act on, unless the prompt
 /// named them, and the removal of most of the tree.
 pub(super) fn question(run: &RunParts, changes: &Changes) -> Option<LandingAsk> {
     if run.contract.ordered || changes.files.is_empty() {
