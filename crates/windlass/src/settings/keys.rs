@@ -59,7 +59,7 @@ pub const KEYS: &[Key] = keys! {
         "Accept Landlock alone where no tier holds files, processes and network.";
     "sandbox.require": Choice(&["broker", "namespaces"]),
         "The weakest sandbox tier that will do; a machine without it refuses to run commands.";
-    "sandbox.processes": Integer, "Most processes of a command at a time; 250.";
+    "sandbox.processes": Integer, "Most processes of a command at a time; 220.";
     "sandbox.memory_mb": Integer, "Most memory of a command, in MiB; 4096.";
     "validate.chain": Texts,
         "Who looks before a run lands, in order; `detected` stands for the commands found in the project.";
