@@ -95,6 +95,9 @@ pub enum About {
 pub struct LandingAsk {
     /// Each path with the reason it is asked about.
     pub paths: Vec<(String, String)>,
+    /// Checks that fail and failed before the run, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<String>,
     /// The hash of exactly what would land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree_hash: Option<String>,

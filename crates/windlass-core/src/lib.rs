@@ -33,6 +33,7 @@ pub mod redact;
 pub mod reply;
 pub mod run;
 pub mod runtime;
+pub mod setup;
 pub mod shell;
 pub mod store;
 pub mod terms;

@@ -161,6 +161,7 @@ mod tests {
             validator: name(),
             judgement: Judgement::Pass,
             advisory: false,
+            preexisting: false,
             tree_hash: None,
             proof: proof.clone(),
         };

@@ -152,6 +152,8 @@ pub struct Here {
     pub judges: bool,
     /// A run that changes no file fails.
     pub requires_changes: bool,
+    /// Somebody is here who can answer.
+    pub attended: bool,
     /// It only lands a kept run, of which nothing but commits may be left.
     pub only_lands: bool,
     /// Iterations the budget allows.
@@ -285,8 +287,8 @@ impl Run {
             Some(Judged::NothingChanged) if !here.only_lands && self.lacks_result(here) => {
                 Step::End(nothing_changed(here.requires_changes))
             }
-            Some(Judged::NothingChanged) => self.land(None),
-            Some(Judged::Passed { ask }) => self.land(ask.as_ref()),
+            Some(Judged::NothingChanged) => self.land(None, here),
+            Some(Judged::Passed { ask }) => self.land(ask.as_ref(), here),
         }
     }
 
@@ -295,7 +297,7 @@ impl Run {
         self.output.is_none() && (here.requires_changes || !self.answered)
     }
 
-    fn land(&self, ask: Option<&LandingAsk>) -> Step {
+    fn land(&self, ask: Option<&LandingAsk>, here: &Here) -> Step {
         if !self.isolation.is_isolated() {
             return Step::Keep;
         }
@@ -310,6 +312,9 @@ impl Run {
                 Answer::Abandoned => Step::End(Outcome::Cancelled),
                 _ => Step::End(not_let_land(ask)),
             },
+            None if !ask.failing.is_empty() && !here.attended => {
+                Step::End(failed_before(&ask.failing))
+            }
             _ => Step::AskToLand(ask.clone()),
         }
     }
@@ -377,6 +382,7 @@ impl Run {
                     validator: validator.clone(),
                     judgement: report.judgement,
                     advisory: !blocking,
+                    preexisting: report.failed_before(),
                     tree_hash: tree_hash.clone(),
                     proof: report.proof.clone(),
                 });
@@ -518,8 +524,21 @@ fn nothing_changed(required: bool) -> Outcome {
     Outcome::failed(FailReason::NoChanges, detail)
 }
 
+/// The end of a run that nobody watches and whose checks failed before it, too.
+fn failed_before(checks: &[String]) -> Outcome {
+    let detail = format!(
+        "these checks fail, and they failed before this run, too: {}; look at the kept copy and land it, or accept such \
+         failures with --accept-preexisting",
+        checks.join(", ")
+    );
+    Outcome::failed(FailReason::Validation, detail)
+}
+
 /// The end of a run whose changes a person did not let land.
 fn not_let_land(ask: &LandingAsk) -> Outcome {
+    if ask.paths.is_empty() {
+        return failed_before(&ask.failing);
+    }
     let names: Vec<String> = ask.paths.iter().map(|(path, _)| path.clone()).collect();
     let detail = format!(
         "a person has to let these land, and nobody did: {}; name them in the prompt, or look at the kept copy and \

@@ -71,6 +71,7 @@ fn blocked(message: &str) -> EventKind {
 
 fn landing(hash: &str) -> LandingAsk {
     LandingAsk {
+        failing: Vec::new(),
         paths: vec![("ci.yml".into(), "it runs in CI".into())],
         tree_hash: Some(hash.into()),
     }

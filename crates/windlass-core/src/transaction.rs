@@ -44,7 +44,7 @@ pub trait Workspaces: Send + Sync {
 
 /// One run's view of the workspace.
 ///
-/// The port has sixteen methods because one object owns the copy from opening to landing. Split in two, somebody could
+/// The port has fifteen methods because one object owns the copy from opening to landing. Split in two, somebody could
 /// land with one half what was never judged with the other. Those with a default are needed by copies alone.
 pub trait Transaction: Send + Sync {
     /// What is in force, for the event that says so.
@@ -80,15 +80,11 @@ pub trait Transaction: Send + Sync {
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Puts the versions of before in the place of these changed paths, until [`Transaction::put_back`]; where there was
-    /// nothing before, there is nothing.
-    fn set_aside<'a>(&'a self, _paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-    /// Puts the run's own versions back.
-    fn put_back(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
+    /// Opens a tree for checks, in which nothing of the run's own processes is: see [`CheckTree`].
+    fn check_tree<'a>(
+        &'a self,
+        state: CheckState<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>>;
     /// Brings exactly the changes of this hash to where they belong, all or nothing. After an error the copy is as it
     /// was.
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>>;
@@ -96,6 +92,40 @@ pub trait Transaction: Send + Sync {
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>>;
     /// Throws the copy away.
     fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>>;
+}
+
+/// The state of the tree that checks are to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckState<'a> {
+    /// As it was before the run.
+    Base,
+    /// Exactly what would land: no ignored file that the run changed is there.
+    Landing {
+        /// Changed paths that are shown as they were before the run.
+        without: &'a [String],
+    },
+    /// What would land, and the ignored files as the run left them.
+    WithIgnored {
+        /// Changed paths that are shown as they were before the run.
+        without: &'a [String],
+    },
+}
+
+/// A tree for checks, in a sandbox session of its own: nothing that the run left in `/tmp` or in a cache is there, and no
+/// process of the run can reach it. It goes when it is dropped.
+pub trait CheckTree: Send + Sync {
+    /// The files.
+    fn files(&self) -> Arc<dyn Files>;
+    /// The processes.
+    fn processes(&self) -> Arc<dyn Processes>;
+    /// Ends every process in it.
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
+    /// The set-up is done: from here on commands reach what checks may reach.
+    fn end_setup(&self) {}
+    /// Source files that a check changed since the tree was opened, or since they were last taken over.
+    fn disturbed(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>>;
+    /// Takes these files over into the run's own tree.
+    fn take_over(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
 }
 
 /// What a run changed.

@@ -37,12 +37,35 @@ pub trait Validator: Send + Sync {
     fn deadline(&self) -> Duration {
         USUAL_DEADLINE
     }
+    /// Its part in the judging, which decides what it can block.
+    fn role(&self) -> CheckRole {
+        CheckRole::Given
+    }
+    /// Whether its verdict can depend on files that are ignored: only then it is run again with those of the run.
+    fn reads_ignored(&self) -> bool {
+        true
+    }
     /// Whether a changed path is one of its judges: a test, a script or a setting that its verdict hangs on.
     fn judges(&self, _path: &str) -> bool {
         false
     }
     /// Looks.
     fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>>;
+}
+
+/// The part of a validator in the judging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CheckRole {
+    /// It prepares the tree for the others, as `npm ci` does. It runs first in every tree for checks, and blocks when it
+    /// fails.
+    Setup,
+    /// A person gave it. It blocks whenever it does not pass.
+    #[default]
+    Given,
+    /// It was found in the project. Failures that were there before the run are put to a person.
+    Detected,
+    /// It is always there. What it cannot judge does not block.
+    BuiltIn,
 }
 
 /// The tree as it was before the run, for reading.
@@ -97,6 +120,14 @@ impl Report {
         Self::new(Judgement::Pass, Vec::new())
     }
 
+    /// Whether it failed, and everything that it found was there before the run.
+    #[must_use]
+    pub fn failed_before(&self) -> bool {
+        self.judgement == Judgement::Fail
+            && !self.findings.is_empty()
+            && self.findings.iter().all(|finding| finding.preexisting)
+    }
+
     /// It could not be established, for this reason.
     #[must_use]
     pub fn unverifiable(why: impl Into<String>) -> Self {
@@ -119,6 +150,9 @@ pub struct Proof {
     /// The BLAKE3 hash of its output, as far as it was kept, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// Ignored files that the run changed and that were there when it looked. They do not land.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
 }
 
 impl Proof {
@@ -155,6 +189,9 @@ pub struct Finding {
     pub column: u32,
     /// What is wrong.
     pub message: String,
+    /// It was wrong before the run, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preexisting: bool,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -170,7 +207,14 @@ impl Finding {
             line: 0,
             column: 0,
             message: message.into(),
+            preexisting: false,
         }
+    }
+
+    /// Whether another one is about the same thing. Lines move, so only the path and the message count.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.path == other.path && self.message == other.message
     }
 }
 
@@ -186,7 +230,11 @@ impl fmt::Display for Finding {
             }
             f.write_str(": ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        match self.preexisting {
+            true => f.write_str(" (failed before this run, too)"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -200,6 +248,9 @@ pub struct Evidence {
     /// Its fail would not have stopped the landing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub advisory: bool,
+    /// All that it found was there before the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preexisting: bool,
     /// The hash of exactly what they saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree_hash: Option<String>,

@@ -20,8 +20,8 @@ use crate::message::ArtifactRef;
 use crate::{BoxFuture, CancellationToken};
 
 pub use crate::transaction::{
-    CallChanges, Changes, LandTo, Landed, Landing, Opening, Snapshots, Transaction, WorkspaceError,
-    WorkspaceErrorKind, Workspaces,
+    CallChanges, Changes, CheckState, CheckTree, LandTo, Landed, Landing, Opening, Snapshots,
+    Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
 /// Files beneath one root. Paths are workspace-relative, or absolute inside the root; every open is resolved by the

@@ -71,6 +71,13 @@ pub struct Contract {
     pub strict_judge: bool,
     /// Judges that are put back to their version of before while the validators look, as globs.
     pub protect: Vec<String>,
+    /// Paths that a project which nobody trusts protects, as globs. It cannot choose what the validators see: a change of
+    /// such a path blocks.
+    pub forbid: Vec<String>,
+    /// Show the validators ignored files as the run left them; the evidence says so.
+    pub keep_ignored: bool,
+    /// Land although detected checks fail, if they failed in the same way before the run.
+    pub accept_preexisting: bool,
     /// The only paths that may be changed, as anchored ignore patterns; all of them when absent, none when empty.
     pub write_paths: Option<Vec<String>>,
 }

@@ -2,6 +2,7 @@
 //! No global state: everything an engine needs is handed to its builder.
 
 mod answer;
+mod checks;
 mod close;
 mod driver;
 mod fork;
@@ -36,7 +37,7 @@ use windlass_core::workspace::{
 };
 
 use crate::account::Books;
-use crate::asking::NoSuchAsk;
+use crate::asking::{NoSuchAsk, OnAsk};
 use crate::log::{Log, Scope, View};
 use crate::run::{Control, Halt, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
@@ -545,6 +546,8 @@ impl Session {
             isolation: options.isolation,
             contract: options.contract,
             yes: options.yes,
+            attended: options.on_ask == OnAsk::Wait,
+            base_findings: Mutex::default(),
         };
         tokio::spawn(driver::Driver::new(busy, run).drive(start));
         Ok(RunHandle {

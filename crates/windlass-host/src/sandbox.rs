@@ -31,7 +31,7 @@ pub use self::plan::{Level, SandboxPlan};
 pub use self::terms::{not_held, tier_of};
 pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
 
-use self::proxy::Refused;
+use self::proxy::{AllowedHosts, Refused};
 
 /// A sandbox that is opened when it is needed.
 #[derive(Debug)]
@@ -46,6 +46,10 @@ pub struct Sandbox {
     /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
     demanded: bool,
     make_copy: Option<MakeCopy>,
+    /// Hosts that the set-up of checks may reach.
+    setup_hosts: Vec<HostRule>,
+    /// It is for checks: the hosts of the set-up are reached until that has ended.
+    for_checks: bool,
     state: Mutex<State>,
     /// The tier that was found on this machine.
     found: Arc<OnceLock<Tier>>,
@@ -98,6 +102,7 @@ pub(crate) struct Inside {
     session: Session,
     env: Vec<(OsString, OsString)>,
     refused: Refused,
+    hosts: AllowedHosts,
     proxy: Option<AbortHandle>,
     /// By which means commands are held.
     pub(crate) tier: Tier,
@@ -130,6 +135,8 @@ impl Sandbox {
             agent_home: None,
             demanded: false,
             make_copy: None,
+            setup_hosts: Vec::new(),
+            for_checks: false,
             state,
             found,
         }
@@ -149,8 +156,19 @@ impl Sandbox {
             agent_home,
             demanded: true,
             make_copy: self.make_copy,
+            setup_hosts: self.setup_hosts.clone(),
+            for_checks: false,
             state: Mutex::default(),
             found,
+        }
+    }
+
+    /// Another session by the same plan: nothing that a command left in `/tmp` or in a cache is there.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self {
+            demanded: self.demanded,
+            ..self.over(self.tree.clone())
         }
     }
 
@@ -185,6 +203,43 @@ impl Sandbox {
     pub fn copying_with(mut self, make: MakeCopy) -> Self {
         self.make_copy = Some(make);
         self
+    }
+
+    /// The same, with hosts that the set-up of checks may reach.
+    #[must_use]
+    pub fn preparing_with(mut self, hosts: Vec<HostRule>) -> Self {
+        self.setup_hosts = hosts;
+        self
+    }
+
+    /// The same for checks: the hosts of their set-up are reached until it has ended.
+    #[must_use]
+    pub fn for_checks(mut self) -> Self {
+        if self.plan.net != NetPolicy::Open && !self.setup_hosts.is_empty() {
+            let hosts = [self.own_hosts(), self.setup_hosts.clone()].concat();
+            self.for_checks = true;
+            self.plan.net = NetPolicy::Hosts(hosts);
+        }
+        self
+    }
+
+    /// The set-up has ended: commands reach only what the plan lets them reach.
+    pub fn end_setup(&self) {
+        if let (true, State::Open(inside)) = (self.for_checks, &*self.lock()) {
+            inside.hosts.set(self.own_hosts());
+        }
+    }
+
+    /// The hosts of the plan, without those of the set-up.
+    fn own_hosts(&self) -> Vec<HostRule> {
+        let NetPolicy::Hosts(rules) = &self.plan.net else {
+            return Vec::new();
+        };
+        let own = match self.for_checks {
+            true => rules.len() - self.setup_hosts.len(),
+            false => rules.len(),
+        };
+        rules[..own].to_vec()
     }
 
     /// The same, asked for by name.
@@ -385,9 +440,10 @@ impl Sandbox {
         if tier == Tier::Broker {
             env = private_env::of_commands(env, self.plan.home.as_deref());
         }
-        let mut proxy = None;
+        let (mut proxy, hosts) = (None, AllowedHosts::default());
         if let (NetPolicy::Hosts(rules), Some(listener)) = (&self.plan.net, listener) {
-            let (task, variables) = way_out(listener, rules.clone(), &refused)?;
+            hosts.set(rules.clone());
+            let (task, variables) = way_out(listener, &hosts, &refused)?;
             proxy = Some(task);
             env.extend(variables);
         }
@@ -398,6 +454,7 @@ impl Sandbox {
             session,
             env,
             refused,
+            hosts,
             proxy,
             tier,
             workspace,
@@ -496,7 +553,9 @@ impl Sandbox {
         agent.search_first(&mut env);
         let mut proxy = None;
         if let Some(listener) = listeners.pop() {
-            let (task, variables) = way_out(listener, rules, &refused)?;
+            let hosts = AllowedHosts::default();
+            hosts.set(rules);
+            let (task, variables) = way_out(listener, &hosts, &refused)?;
             proxy = Some(task);
             env.extend(variables);
         }
@@ -629,13 +688,13 @@ impl Inside {
 /// Serves a list of hosts at a listener; gives the task and the variables that lead there.
 fn way_out(
     (port, listener): Listener,
-    rules: Vec<HostRule>,
+    hosts: &AllowedHosts,
     refused: &Refused,
 ) -> Result<(AbortHandle, Vec<(OsString, OsString)>), SandboxError> {
     let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
         SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned())
     })?;
-    let served = proxy::serve(listener, rules.into(), refused.clone());
+    let served = proxy::serve(listener, hosts.clone(), refused.clone());
     Ok((runtime.spawn(served).abort_handle(), proxy_variables(port)))
 }
 

@@ -97,13 +97,18 @@ impl Spec {
 pub enum Tree {
     /// The workspace itself.
     Itself,
-    /// A private layer over it takes the writes. They are written out to the disk by whoever keeps it. Both directories are the caller's, on one file system and outside
-    /// the workspace. One session at a time: also its handle of the tree must be gone before the next one opens.
+    /// A private layer over it takes the writes. They are written out to the disk by whoever keeps it. The directories
+    /// are the caller's, on one file system and outside the workspace. One session at a time: also its handle of the
+    /// tree must be gone before the next one opens.
     Layered {
         /// What takes the writes. The root of the tree has its mode and its owner.
         upper: PathBuf,
         /// Where the kernel prepares them; of no use to anybody else.
         work: PathBuf,
+        /// The upper directory of another layer, shown between this one and the workspace. Nothing may write to it
+        /// meanwhile.
+        #[serde(default)]
+        between: Option<PathBuf>,
     },
     /// Another directory, shown at its path.
     Copy {

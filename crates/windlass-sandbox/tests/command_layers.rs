@@ -424,6 +424,7 @@ fn a_layer_goes_over_a_tree_of_its_own_too() {
     lab.spec.tree = Tree::Layered {
         upper: lab.base.join("upper"),
         work: lab.base.join("work"),
+        between: None,
     };
     let session = lab.open();
     let upper = lab.layer("one");

@@ -53,6 +53,7 @@ impl Lab {
             tree: Tree::Layered {
                 upper: base.join("layer/upper"),
                 work: base.join("layer/work"),
+                between: None,
             },
             hide: vec![root.join(".env")],
             ..Spec::around(root)
@@ -520,7 +521,11 @@ fn what_cannot_be_layered_is_told_from_what_is_wrong() {
     }
     let lab = Lab::new();
     let with = |upper: PathBuf, work: PathBuf| Spec {
-        tree: Tree::Layered { upper, work },
+        tree: Tree::Layered {
+            upper,
+            work,
+            between: None,
+        },
         ..lab.spec.clone()
     };
     let (upper, work) = (lab.base.join("layer/upper"), lab.base.join("layer/work"));

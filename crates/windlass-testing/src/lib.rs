@@ -11,4 +11,4 @@ pub use clock::ManualClock;
 pub use provider::{Asked, ScriptedProvider, call, says};
 pub use store::{MemoryStore, StoreFault};
 pub use tools::FnTool;
-pub use workspace::{MemoryArtifacts, MemoryTree, MemoryWorkspaces};
+pub use workspace::{MemoryArtifacts, MemoryTree, MemoryWorkspaces, Shown};

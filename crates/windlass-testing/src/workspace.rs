@@ -35,8 +35,10 @@ pub struct MemoryTree {
     pub caught_up: u32,
     /// Why catching up fails.
     pub conflict: Option<WorkspaceError>,
-    /// What is set aside now.
-    pub aside: Vec<String>,
+    /// The state that the checks see.
+    pub shown: Shown,
+    /// Ignored files that the run changed.
+    pub left: Vec<String>,
     /// What landed.
     pub landed: Vec<Landing>,
     /// Why landing fails.
@@ -47,6 +49,60 @@ pub struct MemoryTree {
     pub notes: Vec<String>,
     /// As which copy it was opened.
     pub kept: Option<String>,
+}
+
+/// The state of a tree that checks see.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Shown {
+    /// No checks run.
+    #[default]
+    Nothing,
+    /// The tree of before.
+    Base,
+    /// What would land, without these paths.
+    Landing(Vec<String>),
+    /// The same with ignored files.
+    WithIgnored(Vec<String>),
+}
+
+struct MemoryChecks {
+    workspaces: MemoryWorkspaces,
+    /// The version of the tree that the checks are to see.
+    seen: Mutex<u64>,
+}
+
+impl CheckTree for MemoryChecks {
+    fn files(&self) -> Arc<dyn Files> {
+        Arc::new(Empty)
+    }
+    fn processes(&self) -> Arc<dyn Processes> {
+        Arc::new(Empty)
+    }
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn disturbed(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
+        let tree = self.workspaces.tree();
+        let paths = match *self.seen.lock() == tree.version {
+            true => Vec::new(),
+            false => tree
+                .changes
+                .iter()
+                .map(|change| change.path.clone())
+                .collect(),
+        };
+        Box::pin(std::future::ready(Ok(paths)))
+    }
+    fn take_over(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        *self.seen.lock() = self.workspaces.tree().version;
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Drop for MemoryChecks {
+    fn drop(&mut self) {
+        self.workspaces.tree().shown = Shown::Nothing;
+    }
 }
 
 impl MemoryTree {
@@ -126,6 +182,7 @@ impl Transaction for Nothing {
         let changes = Changes {
             files: tree.changes.clone(),
             tree_hash,
+            left: tree.left.clone(),
             ..Changes::default()
         };
         Box::pin(std::future::ready(Ok(changes)))
@@ -148,13 +205,23 @@ impl Transaction for Nothing {
             tree.conflict.clone().map_or(Ok(()), Err),
         ))
     }
-    fn set_aside<'a>(&'a self, paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
-        self.0.tree().aside = paths.to_vec();
-        Box::pin(std::future::ready(Ok(())))
-    }
-    fn put_back(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
-        self.0.tree().aside.clear();
-        Box::pin(std::future::ready(Ok(())))
+    fn check_tree<'a>(
+        &'a self,
+        state: CheckState<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>> {
+        let mut tree = self.0.tree();
+        tree.shown = match state {
+            CheckState::Base => Shown::Base,
+            CheckState::Landing { without } => Shown::Landing(without.to_vec()),
+            CheckState::WithIgnored { without } => Shown::WithIgnored(without.to_vec()),
+        };
+        let checks = MemoryChecks {
+            seen: Mutex::new(tree.version),
+            workspaces: self.0.clone(),
+        };
+        Box::pin(std::future::ready(Ok(
+            Box::new(checks) as Box<dyn CheckTree>
+        )))
     }
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         let mut tree = self.0.tree();

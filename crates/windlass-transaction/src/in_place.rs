@@ -5,6 +5,7 @@
 //! of a command, `land_layer` brings it in. `stat_baseline` is for commands that have none.
 
 mod call_landings;
+mod checks;
 mod commands;
 mod files;
 mod land_layer;
@@ -23,8 +24,8 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, SandboxTier, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
-    Changes, FileChange, Files, Landed, Landing, Opening, Processes, Snapshots, Transaction,
-    WorkspaceError, WorkspaceErrorKind, Workspaces,
+    Changes, CheckState, CheckTree, FileChange, Files, Landed, Landing, Opening, Processes,
+    Snapshots, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
 use self::call_landings::{CallLandings, UndoStore};
@@ -157,22 +158,18 @@ impl Workspaces for InPlace {
             if no_layers {
                 landings.note(commands::NO_LAYER.to_owned());
             }
-            let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
-            let processes = processes
-                .guarded_by(Arc::clone(&self.guard))
-                .held_by(self.sandbox.clone());
             let baseline = Arc::new(StatBaseline::new(Arc::clone(&self.root)));
-            let processes = Arc::new(Commands::new(
-                Arc::clone(&landings),
-                Arc::new(processes),
-                self.sandbox.clone(),
-                Arc::clone(&baseline),
+            let machine = Machine {
+                root: Arc::clone(&self.root),
+                env: self.env.clone(),
+                guard: Arc::clone(&self.guard),
                 no_layers,
-            ));
+            };
             Ok(Box::new(InPlaceRun {
                 files: Arc::new(InPlaceFiles::new(Arc::clone(&landings))),
+                processes: machine.commands(&landings, &baseline, self.sandbox.clone()),
+                machine,
                 landings,
-                processes,
                 baseline,
                 sandbox: self.sandbox.clone(),
             }) as Box<dyn Transaction>)
@@ -180,7 +177,37 @@ impl Workspaces for InPlace {
     }
 }
 
+/// The parts that commands of a run are made of.
+struct Machine {
+    root: Arc<Root>,
+    env: Vec<(OsString, OsString)>,
+    guard: Arc<Guard>,
+    no_layers: bool,
+}
+
+impl Machine {
+    /// Commands in a sandbox session, whose changes land.
+    fn commands(
+        &self,
+        landings: &Arc<CallLandings>,
+        baseline: &Arc<StatBaseline>,
+        sandbox: Option<Arc<Sandbox>>,
+    ) -> Arc<Commands> {
+        let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone())
+            .guarded_by(Arc::clone(&self.guard))
+            .held_by(sandbox.clone());
+        Arc::new(Commands::new(
+            Arc::clone(landings),
+            Arc::new(processes),
+            sandbox,
+            Arc::clone(baseline),
+            self.no_layers,
+        ))
+    }
+}
+
 struct InPlaceRun {
+    machine: Machine,
     landings: Arc<CallLandings>,
     files: Arc<InPlaceFiles>,
     processes: Arc<Commands>,
@@ -265,6 +292,13 @@ impl Transaction for InPlaceRun {
             self.processes.stop_all().await;
             Ok(())
         })
+    }
+
+    fn check_tree<'a>(
+        &'a self,
+        state: CheckState<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>> {
+        Box::pin(checks::open(self, state))
     }
 
     fn land<'a>(&'a self, _: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {

@@ -3,12 +3,12 @@
 //!
 //! A tour: `shelf` keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
 //! and `copied` are the two kinds of copies; `sources` says which files count; `work` is one copy with its changes;
-//! `aside` is what the checks do not see;
+//! `check_tree` is the tree that the checks see;
 //! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
 //! told of it.
 
-mod aside;
 mod catching_up;
+pub(crate) mod check_tree;
 pub(crate) mod copied;
 #[cfg(test)]
 mod enclosed_tests;
@@ -38,6 +38,7 @@ pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
 pub(crate) use self::survey::{list as list_folder, parent};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
+use self::check_tree::{Ground, OpenedTree};
 use self::work::Work;
 use crate::in_place::InPlace;
 use crate::landing::{
@@ -216,6 +217,15 @@ impl Desk {
         opened
     }
 
+    fn ground(&self, plan: &Arc<Sandbox>) -> Ground {
+        Ground {
+            root: Arc::clone(&self.root),
+            env: self.env.clone(),
+            guard: Arc::clone(&self.guard),
+            plan: Arc::clone(plan),
+        }
+    }
+
     fn shelf_is_inside(&self) -> bool {
         self.undo.starts_with(self.root.root())
     }
@@ -327,7 +337,11 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
         let (root, upper, work) = (folder("root")?, folder("upper")?, folder("work")?);
         let root = root.canonicalize().map_err(|err| err.to_string())?;
         let spec = Spec {
-            tree: Tree::Layered { upper, work },
+            tree: Tree::Layered {
+                upper,
+                work,
+                between: None,
+            },
             ..Spec::around(root)
         };
         Session::open(helper, &spec)
@@ -409,12 +423,14 @@ impl Transaction for IsolatedRun {
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(self.0.catch_up())
     }
-    fn set_aside<'a>(&'a self, paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
-        let paths = paths.to_vec();
-        Box::pin(self.on_work(move |work| work.set_aside(&paths)))
-    }
-    fn put_back(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
-        Box::pin(self.on_work(Work::put_back))
+    fn check_tree<'a>(
+        &'a self,
+        state: CheckState<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>> {
+        Box::pin(async move {
+            let tree = self.0.check_tree(state).await?;
+            Ok(Box::new(OpenedTree(Arc::new(tree))) as Box<dyn CheckTree>)
+        })
     }
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         Box::pin(self.0.land(landing))
@@ -422,7 +438,6 @@ impl Transaction for IsolatedRun {
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
         Box::pin(async move {
             self.0.live.stop_all().await;
-            self.on_work(Work::put_back).await?;
             let changed = self.0.changed().await;
             let files = match changed {
                 // What would change nothing is not worth a name.
@@ -447,7 +462,7 @@ impl Transaction for IsolatedRun {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
 ) -> Result<T, WorkspaceError> {
     let done = tokio::task::spawn_blocking(act).await;

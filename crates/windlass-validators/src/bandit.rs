@@ -180,7 +180,7 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
             path,
             line: issue.line_number,
             column: u32::try_from(issue.col_offset.saturating_add(1)).unwrap_or_default(),
-            message: one_line(&message),
+            ..Finding::whole(one_line(&message))
         })
     }));
     found.unsure(said.errors.into_iter().map(|unread| {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use windlass_core::BoxFuture;
 use windlass_core::validator::{
-    CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
+    CheckCtx, CheckRole, Finding, Judgement, Proof, Report, Validator, ValidatorError,
 };
 use windlass_core::workspace::{Change, FileChange};
 
 use crate::judges::Judges;
-use crate::plan::ValidatorPlan;
+use crate::plan::{PlanKind, ValidatorPlan};
 
 /// What one kind of validator does.
 pub(crate) trait Check: Send + Sync + 'static {
@@ -58,6 +58,17 @@ impl<C: Check> Validator for Planned<C> {
 
     fn deadline(&self) -> Duration {
         self.plan.timeout
+    }
+
+    fn role(&self) -> CheckRole {
+        self.plan.role
+    }
+
+    fn reads_ignored(&self) -> bool {
+        matches!(
+            self.plan.kind,
+            PlanKind::Command { .. } | PlanKind::Custom { .. }
+        )
     }
 
     fn judges(&self, path: &str) -> bool {

@@ -68,6 +68,7 @@ pub(crate) fn proof(line: &str, ended: &Finished) -> Proof {
         command: Some(line.to_owned()),
         exit,
         digest: Some(digest),
+        ignored: Vec::new(),
     }
 }
 

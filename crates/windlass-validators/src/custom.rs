@@ -141,7 +141,7 @@ fn finding(found: AnswerFinding, root: &str) -> Finding {
         .trim_start_matches('/')
         .trim_start_matches("./")
         .to_owned();
-    let message = found
+    let message: String = found
         .message
         .chars()
         .filter(|c| !c.is_control() || *c == '\n')
@@ -151,7 +151,7 @@ fn finding(found: AnswerFinding, root: &str) -> Finding {
         path,
         line: found.line,
         column: found.column,
-        message,
+        ..Finding::whole(message)
     }
 }
 

@@ -5,6 +5,7 @@ mod scripts;
 
 use std::time::Duration;
 
+use windlass_core::validator::CheckRole;
 use windlass_core::workspace::Files;
 
 use crate::plan::{Purpose, ValidatorPlan};
@@ -84,6 +85,7 @@ struct Found<'a> {
 fn plan((name, purpose, line): (String, Purpose, String)) -> ValidatorPlan {
     ValidatorPlan {
         purpose: Some(purpose),
+        role: CheckRole::Detected,
         blocking: purpose != Purpose::Lint,
         timeout: TIMEOUT,
         ..ValidatorPlan::command(&name, &line)

@@ -37,6 +37,32 @@ const TESTS: &[&str] = &[
     ".travis.yml",
 ];
 
+/// Modules of Python and of its test tools. A file of such a name where Python looks first takes the place of the module,
+/// also in the tests.
+const PYTHON_MODULES: &str = "\
+    _pytest abc aifc annotationlib argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb \
+    binascii bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections \
+    colorsys compileall compression concurrent configparser contextlib contextvars copy copyreg coverage crypt \
+    csv ctypes curses dataclasses datetime dbm decimal difflib dis distutils doctest email encodings ensurepip \
+    enum errno faulthandler fcntl filecmp fileinput fnmatch fractions ftplib functools gc genericpath getopt \
+    getpass gettext glob graphlib grp gzip hashlib heapq hmac html http hypothesis imaplib imghdr imp importlib \
+    inspect io ipaddress itertools json keyword lib2to3 linecache locale logging lzma mailbox mailcap marshal \
+    math mimetypes mmap mock modulefinder multiprocessing netrc nis nntplib nose ntpath nturl2path numbers \
+    opcode operator optparse os ossaudiodev pathlib pdb pickle pickletools pipes pkgutil platform plistlib \
+    pluggy poplib posix posixpath pprint profile pstats pty pwd py_compile pyclbr pydoc pydoc_data pyexpat \
+    pytest queue quopri random re readline reprlib resource rlcompleter runpy sched secrets select selectors \
+    shelve shlex shutil signal site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile \
+    sre_constants sre_parse ssl stat statistics string stringprep struct subprocess sunau symtable sys sysconfig \
+    syslog tabnanny tarfile telnetlib tempfile termios textwrap threading time timeit tkinter token tokenize \
+    tomllib trace traceback tracemalloc tty turtle types typing unicodedata unittest urllib uu uuid venv \
+    warnings wave weakref webbrowser wsgiref xdist xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo";
+
+/// Programs that run or read Python.
+const PYTHON: &[&str] = &[
+    "pytest", "python", "python3", "tox", "nox", "unittest", "ruff", "mypy", "flake8", "pylint",
+    "uv", "poetry",
+];
+
 /// What a program reads to know what to do: the words of a line that speak of it, and the paths.
 const SETTINGS: &[(&[&str], &[&str])] = &[
     (
@@ -89,10 +115,7 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (
-        &[
-            "pytest", "python", "python3", "tox", "nox", "unittest", "ruff", "mypy", "flake8",
-            "pylint", "uv", "poetry",
-        ],
+        PYTHON,
         &[
             "**/pytest.ini",
             "pyproject.toml",
@@ -201,6 +224,8 @@ const SETTINGS: &[(&[&str], &[&str])] = &[
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Judges {
     paths: GlobSet,
+    /// A file that takes the place of a module of Python is one, too.
+    python: bool,
 }
 
 impl Judges {
@@ -233,7 +258,10 @@ impl Judges {
                 .map(|word| globset::escape(word.trim_start_matches("./"))),
         );
         globs.extend(more.iter().cloned());
-        Self { paths: set(&globs) }
+        Self {
+            paths: set(&globs),
+            python: anything || speaks(PYTHON),
+        }
     }
 
     /// These globs and nothing else.
@@ -243,14 +271,28 @@ impl Judges {
             .map(|glob| (*glob).to_owned())
             .chain(more.iter().cloned())
             .collect();
-        Self { paths: set(&globs) }
+        Self {
+            paths: set(&globs),
+            python: false,
+        }
     }
 
     /// Whether a path is one of them.
     #[must_use]
     pub(crate) fn holds(&self, path: &str) -> bool {
-        self.paths.is_match(path.trim_start_matches("./"))
+        let path = path.trim_start_matches("./");
+        self.paths.is_match(path) || (self.python && shadows_module(path))
     }
+}
+
+/// Whether a file takes the place of a module of Python: at the top, where Python looks first.
+fn shadows_module(path: &str) -> bool {
+    let path = path.strip_prefix("src/").unwrap_or(path);
+    let module = match path.split_once('/') {
+        Some((package, _)) => Some(package),
+        None => path.strip_suffix(".py"),
+    };
+    module.is_some_and(|module| PYTHON_MODULES.split_whitespace().any(|one| one == module))
 }
 
 /// The words of a line as far as they can name a program or a path.
@@ -303,6 +345,10 @@ mod tests {
             ("python3 -m pytest -q", "pyproject.toml", true),
             ("python3 -m pytest -q", "pkg/test_a.py", true),
             ("python3 -m pytest -q", "pkg/a.py", false),
+            ("python3 -m unittest", "unittest.py", true),
+            ("python3 -m unittest", "src/json/__init__.py", true),
+            ("python3 -m unittest", "app/json.py", false),
+            ("cargo test", "unittest.py", false),
             ("go test ./...", "a/b_test.go", true),
             ("go test ./...", "a/b.go", false),
             ("sh check.sh", "check.sh", true),

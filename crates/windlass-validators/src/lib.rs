@@ -26,5 +26,5 @@ mod testing;
 pub use bandit::{BANDIT_VERSION, InstallPlan, bandit_install};
 pub use detect::{Look, LookAt, detect};
 pub use language::{Certainty, Language};
-pub use plan::{PlanKind, Purpose, Tools, UnknownValidator, ValidatorPlan, build};
+pub use plan::{PlanKind, Purpose, Tools, UnknownValidator, ValidatorPlan, build, setup};
 pub use syntax::{Checked, Flaw, MAX_FILE, Project, check};

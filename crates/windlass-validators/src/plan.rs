@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::validator::{USUAL_DEADLINE, Validator};
+use windlass_core::validator::{CheckRole, USUAL_DEADLINE, Validator};
 use windlass_core::workspace::Redactor;
 
 use crate::bandit::{self, Bandit};
@@ -23,6 +23,8 @@ pub struct ValidatorPlan {
     pub kind: PlanKind,
     /// What a detected command is for.
     pub purpose: Option<Purpose>,
+    /// Its part in the judging.
+    pub role: CheckRole,
     /// Whether its fail stops the landing.
     pub blocking: bool,
     /// How long it may take.
@@ -100,6 +102,7 @@ impl ValidatorPlan {
             kind,
             blocking,
             timeout: Duration::from_secs(seconds),
+            role: CheckRole::BuiltIn,
             ..Self::command(name, "")
         };
         vec![
@@ -118,11 +121,21 @@ impl ValidatorPlan {
                 line: line.to_owned(),
             },
             purpose: None,
+            role: CheckRole::Given,
             blocking: true,
             timeout: USUAL_DEADLINE,
             fixes: false,
             judges: Vec::new(),
         }
+    }
+}
+
+/// A command that prepares the tree for the checks.
+#[must_use]
+pub fn setup(line: &str) -> ValidatorPlan {
+    ValidatorPlan {
+        role: CheckRole::Setup,
+        ..ValidatorPlan::command(&format!("setup: {line}"), line)
     }
 }
 

@@ -94,10 +94,10 @@ impl Scan {
                 path: change.path.clone(),
                 line: u32::try_from(finding.line).unwrap_or(u32::MAX),
                 column: 0,
-                message: format!(
+                ..Finding::whole(format!(
                     "this looks like {}{doubt}; take it out and read it from the environment or a secret store",
                     finding.kind
-                ),
+                ))
             });
         }
         Ok(left)

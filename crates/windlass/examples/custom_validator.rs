@@ -33,7 +33,7 @@ impl Validator for Changelog {
                 path: "CHANGELOG.md".into(),
                 line: 1,
                 column: 0,
-                message: "say what changed".into(),
+                ..Finding::whole("say what changed")
             };
             Ok(Report::new(Judgement::Fail, vec![finding]))
         })

@@ -22,13 +22,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::validator::Validator;
+use windlass_core::validator::{CheckRole, Validator};
 use windlass_core::workspace::{LandTo, Redactor};
 use windlass_engine::Contract;
 use windlass_host::config::Layers;
 use windlass_host::workspace::Root;
 use windlass_registry::install;
-use windlass_validators::{LookAt, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect};
+use windlass_validators::{
+    LookAt, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect, setup,
+};
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -65,10 +67,9 @@ pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contrac
         (None, Some(message)) => LandTo::Commit(message.clone()),
         (None, None) => LandTo::Tree,
     };
-    // A project may ask for more, whoever trusts it.
-    let both = |key: &str| {
-        let texts = |layers: &Layers<'_>| layers.texts(key).unwrap_or_default().to_vec();
-        [texts(&settings.layers), texts(&settings.project)].concat()
+    let protect = |layers: &Layers<'_>| {
+        let texts = layers.texts("validate.protect");
+        texts.unwrap_or_default().to_vec()
     };
     let strict = |layers: &Layers<'_>| layers.boolean("validate.strict_judge") == Some(true);
     let own_paths = settings
@@ -80,7 +81,11 @@ pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contrac
         land_anyway: args.land_anyway,
         require_changes: args.require_changes,
         strict_judge: args.strict_judge || strict(&settings.layers) || strict(&settings.project),
-        protect: both("validate.protect"),
+        protect: protect(&settings.layers),
+        // A project that nobody trusts may ask for more, and must not choose what the checks see.
+        forbid: protect(&settings.project),
+        keep_ignored: args.keep_ignored,
+        accept_preexisting: args.accept_preexisting,
         write_paths: args.write_path.clone().or(own_paths),
         ..Contract::default()
     })
@@ -181,7 +186,10 @@ fn plans(
                         name => ValidatorPlan::named(name, &known).ok(),
                     };
                     match plan {
-                        Some(plan) => plans.push(plan),
+                        Some(plan) => plans.push(ValidatorPlan {
+                            role: CheckRole::Given,
+                            ..plan
+                        }),
                         None if given == DETECTED => plans.extend(
                             found
                                 .iter()
@@ -204,6 +212,10 @@ fn plans(
     for plan in &mut plans {
         adjust(plan, settings)?;
     }
+    if !plans.is_empty() {
+        let lines = settings.layers.texts("validate.setup").unwrap_or_default();
+        plans.extend(lines.iter().map(|line| setup(line)));
+    }
     let mut seen = std::collections::HashSet::new();
     plans.retain(|plan| seen.insert(plan.name.clone()));
     Ok(plans)
@@ -219,8 +231,9 @@ fn asked_for(settings: &Settings, name: &str) -> bool {
 /// Validators that the settings describe. Those of a project that nobody trusts run in the sandbox of an isolated run.
 fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>, Error> {
     let mut plans: Vec<ValidatorPlan> = Vec::new();
-    let project = Some(&settings.project).filter(|_| isolated);
-    for layers in std::iter::once(&settings.layers).chain(project) {
+    let project = Some((&settings.project, CheckRole::Detected)).filter(|_| isolated);
+    let own = (&settings.layers, CheckRole::Given);
+    for (layers, role) in std::iter::once(own).chain(project) {
         for (key, _) in layers.iter() {
             let Some(name) = key
                 .strip_prefix("validators.")
@@ -248,6 +261,7 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
             };
             plans.push(ValidatorPlan {
                 kind,
+                role,
                 ..ValidatorPlan::command(name, "")
             });
         }

@@ -86,7 +86,7 @@ pub struct AgentFlags {
     /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"]))]
     pub sandbox: Option<String>,
-    /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: off]
+    /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: loopback]
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT"))]
     pub net: Option<String>,
     /// How hard to think: low, medium, high, or what the model knows
@@ -147,6 +147,12 @@ pub struct ContractFlags {
     /// Changed tests, scripts and settings of the checks are a failure
     #[cfg_attr(feature = "clap", arg(long))]
     pub strict_judge: bool,
+    /// Run the checks with ignored files, such as build outputs, as the run left them; they do not land
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub keep_ignored: bool,
+    /// Land although detected checks fail, if they failed in the same way before the run
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub accept_preexisting: bool,
     /// Only these paths may be changed, as in an ignore file; may be given more than once
     #[cfg_attr(feature = "clap", arg(long, value_name = "GLOB"))]
     pub write_path: Option<Vec<String>>,

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, SandboxPlan};
+use windlass_host::sandbox::{AgentPlan, Helper, HostRule, Level, Limits, NetPolicy, SandboxPlan};
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
@@ -90,7 +90,8 @@ pub fn sandbox(
         home,
     };
     let sandbox = Sandbox::new(plan, helper(&settings.environment)?, env)
-        .copying_with(windlass_transaction::copy_workspace);
+        .copying_with(windlass_transaction::copy_workspace)
+        .preparing_with(setup_hosts(settings)?);
     // What was asked for by name is had or refused before the first token; the default waits for the first command.
     let named = settings.layers.get("sandbox.level").is_some();
     Ok(Some(if named { sandbox.demanded() } else { sandbox }))
@@ -191,6 +192,21 @@ fn net(settings: &Settings) -> Result<NetPolicy, Error> {
     };
     let own = read(&settings.layers)?.unwrap_or_default();
     Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
+}
+
+/// The hosts that the set-up of checks may reach.
+fn setup_hosts(settings: &Settings) -> Result<Vec<HostRule>, Error> {
+    let Some(text) = settings.layers.text("validate.setup_net") else {
+        return Ok(Vec::new());
+    };
+    match text.parse() {
+        Ok(NetPolicy::Hosts(rules)) => Ok(rules),
+        Ok(NetPolicy::Off | NetPolicy::Loopback) => Ok(Vec::new()),
+        Ok(NetPolicy::Open) => Err(Error::usage(
+            "`validate.setup_net` is a list of hosts: `registries`, or `allow:HOST,HOST`",
+        )),
+        Err(why) => Err(Error::usage(format!("`validate.setup_net`: {why}"))),
+    }
 }
 
 /// Whether commands have the network of this machine.

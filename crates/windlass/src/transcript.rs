@@ -630,7 +630,15 @@ fn asked<'e>(event: &'e Event, ask: &'e Ask) -> TranscriptLine<'e> {
             let mut facts = facts("landing");
             let paths = landing.paths.iter().map(|(path, _)| path.as_str());
             facts["paths"] = paths.collect();
-            line(format!(": may {} paths land?", landing.paths.len())).did("asked a person", facts)
+            facts["failing"] = json!(landing.failing);
+            let question = match landing.paths.len() {
+                0 => format!(
+                    ": land although these checks failed before and still do: {}?",
+                    landing.failing.join(", ")
+                ),
+                count => format!(": may {count} paths land?"),
+            };
+            line(question).did("asked a person", facts)
         }
         About::Question(question) => line(String::new())
             .did("asked a person", facts("question"))

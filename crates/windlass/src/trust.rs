@@ -76,6 +76,8 @@ impl Meaning {
             "validate.strict_judge" => by_value(*value == Value::Boolean(false)),
             key if is_check(key) => Self::Tightens,
             "validate.chain"
+            | "validate.setup"
+            | "validate.setup_net"
             | "validate.write_paths"
             | "rules.allow"
             | "credentials.show"

@@ -179,6 +179,10 @@ fn in_short(ask: &Ask) -> String {
                 approval.rule
             )
         }
+        About::Landing(landing) if landing.paths.is_empty() => format!(
+            "land although {} failed before the run and still does?",
+            first_line(&landing.failing.join(", "), 120)
+        ),
         About::Landing(landing) => format!("let {} paths land?", landing.paths.len()),
         About::Question(question) => first_line(&question.text, 120),
     }

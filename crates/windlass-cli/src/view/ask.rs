@@ -70,6 +70,12 @@ pub(crate) fn question(ask: &Ask) -> String {
                 ));
             }
             text.push_str(&more(landing.paths.len(), MAX_TOUCHES, "paths"));
+            for check in &landing.failing {
+                let check = marked_line(check);
+                text.push_str(&format!(
+                    "  {check} fails, and it failed before this run, too\n"
+                ));
+            }
             text.push_str("[y] once  [n] no: ");
         }
         About::Question(question) => {

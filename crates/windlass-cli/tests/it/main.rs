@@ -21,6 +21,7 @@ mod isolated;
 mod json_action;
 mod own_agents;
 mod place;
+mod poisoned_checks;
 mod policy;
 mod profiles;
 mod programs;

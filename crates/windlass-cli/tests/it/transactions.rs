@@ -736,94 +736,144 @@ async fn a_copy_whose_process_died_early_takes_nothing_for_granted() {
     assert_eq!(lab.read("a.txt"), "mine\n");
 }
 
+/// Runs a line in a tree for checks: its exit code and its output.
+async fn check_sh(tree: &dyn CheckTree, line: &str) -> (i32, String) {
+    let command = Command {
+        line: line.to_owned(),
+        workdir: String::new(),
+        timeout: Duration::from_secs(20),
+        keep: 1 << 16,
+        input: None,
+        looks: false,
+    };
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: CancellationToken::new(),
+        artifacts: None,
+    };
+    let done = tree.processes().run(command, watch).await.unwrap();
+    match done.end {
+        ProcessEnd::Exited { code } => (code, done.output),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+const CHECKED: &[(&str, &str)] = &[
+    (".gitignore", "out/\ncache.bin\n"),
+    ("cache.bin", "old cache\n"),
+    ("src.txt", "old\n"),
+    ("gone.txt", "gone\n"),
+    ("d/one.txt", "1\n"),
+    ("tests/t.sh", "exit 1\n"),
+];
+
 #[tokio::test]
-async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
-    let lab = Lab::committed(&[("tests/t.sh", "exit 1\n"), ("src.txt", "s\n")]);
+async fn checks_see_what_would_land_and_nothing_else_that_the_run_left() {
+    let lab = Lab::committed(CHECKED);
     let run = lab.open().await;
     run.sh(
-        "printf 'exit 0\\n' > tests/t.sh && chmod 755 tests/t.sh && echo 'exit 0' > tests/new.sh",
+        "echo new > src.txt; rm gone.txt; rm -r d; echo file > d; mkdir out; echo o > out/tool; \
+         echo poisoned > cache.bin; printf 'exit 0\\n' > tests/t.sh; chmod 755 tests/t.sh; ln -s src.txt link; \
+         echo x > /tmp/poison",
     )
     .await;
-    let hash = run.0.changes().await.unwrap().tree_hash;
-    let paths = ["tests/t.sh".to_owned(), "tests/new.sh".to_owned()];
-    run.0.set_aside(&paths).await.unwrap();
+    let state = "cat src.txt; cat d 2>/dev/null || echo folder; cat out/tool 2>/dev/null || echo no-tool; cat cache.bin; \
+                 test -e gone.txt && echo there; test -e /tmp/poison && echo poison; sh tests/t.sh; echo $?; \
+                 test -x tests/t.sh && echo x; cat link 2>/dev/null";
+    let without = ["tests/t.sh".to_owned()];
+    let check = async |state_of: CheckState<'_>, expect: &str| {
+        let tree = run.0.check_tree(state_of).await.unwrap();
+        let (_, said) = check_sh(tree.as_ref(), state).await;
+        let said: Vec<&str> = said.lines().collect();
+        assert_eq!(said.join(" "), expect, "{state_of:?}");
+        assert_eq!(tree.disturbed().await.unwrap(), [""; 0], "{state_of:?}");
+    };
+    check(CheckState::Base, "old folder no-tool old cache there 1").await;
+    let none = CheckState::Landing { without: &[] };
+    check(none, "new file no-tool old cache 0 x new").await;
+    let landing = CheckState::Landing { without: &without };
+    check(landing, "new file no-tool old cache 1 new").await;
+    let ignored = CheckState::WithIgnored { without: &without };
+    check(ignored, "new file o poisoned 1 new").await;
+    let hidden = ["out".to_owned()];
+    let hidden = CheckState::WithIgnored { without: &hidden };
+    check(hidden, "new file no-tool poisoned 0 x new").await;
     assert_eq!(
-        run.try_sh("sh tests/t.sh").await.0,
-        1,
-        "the test of before judges"
+        run.sh("cat out/tool; cat /tmp/poison").await,
+        "o\nx\n",
+        "the run has its own as before"
     );
-    assert_eq!(run.try_sh("test -e tests/new.sh").await.0, 1);
-    run.0.put_back().await.unwrap();
-    assert_eq!(
-        run.0.changes().await.unwrap().tree_hash,
-        hash,
-        "modes and all"
-    );
-    run.0.set_aside(&paths).await.unwrap();
-    let name = run.keep().await;
-    let run = lab.reopen(&name).await;
-    assert_eq!(
-        run.0.changes().await.unwrap().tree_hash,
-        hash,
-        "keeping puts them back"
-    );
-    run.0.set_aside(&paths).await.unwrap();
-    drop(run);
-    let run = lab.reopen(&name).await;
-    assert_eq!(
-        run.0.changes().await.unwrap().tree_hash,
-        hash,
-        "so does the next one to open it"
-    );
-    run.0.set_aside(&paths).await.unwrap();
-    run.sh("rm -r tests && ln -s /tmp tests").await;
-    assert_eq!(run.keep().await, name);
-    let run = lab.reopen(&name).await;
-    assert_eq!(
-        run.0.changes().await.unwrap().tree_hash,
-        hash,
-        "whatever a judge put in their way"
-    );
-    assert_eq!(run.keep().await, name);
 }
 
 #[tokio::test]
-async fn what_comes_back_follows_no_link_that_a_check_left() {
-    if lacks(Need::Overlay) {
-        return;
-    }
-    let lab = Lab::committed(FILES);
-    let outside = lab.dir.path().canonicalize().unwrap().join("outside");
-    std::fs::create_dir_all(outside.join("x")).unwrap();
-    std::fs::write(outside.join("x/mine"), "mine").unwrap();
+async fn a_check_that_changes_sources_is_seen_and_a_fix_is_taken_over() {
+    let lab = Lab::committed(CHECKED);
     let run = lab.open().await;
-    run.sh("mkdir -p gen/x && echo h > gen/x/h && echo k > gen/keep && echo gen/x/ >> .gitignore")
-        .await;
-    assert_eq!(run.0.changes().await.unwrap().newly_ignored, ["gen/x"]);
-    run.0.set_aside(&["gen/x".to_owned()]).await.unwrap();
-    assert_eq!(run.try_sh("test -e gen/x").await.0, 1);
-    run.sh(&format!("mv gen gone && ln -s {} gen", outside.display()))
-        .await;
-    run.0.put_back().await.unwrap();
+    run.sh("echo new > src.txt").await;
+    let landing = CheckState::Landing { without: &[] };
+    let tree = run.0.check_tree(landing).await.unwrap();
+    check_sh(tree.as_ref(), "mkdir -p out && echo built > out/x").await;
     assert_eq!(
-        run.sh("cat gen/x/h").await,
-        "h\n",
-        "it is back, in a folder"
+        tree.disturbed().await.unwrap(),
+        [""; 0],
+        "outputs are ignored"
+    );
+    check_sh(
+        tree.as_ref(),
+        "echo fixed > src.txt; rm gone.txt; ln -s src.txt l; chmod 755 d/one.txt",
+    )
+    .await;
+    assert_eq!(
+        tree.disturbed().await.unwrap(),
+        ["d/one.txt", "gone.txt", "l", "src.txt"]
     );
     assert_eq!(
-        std::fs::read_to_string(outside.join("x/mine")).unwrap(),
-        "mine"
+        run.sh("cat src.txt").await,
+        "new\n",
+        "the run does not see it"
     );
+    tree.take_over().await.unwrap();
+    assert_eq!(tree.disturbed().await.unwrap(), [""; 0]);
+    drop(tree);
     assert_eq!(
-        std::fs::read_dir(&outside).unwrap().count(),
-        1,
-        "and nothing went out"
+        run.sh("cat src.txt l; test -e gone.txt; echo $?; test -x d/one.txt; echo $?")
+            .await,
+        "fixed\nfixed\n1\n0\n"
     );
-    assert_eq!(
-        run.try_sh("test -e .windlass-aside").await.0,
-        1,
-        "nothing is left"
-    );
+    let paths: Vec<String> = run
+        .0
+        .changes()
+        .await
+        .unwrap()
+        .files
+        .into_iter()
+        .map(|change| change.path)
+        .collect();
+    assert_eq!(paths, ["d/one.txt", "gone.txt", "l", "src.txt"]);
+}
+
+#[tokio::test]
+async fn a_tree_for_checks_goes_also_when_its_process_died() {
+    let lab = Lab::committed(CHECKED);
+    let run = lab.open().await;
+    run.sh("echo new > src.txt").await;
+    let copy = lab.data().join("transactions").join(run.0.name().unwrap());
+    let left = || {
+        let entries = std::fs::read_dir(&copy).unwrap().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("checks-"))
+            .count()
+    };
+    let tree = run.0.check_tree(CheckState::Base).await.unwrap();
+    assert_eq!(left(), 1);
+    check_sh(tree.as_ref(), "mkdir shut && chmod 000 shut").await;
+    drop(tree);
+    assert_eq!(left(), 0);
+    std::fs::create_dir_all(copy.join("checks-1-1/upper")).unwrap();
+    let name = run.keep().await;
+    let run = lab.reopen(&name).await;
+    assert_eq!(left(), 0);
+    drop(run);
 }
 
 #[tokio::test]

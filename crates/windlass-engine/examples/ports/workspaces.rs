@@ -161,6 +161,33 @@ impl Transaction for View {
             Ok(())
         })
     }
+    fn check_tree<'a>(
+        &'a self,
+        state: CheckState<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>> {
+        let tree = match state {
+            CheckState::Base => self.before.copied(),
+            CheckState::Landing { without } | CheckState::WithIgnored { without } => {
+                let tree = self.own.copied();
+                for path in without {
+                    match self.before.all().get(path).cloned() {
+                        Some(bytes) => drop(tree.all().insert(path.clone(), bytes)),
+                        None => drop(tree.all().remove(path)),
+                    }
+                }
+                tree
+            }
+        };
+        let checks = CheckCopy {
+            expected: tree.copied(),
+            tree,
+            own: self.own.clone(),
+            processes: self.of.processes.clone(),
+        };
+        Box::pin(std::future::ready(Ok(
+            Box::new(checks) as Box<dyn CheckTree>
+        )))
+    }
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         Box::pin(async move {
             if landing.tree_hash != self.hash() {
@@ -201,6 +228,56 @@ impl Transaction for View {
         Box::pin(std::future::ready(Ok(self.name)))
     }
     fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A copy for checks: whatever they do to it, the run's own tree stays as it is.
+struct CheckCopy {
+    tree: Arc<Tree>,
+    expected: Arc<Tree>,
+    own: Arc<Tree>,
+    processes: Arc<dyn Processes>,
+}
+
+impl CheckCopy {
+    fn differing(&self) -> Vec<String> {
+        let (now, expected) = (self.tree.all(), self.expected.all());
+        let paths = now.keys().chain(expected.keys());
+        let mut paths: Vec<String> = paths
+            .filter(|path| now.get(*path) != expected.get(*path))
+            .cloned()
+            .collect();
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+}
+
+impl CheckTree for CheckCopy {
+    fn files(&self) -> Arc<dyn Files> {
+        self.tree.clone()
+    }
+    fn processes(&self) -> Arc<dyn Processes> {
+        self.processes.clone()
+    }
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(async {
+            self.processes.stop_all().await;
+            Ok(())
+        })
+    }
+    fn disturbed(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(self.differing())))
+    }
+    fn take_over(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        for path in self.differing() {
+            match self.tree.all().get(&path).cloned() {
+                Some(bytes) => drop(self.own.all().insert(path, bytes)),
+                None => drop(self.own.all().remove(&path)),
+            }
+        }
+        self.expected.all().clone_from(&self.tree.all());
         Box::pin(std::future::ready(Ok(())))
     }
 }

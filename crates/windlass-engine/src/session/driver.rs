@@ -4,6 +4,7 @@
 //! of their own: `iterate`, `judge`, `land`.
 
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use windlass_core::run::{Here, Place, Run, Step};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::terms::Isolation;
+use windlass_core::validator::Finding;
 use windlass_core::workspace::{
     Artifacts, FileChange, Opening, Transaction, WorkspaceError, WorkspaceErrorKind,
 };
@@ -42,6 +44,10 @@ pub(super) struct RunParts {
     pub(super) isolation: Isolation,
     pub(super) contract: Contract,
     pub(super) yes: bool,
+    /// Somebody is here who can answer.
+    pub(super) attended: bool,
+    /// The findings of failing checks in the tree of before, by validator.
+    pub(super) base_findings: Mutex<BTreeMap<String, Vec<Finding>>>,
 }
 
 /// The first event of a run in this process.
@@ -109,6 +115,7 @@ impl Driver {
     pub(super) fn new(busy: OwnedMutexGuard<()>, run: RunParts) -> Self {
         let here = Here {
             requires_changes: run.contract.require_changes,
+            attended: run.attended,
             only_lands: run.contract.ordered,
             max_iterations: run.outlet.books.budget().iterations,
             ..Here::default()

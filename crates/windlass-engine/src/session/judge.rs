@@ -1,22 +1,16 @@
 //! Whether it is done: the paths that may not be changed, the judges that were, then the chain of validators over
 //! exactly what would land. What the person changed meanwhile is taken in first, and looked for again afterwards.
 
-use std::panic::AssertUnwindSafe;
-
-use futures_util::FutureExt;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing, glob_match, may_write};
-use windlass_core::outcome::Outcome;
 use windlass_core::run::{Judged, paths_in_words};
 use windlass_core::runtime::Outlet;
-use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator};
+use windlass_core::validator::{Finding, Report};
 use windlass_core::workspace::{Changes, Transaction};
 
+use super::checks::{Chain, Checks};
 use super::driver::{RunParts, StepError};
-use super::iterate::until_told_to_end;
 use super::land;
-use crate::executor::describe_panic;
-use crate::run::Halt;
 
 /// How often the chain runs again because a validator mended something.
 const MAX_FIXES: usize = 3;
@@ -94,6 +88,7 @@ impl Judge<'_> {
         if !self.run.contract.land_anyway {
             self.transaction.catch_up().await?;
         }
+        self.run.base_findings.lock().clear();
         Ok(())
     }
 
@@ -105,9 +100,9 @@ impl Judge<'_> {
                 return Ok((blocked, changes));
             }
             match self.round(&changes, judges).await? {
-                Chain::Passed => {
+                Chain::Passed { failing } => {
                     let ask = match self.transaction.name() {
-                        Some(_) => land::question(self.run, &changes),
+                        Some(_) => land::question(self.run, &changes, failing),
                         None => None,
                     };
                     return Ok((Judged::Passed { ask }, changes));
@@ -126,11 +121,19 @@ impl Judge<'_> {
         Ok((blocked, changes))
     }
 
-    /// One round, without the files that must not take part in it.
+    /// One round over the chain, with judges that are protected as they were before.
     async fn round(&self, changes: &Changes, judges: Vec<String>) -> Result<Chain, StepError> {
-        let protected = judges.into_iter().filter(|path| self.protects(path));
-        let mut aside: Vec<String> = protected.collect();
-        aside.extend(changes.newly_ignored.iter().cloned());
+        let without: Vec<String> = judges
+            .into_iter()
+            .filter(|path| self.protects(path))
+            .collect();
+        if without.len() == changes.files.len() && !without.is_empty() {
+            let why = "every changed file is protected (`validate.protect`), so the checks would judge the tree of before";
+            return Ok(Chain::Blocked(Judged::Blocked {
+                validator: "protect".to_owned(),
+                findings: vec![Finding::whole(why)],
+            }));
+        }
         if !changes.newly_ignored.is_empty() {
             let text = format!(
                 "the run wrote the rules that ignore these, so they do not land, and the checks run without them: {}",
@@ -138,13 +141,13 @@ impl Judge<'_> {
             );
             self.run.warn("newly_ignored", text).await?;
         }
-        if aside.is_empty() {
-            return self.chain(changes).await;
-        }
-        self.transaction.set_aside(&aside).await?;
-        let chain = self.chain(changes).await;
-        self.transaction.put_back().await?;
-        chain
+        let checks = Checks {
+            run: self.run,
+            transaction: self.transaction,
+            changes,
+            without,
+        };
+        checks.chain().await
     }
 
     fn judges_among(&self, changes: &Changes) -> Vec<String> {
@@ -171,9 +174,7 @@ impl Judge<'_> {
         let mut object = |path: &str, message: String| {
             findings.push(Finding {
                 path: path.to_owned(),
-                line: 0,
-                column: 0,
-                message,
+                ..Finding::whole(message)
             });
         };
         let (contract, exposed) = (&self.run.contract, self.run.exposed());
@@ -196,6 +197,16 @@ impl Judge<'_> {
         for (path, why) in &changes.cannot {
             object(path, format!("it cannot land: {why}"));
         }
+        for change in &changes.files {
+            let forbidden = |pattern: &String| glob_match(pattern, &change.path);
+            if contract.forbid.iter().any(forbidden) {
+                object(
+                    &change.path,
+                    "the project protects it, and its settings are not trusted: put it back as it was, or trust them"
+                        .to_owned(),
+                );
+            }
+        }
         if contract.strict_judge {
             for path in judges {
                 object(
@@ -210,109 +221,4 @@ impl Judge<'_> {
             findings,
         })
     }
-
-    /// Runs the validators in order until one blocks.
-    async fn chain(&self, changes: &Changes) -> Result<Chain, StepError> {
-        // What validators see may differ from what lands by the judges that were put back.
-        let mut seen = self.transaction.changes().await?.tree_hash;
-        let mut fixed = false;
-        for validator in &self.run.parts.validators {
-            let (name, blocking) = (validator.name().to_owned(), validator.blocking());
-            let started = EventKind::ValidationStarted {
-                validator: name.clone(),
-            };
-            self.run.outlet.emit(started).await?;
-            let mut report = self.ask_validator(validator.as_ref(), changes).await?;
-            let now = self.transaction.changes().await?;
-            let changed = now.tree_hash != seen;
-            let disturbed = changed && !validator.fixes();
-            fixed |= changed && validator.fixes();
-            if disturbed {
-                report = Report {
-                    proof: report.proof,
-                    ..Report::unverifiable(disturbance(changes, &now))
-                };
-            }
-            seen = now.tree_hash;
-            // A tree that was disturbed is not the one that the others saw, whoever did it.
-            let blocks = report.judgement != Judgement::Pass && (blocking || disturbed);
-            let findings = report.findings.clone();
-            let validated = EventKind::Validated {
-                validator: name.clone(),
-                blocking,
-                report,
-                tree_hash: changes.tree_hash.clone(),
-            };
-            self.run.outlet.emit(validated).await?;
-            if blocks {
-                return Ok(Chain::Blocked(Judged::Blocked {
-                    validator: name,
-                    findings,
-                }));
-            }
-        }
-        Ok(if fixed { Chain::Fixed } else { Chain::Passed })
-    }
-
-    /// One validator under its deadline, whatever it does.
-    async fn ask_validator(
-        &self,
-        validator: &dyn Validator,
-        changes: &Changes,
-    ) -> Result<Report, StepError> {
-        let (run, transaction) = (self.run, self.transaction);
-        let (files, before, processes) = (
-            transaction.files(),
-            transaction.before(),
-            transaction.processes(),
-        );
-        let deadline = validator.deadline();
-        let cancel = run.outlet.control.stop.child_token();
-        let ctx = CheckCtx {
-            files: &files,
-            before: &before,
-            processes: &processes,
-            changes: &changes.files,
-            deadline,
-            cancel: cancel.clone(),
-        };
-        let checked = tokio::select! {
-            checked = AssertUnwindSafe(validator.check(&ctx)).catch_unwind() => checked,
-            () = run.parts.clock.sleep(deadline) => {
-                cancel.cancel();
-                Ok(Ok(Report::unverifiable(format!("it took longer than {} seconds", deadline.as_secs()))))
-            }
-            () = until_told_to_end(run) => return Err(StepError::Ends(match run.outlet.control.halted() {
-                Some(Halt::TimedOut) => Outcome::TimedOut,
-                _ => Outcome::Cancelled,
-            })),
-        };
-        transaction.freeze().await?;
-        Ok(match checked {
-            Ok(Ok(report)) => report,
-            Ok(Err(err)) => Report::unverifiable(err.to_string()),
-            Err(panic) => Report::unverifiable(describe_panic(panic.as_ref())),
-        })
-    }
-}
-
-/// What came of the chain.
-enum Chain {
-    Passed,
-    Blocked(Judged),
-    /// A fixer changed what would land: everything is to be looked at again.
-    Fixed,
-}
-
-fn disturbance(before: &Changes, now: &Changes) -> String {
-    let known = |path: &str| before.files.iter().find(|change| change.path == path);
-    let others = now
-        .files
-        .iter()
-        .filter(|change| known(&change.path) != Some(*change));
-    let paths: Vec<String> = others.map(|change| change.path.clone()).collect();
-    format!(
-        "it changed files that would land ({}); ignore them in .gitignore, or declare the validator a fixer",
-        paths_in_words(&paths)
-    )
 }

@@ -15,8 +15,12 @@ use crate::run::Halt;
 const MANY: usize = 5;
 
 /// The question to a person before these changes land: files that other programs or agents act on, unless the prompt
-/// named them, and the removal of most of the tree.
-pub(super) fn question(run: &RunParts, changes: &Changes) -> Option<LandingAsk> {
+/// named them, the removal of most of the tree, and checks that failed before the run, too.
+pub(super) fn question(
+    run: &RunParts,
+    changes: &Changes,
+    failing: Vec<String>,
+) -> Option<LandingAsk> {
     if run.contract.ordered || changes.files.is_empty() {
         return None;
     }
@@ -29,8 +33,9 @@ pub(super) fn question(run: &RunParts, changes: &Changes) -> Option<LandingAsk> 
     });
     let mut paths: Vec<(String, String)> = barred.collect();
     paths.extend(clears_out(changes));
-    (!paths.is_empty()).then(|| LandingAsk {
+    (!paths.is_empty() || !failing.is_empty()).then(|| LandingAsk {
         paths,
+        failing,
         tree_hash: changes.tree_hash.clone(),
     })
 }

@@ -14,11 +14,11 @@ use windlass_core::outcome::{FailReason, Outcome, RefusalCategory, RunSummary};
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{
-    CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError,
+    CheckCtx, CheckRole, Finding, Judgement, Proof, Report, Validator, ValidatorError,
 };
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
 use windlass_engine::{EngineError, OnAsk, Request, ResultFold};
-use windlass_testing::{FnTool, MemoryWorkspaces, call, says};
+use windlass_testing::{FnTool, MemoryWorkspaces, Shown, call, says};
 
 use crate::lab::{Lab, Ran};
 
@@ -32,7 +32,12 @@ struct Judge {
     verdicts: Mutex<Vec<(Judgement, &'static str)>>,
     deed: Option<(MemoryWorkspaces, Deed)>,
     hangs: bool,
+    role: CheckRole,
+    /// Says what is wrong by the state of the tree that it sees.
+    looks: Option<(MemoryWorkspaces, Looks)>,
 }
+
+type Looks = fn(&Shown) -> &'static [&'static str];
 
 impl Judge {
     fn says(name: &'static str, verdicts: &[(Judgement, &'static str)]) -> Self {
@@ -44,6 +49,16 @@ impl Judge {
             verdicts,
             deed: None,
             hangs: false,
+            role: CheckRole::Given,
+            looks: None,
+        }
+    }
+
+    fn looks(lab: &Lab, role: CheckRole, looks: Looks) -> Self {
+        Self {
+            role,
+            looks: Some((lab.workspaces.clone(), looks)),
+            ..Self::says("check", &[])
         }
     }
 
@@ -67,6 +82,9 @@ impl Validator for Judge {
     fn fixes(&self) -> bool {
         self.fixes
     }
+    fn role(&self) -> CheckRole {
+        self.role
+    }
     fn judges(&self, path: &str) -> bool {
         path.starts_with("tests/")
     }
@@ -79,6 +97,12 @@ impl Validator for Judge {
             if let Some((workspaces, deed)) = &self.deed {
                 deed(workspaces);
             }
+            if let Some((workspaces, looks)) = &self.looks {
+                let wrong = looks(&workspaces.tree().shown);
+                let judgement = if wrong.is_empty() { PASS } else { FAIL };
+                let findings = wrong.iter().map(|text| Finding::whole(*text)).collect();
+                return Ok(Report::new(judgement, findings));
+            }
             let (judgement, message) = self.verdicts.lock().remove(0);
             let findings = match message {
                 "" => Vec::new(),
@@ -87,7 +111,7 @@ impl Validator for Judge {
                     path: "a.rs".into(),
                     line: 3,
                     column: 7,
-                    message: message.into(),
+                    ..Finding::whole(message)
                 }],
             };
             let proof = Proof {
@@ -340,15 +364,15 @@ async fn changed_judges_are_listed_set_aside_or_refused() {
 
     let mut lab = isolated(1, "tests/a.rs");
     lab.options.contract.protect = vec!["tests/**".into()];
+    lab.workspaces.tree().change("src.rs");
     let looks = Judge::passes("check").does(&lab, |workspaces| {
-        assert_eq!(workspaces.tree().aside, ["tests/a.rs"])
+        assert_eq!(
+            workspaces.tree().shown,
+            Shown::Landing(vec!["tests/a.rs".to_owned()])
+        )
     });
     judges(&mut lab, [looks]);
     assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
-    assert!(
-        lab.workspaces.tree().aside.is_empty(),
-        "what was set aside is back"
-    );
 
     let mut lab = isolated(2, "tests/a.rs");
     lab.options.contract.strict_judge = true;
@@ -359,6 +383,187 @@ async fn changed_judges_are_listed_set_aside_or_refused() {
         (FailReason::Validation, 0)
     );
     assert!(format!("{:?}", lab.provider.asked()[2]).contains("tests/a.rs: the checks hang on it"));
+}
+
+fn failing_before(shown: &Shown) -> &'static [&'static str] {
+    match shown {
+        Shown::Nothing => panic!("no tree was opened"),
+        _ => &["two tests fail"],
+    }
+}
+
+#[tokio::test]
+async fn failures_of_before_are_put_to_a_person_and_not_to_the_model() {
+    let lab = |role, on_ask| {
+        let mut lab = isolated(1, "a.rs");
+        let judge = Judge::looks(&lab, role, failing_before);
+        judges(&mut lab, [judge]);
+        lab.options.on_ask = on_ask;
+        lab
+    };
+    // Nobody is here: it is kept, and the flag is named.
+    let ran = lab(CheckRole::Detected, OnAsk::Pause).run().await;
+    let (kind, detail) = reason(&ran);
+    assert_eq!(kind, FailReason::Validation);
+    assert!(detail.contains("--accept-preexisting"), "{detail}");
+    assert_eq!(
+        (
+            ran.count("asked"),
+            ran.count("kept"),
+            ran.count("iteration_started")
+        ),
+        (0, 1, 1)
+    );
+
+    let mut accepted = lab(CheckRole::Detected, OnAsk::Pause);
+    accepted.options.contract.accept_preexisting = true;
+    let ran = accepted.run().await;
+    assert_eq!(
+        (ran.outcome(), ran.count("landed")),
+        (&Outcome::Completed, 1)
+    );
+    let evidence = ran.events.iter().find_map(|event| match &event.kind {
+        EventKind::RunFinished(summary) => Some(summary.evidence.clone()),
+        _ => None,
+    });
+    let evidence = evidence.unwrap();
+    assert!(
+        evidence[0].preexisting && evidence[0].judgement == FAIL,
+        "{evidence:?}"
+    );
+
+    // Somebody is here.
+    let mut attended = lab(CheckRole::Detected, OnAsk::Wait);
+    attended.person = vec![Answer::Once];
+    let ran = attended.run().await;
+    assert_eq!(
+        (ran.outcome(), ran.count("landed")),
+        (&Outcome::Completed, 1)
+    );
+
+    // A check that a person gave blocks, whatever was before.
+    let ran = lab(CheckRole::Given, OnAsk::Pause).run().await;
+    assert!(!reason(&ran).1.contains("--accept-preexisting"));
+}
+
+#[tokio::test]
+async fn a_new_failure_blocks_beside_those_of_before() {
+    let mut lab = isolated(2, "a.rs");
+    let judge = Judge::looks(&lab, CheckRole::Detected, |shown| match shown {
+        Shown::Base => &["one fails"],
+        _ => &["one fails", "two fails"],
+    });
+    judges(&mut lab, [judge]);
+    let ran = lab.run().await;
+    assert_eq!(reason(&ran).0, FailReason::Validation);
+    let told = format!("{:?}", lab.provider.asked()[2]);
+    assert!(
+        told.contains("one fails (failed before this run, too)") && told.contains("two fails"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_check_that_passes_only_with_ignored_files_proves_nothing() {
+    let lab = || {
+        let mut lab = isolated(1, "package-lock.json");
+        lab.workspaces.tree().left = vec!["node_modules/left-pad".into()];
+        let judge = Judge::looks(&lab, CheckRole::Given, |shown| match shown {
+            Shown::WithIgnored(_) => &[],
+            _ => &["left-pad is missing"],
+        });
+        judges(&mut lab, [judge]);
+        lab
+    };
+    let mut blocked = lab();
+    blocked.options.budget.iterations = Some(1);
+    let ran = blocked.run().await;
+    let detail = reason(&ran).1;
+    for word in ["node_modules/left-pad", "npm ci", "--keep-ignored"] {
+        assert!(detail.contains(word), "{word}: {detail}");
+    }
+    let mut kept = lab();
+    kept.options.contract.keep_ignored = true;
+    let ran = kept.run().await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    let ignored = ran.events.iter().find_map(|event| match &event.kind {
+        EventKind::Validated { report, .. } => Some(report.proof.ignored.clone()),
+        _ => None,
+    });
+    assert_eq!(
+        ignored.unwrap(),
+        ["node_modules/left-pad"],
+        "the evidence says so"
+    );
+
+    // Caches are nothing that a check could need, so they cost no second look.
+    let mut lab = isolated(1, "a.py");
+    lab.options.budget.iterations = Some(1);
+    lab.workspaces.tree().left = vec!["__pycache__/a.pyc".into()];
+    let judge = Judge::looks(&lab, CheckRole::Given, |shown| match shown {
+        Shown::WithIgnored(_) => panic!("a second look"),
+        _ => &["it fails"],
+    });
+    judges(&mut lab, [judge]);
+    assert!(reason(&lab.run().await).1.contains("it fails"));
+}
+
+#[tokio::test]
+async fn set_up_runs_first_and_blocks_when_it_fails() {
+    for (verdict, landed) in [(PASS, 1), (FAIL, 0)] {
+        let mut lab = isolated(1, "a.rs");
+        lab.options.budget.iterations = Some(1);
+        let setup = Judge {
+            role: CheckRole::Setup,
+            ..Judge::says("setup: npm ci", &[(verdict, "no such package")])
+        };
+        judges(&mut lab, [Judge::passes("check"), setup]);
+        let ran = lab.run().await;
+        assert_eq!(ran.count("landed"), landed);
+        let first = ran.events.iter().find_map(|event| match &event.kind {
+            EventKind::Validated { validator, .. } => Some(validator.clone()),
+            _ => None,
+        });
+        assert_eq!(first.unwrap(), "setup: npm ci");
+    }
+}
+
+#[tokio::test]
+async fn only_checks_that_are_always_there_let_pass_what_they_cannot_judge() {
+    let roles = [
+        (CheckRole::Given, 0),
+        (CheckRole::Detected, 0),
+        (CheckRole::BuiltIn, 1),
+    ];
+    for (role, landed) in roles {
+        let mut lab = isolated(1, "a.rs");
+        lab.options.budget.iterations = Some(1);
+        let judge = Judge {
+            role,
+            ..Judge::says("check", &[(Judgement::Unverifiable, "a template"); 2])
+        };
+        judges(&mut lab, [judge]);
+        assert_eq!(lab.run().await.count("landed"), landed, "{role:?}");
+    }
+}
+
+#[tokio::test]
+async fn protection_never_makes_the_checks_judge_the_tree_of_before() {
+    let lab = || {
+        let mut lab = isolated(1, "tests/a.rs");
+        lab.options.budget.iterations = Some(1);
+        judges(&mut lab, [Judge::passes("check")]);
+        lab
+    };
+    let mut all = lab();
+    all.options.contract.protect = vec!["**".into()];
+    let ran = all.run().await;
+    assert!(reason(&ran).1.contains("every changed file is protected"));
+    let mut untrusted = lab();
+    untrusted.options.contract.forbid = vec!["**".into()];
+    let ran = untrusted.run().await;
+    assert!(reason(&ran).1.contains("its settings are not trusted"));
+    assert_eq!(ran.count("landed"), 0);
 }
 
 #[tokio::test]

@@ -367,7 +367,7 @@ impl Validator for Script {
             path: "a.rs".into(),
             line: 3,
             column: 0,
-            message: "expected `;`".into(),
+            ..Finding::whole("expected `;`")
         };
         Box::pin(async move { Ok(Report::new(judgement, vec![finding])) })
     }

@@ -116,6 +116,12 @@ impl Transaction for InPlaceView {
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         self.inner.freeze()
     }
+    fn check_tree<'a>(
+        &'a self,
+        state: CheckState<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>> {
+        self.inner.check_tree(state)
+    }
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         self.inner.land(landing)
     }

@@ -10,9 +10,9 @@ use windlass_core::terms::NetworkTerms;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetPolicy {
     /// Nothing can be reached.
-    #[default]
     Off,
     /// A loopback of the sandbox's own: commands reach each other and nothing else.
+    #[default]
     Loopback,
     /// Some hosts, through a proxy of ours.
     Hosts(Vec<HostRule>),

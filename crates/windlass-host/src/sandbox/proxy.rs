@@ -42,12 +42,23 @@ impl Refused {
     }
 }
 
+/// The hosts that may be reached now.
+#[derive(Debug, Default, Clone)]
+pub(super) struct AllowedHosts(Arc<Mutex<Arc<[HostRule]>>>);
+
+impl AllowedHosts {
+    /// From here on these may be reached. A connection that is open stays open.
+    pub(super) fn set(&self, rules: Vec<HostRule>) {
+        *self.0.lock() = rules.into();
+    }
+
+    fn now(&self) -> Arc<[HostRule]> {
+        Arc::clone(&self.0.lock())
+    }
+}
+
 /// Serves until it is dropped with its task.
-pub(super) async fn serve(
-    listener: std::net::TcpListener,
-    rules: Arc<[HostRule]>,
-    refused: Refused,
-) {
+pub(super) async fn serve(listener: std::net::TcpListener, hosts: AllowedHosts, refused: Refused) {
     let listener = match listener
         .set_nonblocking(true)
         .and_then(|()| TcpListener::from_std(listener))
@@ -63,7 +74,7 @@ pub(super) async fn serve(
         };
         match listener.accept().await {
             Ok((client, _)) => {
-                let (rules, refused) = (Arc::clone(&rules), refused.clone());
+                let (rules, refused) = (hosts.now(), refused.clone());
                 tokio::spawn(async move {
                     // What goes wrong on one connection is that client's to see.
                     let _ = one(client, &rules, &refused).await;
@@ -274,7 +285,9 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let refused = Refused::default();
-        let task = tokio::spawn(serve(listener, rules.into(), refused.clone()));
+        let hosts = AllowedHosts::default();
+        hosts.set(rules);
+        let task = tokio::spawn(serve(listener, hosts, refused.clone()));
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();

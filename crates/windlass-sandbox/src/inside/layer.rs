@@ -31,6 +31,8 @@ pub(crate) struct Parts {
     pub(crate) upper: OwnedFd,
     /// Where the kernel prepares them.
     pub(crate) work: OwnedFd,
+    /// Another layer between the two.
+    pub(crate) between: Option<OwnedFd>,
 }
 
 impl Parts {
@@ -55,6 +57,19 @@ impl Parts {
             lower: open(lower)?,
             upper: open(upper)?,
             work: open(work)?,
+            between: None,
+        })
+    }
+
+    /// The same with another layer between the two.
+    pub(crate) fn over(self, between: Option<&Path>) -> Result<Self, Refusal> {
+        let open = |path: &Path| {
+            open_folder(path)
+                .map_err(|err| Refusal::Unavailable(format!("`{}`: {err}", path.display())))
+        };
+        Ok(Self {
+            between: between.map(open).transpose()?,
+            ..self
         })
     }
 
@@ -80,8 +95,11 @@ impl Parts {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
         }
+        let between = self.between.as_ref().map_or(String::new(), |handle| {
+            format!("{}:", handle_path(handle.as_fd()))
+        });
         let data = CString::new(format!(
-            "lowerdir={lower},upperdir={upper},workdir={work},{OPTIONS}"
+            "lowerdir={between}{lower},upperdir={upper},workdir={work},{OPTIONS}"
         ))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount(

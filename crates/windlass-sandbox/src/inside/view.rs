@@ -150,7 +150,11 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
     let what = match &spec.tree {
         Tree::Itself => workspace(&spec.root)?,
         Tree::Copy { from } => workspace(from)?,
-        Tree::Layered { upper, work } => What::Layered(Parts::hold(&spec.root, upper, work)?),
+        Tree::Layered {
+            upper,
+            work,
+            between,
+        } => What::Layered(Parts::hold(&spec.root, upper, work)?.over(between.as_deref())?),
     };
     held.push(Held {
         at: spec.root.clone(),
@@ -458,7 +462,12 @@ impl Site<'_> {
             } => {
                 let lower = match upper.zip(work) {
                     Some((upper, work)) => {
-                        let parts = Parts { lower, upper, work };
+                        let parts = Parts {
+                            lower,
+                            upper,
+                            work,
+                            between: None,
+                        };
                         if parts.mount(|| self.folder(&held.at)).is_ok() {
                             return Ok(());
                         }

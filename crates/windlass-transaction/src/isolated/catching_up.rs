@@ -10,6 +10,7 @@ use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Files, WorkspaceError, WorkspaceErrorKind};
 
+use super::check_tree::copy_path;
 use super::live::MAX_REMEMBERED;
 use super::shown::lossy;
 use super::survey::{Print, Survey};
@@ -146,7 +147,7 @@ impl Work {
                 .iter()
                 .filter(|path| !copied::is_hidden(&self.hidden, path))
             {
-                copied::refresh(&self.base, &tree, path).map_err(|why| {
+                copy_path(&self.base, &tree, path).map_err(|why| {
                     WorkspaceError::other(format!("`{}` cannot be copied anew: {why}", lossy(path)))
                 })?;
             }

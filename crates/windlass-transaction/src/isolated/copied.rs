@@ -9,7 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
-use windlass_core::workspace::{FileErrorKind, Files};
 
 use super::survey::list;
 use crate::working_copy::{parent_of, remove};
@@ -282,26 +281,6 @@ fn full(path: &Path, err: &std::io::Error) -> String {
         "the tree cannot be copied: `{}`: {err}; free some space",
         path.display()
     )
-}
-
-/// Brings one path of a copy to what the original has there now.
-pub(super) fn refresh(from: &Root, to: &Root, path: &Path) -> Result<(), String> {
-    let text = path.to_str().ok_or("its name is not UTF-8")?;
-    match rustix::fs::statat(from.handle(), path, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => match to.remove(text) {
-            Err(err) if err.kind != FileErrorKind::NotFound => Err(err.message),
-            _ => Ok(()),
-        },
-        Err(err) => Err(err.to_string()),
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-            let bytes = from.read(text, MAX_BYTES).map_err(|err| err.message)?;
-            to.write(text, &bytes).map_err(|err| err.message)?;
-            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-            rustix::fs::chmodat(to.handle(), path, mode, AtFlags::empty())
-                .map_err(|err| err.to_string())
-        }
-        Ok(_) => Err("it is no regular file; discard the copy and start again".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType};
 
-use super::sources::{Sieve, never};
-use super::survey::{list, parent};
+use super::sources::{Sieve, is_source, never};
+use super::survey::{Survey, list, parent};
 use windlass_host::workspace::Root;
 
 /// The most entries of a layer that are looked at, and of a directory that was removed.
@@ -23,6 +23,22 @@ pub(super) struct Touched {
     pub(super) left: BTreeSet<PathBuf>,
     /// Pipes, sockets and devices.
     pub(super) special: BTreeSet<PathBuf>,
+}
+
+impl Touched {
+    /// What differs in a copy from its records of before.
+    pub(super) fn between(before: &Survey, copy: &Root) -> Self {
+        let mut touched = Self::default();
+        for path in before.differences(&Survey::of_everything(copy)) {
+            let list = if is_source(copy, &path) {
+                &mut touched.sources
+            } else {
+                &mut touched.left
+            };
+            list.insert(path);
+        }
+        touched
+    }
 }
 
 /// The two trees of a layer and what is shown of them.

@@ -12,9 +12,6 @@ use windlass_host::workspace::{Root, is_draft};
 /// The file through which new commits come out of a copy.
 pub(super) const COMMITS: &str = ".windlass-commits.pack";
 
-/// The folder for what is set aside while the checks look.
-pub(super) const ASIDE: &str = ".windlass-aside";
-
 /// Made by tools and never written by people, in a repository or not.
 const CACHES: &[&str] = &[
     "__pycache__",
@@ -83,11 +80,7 @@ impl Sieve {
 
 /// What is not even told of: git's own folders, and files of ours.
 pub(super) fn never(name: &OsStr, is_dir: bool) -> bool {
-    name == ".git"
-        || name == COMMITS
-        || name == ASIDE
-        || is_staging(name)
-        || (!is_dir && is_draft(name))
+    name == ".git" || name == COMMITS || is_staging(name) || (!is_dir && is_draft(name))
 }
 
 /// The names that have a say.

@@ -4,29 +4,25 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::AtFlags;
 use windlass_core::CancellationToken;
 use windlass_core::gate::is_credential;
 use windlass_core::image::{Image, Swap};
 use windlass_core::terms::{Strategy, Terms};
-use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, WorkspaceError};
+use windlass_core::workspace::{Changes, CheckState, FileChange, Files, WorkspaceError};
 
+use super::check_tree::{Below, FreshTree, Mounted, image, remove_left, take_mode, with_tracked};
 use super::layer::{Layers, Touched};
 use super::live::{Behind, Live};
 use super::shelf::Slot;
 use super::shown::{self, lossy};
 use super::sources::is_source;
-use super::survey::{Moment, Print, Survey, parent};
-use super::user_git::UserGit;
+use super::survey::{Moment, Print, Survey};
 use super::{Desk, copied, isolation, shelf_error};
-use crate::landing::{look, tree_hash};
-use windlass_host::exec::HostProcesses;
-use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree, TreePlan};
+use crate::landing::tree_hash;
+use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree};
 use windlass_host::workspace::Root;
 
 /// Paths that are named in one note.
@@ -52,6 +48,9 @@ pub(crate) struct Work {
     stop: CancellationToken,
     notes: Mutex<Vec<String>>,
     cache: Mutex<Cache>,
+    /// By path: valid as long as the record is the same.
+    own_images: Mutex<HashMap<String, (Print, Image)>>,
+    base_images: Mutex<HashMap<String, (Print, Image)>>,
     /// Paths of the workspace that are not in the copy because commands must not read them.
     pub(super) hidden: Vec<PathBuf>,
 }
@@ -67,8 +66,6 @@ pub(super) enum Baseline {
 
 #[derive(Default)]
 struct Cache {
-    /// By tree and path: valid as long as the record is the same.
-    images: HashMap<(bool, String), (Print, Image)>,
     shown: BTreeMap<String, (Swap, FileChange)>,
     /// Notes that were made.
     said: BTreeSet<String>,
@@ -171,6 +168,7 @@ impl Work {
             }
             slot.write_card().map_err(shelf_error)?;
         }
+        remove_left(&slot.dir);
         let known = Survey::read(&slot.dir.join("survey"));
         let upper = std::fs::read_dir(slot.dir.join("upper"));
         let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
@@ -182,7 +180,6 @@ impl Work {
             None if upper.is_ok_and(|mut entries| entries.next().is_none()) => work.look_around(),
             None => *work.baseline() = Baseline::Lost,
         }
-        work.put_back()?;
         Ok(work)
     }
 
@@ -213,6 +210,8 @@ impl Work {
             stop: CancellationToken::new(),
             notes: Mutex::default(),
             cache: Mutex::default(),
+            own_images: Mutex::default(),
+            base_images: Mutex::default(),
             hidden,
         }
     }
@@ -220,53 +219,79 @@ impl Work {
     /// Puts the copy at the workspace's path, in a sandbox of its own.
     fn mount(
         desk: &Desk,
-        plan: &Sandbox,
+        plan: &Arc<Sandbox>,
         slot: &Slot,
     ) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
-        let folder = |name: &str| {
-            slot.folder(name)
-                .map_err(|err| SandboxError::Unavailable(err.to_string()))
-        };
+        let folder = |name: &str| slot.folder(name).map_err(|err| err.to_string());
+        let needed = |name: &str| folder(name).map_err(SandboxError::Unavailable);
         let tree = if slot.card.strategy == Some(Strategy::Overlay) {
-            let (upper, work) = (folder("upper")?, folder("work")?);
-            if let Ok(about) = std::fs::metadata(desk.root.root()) {
-                let mode = PermissionsExt::from_mode(about.permissions().mode() & 0o7777);
-                let _ = std::fs::set_permissions(&upper, mode);
+            let (upper, work) = (needed("upper")?, needed("work")?);
+            take_mode(desk.root.root(), &upper);
+            Tree::Layered {
+                upper,
+                work,
+                between: None,
             }
-            Tree::Layered { upper, work }
         } else {
             Tree::Copy {
-                from: folder("tree")?,
+                from: needed("tree")?,
             }
         };
-        let git = match plan.outside_git() {
-            Some(_) => Some((folder("git-upper")?, folder("git-work")?)),
-            None => None,
-        };
-        let sandbox = Arc::new(plan.over(TreePlan {
-            tree: Some(tree),
-            git,
-        }));
-        let handle: Option<OwnedFd> = sandbox.take_tree()?;
-        let handle = handle
-            .ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
-        let workspace = desk.root.root().to_owned();
-        let root = match sandbox.path_of_tree()? {
-            Some(path) => Root::standing_for(path, handle).also_at(workspace),
-            None => Root::standing_for(workspace, handle),
-        };
-        let root = Arc::new(root);
-        let processes = HostProcesses::new(Arc::clone(&root), desk.env.clone());
-        let processes = processes
-            .guarded_by(Arc::clone(&desk.guard))
-            .held_by(Some(Arc::clone(&sandbox)));
-        Ok((
-            Behind {
-                root,
-                processes: Arc::new(processes),
-            },
+        let Mounted {
+            root,
+            processes,
             sandbox,
-        ))
+        } = desk.ground(plan).mount(tree, folder, false)?;
+        Ok((Behind { root, processes }, sandbox))
+    }
+
+    /// A tree for checks.
+    pub(super) async fn check_tree(
+        self: &Arc<Self>,
+        state: CheckState<'_>,
+    ) -> Result<FreshTree, WorkspaceError> {
+        let swaps = match state {
+            CheckState::Base => Vec::new(),
+            _ => self.changed().await?.swaps,
+        };
+        let (with_ignored, without) = match state {
+            CheckState::WithIgnored { without } => (true, without.to_vec()),
+            CheckState::Landing { without } => (false, without.to_vec()),
+            CheckState::Base => (false, Vec::new()),
+        };
+        let work = Arc::clone(self);
+        super::blocking(move || work.open_check_tree(&swaps, with_ignored, &without)).await
+    }
+
+    fn open_check_tree(
+        &self,
+        swaps: &[Swap],
+        with_ignored: bool,
+        without: &[String],
+    ) -> Result<FreshTree, WorkspaceError> {
+        let (own, upper) = (self.tree()?, self.dir.join("upper"));
+        let below = match (self.is_layer(), with_ignored) {
+            (true, true) => Below::LayerOver(&upper),
+            (true, false) => Below::Layer,
+            (false, true) => Below::Copy {
+                of: &own,
+                hidden: &self.hidden,
+            },
+            (false, false) => Below::Copy {
+                of: &self.base,
+                hidden: &self.hidden,
+            },
+        };
+        let tree = FreshTree::make(self.desk.ground(&self.plan), &self.dir, &below)?;
+        let taken = swaps.iter().filter(|swap| !without.contains(&swap.path));
+        let taken = taken.map(|swap| (swap.path.as_str(), &swap.after));
+        if with_ignored {
+            tree.reset(without)?;
+        } else {
+            tree.put(&own, taken.clone())?;
+        }
+        tree.expect(taken);
+        Ok(tree.of_run(own))
     }
 
     /// Mounts it anew, so that it shows what is below it now.
@@ -393,22 +418,16 @@ impl Work {
     /// Everything that differs from the user's tree, by content.
     pub(super) async fn changed(self: &Arc<Self>) -> Result<Changed, WorkspaceError> {
         let work = Arc::clone(self);
-        let mut touched = super::blocking(move || work.touched()).await?;
-        // What is tracked counts, whatever the ignore files say.
-        let git = (!touched.left.is_empty())
-            .then(|| UserGit::of(self.base.root(), &self.desk.env))
-            .flatten();
-        if let Some(git) = git {
-            match git.tracked(&touched.left).await {
-                Ok(tracked) => {
-                    touched.left.retain(|path| !tracked.contains(path));
-                    touched.sources.extend(tracked);
-                }
-                Err(why) => self.note_once(format!(
+        let touched = super::blocking(move || work.touched()).await?;
+        let touched = match with_tracked(touched, &self.base, &self.desk.env).await {
+            Ok(touched) => touched,
+            Err((touched, why)) => {
+                self.note_once(format!(
                     "git cannot say whether ignored files are tracked, so none lands: {why}"
-                )),
+                ));
+                touched
             }
-        }
+        };
         let work = Arc::clone(self);
         super::blocking(move || work.compared(touched)).await
     }
@@ -429,22 +448,13 @@ impl Work {
         let before = Survey::read(&self.dir.join("copied")).ok_or_else(|| {
             WorkspaceError::other("the list of what was copied is gone; discard the copy")
         })?;
-        let mut touched = Touched::default();
-        for path in before.differences(&Survey::of_everything(&merged)) {
-            let list = if is_source(&merged, &path) {
-                &mut touched.sources
-            } else {
-                &mut touched.left
-            };
-            list.insert(path);
-        }
-        Ok(touched)
+        Ok(Touched::between(&before, &merged))
     }
 
     fn compared(&self, touched: Touched) -> Result<Changed, WorkspaceError> {
         let merged = self.tree()?;
         let mut changed = Changed::default();
-        let link = |path: &Path| match self.image(false, &merged, path.to_str()?) {
+        let link = |path: &Path| match image(&self.own_images, &merged, path.to_str()?) {
             Ok(Image::Link { target }) => Some(PathBuf::from(target)),
             _ => None,
         };
@@ -457,15 +467,14 @@ impl Work {
                 continue;
             };
             if copied::is_hidden(&self.hidden, path) {
-                if !matches!(self.image(false, &merged, text), Ok(Image::Absent)) {
+                if !matches!(image(&self.own_images, &merged, text), Ok(Image::Absent)) {
                     let why = "it was hidden from the run, so the run cannot know what it replaces; take it away";
                     changed.cannot.push((text.to_owned(), why.to_owned()));
                 }
                 continue;
             }
-            match self
-                .image(true, &self.base, text)
-                .and_then(|before| Ok((before, self.image(false, &merged, text)?)))
+            match image(&self.base_images, &self.base, text)
+                .and_then(|before| Ok((before, image(&self.own_images, &merged, text)?)))
             {
                 Ok((before, after)) if before == after => {}
                 Ok((_, Image::Link { target }))
@@ -514,36 +523,6 @@ impl Work {
     /// Whether a link names the copy by a path that only this run knows.
     fn leads_into_copy(&self, target: &str) -> bool {
         Path::new(target).starts_with(&self.dir)
-    }
-
-    /// What is at a path, hashed once for as long as its record stays the same.
-    fn image(&self, base: bool, root: &Root, path: &str) -> Result<Image, String> {
-        let full = Path::new(path);
-        let stat = root.open_dir(parent(full)).ok().and_then(|handle| {
-            rustix::fs::statat(
-                handle,
-                full.file_name().unwrap_or_default(),
-                AtFlags::SYMLINK_NOFOLLOW,
-            )
-            .ok()
-        });
-        let Some(print) = stat.map(|stat| Print::of(&stat)) else {
-            return Ok(Image::Absent);
-        };
-        let key = (base, path.to_owned());
-        if let Some((known, image)) = lock(&self.cache).images.get(&key)
-            && *known == print
-        {
-            return Ok(image.clone());
-        }
-        let image = match look(root, path) {
-            Ok(image) => image,
-            // A directory is in the place: the files in it are told of by themselves.
-            Err(err) if err.kind == FileErrorKind::WrongKind => Image::Absent,
-            Err(err) => return Err(err.message),
-        };
-        lock(&self.cache).images.insert(key, (print, image.clone()));
-        Ok(image)
     }
 
     /// The changes as people read them, with the hash of what would land.

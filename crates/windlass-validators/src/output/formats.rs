@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
                     path,
                     line,
                     column: 0,
-                    message,
+                    ..Finding::whole(message)
                 });
                 return true;
             }
@@ -313,7 +313,7 @@ impl<'a> Reader<'a> {
                 path,
                 line,
                 column,
-                message,
+                ..Finding::whole(message)
             });
         }
         true

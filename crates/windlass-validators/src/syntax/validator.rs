@@ -35,7 +35,7 @@ impl Check for Syntax {
                 path: change.path.clone(),
                 line: flaw.line,
                 column: flaw.column,
-                message: flaw.message,
+                ..Finding::whole(flaw.message)
             })),
             Checked::Unsure(why) => {
                 let why = format!("its syntax was not checked: {}", place::one_line(&why));

@@ -52,7 +52,7 @@ pub const KEYS: &[Key] = keys! {
     "credentials.show": Texts,
         "Paths of credentials that a person may allow a model to see, as globs; all others are denied.";
     "sandbox.level": LEVELS, "What commands may do: read-only, workspace-write or full.";
-    "sandbox.net": Text, "What they reach: off, loopback, registries, allow:HOST,… or open.";
+    "sandbox.net": Text, "What they reach: off, loopback (each other; the default), registries, allow:HOST,… or open.";
     "sandbox.read": Texts, "Further paths they may read; shows credentials named here.";
     "sandbox.write": Texts, "Further paths they may change.";
     "sandbox.accept": Choice(&["landlock"]),
@@ -64,6 +64,8 @@ pub const KEYS: &[Key] = keys! {
     "validate.chain": Texts,
         "Who looks before a run lands, in order; `detected` stands for the commands found in the project.";
     "validate.protect": Texts, "Tests and the like that are judged by as they were before the run, as globs.";
+    "validate.setup": Texts, "Commands that prepare the tree for the checks, such as `npm ci`.";
+    "validate.setup_net": Text, "Hosts that these commands may reach: `registries`, or `allow:HOST,HOST`.";
     "validate.strict_judge": Boolean, "A changed test or check is a failure.";
     "validate.write_paths": Texts, "The only paths that runs may change.";
     "validators.*.command": Text, "A check of your own: a command that must succeed.";

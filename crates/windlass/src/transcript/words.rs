@@ -430,6 +430,10 @@ fn spent_of(limits: &Budget, spent: &Spent, ms: u64) -> String {
 pub(super) fn judged(result: &Judged) -> String {
     match result {
         Judged::Passed { ask: None } => "nothing blocks".to_owned(),
+        Judged::Passed { ask: Some(ask) } if ask.paths.is_empty() => format!(
+            "nothing new fails; a person is asked about checks that failed before: {}",
+            first_line(&ask.failing.join(", "), 120)
+        ),
         Judged::Passed { ask: Some(ask) } => {
             format!(
                 "nothing blocks; a person is asked about {} paths",

@@ -1,0 +1,168 @@
+//! Agents that change everything outside the source set that a check could read. Whatever they leave there, a check
+//! passes only if the landed tree passes it.
+
+use serde_json::Value;
+
+use crate::place::{Output, Place};
+
+/// A repository whose check fails, and a program that it uses from an ignored folder.
+fn project(files: &[(&str, &str)]) -> Place {
+    let place = Place::new();
+    place.write(".gitignore", "node_modules/\n__pycache__/\nout/\n");
+    place.write("value.txt", "bad\n");
+    for (name, text) in files {
+        place.write(name, text);
+    }
+    for args in [
+        &["init", "-qb", "main"][..],
+        &["add", "-A"],
+        &[
+            "-c",
+            "user.name=n",
+            "-c",
+            "user.email=e",
+            "commit",
+            "-qm",
+            "one",
+        ],
+    ] {
+        let mut git = std::process::Command::new("git");
+        git.args(args).current_dir(place.work());
+        assert!(git.status().unwrap().success());
+    }
+    place
+}
+
+/// A run that edits a source file, runs a line, and says that it is done.
+fn run(place: &Place, line: &str, more: &[&str]) -> Output {
+    let quoted = Value::from(line).to_string();
+    let step = format!(
+        "[[step]]\ntext = \"I run it.\"\ncalls = [{{ name = \"bash\", args = {{ command = {quoted} }} }}]\n[[step]]\ntext = \
+         \"done\"\n"
+    );
+    let script = place.script(&step);
+    let mut args = vec![
+        "run",
+        "--script",
+        &script,
+        "--max-iterations",
+        "1",
+        "--json",
+        "make it good",
+    ];
+    args.extend_from_slice(more);
+    place.run(&args)
+}
+
+#[track_caller]
+fn check(files: &[(&str, &str)], poison: &str, validate: &str, says: &str) {
+    let place = project(files);
+    let line = format!("echo more >> other.txt; {poison}");
+    let output = run(&place, &line, &["--validate", validate]);
+    assert_eq!(output.code, 3, "{poison}: {} {}", output.out, output.err);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    let detail = result["outcome"]["detail"].as_str().unwrap();
+    assert!(detail.contains(says), "{poison}: {detail}");
+    assert!(
+        !place.work().join("other.txt").exists(),
+        "{poison}: it landed"
+    );
+}
+
+#[test]
+fn no_check_passes_because_of_what_the_run_left_outside_the_sources() {
+    let lint = &[("node_modules/.bin/lint", "grep -q good value.txt\n")][..];
+    let replaced = "echo true > node_modules/.bin/lint";
+    check(lint, replaced, "sh node_modules/.bin/lint", "node_modules");
+    let module = &[
+        (
+            "test_value.py",
+            "import unittest, helper\nclass T(unittest.TestCase):\n    def test(self): self.assertTrue(helper.good())\n",
+        ),
+        (
+            "helper.py",
+            "def good(): return open('value.txt').read() == 'good\\n'\n",
+        ),
+    ][..];
+    let compiled = "cp helper.py /tmp/saved.py; echo 'def good(): return True' > helper.py; touch -d 2020-01-01 helper.py; \
+                    python3 -m py_compile helper.py; mv /tmp/saved.py helper.py; touch -d 2020-01-01 helper.py";
+    check(
+        module,
+        compiled,
+        "python3 -m unittest -q test_value",
+        "test_value",
+    );
+    let in_tmp = "printf 'def good(): return True\\n' > /tmp/other_helper.py";
+    let uses_tmp = "PYTHONPATH=/tmp python3 -c 'import other_helper'";
+    check(&[], in_tmp, uses_tmp, "other_helper");
+    let in_home = "mkdir -p ~/.cargo && echo '[target.x]' > ~/.cargo/config.toml";
+    check(
+        &[],
+        in_home,
+        "grep -q target ~/.cargo/config.toml",
+        "exit code",
+    );
+}
+
+#[test]
+fn ignored_files_count_when_a_person_says_so() {
+    let lint = &[("node_modules/.bin/lint", "grep -q good value.txt\n")][..];
+    let place = project(lint);
+    let line = "echo more >> other.txt; echo true > node_modules/.bin/lint";
+    let flags = ["--validate", "sh node_modules/.bin/lint", "--keep-ignored"];
+    let output = run(&place, line, &flags);
+    assert_eq!(output.code, 0, "{} {}", output.out, output.err);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(
+        result["evidence"][0]["proof"]["ignored"],
+        serde_json::json!(["node_modules"])
+    );
+    assert_eq!(
+        std::fs::read_to_string(place.work().join("node_modules/.bin/lint")).unwrap(),
+        "grep -q good value.txt\n",
+        "they do not land"
+    );
+}
+
+#[test]
+fn a_set_up_prepares_the_tree_of_the_checks() {
+    let place = project(&[("install.sh", "mkdir -p out && cp value.txt out/tool\n")]);
+    let config = place.home().join(".config/windlass");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(
+        config.join("config.toml"),
+        "validate.setup = [\"sh install.sh\"]\n",
+    )
+    .unwrap();
+    let validate = ["--validate", "grep -q good out/tool"];
+    let output = run(&place, "echo good > value.txt", &validate);
+    assert_eq!(output.code, 0, "{} {}", output.out, output.err);
+    assert!(!place.work().join("out").exists());
+}
+
+#[test]
+fn failures_of_before_do_not_block_what_is_new() {
+    let files = &[
+        ("Makefile", "test:\n\t@sh check.sh\n"),
+        (
+            "check.sh",
+            "grep -q good value.txt || { echo 'value.txt:1: it is not good'; exit 1; }\n",
+        ),
+    ][..];
+    let place = project(files);
+    let output = run(&place, "echo more >> other.txt", &[]);
+    assert_eq!(output.code, 3, "{} {}", output.out, output.err);
+    assert!(
+        output.out.contains("--accept-preexisting"),
+        "{}",
+        output.out
+    );
+    let output = run(&place, "echo more >> other.txt", &["--accept-preexisting"]);
+    assert_eq!(output.code, 0, "{} {}", output.out, output.err);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    let evidence = result["evidence"].as_array().unwrap();
+    assert!(
+        evidence.iter().any(|one| one["preexisting"] == true),
+        "{evidence:?}"
+    );
+}
