@@ -90,29 +90,31 @@ impl Look {
         };
         let project = self.project(language, path);
         match check(language, path, &bytes, &project) {
-            Checked::Flaws(flaws)
-                if !flaws.is_empty() && language.certainty() != Certainty::Exact =>
-            {
-                self.added(change, language, &bytes, flaws)
+            Checked::Flaws(flaws) if !flaws.is_empty() => {
+                self.added(change, language, &bytes, flaws, &project)
             }
             checked => checked,
         }
     }
 
-    /// Of what a grammar cannot read, what was not there before.
+    /// Of what cannot be read, what was not there before. Where that is not known, the word of an exact parser counts, and
+    /// a grammar is not sure.
     fn added(
         &self,
         change: &FileChange,
         language: Language,
         bytes: &[u8],
         flaws: Vec<Flaw>,
+        project: &Project,
     ) -> Checked {
+        let exact = language.certainty() == Certainty::Exact;
         let was = match &change.change {
             Change::MovedFrom(from) => from,
             _ => &change.path,
         };
         let before = match self.before.read(was, MAX_FILE) {
             Ok(before) => before.unwrap_or_default(),
+            Err(_) if exact => return Checked::Flaws(flaws),
             Err(err) => {
                 let count = flaws.len();
                 let why = format!(
@@ -123,8 +125,9 @@ impl Look {
                 return Checked::Unsure(why);
             }
         };
-        let old = match check(language, was, &before, &Project::default()) {
+        let old = match check(language, was, &before, project) {
             Checked::Flaws(old) => old,
+            Checked::Unsure(_) if exact => return Checked::Flaws(flaws),
             Checked::Unsure(why) => {
                 return Checked::Unsure(format!("what was there before could not be read: {why}"));
             }

@@ -38,11 +38,22 @@ fn changed_files_are_read_by_their_language_and_others_are_not() {
 }
 
 #[test]
-fn an_exact_language_blocks_on_what_was_broken_before_too() {
-    check(
-        &[("a.py", b"x = (\ny\n")],
-        Some(&[("a.py", b"x = (\n")]),
-        "fail\na.py:1:5: `(` was never closed",
+fn only_errors_that_the_change_added_count() {
+    // A file of Python 2, a fixture that is broken on purpose, JSON with comments: each is edited elsewhere.
+    let python: &[u8] = b"print 'a'\n";
+    let edited: &[u8] = b"# more\nprint 'a'\n";
+    check(&[("a.py", edited)], Some(&[("a.py", python)]), "pass");
+    let json: &[u8] = b"{\n  // why\n  \"a\": 1\n}\n";
+    let more: &[u8] = b"{\n  // why\n  \"a\": 1,\n  \"b\": 2\n}\n";
+    check(&[("a.json", more)], Some(&[("a.json", json)]), "pass");
+    let fixture: &[u8] = b"fn f( {\n";
+    let longer: &[u8] = b"fn f( {\n// more\n";
+    check(&[("bad.rs", longer)], Some(&[("bad.rs", fixture)]), "pass");
+    let worse: &[u8] = b"print 'a'\nx = = 1\n";
+    let said = text(&World::new(&[("a.py", worse)], Some(&[("a.py", python)])).look(&Syntax));
+    assert!(
+        said.contains("a.py:2:") && !said.contains("a.py:1:"),
+        "{said}"
     );
 }
 
@@ -72,7 +83,7 @@ fn what_was_there_before_is_asked_for_only_when_it_matters() {
             && said.contains("is not known"),
         "{said}"
     );
-    // An exact language does not need it.
+    // The word of an exact parser counts all the same.
     let said = text(&World::new(&[("a.py", b"x = (\n")], None).look(&Syntax));
     assert!(said.starts_with("fail\na.py:"), "{said}");
 }
