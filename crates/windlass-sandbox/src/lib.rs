@@ -14,7 +14,6 @@ compile_error!(
      -shell, -providers, -meter, -telemetry, -validators, -import, -proposal and -runtimes do not depend on them."
 );
 
-pub mod elsewhere;
 mod reap;
 mod spec;
 
