@@ -60,7 +60,8 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
     let (ours, theirs) = UnixStream::pair()?;
     let Some(child) = sys::fork()? else {
         drop(ours);
-        let said = match sys::no_new_privileges().and_then(|()| filters.install()) {
+        let alone = rustix::thread::set_no_new_privs(true).map_err(std::io::Error::from);
+        let said = match alone.and_then(|()| filters.install()) {
             Ok(_) => String::new(),
             Err(err) => err.to_string(),
         };

@@ -353,18 +353,8 @@ impl Site<'_> {
         )?;
         let file = self.file(Path::new(BLANK_FILE))?;
         let size = format!("mode=1777,size={}", spec.limits.temporary);
-        self.private(
-            Path::new("/tmp"),
-            "tmpfs",
-            MountFlags::NOSUID | MountFlags::NODEV,
-            &size,
-        )?;
-        self.private(
-            Path::new("/dev/shm"),
-            "tmpfs",
-            MountFlags::NOSUID | MountFlags::NODEV,
-            &size,
-        )?;
+        self.memory(Path::new("/tmp"), &size)?;
+        self.memory(Path::new("/dev/shm"), &size)?;
         let pts = "newinstance,ptmxmode=0666,mode=620";
         self.private(
             Path::new("/dev/pts"),
@@ -385,23 +375,13 @@ impl Site<'_> {
         self.folder(Path::new("/run"))?;
         let var = self.folder(Path::new("/var"))?;
         if spec.shows_below(Path::new(VAR_TMP)) {
-            self.private(
-                Path::new(VAR_TMP),
-                "tmpfs",
-                MountFlags::NOSUID | MountFlags::NODEV,
-                &size,
-            )?;
+            self.memory(Path::new(VAR_TMP), &size)?;
         } else {
             rustix::fs::symlinkat("/tmp", &var, "tmp")?;
         }
         rustix::fs::symlinkat("/run", &var, "run")?;
         if let Some(home) = home_of(spec) {
-            self.private(
-                home,
-                "tmpfs",
-                MountFlags::NOSUID | MountFlags::NODEV,
-                "mode=0755,size=16m",
-            )?;
+            self.memory(home, "mode=0755,size=16m")?;
         }
         Ok(Blanks { file, folder })
     }
@@ -416,6 +396,11 @@ impl Site<'_> {
             READ_ONLY | NO_SUID | NO_DEV,
             false,
         )
+    }
+
+    /// A file system in memory at a path.
+    fn memory(&self, at: &Path, options: &str) -> io::Result<()> {
+        self.private(at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)
     }
 
     fn private(&self, at: &Path, kind: &str, flags: MountFlags, data: &str) -> io::Result<()> {
@@ -450,7 +435,7 @@ impl Site<'_> {
             What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
             What::Cache {
                 lower: None, upper, ..
-            } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
+            } => Ok(self.own_folder(&held.at, upper)?),
             What::Cache {
                 lower: Some(lower),
                 upper,
@@ -489,24 +474,13 @@ impl Site<'_> {
     }
 
     /// A cache that is not there yet: private from the start.
-    fn own_folder(&self, target: &OwnedFd, upper: Option<OwnedFd>) -> io::Result<()> {
-        match upper {
-            Some(upper) => {
-                let mount = clone_tree(&upper, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
-                sys::mount_setattr(mount.as_fd(), NO_SUID | NO_DEV, false)?;
-                attach_at(mount.as_fd(), target.as_fd())
-            }
-            None => {
-                let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                Ok(rustix::mount::mount(
-                    "tmpfs",
-                    handle_path(target.as_fd()),
-                    "tmpfs",
-                    flags,
-                    c"mode=0755",
-                )?)
-            }
-        }
+    fn own_folder(&self, at: &Path, upper: Option<OwnedFd>) -> io::Result<()> {
+        let Some(upper) = upper else {
+            return self.memory(at, "mode=0755");
+        };
+        let mount = clone_tree(&upper, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
+        sys::mount_setattr(mount.as_fd(), NO_SUID | NO_DEV, false)?;
+        attach_at(mount.as_fd(), self.folder(at)?.as_fd())
     }
 
     fn hide(&self, path: &Path, blanks: &Blanks) -> io::Result<()> {
@@ -582,7 +556,7 @@ pub(crate) fn cover_with(blanks: &Blanks, target: BorrowedFd<'_>) -> io::Result<
 
 fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::fchdir(root)?;
-    sys::pivot_root_here()?;
+    rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")?;
     let here = rustix::fs::open(
