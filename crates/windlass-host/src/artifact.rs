@@ -14,8 +14,8 @@ use windlass_core::workspace::{
 
 use crate::workspace::{from_errno, from_io, open_regular, open_regular_itself, read_range};
 
-/// The most one artifact holds, unless the caller says otherwise.
-pub const DEFAULT_CAP: u64 = 64 * 1024 * 1024;
+/// The most one artifact holds.
+const CAP: u64 = 64 * 1024 * 1024;
 /// A fresh name is taken with overwhelming odds; a few tries are plenty.
 const NAME_TRIES: u32 = 8;
 
@@ -23,23 +23,15 @@ const NAME_TRIES: u32 = 8;
 #[derive(Debug)]
 pub struct ArtifactDir {
     dir: PathBuf,
-    cap: u64,
+    /// The most bytes of one.
+    pub(crate) cap: u64,
 }
 
 impl ArtifactDir {
-    /// Artifacts below `dir` with the default cap.
+    /// Artifacts below `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self {
-            dir,
-            cap: DEFAULT_CAP,
-        }
-    }
-
-    /// The same with another cap in bytes.
-    #[must_use]
-    pub fn with_cap(self, cap: u64) -> Self {
-        Self { cap, ..self }
+        Self { dir, cap: CAP }
     }
 
     /// Gives another session what is here now, as second names of the same files; what it has already stays as it is.
@@ -219,7 +211,10 @@ mod tests {
     #[test]
     fn an_artifact_ends_at_the_cap_and_an_unfinished_one_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let artifacts = ArtifactDir::new(dir.path().to_owned()).with_cap(5);
+        let artifacts = ArtifactDir {
+            cap: 5,
+            ..ArtifactDir::new(dir.path().to_owned())
+        };
         let mut writer = artifacts.create().unwrap();
         writer.write(b"0123").unwrap();
         writer.write(b"4567").unwrap();

@@ -3,7 +3,7 @@
 //!
 //! Nothing here keeps the sandbox or the tree: with the run's copy everything in it goes, whoever still holds this.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -237,24 +237,20 @@ pub(super) struct Tenants(Mutex<Vec<Arc<Tenant>>>);
 
 impl Tenants {
     fn add(&self, tenant: &Arc<Tenant>) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         all.retain(|one| !one.ended.is_cancelled());
         all.push(Arc::clone(tenant));
     }
 
     /// Ends them, and waits until they are gone; longer only when the kernel itself is stuck.
     pub(super) async fn end_all(&self) {
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *self.0.lock());
         all.iter()
             .filter(|one| !one.ended.is_cancelled())
             .for_each(|one| one.child.kill());
         for one in all {
             let _ = tokio::time::timeout(KILL_GRACE, one.ended.cancelled()).await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Tenant>>> {
-        self.0.lock()
     }
 }
 

@@ -186,7 +186,7 @@ fn good_events(
         match event {
             Ok(_) => kept += 1,
             Err(err) if err.kind == StoreErrorKind::Damaged => {
-                return Ok((kept, Some(events.place())));
+                return Ok((kept, Some(events.place)));
             }
             Err(err) => return Err(err),
         }
