@@ -101,17 +101,10 @@ impl HostProcesses {
         }
     }
 
-    /// The same in a sandbox, whose environment counts then.
+    /// The same in a sandbox, whose environment counts then, and with a watcher that other runs have too.
     #[must_use]
-    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
-        self.sandbox = sandbox;
-        self
-    }
-
-    /// The same with a watcher that other runs have too.
-    #[must_use]
-    pub fn guarded_by(mut self, guard: Arc<Guard>) -> Self {
-        self.guard = guard;
+    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>, guard: Arc<Guard>) -> Self {
+        (self.sandbox, self.guard) = (sandbox, guard);
         self
     }
 

@@ -12,8 +12,9 @@ mod plan;
 mod private_env;
 mod proxy;
 mod terms;
+mod tools;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -23,13 +24,13 @@ use std::sync::{Arc, OnceLock};
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
 pub use windlass_sandbox::Tree;
-use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Spec, Within};
+use windlass_sandbox::{AGENT_HOME, Listener, Opened, Place, Session, Spec, Within};
 
 pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
-pub use self::plan::{Level, SandboxPlan};
+pub use self::plan::SandboxPlan;
 pub use self::terms::{not_held, tier_of};
-pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
+pub use windlass_sandbox::{Access, Ended, Helper, Limits, SandboxError, Standard};
 
 use self::proxy::Refused;
 
@@ -43,9 +44,7 @@ pub struct Sandbox {
     tree: TreePlan,
     /// The home of an agent that is not ours, in runs that may have one.
     agent_home: Option<PathBuf>,
-    /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
-    demanded: bool,
-    make_copy: Option<MakeCopy>,
+    make_copy: MakeCopy,
     state: Mutex<State>,
     /// The tier that was found on this machine.
     found: Arc<OnceLock<Tier>>,
@@ -117,21 +116,23 @@ impl Drop for Inside {
 }
 
 impl Sandbox {
-    /// A sandbox for commands with exactly this environment.
+    /// A sandbox for commands with exactly this environment. In place the broker tier works on a copy of the workspace.
     #[must_use]
-    pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
-        let tree = TreePlan::default();
-        let (state, found) = (Mutex::default(), Arc::default());
+    pub fn new(
+        plan: SandboxPlan,
+        helper: Helper,
+        env: Vec<(OsString, OsString)>,
+        make_copy: MakeCopy,
+    ) -> Self {
         Self {
             plan,
             helper,
             env,
-            tree,
+            tree: TreePlan::default(),
             agent_home: None,
-            demanded: false,
-            make_copy: None,
-            state,
-            found,
+            make_copy,
+            state: Mutex::default(),
+            found: Arc::default(),
         }
     }
 
@@ -140,17 +141,11 @@ impl Sandbox {
     #[must_use]
     pub fn over(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
-        let (agent_home, found) = (self.agent_home.clone(), Arc::clone(&self.found));
         Self {
-            plan,
-            helper,
-            env,
             tree,
-            agent_home,
-            demanded: true,
-            make_copy: self.make_copy,
-            state: Mutex::default(),
-            found,
+            agent_home: self.agent_home.clone(),
+            found: Arc::clone(&self.found),
+            ..Self::new(plan, helper, env, self.make_copy)
         }
     }
 
@@ -179,26 +174,11 @@ impl Sandbox {
         Ok(tree.take())
     }
 
-    /// The same, with a way to copy the workspace for commands in place. Without it the broker tier is refused in place
-    /// where names have to be protected.
-    #[must_use]
-    pub fn copying_with(mut self, make: MakeCopy) -> Self {
-        self.make_copy = Some(make);
-        self
-    }
-
-    /// The same, asked for by name.
-    #[must_use]
-    pub fn demanded(mut self) -> Self {
-        self.demanded = true;
-        self
-    }
-
     /// Whether it has to be opened before anything else happens: it was asked for, or the tier is not known without
     /// trying.
     #[must_use]
     pub fn opens_first(&self) -> bool {
-        self.demanded
+        self.plan.demanded
             || self.plan.accept_landlock
             || self.plan.require.is_some()
             || terms::namespaces_may_be_refused()
@@ -296,10 +276,6 @@ impl Sandbox {
         self.inside().map(drop)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Runs a program to its end with the handles it is given.
     pub async fn run(
         &self,
@@ -322,14 +298,14 @@ impl Sandbox {
     /// Hosts that commands were not allowed to reach since somebody last asked.
     #[must_use]
     pub fn take_refused(&self) -> Vec<String> {
-        match &*self.lock() {
+        match &*self.state.lock() {
             State::Open(inside) => inside.refused.take(),
             _ => Vec::new(),
         }
     }
 
     pub(crate) fn inside(&self) -> Result<Arc<Inside>, SandboxError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match &*state {
             State::Open(inside) => return Ok(Arc::clone(inside)),
             State::Refused(why) => return Err(why.clone()),
@@ -428,16 +404,15 @@ impl Sandbox {
             self.hidden_in_workspace(),
             self.spec(Tier::Broker, &self.tree),
         );
-        if hidden.is_empty() && (self.plan.level == Level::ReadOnly || itself.protect.is_empty()) {
+        if hidden.is_empty() && (self.plan.access == Access::ReadOnly || itself.protect.is_empty())
+        {
             return Ok((Session::open(&self.helper, &itself)?, None, None));
         }
         let unavailable = |why: String| {
             SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
         };
-        let make = self
-            .make_copy
-            .ok_or_else(|| unavailable("copies are not made here".to_owned()))?;
-        let copy = make(&self.plan.root, hidden, &self.plan.copies()).map_err(unavailable)?;
+        let copy = (self.make_copy)(&self.plan.root, hidden, &self.plan.copies());
+        let copy = copy.map_err(unavailable)?;
         let at = copy.path().to_owned();
         Ok((open(Tree::Copy { from: at.clone() })?, Some(at), Some(copy)))
     }
@@ -489,7 +464,7 @@ impl Sandbox {
         let mut env = agent::environment(&self.env, self.plan.home.as_deref(), &seen_home);
         let mut links = Vec::new();
         if inside.tier == Tier::Broker {
-            env = private_env::of_agent(env);
+            env = private_env::with_private_caches(env);
             links = agent.link_files(&home).map_err(SandboxError::Unavailable)?;
         }
         env.extend(self.usual_variables());
@@ -545,7 +520,7 @@ impl Sandbox {
         if failed || !refused.is_empty() {
             text.extend(hint::hint(
                 output,
-                self.plan.level,
+                self.plan.access,
                 &self.plan.net,
                 &refused,
                 inside.tier,

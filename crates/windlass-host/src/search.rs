@@ -19,8 +19,8 @@ use windlass_core::workspace::{
     FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
 };
 
+pub use self::walk::Rules;
 use self::walk::Walk;
-pub use self::walk::{Ignores, Rules};
 use crate::workspace::{Root, bad_path, from_errno};
 
 /// A half-written file of this age is nobody's any more: writing one takes moments.

@@ -8,13 +8,15 @@ mod error;
 mod outside;
 mod write;
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
@@ -143,6 +145,35 @@ impl Root {
     pub fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         beneath::open(self.handle(), path, flags, &self.kernel)
+    }
+
+    /// The names in a directory with their kinds, sorted, and the handle of the directory. The empty path is the root.
+    pub fn entries(&self, path: &Path) -> Result<(OwnedFd, Vec<(OsString, FileType)>), FileError> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let fail = |errno| from_errno(path, errno);
+        let dir = self.open_dir(path)?;
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    }),
+                known => known,
+            };
+            entries.push((name.to_owned(), kind));
+        }
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok((dir, entries))
     }
 
     fn locate(&self, path: &Path, last: LastLink) -> Result<Spot, FileError> {

@@ -166,12 +166,13 @@ pub enum Protection {
 }
 
 /// Whether the workspace may be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// No.
     ReadOnly,
     /// Yes.
+    #[default]
     Write,
 }
 

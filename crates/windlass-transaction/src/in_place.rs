@@ -46,11 +46,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Runs in `root`, with exactly this environment for commands; see [`windlass_host::exec::child_env`]. Bytes for undo
+    /// Runs in `root`, with exactly this environment for commands, in a sandbox where there is one; see [`windlass_host::exec::child_env`]. Bytes for undo
     /// go to the content store in `contents`, which holds at most `cap` bytes; landings are noted in `journal`.
     pub fn new(
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
+        sandbox: Option<Arc<Sandbox>>,
         contents: &Path,
         journal: PathBuf,
         cap: u64,
@@ -60,16 +61,9 @@ impl InPlace {
             root,
             env,
             guard: Arc::default(),
-            sandbox: None,
+            sandbox,
             undo: Arc::new(UndoStore { contents, journal }),
         })
-    }
-
-    /// The same with commands in a sandbox.
-    #[must_use]
-    pub fn sandboxed(mut self, sandbox: Arc<Sandbox>) -> Self {
-        self.sandbox = Some(sandbox);
-        self
     }
 }
 
@@ -158,9 +152,7 @@ impl Workspaces for InPlace {
                 landings.note(commands::NO_LAYER.to_owned());
             }
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
-            let processes = processes
-                .guarded_by(Arc::clone(&self.guard))
-                .held_by(self.sandbox.clone());
+            let processes = processes.held_by(self.sandbox.clone(), Arc::clone(&self.guard));
             let baseline = Arc::new(StatBaseline::new(Arc::clone(&self.root)));
             let processes = Arc::new(Commands::new(
                 Arc::clone(&landings),

@@ -17,6 +17,7 @@ fn workspaces(dir: &Path) -> InPlace {
     InPlace::new(
         root,
         env,
+        None,
         &dir.join("contents"),
         dir.join("journal"),
         1 << 20,

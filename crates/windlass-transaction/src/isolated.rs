@@ -35,7 +35,7 @@ use windlass_core::workspace::*;
 use windlass_sandbox::{Session, Spec};
 
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
-pub(crate) use self::survey::{list as list_folder, parent};
+pub(crate) use self::survey::parent;
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;
@@ -74,10 +74,11 @@ pub(crate) struct Desk {
 
 impl Transactions {
     /// Runs in `root` with exactly this environment for commands; copies are kept on the shelf, and what a landing
-    /// displaces in the undo store.
+    /// displaces in the undo store. Without a sandbox there are no copies.
     pub fn new(
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
+        sandbox: Option<Arc<Sandbox>>,
         shelf: Shelf,
         undo: PathBuf,
     ) -> Result<Self, ContentsError> {
@@ -87,6 +88,7 @@ impl Transactions {
             false => Some(InPlace::new(
                 Arc::clone(&root),
                 env.clone(),
+                sandbox.clone(),
                 &undo.join("contents"),
                 undo_journal(&undo, root.root()),
                 UNDO_BYTES,
@@ -96,7 +98,7 @@ impl Transactions {
             root,
             env,
             guard: Arc::default(),
-            sandbox: None,
+            sandbox,
             shelf,
             undo,
         };
@@ -104,23 +106,6 @@ impl Transactions {
             in_place,
             desk: Arc::new(desk),
         })
-    }
-
-    /// The same with commands in a sandbox, without which there are no copies.
-    #[must_use]
-    pub fn sandboxed(self, sandbox: Arc<Sandbox>) -> Self {
-        let desk = Desk {
-            sandbox: Some(Arc::clone(&sandbox)),
-            root: Arc::clone(&self.desk.root),
-            env: self.desk.env.clone(),
-            guard: Arc::clone(&self.desk.guard),
-            shelf: self.desk.shelf.clone(),
-            undo: self.desk.undo.clone(),
-        };
-        Self {
-            in_place: self.in_place.map(|one| one.sandboxed(sandbox)),
-            desk: Arc::new(desk),
-        }
     }
 }
 
@@ -523,7 +508,7 @@ fn foreign_near_top(root: &Root) -> Option<PathBuf> {
     let mut open = vec![(PathBuf::from("."), 0)];
     let mut left = PROBED;
     while let Some((dir, depth)) = open.pop() {
-        let Ok((handle, entries)) = survey::list(root, &dir) else {
+        let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
         for (name, kind) in entries {

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use windlass_core::gate::is_credential;
 
 use crate::isolated::copied::{self, copy_file, is_hidden};
-use crate::isolated::{list_folder, parent};
+use crate::isolated::parent;
 use windlass_host::private::remove_tree;
 use windlass_host::sandbox::CommandTree;
 use windlass_host::workspace::Root;
@@ -294,7 +294,7 @@ fn records(root: &Root) -> Result<Records, String> {
     let mut open = vec![PathBuf::new()];
     while let Some(dir) = open.pop() {
         // What cannot be listed is not looked at; its own record is there.
-        let Ok((handle, entries)) = list_folder(root, &dir) else {
+        let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
         for (name, _) in entries {

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use windlass_core::workspace::{FileErrorKind, Files};
 
-use super::survey::list;
 use crate::working_copy::{parent_of, remove};
 use windlass_host::workspace::Root;
 
@@ -39,7 +38,7 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     let mut left_out = Vec::new();
     let mut open = vec![PathBuf::from(".")];
     while let Some(dir) = open.pop() {
-        let Ok((handle, entries)) = list(root, &dir) else {
+        let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
         for (name, kind) in entries {
@@ -87,7 +86,8 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
     let mut open = vec![PathBuf::from(".")];
     let mut times = Vec::new();
     while let Some(dir) = open.pop() {
-        let listed = list(root, &dir).and_then(|(handle, entries)| {
+        let listed = root.entries(&dir).map_err(|err| err.message);
+        let listed = listed.and_then(|(handle, entries)| {
             let stat = rustix::fs::fstat(&handle).map_err(|err| err.to_string())?;
             Ok((handle, entries, stat))
         });

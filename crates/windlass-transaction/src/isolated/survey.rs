@@ -173,7 +173,7 @@ impl Survey {
         sieve: Option<&Sieve>,
         open: &mut Vec<(PathBuf, Option<Sieve>)>,
     ) {
-        let Ok((handle, entries)) = list(root, &path) else {
+        let Ok((handle, entries)) = root.entries(&path) else {
             if self.closed.len() < MAX_NAMED {
                 self.closed.push(path);
             }
@@ -370,42 +370,8 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// The directory that a path is in, to be opened beneath a root.
 pub(crate) fn parent(path: &Path) -> &Path {
-    or_root(path.parent().unwrap_or(Path::new("")))
-}
-
-/// The path, or that of the root itself for an empty one.
-fn or_root(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
-    }
-}
-
-/// The names in a directory with their kinds, sorted. The empty path is the root.
-pub(crate) fn list(
-    root: &Root,
-    path: &Path,
-) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
-    let handle = root.open_dir(or_root(path)).map_err(|err| err.message)?;
-    let mut entries = Vec::new();
-    for entry in rustix::fs::Dir::read_from(&handle).map_err(|err| err.to_string())? {
-        let entry = entry.map_err(|err| err.to_string())?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => rustix::fs::statat(&handle, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| {
-                    FileType::from_raw_mode(stat.st_mode)
-                }),
-            known => known,
-        };
-        entries.push((name.to_owned(), kind));
-    }
-    entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok((handle, entries))
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    above.unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -257,9 +257,7 @@ impl Work {
         };
         let root = Arc::new(root);
         let processes = HostProcesses::new(Arc::clone(&root), desk.env.clone());
-        let processes = processes
-            .guarded_by(Arc::clone(&desk.guard))
-            .held_by(Some(Arc::clone(&sandbox)));
+        let processes = processes.held_by(Some(Arc::clone(&sandbox)), Arc::clone(&desk.guard));
         Ok((
             Behind {
                 root,
