@@ -381,9 +381,7 @@ fn introduce(
     let ready = first_report(control, inbox)?;
     control
         .set_read_timeout(None)
-        .map_err(|err| unavailable("the sandbox helper", err))?;
-    control
-        .set_write_timeout(Some(SEND_TIME))
+        .and_then(|()| control.set_write_timeout(Some(SEND_TIME)))
         .map_err(|err| unavailable("the sandbox helper", err))?;
     match ready {
         Report::Ready { port, tree } => Ok((port, tree)),

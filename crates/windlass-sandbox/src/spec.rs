@@ -112,6 +112,9 @@ pub enum Tree {
     },
 }
 
+/// Why there is no layer without namespaces.
+pub const NO_LAYERS: &str = "without namespaces a directory cannot have a private layer";
+
 /// Where the home of an agent is in the view: the same in every session, because agents write paths of it down.
 pub const AGENT_HOME: &str = "/.windlass/home";
 

@@ -107,6 +107,12 @@ impl From<rustix::io::Errno> for Refusal {
     }
 }
 
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Unavailable(why.to_owned())
+    }
+}
+
 impl From<String> for Refusal {
     fn from(why: String) -> Self {
         Self::Unavailable(why)

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::broker::{Broker, Network, Rights};
 use super::fence::BrokerFences;
 use super::filter::Filters;
-use super::layer::{Parts, open_folder};
+use super::layer::{Parts, detach, open_folder};
 use super::private::Private;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
@@ -328,17 +328,12 @@ impl<'a> First<'a> {
         let status = status?;
         if layered {
             // Whoever hears of the end finds nobody at the layer, the kernel neither.
-            rustix::mount::unmount(
-                &self.terms.spec.root,
-                UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
-            )?;
+            detach(&self.terms.spec.root)?;
         }
         // A program that could not be started said why; one that was started closed its end without a word.
         while matches!(inbox.fill(&ours), Ok(true)) {}
         match inbox.next()? {
-            Some(why) => Err(Refusal::Unavailable(
-                String::from_utf8_lossy(&why).into_owned(),
-            )),
+            Some(why) => Err(String::from_utf8_lossy(&why).into_owned().into()),
             None => Ok((status, self.hit)),
         }
     }
@@ -353,18 +348,14 @@ impl<'a> First<'a> {
             return Ok(None);
         };
         let Some(frame) = inbox.wait(command)? else {
-            return Err(Refusal::Unavailable(
-                "the command ended before it was started".to_owned(),
-            ));
+            return Err("the command ended before it was started".into());
         };
         match inbox.handle() {
             Some(listener) => Ok(Some(Broker::new(
                 listener,
                 self.terms.rights(terms, self.role, network)?,
             ))),
-            None => Err(Refusal::Unavailable(
-                String::from_utf8_lossy(&frame).into_owned(),
-            )),
+            None => Err(String::from_utf8_lossy(&frame).into_owned().into()),
         }
     }
 
@@ -379,17 +370,14 @@ impl<'a> First<'a> {
             handles.extend(self.put_layer(Path::new(std::ffi::OsStr::from_bytes(&launch.layer)))?);
         }
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
-            rustix::mount::unmount(
-                COMMAND_LAYERS,
-                UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
-            )?;
+            detach(Path::new(COMMAND_LAYERS))?;
         }
         if self.terms.spec.agent.is_some()
             && launch.place == 0
             && self.terms.spec.tier == Tier::Namespaces
         {
             // What an agent remembers, and its login, is no other command's concern.
-            rustix::mount::unmount(AGENT_HOME, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+            detach(Path::new(AGENT_HOME))?;
         }
         let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.

@@ -20,7 +20,7 @@ use super::group::Group;
 use super::journal::Journal;
 use super::processes::adopt_orphans;
 use super::{Refusal, broker_setup, enter_network, fence, processes, sys, view};
-use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
+use crate::spec::{Access, NO_LAYERS, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
 
 /// How long the first process of a command without a process namespace may take to kill everything in it.
@@ -227,7 +227,7 @@ impl<'a> Supervisor<'a> {
                 if crate::probe::landlock_version() == 0 && crate::probe::proc_is_masked() {
                     let why = "parts of /proc are masked, as in a container, so that only Landlock could keep commands from \
                                other processes, and this kernel has no Landlock";
-                    return Err(Refusal::Unavailable(why.to_owned()));
+                    return Err(why.into());
                 }
                 apart(&spec, janitor)?;
                 listener = network(&spec)?;
@@ -242,14 +242,10 @@ impl<'a> Supervisor<'a> {
                 None
             }
             Tier::Landlock if spec.tree != Tree::Itself || !spec.layers.is_empty() => {
-                return Err(Refusal::NoLayers(
-                    "without namespaces a directory cannot have a private layer".to_owned(),
-                ));
+                return Err(Refusal::NoLayers(NO_LAYERS.to_owned()));
             }
             Tier::Landlock if spec.agent.is_some() => {
-                return Err(Refusal::Unavailable(
-                    "without namespaces an agent has no home of its own".to_owned(),
-                ));
+                return Err("without namespaces an agent has no home of its own".into());
             }
             Tier::Landlock => None,
         };
@@ -258,7 +254,7 @@ impl<'a> Supervisor<'a> {
         if spec.tier == Tier::Broker {
             broker_setup::try_broker(&filters)?;
         }
-        let no_landlock = || Refusal::Unavailable("this kernel has no Landlock".to_owned());
+        let no_landlock = || Refusal::from("this kernel has no Landlock");
         let (broker, fence) = match spec.tier {
             Tier::Broker => {
                 let engine = listener.iter().map(|(port, _)| *port).collect();

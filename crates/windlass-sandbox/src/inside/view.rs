@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
+use super::covers::look;
 use super::layer::{Parts, handle_path, open_folder};
 use super::{Refusal, sys};
 use crate::spec::{AGENT_HOME, Access, AgentHome, Spec, Tree};
@@ -484,10 +485,12 @@ impl Site<'_> {
     }
 
     fn hide(&self, path: &Path, blanks: &Blanks) -> io::Result<()> {
-        let Some(target) = self.look(path)? else {
-            return Ok(());
-        };
-        cover_with(blanks, target.as_fd())
+        // Links lead nowhere new here, so they are not followed.
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        match look(self.root, inside)? {
+            Some(target) => cover_with(blanks, target.as_fd()),
+            None => Ok(()),
+        }
     }
 
     /// The directory at a path, made where it is missing.
@@ -528,20 +531,6 @@ impl Site<'_> {
             other => Ok(other?),
         }
     }
-
-    /// What is at a path in the view, if anything; links lead nowhere new here, so they are not followed.
-    fn look(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(self.root, inside, flags, Mode::empty(), resolve) {
-            Ok(found) => Ok(Some(found)),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
-                Ok(None)
-            }
-            Err(err) => Err(err.into()),
-        }
-    }
 }
 
 /// Puts an empty file or directory over what a handle is.
@@ -559,11 +548,7 @@ fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")?;
-    let here = rustix::fs::open(
-        "/",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let here = open_folder(Path::new("/"))?;
     sys::mount_setattr(here.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
 }
 
