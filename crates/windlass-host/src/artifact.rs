@@ -68,16 +68,14 @@ impl ArtifactDir {
 
     fn open_new(&self) -> Result<FileWriter, ArtifactError> {
         crate::private::create_dir(&self.dir).map_err(|err| cannot("store", &err))?;
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..NAME_TRIES {
             let entropy = crate::clock::random_u64();
             let id = ArtifactId::nth(entropy >> 48, entropy);
             let path = self.dir.join(id.as_str());
-            match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)) {
-                Ok(fd) => {
+            match create_new(&path) {
+                Ok(file) => {
                     return Ok(FileWriter {
-                        file: File::from(fd),
+                        file,
                         path,
                         id,
                         bytes: 0,
@@ -166,15 +164,18 @@ impl Drop for FileWriter {
 /// Copies a regular file to a name that was free. A copy that could not be finished is taken away again.
 fn copy_new(from: &Path, to: &Path) -> Result<(), FileError> {
     let (mut file, _) = open_regular_itself(from)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(to, flags, Mode::from_raw_mode(0o600))
-        .map_err(|errno| from_errno(to, errno))?;
-    std::io::copy(&mut file, &mut File::from(fd))
+    let mut copy = create_new(to).map_err(|errno| from_errno(to, errno))?;
+    std::io::copy(&mut file, &mut copy)
         .map(|_| ())
         .map_err(|err| {
             let _ = std::fs::remove_file(to);
             from_io(to, &err)
         })
+}
+
+fn create_new(path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map(File::from)
 }
 
 fn cannot(what: &str, err: &FileError) -> ArtifactError {

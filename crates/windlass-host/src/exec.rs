@@ -81,23 +81,17 @@ impl HostProcesses {
         env.push(("PWD".into(), root.root().into()));
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
-        let (guard, jobs, tenants, started) = (
-            Arc::default(),
-            Jobs::default(),
-            Arc::default(),
-            AtomicBool::new(false),
-        );
         Self {
             root,
             env,
             shell,
             apart: Apart::needed(),
-            guard,
+            guard: Arc::default(),
             sandbox: None,
-            jobs,
-            tenants,
+            jobs: Jobs::default(),
+            tenants: Arc::default(),
             mark,
-            started,
+            started: AtomicBool::new(false),
         }
     }
 

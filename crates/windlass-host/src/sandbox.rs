@@ -338,7 +338,7 @@ impl Sandbox {
                 Ok((opened?, None, None))
             }
             Tier::Broker if layered => Err(SandboxError::NoLayers(
-                "without namespaces a directory cannot have a private layer".to_owned(),
+                windlass_sandbox::NO_LAYERS.to_owned(),
             )),
             Tier::Broker => self.enter_with_broker(),
             Tier::Landlock if self.tree.tree.is_some() => Err(SandboxError::Unavailable(
@@ -504,19 +504,11 @@ impl Sandbox {
         failed: bool,
     ) -> Remarks {
         let refused = inside.refused.take();
-        let mut text = Vec::new();
-        if let Some(ended) = ended {
-            if ended.limits.processes {
-                let most = self.plan.limits.processes;
-                text.push(format!(
-                    "it was ended at the limit of {most} processes (setting `sandbox.processes`)"
-                ));
-            }
-            if ended.limits.memory {
-                let most = self.plan.limits.memory >> 20;
-                text.push(format!("it was ended at the limit of {most} MiB of memory (setting `sandbox.memory_mb`)"));
-            }
-        }
+        let hit = ended.map(|ended| limits_hit(&self.plan.limits, ended));
+        let hit = hit.into_iter().flatten();
+        let mut text: Vec<String> = hit
+            .map(|limit| format!("it was ended at {limit}"))
+            .collect();
         if failed || !refused.is_empty() {
             text.extend(hint::hint(
                 output,
@@ -599,6 +591,19 @@ impl Inside {
         self.session
             .start(argv, env, &self.seen_at(dir), within, standard, done)
     }
+}
+
+/// The limits that a program ran into, each with the setting that raises it.
+pub(crate) fn limits_hit(limits: &Limits, ended: Ended) -> impl Iterator<Item = String> {
+    let (processes, memory) = (limits.processes, limits.memory >> 20);
+    let hit = ended.limits;
+    let processes = hit
+        .processes
+        .then(|| format!("the limit of {processes} processes (setting `sandbox.processes`)"));
+    let memory = hit
+        .memory
+        .then(|| format!("the limit of {memory} MiB of memory (setting `sandbox.memory_mb`)"));
+    processes.into_iter().chain(memory)
 }
 
 /// Serves a list of hosts at a listener; gives the task and the variables that lead there.

@@ -38,6 +38,12 @@ const MAX_PATH: usize = 4096;
 /// How many names of one directory are looked at; more than a person or a model can use.
 const MAX_LISTED: usize = 20_000;
 
+/// Opens a file to read it, and waits for no pipe or terminal.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
 /// The directory a session works in, opened once.
 #[derive(Debug)]
 pub struct Root {
@@ -116,11 +122,8 @@ impl Root {
     /// Opens a regular file for reading. Anything else is refused without waiting: a named pipe with no
     /// writer must not hang the caller.
     pub fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        regular(
-            beneath::open(self.handle(), path, flags, &self.kernel)?,
-            path,
-        )
+        let opened = beneath::open(self.handle(), path, READ, &self.kernel)?;
+        regular(opened, path)
     }
 
     /// Turns what was given into a path relative to the root. Only text is looked at: the answer may still
@@ -319,17 +322,13 @@ impl Files for Root {
 /// Opens a file anywhere by its plain path for reading, regular files only. For settings files and the like,
 /// whose paths come from the person and not from a model.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let fd =
-        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
-    regular(fd, path)
+    let fd = rustix::fs::open(path, READ, Mode::empty());
+    regular(fd.map_err(|errno| from_errno(path, errno))?, path)
 }
 
 /// The same for a file of our own, where a link in its place is not followed.
 pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileError> {
-    let flags =
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
+    match rustix::fs::open(path, READ | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(fd) => regular(fd, path),
         Err(Errno::LOOP) => Err(wrong_kind(path, FileKind::Link, FileKind::File)),
         Err(errno) => Err(from_errno(path, errno)),

@@ -24,13 +24,14 @@ use windlass_core::terms::{Isolation, SandboxTier, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
     Changes, FileChange, Files, Landed, Landing, Opening, Processes, Snapshots, Transaction,
-    WorkspaceError, WorkspaceErrorKind, Workspaces,
+    WorkspaceError, Workspaces,
 };
 
 use self::call_landings::{CallLandings, UndoStore};
 use self::commands::Commands;
 use self::files::InPlaceFiles;
 use self::stat_baseline::StatBaseline;
+use crate::isolated::isolation;
 use crate::landing::{Contents, ContentsError};
 use windlass_host::exec::{Guard, HostProcesses};
 use windlass_host::sandbox::{Ended, Sandbox, SandboxError, Standard};
@@ -121,21 +122,17 @@ impl Workspaces for InPlace {
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         Box::pin(async move {
             if opening.isolation == Isolation::Isolated {
-                return Err(WorkspaceError {
-                    kind: WorkspaceErrorKind::Isolation,
-                    message: "an isolated run needs a private copy of the tree, which is not available here; \
-                              run in place (`--in-place`) instead"
+                return Err(isolation(
+                    "an isolated run needs a private copy of the tree, which is not available here; run in place \
+                     (`--in-place`) instead"
                         .to_owned(),
-                });
+                ));
             }
             if let Some(sandbox) = self.sandbox.clone().filter(|sandbox| sandbox.opens_first()) {
                 let opened = tokio::task::spawn_blocking(move || sandbox.open()).await;
                 let opened =
                     opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
-                opened.map_err(|err| WorkspaceError {
-                    kind: WorkspaceErrorKind::Isolation,
-                    message: err.to_string(),
-                })?;
+                opened.map_err(|err| isolation(err.to_string()))?;
             }
             let landings = Arc::new(CallLandings::new(
                 Arc::clone(&self.root),

@@ -35,7 +35,7 @@ use windlass_core::workspace::*;
 use windlass_sandbox::{Session, Spec};
 
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
-pub(crate) use self::survey::parent;
+pub(crate) use self::survey::{Survey, parent};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;
@@ -44,6 +44,7 @@ use crate::landing::{
     Contents, ContentsError, Recovered, UnloggedLanding, recover, unlogged_landings,
 };
 use windlass_host::exec::Guard;
+use windlass_host::private::{entries, remove_tree};
 use windlass_host::sandbox::{Helper, Sandbox, SandboxError, Tree};
 use windlass_host::workspace::Root;
 
@@ -196,7 +197,7 @@ impl Desk {
         match &opened {
             Ok(work) => pruned.into_iter().for_each(|note| work.note(note)),
             // It never held anything.
-            Err(_) => drop(windlass_host::private::remove_tree(&dir)),
+            Err(_) => drop(remove_tree(&dir)),
         }
         opened
     }
@@ -253,11 +254,7 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
         .directories()
         .into_iter()
         .map(|(name, dir)| (name, landing::journal_of(&dir)));
-    let own = std::fs::read_dir(undo.join(JOURNALS))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_JOURNALS);
+    let own = entries(&undo.join(JOURNALS), MAX_JOURNALS);
     let own = own.map(|entry| ("work in place".to_owned(), entry.path()));
     for (name, journal) in journals.chain(own) {
         // The common case costs one call: there is none.
@@ -285,12 +282,7 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
 /// live session are among them.
 #[must_use]
 pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
-    let journals = std::fs::read_dir(undo.join(JOURNALS))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_JOURNALS);
-    journals
+    entries(&undo.join(JOURNALS), MAX_JOURNALS)
         .flat_map(|entry| unlogged_landings(&entry.path()))
         .collect()
 }
@@ -320,7 +312,7 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
             .map_err(|err| err.to_string())
     })();
     drop(slot);
-    let _ = windlass_host::private::remove_tree(&place);
+    let _ = remove_tree(&place);
     tried
 }
 
@@ -443,7 +435,7 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
-fn isolation(message: String) -> WorkspaceError {
+pub(crate) fn isolation(message: String) -> WorkspaceError {
     WorkspaceError {
         kind: WorkspaceErrorKind::Isolation,
         message,

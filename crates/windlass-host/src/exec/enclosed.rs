@@ -18,7 +18,7 @@ use windlass_core::workspace::{FileError, FileErrorKind, Files, ProcessEnd, Proc
 use windlass_core::{BoxFuture, CancellationToken};
 
 use super::{KILL_GRACE, end_of, workdir_in};
-use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard};
+use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard, limits_hit};
 use crate::workspace::Root;
 use windlass_sandbox::Within;
 
@@ -265,23 +265,8 @@ struct Tenancy {
 impl Tenancy {
     fn judge(&self, ended: Result<Ended, SandboxError>) -> Result<ProcessEnd, ProcessError> {
         let ended = ended.map_err(|err| ProcessError(err.to_string()))?;
-        let Limits {
-            processes, memory, ..
-        } = self.limits;
-        if ended.limits.processes {
-            let what = format!("the agent was ended at the limit of {processes} processes");
-            return Err(ProcessError(format!(
-                "{what} (setting `sandbox.processes`)"
-            )));
-        }
-        if ended.limits.memory {
-            let what = format!(
-                "the agent was ended at the limit of {} MiB of memory",
-                memory >> 20
-            );
-            return Err(ProcessError(format!(
-                "{what} (setting `sandbox.memory_mb`)"
-            )));
+        if let Some(limit) = limits_hit(&self.limits, ended).next() {
+            return Err(ProcessError(format!("the agent was ended at {limit}")));
         }
         Ok(end_of(ended.status))
     }

@@ -300,12 +300,7 @@ impl Shown<'_> {
 
 /// The private keys of this machine's own services.
 fn host_keys() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir("/etc/ssh")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(200);
-    entries
+    crate::private::entries(Path::new("/etc/ssh"), 200)
         .map(|entry| entry.path())
         .filter(|path| path.to_string_lossy().ends_with("_key"))
         .collect()

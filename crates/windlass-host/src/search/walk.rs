@@ -24,8 +24,8 @@ pub(super) struct Walk<'a> {
     cancel: &'a CancellationToken,
     open: Vec<Level>,
     visited: usize,
-    cut: bool,
-    drafts: Vec<PathBuf>,
+    /// The tree is too large to be looked at in full.
+    pub(super) cut: bool,
 }
 
 /// A directory that is being walked.
@@ -45,7 +45,6 @@ impl<'a> Walk<'a> {
             open: Vec::new(),
             visited: 0,
             cut: false,
-            drafts: Vec::new(),
         };
         let start: PathBuf = start
             .components()
@@ -64,16 +63,6 @@ impl<'a> Walk<'a> {
         }
         walk.enter(start, above);
         walk
-    }
-
-    /// Whether the tree is too large to be looked at in full.
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut
-    }
-
-    /// Files that a killed process left behind half written, as far as they were passed.
-    pub(super) fn drafts(&self) -> &[PathBuf] {
-        &self.drafts
     }
 
     fn enter(&mut self, path: PathBuf, above: Option<Rc<Rules>>) {
@@ -129,11 +118,8 @@ impl Iterator for Walk<'_> {
             };
             let path = level.path.join(&name);
             let is_dir = kind == FileKind::Directory;
-            if is_draft(&name) && kind == FileKind::File {
-                self.drafts.push(path);
-                continue;
-            }
-            if name == ".git" || is_staging(&name) || level.rules.ignores(&path, is_dir) {
+            let draft = is_draft(&name) && kind == FileKind::File;
+            if draft || name == ".git" || is_staging(&name) || level.rules.ignores(&path, is_dir) {
                 continue;
             }
             if !is_dir {

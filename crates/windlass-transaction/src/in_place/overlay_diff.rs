@@ -496,20 +496,18 @@ impl Reader<'_> {
     }
 
     fn refuse(&mut self, path: &Path, why: &str) {
-        self.diff
-            .refused
-            .push((path.to_string_lossy().into_owned(), why.to_owned()));
+        self.diff.refused.push(told(path, why));
     }
 
     fn skip(&mut self, path: &Path) {
-        self.diff
-            .skipped
-            .push((path.to_string_lossy().into_owned(), SPECIAL.to_owned()));
+        self.diff.skipped.push(told(path, SPECIAL));
     }
 
     fn lose(&mut self, path: &Path, why: &str) {
-        self.diff
-            .lost
-            .push((path.to_string_lossy().into_owned(), why.to_owned()));
+        self.diff.lost.push(told(path, why));
     }
+}
+
+fn told(path: &Path, why: &str) -> (String, String) {
+    (path.to_string_lossy().into_owned(), why.to_owned())
 }

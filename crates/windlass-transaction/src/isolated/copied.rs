@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
@@ -110,36 +109,26 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
                 place_blank(&target, &name, kind).map_err(|err| full(&path, &err))?;
                 continue;
             }
-            match kind {
-                FileType::Directory => open.push(path),
-                FileType::RegularFile => match copy_file(&handle, &target, &name, &mut sharing) {
-                    Ok(shared) => copied.shared |= shared,
-                    Err(err) if err.raw_os_error() == Some(libc_nospc()) => {
-                        return Err(full(&path, &err));
-                    }
-                    Err(err) => copied.miss(path, err.to_string()),
-                },
-                FileType::Symlink => {
-                    let made =
-                        rustix::fs::readlinkat(&handle, &name, Vec::new()).and_then(|link| {
-                            rustix::fs::symlinkat(
-                                OsStr::from_bytes(link.to_bytes()),
-                                &target,
-                                &name,
-                            )
-                        });
-                    if let Err(err) = made {
-                        copied.miss(path, err.to_string());
-                    }
+            let made = match kind {
+                FileType::Directory => {
+                    open.push(path.clone());
+                    Ok(())
                 }
+                FileType::RegularFile => copy_file(&handle, &target, &name, &mut sharing)
+                    .map(|shared| copied.shared |= shared),
+                FileType::Symlink => copy_link(&handle, &target, &name),
                 FileType::Fifo | FileType::Socket => {
-                    if let Err(err) =
-                        rustix::fs::mknodat(&target, &name, kind, Mode::RUSR | Mode::WUSR, 0)
-                    {
-                        copied.miss(path, err.to_string());
-                    }
+                    let mode = Mode::RUSR | Mode::WUSR;
+                    rustix::fs::mknodat(&target, &name, kind, mode, 0).map_err(Into::into)
                 }
-                _ => copied.miss(path, "it is a device".to_owned()),
+                _ => Err(std::io::Error::other("it is a device")),
+            };
+            match made {
+                Ok(()) => {}
+                Err(err) if err.kind() == std::io::ErrorKind::StorageFull => {
+                    return Err(full(&path, &err));
+                }
+                Err(err) => copied.miss(path, err.to_string()),
             }
         }
         times.push((place, stat));
@@ -209,6 +198,11 @@ fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
     )
 }
 
+pub(crate) fn copy_link(from: impl AsFd, to: impl AsFd, name: &OsStr) -> std::io::Result<()> {
+    let target = rustix::fs::readlinkat(from, name, Vec::new())?;
+    Ok(rustix::fs::symlinkat(target.as_c_str(), to, name)?)
+}
+
 pub(crate) fn copy_file(
     from: impl AsFd,
     to: impl AsFd,
@@ -262,7 +256,7 @@ fn share(target: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(target, source).is_ok()
 }
 
-fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
+pub(crate) fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
     let time = |tv_sec: i64, nsec: u64| Timespec {
         tv_sec,
         tv_nsec: nsec.cast_signed(),
@@ -271,10 +265,6 @@ fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
         last_access: time(stat.st_atime, stat.st_atime_nsec),
         last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
     }
-}
-
-fn libc_nospc() -> i32 {
-    rustix::io::Errno::NOSPC.raw_os_error()
 }
 
 fn full(path: &Path, err: &std::io::Error) -> String {
