@@ -18,7 +18,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use rustix::net::{AddressFamily, SocketType};
 use windlass_bench::flags::Flags;
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
+use windlass_host::sandbox::{Helper, NetPolicy, Sandbox, SandboxPlan, Standard};
 
 fn main() -> Result<()> {
     let flags = Flags::from_env(&[
@@ -61,20 +61,13 @@ fn open(helper: PathBuf, workspace: &Path, home: &Path) -> Sandbox {
     let plan = SandboxPlan {
         root: workspace.to_owned(),
         home: Some(home.to_owned()),
-        own: Vec::new(),
         data_dir: home.join("data"),
-        level: Level::WorkspaceWrite,
         net: NetPolicy::Loopback,
-        read: Vec::new(),
-        write: Vec::new(),
-        hidden: Vec::new(),
-        limits: Limits::default(),
-        accept_landlock: false,
-        require: None,
-        agent: None,
+        ..SandboxPlan::default()
     };
     let helper = Helper::new(helper);
-    Sandbox::new(plan, helper, vec![("PATH".into(), "/usr/bin:/bin".into())])
+    let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+    Sandbox::new(plan, helper, env, windlass_transaction::copy_workspace)
 }
 
 async fn held(sandbox: &Sandbox, dir: &Path, output: &Path) -> Result<(f64, f64)> {

@@ -19,7 +19,7 @@ use windlass_core::workspace::{
     Workspaces as _,
 };
 use windlass_host::exec::child_env;
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan};
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{Shelf, Transactions};
 
@@ -80,23 +80,19 @@ impl Place {
             home: Some(self.home.clone()),
             own: vec![data.clone()],
             data_dir: data.clone(),
-            level: Level::WorkspaceWrite,
-            net: NetPolicy::Off,
-            read: Vec::new(),
-            write: Vec::new(),
-            hidden: Vec::new(),
-            limits: Limits::default(),
-            accept_landlock: false,
-            require: None,
-            agent: None,
+            ..SandboxPlan::default()
         };
         let helper = Helper::new(self.helper.clone());
-        let sandbox = Arc::new(
-            Sandbox::new(plan, helper, env.clone())
-                .copying_with(windlass_transaction::copy_workspace),
-        );
+        let copy = windlass_transaction::copy_workspace;
+        let sandbox = Some(Arc::new(Sandbox::new(plan, helper, env.clone(), copy)));
         let shelf = Shelf::new(data.join("transactions"));
-        Ok(Transactions::new(root, env, shelf, data.join("undo"))?.sandboxed(sandbox))
+        Ok(Transactions::new(
+            root,
+            env,
+            sandbox,
+            shelf,
+            data.join("undo"),
+        )?)
     }
 
     async fn measure(&self, land: Option<&str>) -> Result<Vec<String>> {

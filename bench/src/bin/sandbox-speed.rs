@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use windlass_bench::flags::Flags;
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
+use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan, Standard};
 
 const PROGRAM: &str = "/bin/true";
 
@@ -51,20 +51,12 @@ impl Place {
         let plan = SandboxPlan {
             root: self.workspace.clone(),
             home: Some(self.home.clone()),
-            own: Vec::new(),
             data_dir: self.home.join("data"),
-            level: Level::WorkspaceWrite,
-            net: NetPolicy::Off,
-            read: Vec::new(),
-            write: Vec::new(),
-            hidden: Vec::new(),
-            limits: Limits::default(),
-            accept_landlock: false,
-            require: None,
-            agent: None,
+            ..SandboxPlan::default()
         };
         let helper = Helper::new(self.helper.clone());
-        Sandbox::new(plan, helper, vec![("PATH".into(), "/usr/bin:/bin".into())])
+        let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+        Sandbox::new(plan, helper, env, windlass_transaction::copy_workspace)
     }
 }
 

@@ -4,7 +4,7 @@
 //! from around where the text now is. Never moves an edit to another line on its own.
 
 use super::nearest::cut;
-use super::text::{Ending, Line, ending_for, lines};
+use super::text::{Ending, Line, ending_for, lines, push_lines};
 
 /// Fresh anchors shown for stale ones, at most.
 const MAX_FRESH: usize = 60;
@@ -192,29 +192,12 @@ fn span(edit: &LineEdit) -> Result<Span, AnchorError> {
         }
         Ok((start.line - 1, end.line))
     };
-    match edit {
-        LineEdit::Replace { start, end, text } => {
-            let (from, to) = range(start, end)?;
-            Ok(Span {
-                from,
-                to,
-                new: new_lines(text)?,
-            })
-        }
-        LineEdit::Delete { start, end } => {
-            let (from, to) = range(start, end)?;
-            Ok(Span {
-                from,
-                to,
-                new: Vec::new(),
-            })
-        }
-        LineEdit::InsertAfter { after, text } => Ok(Span {
-            from: after.line,
-            to: after.line,
-            new: new_lines(text)?,
-        }),
-    }
+    let ((from, to), new) = match edit {
+        LineEdit::Replace { start, end, text } => (range(start, end)?, new_lines(text)?),
+        LineEdit::Delete { start, end } => (range(start, end)?, Vec::new()),
+        LineEdit::InsertAfter { after, text } => ((after.line, after.line), new_lines(text)?),
+    };
+    Ok(Span { from, to, new })
 }
 
 fn new_lines(text: &str) -> Result<Vec<String>, AnchorError> {
@@ -233,13 +216,6 @@ fn new_lines(text: &str) -> Result<Vec<String>, AnchorError> {
         return Err(AnchorError::AnchorsInText);
     }
     Ok(new)
-}
-
-fn push_lines(out: &mut String, lines: &[Line<'_>]) {
-    for line in lines {
-        out.push_str(line.text);
-        out.push_str(line.ending.as_str());
-    }
 }
 
 fn put(out: &mut String, span: &Span, all: &[Line<'_>]) {

@@ -3,7 +3,7 @@
 //! A block means whole lines, may leave lines out with `...`, and may name the line it is at. What it leaves open is
 //! refused; it is never made at two places, and the same block is never made twice.
 
-use super::matching::{self, Edit, EditError, Place, find_lines};
+use super::matching::{self, Edit, EditError, Place, find_lines, splice};
 use super::text::lines;
 
 /// One block.
@@ -73,17 +73,7 @@ fn one(text: &str, block: &Block, line: Option<usize>) -> Result<(String, usize)
         return Err(EditError::SameText);
     }
     let places = places(text, block, line)?;
-    let mut after = String::with_capacity(text.len() + block.replace.len());
-    let mut done = 0;
-    for place in &places {
-        after.push_str(&text[done..place.start]);
-        after.push_str(&place.new);
-        done = place.end;
-    }
-    after.push_str(&text[done..]);
-    if after == text {
-        return Err(EditError::NoChange);
-    }
+    let after = splice(text, &places)?;
     let first = places.first().map_or(0, |place| place.start);
     Ok((after, text[..first].matches('\n').count() + 1))
 }

@@ -4,12 +4,14 @@
 //! dashes are written. Never applies anything fuzzier, never chooses between two places, never changes bytes outside
 //! the match.
 
+use std::borrow::Cow;
+
 use memchr::memmem::Finder;
 
 use super::nearest::{Nearest, nearest};
 use super::punctuation::{fold, folded};
 use super::reindent::reindent;
-use super::text::{Ending, Line, ending_for, lines, with_endings};
+use super::text::{Ending, Key, Line, ending_for, lines, texts, windows, with_endings};
 
 /// Places counted before "more than" is said.
 const MAX_COUNTED: usize = 1000;
@@ -116,16 +118,15 @@ fn shown(nearest: &Option<Nearest>) -> String {
     }
 }
 
-fn listed(lines: &[usize], count: usize) -> String {
-    let mut text = lines
+/// The first line numbers, with a mark where there are more of them.
+pub(super) fn listed(lines: &[usize], count: usize) -> String {
+    let first: Vec<String> = lines
         .iter()
+        .take(MAX_LISTED)
         .map(usize::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if count > lines.len() {
-        text.push_str(", …");
-    }
-    text
+        .collect();
+    let more = if count > first.len() { ", …" } else { "" };
+    first.join(", ") + more
 }
 
 /// Makes one edit.
@@ -310,33 +311,27 @@ impl File<'_> {
 
     /// Whole lines, compared as `how` says.
     fn whole_lines(&self, edit: &Edit<'_>, how: How) -> Vec<Place> {
-        let key = |text: &str| match how {
-            How::Exact | How::LineEndings => text.to_owned(),
-            How::TrailingSpace => text.trim_end().to_owned(),
-            How::Indentation => text.trim().to_owned(),
-            How::Punctuation => fold(text.trim_end()),
+        let key: Key = match how {
+            How::Exact | How::LineEndings => |text| Cow::Borrowed(text),
+            How::TrailingSpace => |text| Cow::Borrowed(text.trim_end()),
+            How::Indentation => |text| Cow::Borrowed(text.trim()),
+            How::Punctuation => |text| Cow::Owned(fold(text.trim_end())),
         };
         let wanted = lines(edit.old);
         // Blank lines are alike everywhere, so alone they say nothing about the place.
         if how != How::Exact && wanted.iter().all(|line| line.text.trim().is_empty()) {
             return Vec::new();
         }
-        let mut hay = String::from("\n");
-        let mut starts = Vec::with_capacity(self.lines.len());
-        for line in &self.lines {
-            starts.push(hay.len() - 1);
-            hay.push_str(&key(line.text));
-            hay.push('\n');
-        }
-        let mut needle = String::from("\n");
-        for line in &wanted {
-            needle.push_str(&key(line.text));
-            needle.push('\n');
-        }
-        // Neighbouring places share a line break in `hay`, hence one less.
-        let (advance, limit) = stride(edit, needle.len() - 1);
-        occurrences(&hay, &needle, advance)
-            .filter_map(|at| self.window(edit, &wanted, starts.binary_search(&at).ok()?, how))
+        let (advance, limit) = stride(edit, wanted.len());
+        let mut next = 0;
+        windows(&self.lines, &texts(&wanted), key)
+            .into_iter()
+            .filter(|first| {
+                let free = *first >= next;
+                next = if free { first + advance } else { next };
+                free
+            })
+            .filter_map(|first| self.window(edit, &wanted, first, how))
             .take(limit)
             .collect()
     }
@@ -352,16 +347,7 @@ impl File<'_> {
         let last = found.last()?;
         let mut new = edit.new.to_owned();
         if how == How::Indentation {
-            let texts = |lines: &[Line<'_>]| {
-                lines
-                    .iter()
-                    .map(|line| line.text.to_owned())
-                    .collect::<Vec<_>>()
-            };
-            let (wanted, found) = (texts(wanted), texts(found));
-            let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-            let found: Vec<&str> = found.iter().map(String::as_str).collect();
-            new = reindent(&wanted, &found, &new)?;
+            new = reindent(&texts(wanted), &texts(found), &new)?;
         }
         let ends_line = wanted
             .last()
@@ -380,23 +366,23 @@ impl File<'_> {
     }
 
     fn missing(&self, old: &str) -> EditError {
-        let wanted: Vec<&str> = lines(old).iter().map(|line| line.text).collect();
         EditError::Missing {
-            nearest: nearest(&self.lines, &wanted),
+            nearest: nearest(&self.lines, &texts(&lines(old))),
         }
     }
 
     fn ambiguous(&self, places: &[Place]) -> EditError {
-        let lines = places
-            .iter()
-            .take(MAX_LISTED)
-            .map(|place| self.line_at(place.start) + 1)
-            .collect();
         EditError::Ambiguous {
             count: places.len().min(MAX_COUNTED),
             more: places.len() > MAX_COUNTED,
-            lines,
+            lines: self.numbers(places),
         }
+    }
+
+    /// The line numbers of the first places.
+    fn numbers(&self, places: &[Place]) -> Vec<usize> {
+        let first = places.iter().take(MAX_LISTED);
+        first.map(|place| self.line_at(place.start) + 1).collect()
     }
 
     /// The one place at the line, else the one place not far from it; all of them where that decides nothing.
@@ -432,32 +418,32 @@ impl File<'_> {
     }
 
     fn replace(&self, edit: &Edit<'_>, places: &[Place], how: How) -> Result<Applied, EditError> {
-        let lines: Vec<usize> = places
-            .iter()
-            .take(MAX_LISTED)
-            .map(|place| self.line_at(place.start) + 1)
-            .collect();
         if places.len() > 1 && !edit.replace_all {
             return Err(self.ambiguous(places));
         }
-        let mut content = String::with_capacity(self.content.len() + edit.new.len());
-        let mut done = 0;
-        for place in places {
-            content.push_str(&self.content[done..place.start]);
-            content.push_str(&place.new);
-            done = place.end;
-        }
-        content.push_str(&self.content[done..]);
-        if content == self.content {
-            return Err(EditError::NoChange);
-        }
         Ok(Applied {
-            content,
+            content: splice(self.content, places)?,
             count: places.len(),
-            lines,
+            lines: self.numbers(places),
             how,
         })
     }
+}
+
+/// The text with the new one at each of the places, which are in order.
+pub(super) fn splice(text: &str, places: &[Place]) -> Result<String, EditError> {
+    let mut after = String::with_capacity(text.len());
+    let mut done = 0;
+    for place in places {
+        after.push_str(&text[done..place.start]);
+        after.push_str(&place.new);
+        done = place.end;
+    }
+    after.push_str(&text[done..]);
+    if after == text {
+        return Err(EditError::NoChange);
+    }
+    Ok(after)
 }
 
 /// Where `needle` occurs, each search starting `advance` after the last place.

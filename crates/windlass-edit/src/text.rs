@@ -3,6 +3,7 @@
 //!
 //! Never normalises: `decode` followed by `encode` of the same content is the identity.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// How a file's bytes stand for characters.
@@ -268,6 +269,54 @@ fn most_common(lines: &[Line<'_>]) -> Option<Ending> {
         .filter(|entry| entry.1 > 0)
         .max_by_key(|&(_, count, first)| (count, std::cmp::Reverse(first)))
         .map(|entry| entry.0)
+}
+
+/// What lines say, without their endings.
+pub(crate) fn texts<'a>(lines: &[Line<'a>]) -> Vec<&'a str> {
+    lines.iter().map(|line| line.text).collect()
+}
+
+/// A line as it is compared.
+pub(crate) type Key = for<'a> fn(&'a str) -> Cow<'a, str>;
+
+/// Where the wanted lines begin, also where they overlap: Knuth-Morris-Pratt over lines, so that repetitive files cost no more than others.
+pub(crate) fn windows(lines: &[Line<'_>], wanted: &[&str], key: Key) -> Vec<usize> {
+    let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|text| key(text)).collect();
+    let mut fallback = vec![0; wanted.len()];
+    let mut matched = 0;
+    for at in 1..wanted.len() {
+        while matched > 0 && wanted[at] != wanted[matched] {
+            matched = fallback[matched - 1];
+        }
+        if wanted[at] == wanted[matched] {
+            matched += 1;
+        }
+        fallback[at] = matched;
+    }
+    let mut found = Vec::new();
+    matched = 0;
+    for (at, line) in lines.iter().enumerate() {
+        let text = key(line.text);
+        while matched > 0 && text != wanted[matched] {
+            matched = fallback[matched - 1];
+        }
+        if text == wanted[matched] {
+            matched += 1;
+        }
+        if matched == wanted.len() {
+            found.push(at + 1 - matched);
+            matched = fallback[matched - 1];
+        }
+    }
+    found
+}
+
+/// Adds lines with their own endings.
+pub(crate) fn push_lines(out: &mut String, lines: &[Line<'_>]) {
+    for line in lines {
+        out.push_str(line.text);
+        out.push_str(line.ending.as_str());
+    }
 }
 
 /// `text` with every line ending turned into `ending`. With `keep_explicit`, only a bare `\n` is

@@ -14,8 +14,8 @@ use windlass_core::workspace::{
 
 use crate::workspace::{from_errno, from_io, open_regular, open_regular_itself, read_range};
 
-/// The most one artifact holds, unless the caller says otherwise.
-pub const DEFAULT_CAP: u64 = 64 * 1024 * 1024;
+/// The most one artifact holds.
+const CAP: u64 = 64 * 1024 * 1024;
 /// A fresh name is taken with overwhelming odds; a few tries are plenty.
 const NAME_TRIES: u32 = 8;
 
@@ -23,23 +23,15 @@ const NAME_TRIES: u32 = 8;
 #[derive(Debug)]
 pub struct ArtifactDir {
     dir: PathBuf,
-    cap: u64,
+    /// The most bytes of one.
+    pub(crate) cap: u64,
 }
 
 impl ArtifactDir {
-    /// Artifacts below `dir` with the default cap.
+    /// Artifacts below `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self {
-            dir,
-            cap: DEFAULT_CAP,
-        }
-    }
-
-    /// The same with another cap in bytes.
-    #[must_use]
-    pub fn with_cap(self, cap: u64) -> Self {
-        Self { cap, ..self }
+        Self { dir, cap: CAP }
     }
 
     /// Gives another session what is here now, as second names of the same files; what it has already stays as it is.
@@ -76,16 +68,14 @@ impl ArtifactDir {
 
     fn open_new(&self) -> Result<FileWriter, ArtifactError> {
         crate::private::create_dir(&self.dir).map_err(|err| cannot("store", &err))?;
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..NAME_TRIES {
             let entropy = crate::clock::random_u64();
             let id = ArtifactId::nth(entropy >> 48, entropy);
             let path = self.dir.join(id.as_str());
-            match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)) {
-                Ok(fd) => {
+            match create_new(&path) {
+                Ok(file) => {
                     return Ok(FileWriter {
-                        file: File::from(fd),
+                        file,
                         path,
                         id,
                         bytes: 0,
@@ -174,15 +164,18 @@ impl Drop for FileWriter {
 /// Copies a regular file to a name that was free. A copy that could not be finished is taken away again.
 fn copy_new(from: &Path, to: &Path) -> Result<(), FileError> {
     let (mut file, _) = open_regular_itself(from)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(to, flags, Mode::from_raw_mode(0o600))
-        .map_err(|errno| from_errno(to, errno))?;
-    std::io::copy(&mut file, &mut File::from(fd))
+    let mut copy = create_new(to).map_err(|errno| from_errno(to, errno))?;
+    std::io::copy(&mut file, &mut copy)
         .map(|_| ())
         .map_err(|err| {
             let _ = std::fs::remove_file(to);
             from_io(to, &err)
         })
+}
+
+fn create_new(path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map(File::from)
 }
 
 fn cannot(what: &str, err: &FileError) -> ArtifactError {
@@ -219,7 +212,10 @@ mod tests {
     #[test]
     fn an_artifact_ends_at_the_cap_and_an_unfinished_one_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let artifacts = ArtifactDir::new(dir.path().to_owned()).with_cap(5);
+        let artifacts = ArtifactDir {
+            cap: 5,
+            ..ArtifactDir::new(dir.path().to_owned())
+        };
         let mut writer = artifacts.create().unwrap();
         writer.write(b"0123").unwrap();
         writer.write(b"4567").unwrap();

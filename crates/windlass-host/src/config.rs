@@ -180,25 +180,13 @@ impl<'a> Layers<'a> {
         raw: &str,
         place: &str,
     ) -> Result<(), ConfigError> {
-        let (name, key) = source::lookup(self.known, name)
+        let (name, value) = edit::typed(self.known, name, raw)
             .map_err(|err| ConfigError(format!("{place}: {err}")))?;
-        let value = edit::from_plain(key.kind, raw).ok_or_else(|| {
-            ConfigError(format!(
-                "{place}: `{name}` must be {}, not `{}`",
-                key.kind,
-                source::shown(raw)
-            ))
-        })?;
-        self.insert(
-            name,
-            Setting {
-                value,
-                origin: Origin {
-                    layer,
-                    place: place.to_owned(),
-                },
-            },
-        );
+        let origin = Origin {
+            layer,
+            place: place.to_owned(),
+        };
+        self.insert(name, Setting { value, origin });
         Ok(())
     }
 

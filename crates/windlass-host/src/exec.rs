@@ -81,37 +81,24 @@ impl HostProcesses {
         env.push(("PWD".into(), root.root().into()));
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
-        let (guard, jobs, tenants, started) = (
-            Arc::default(),
-            Jobs::default(),
-            Arc::default(),
-            AtomicBool::new(false),
-        );
         Self {
             root,
             env,
             shell,
             apart: Apart::needed(),
-            guard,
+            guard: Arc::default(),
             sandbox: None,
-            jobs,
-            tenants,
+            jobs: Jobs::default(),
+            tenants: Arc::default(),
             mark,
-            started,
+            started: AtomicBool::new(false),
         }
     }
 
-    /// The same in a sandbox, whose environment counts then.
+    /// The same in a sandbox, whose environment counts then, and with a watcher that other runs have too.
     #[must_use]
-    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
-        self.sandbox = sandbox;
-        self
-    }
-
-    /// The same with a watcher that other runs have too.
-    #[must_use]
-    pub fn guarded_by(mut self, guard: Arc<Guard>) -> Self {
-        self.guard = guard;
+    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>, guard: Arc<Guard>) -> Self {
+        (self.sandbox, self.guard) = (sandbox, guard);
         self
     }
 

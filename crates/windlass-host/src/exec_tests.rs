@@ -348,7 +348,8 @@ async fn commands_die_with_a_program_that_is_killed() {
 #[tokio::test]
 async fn a_flood_is_held_in_constant_memory_and_a_cap() {
     let f = fixture();
-    let artifacts = ArtifactDir::new(f.dir.path().join("artifacts")).with_cap(1_000_000);
+    let mut artifacts = ArtifactDir::new(f.dir.path().join("artifacts"));
+    artifacts.cap = 1_000_000;
     let peak = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status

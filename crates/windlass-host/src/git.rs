@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use windlass_core::CancellationToken;
+use windlass_core::shell::quoted;
 use windlass_core::workspace::{Command, Finished, ProcessEnd, Processes, Watch};
 
 /// Longer than this git is stuck, on a lock or a network file system.
@@ -102,18 +103,13 @@ pub struct DiffOf {
 /// branch, and where a name is nothing to repeat.
 #[must_use]
 pub fn branch(root: &std::path::Path) -> Option<String> {
-    const MAX_POINTER: u64 = 4_096;
-    let line = |path: &std::path::Path| {
-        let bytes = crate::workspace::read_file(path, MAX_POINTER).ok()?;
-        Some(String::from_utf8(bytes).ok()?.trim().to_owned())
-    };
     let own = root.join(".git");
     // A worktree has a file there, which says where its part of the repository is.
-    let dir = match line(&own) {
-        Some(pointer) => root.join(pointer.strip_prefix("gitdir:")?.trim()),
+    let dir = match pointer(&own) {
+        Some(named) => root.join(named.strip_prefix("gitdir:")?.trim()),
         None => own,
     };
-    let head = line(&dir.join("HEAD"))?;
+    let head = pointer(&dir.join("HEAD"))?;
     let name = head
         .strip_prefix("ref:")?
         .trim()
@@ -123,6 +119,13 @@ pub fn branch(root: &std::path::Path) -> Option<String> {
             .chars()
             .all(|c| c.is_alphanumeric() || "-_./+#@".contains(c));
     plain.then(|| name.to_owned())
+}
+
+/// A file of git that is one line and names a place.
+pub(crate) fn pointer(path: &std::path::Path) -> Option<String> {
+    const MAX_POINTER: u64 = 4_096;
+    let bytes = crate::workspace::read_file(path, MAX_POINTER).ok()?;
+    Some(String::from_utf8(bytes).ok()?.trim().to_owned())
 }
 
 /// The branch and the changed files of the workspace, in git's short form.
@@ -191,7 +194,7 @@ fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
         .map(|path| format!(":(exclude,literal,top){path}"));
     for path in only.chain(without) {
         line.push(' ');
-        line.push_str(&quoted(&path));
+        line.push_str(&quoted(&path.replace('\0', "")));
     }
     Ok(line)
 }
@@ -253,11 +256,6 @@ async fn ask(
         ProcessEnd::TimedOut => Err(GitError::TimedOut),
         ProcessEnd::Cancelled => Err(GitError::Cancelled),
     }
-}
-
-/// A text as one word for the shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\0', "").replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

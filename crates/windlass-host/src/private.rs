@@ -20,17 +20,18 @@ pub fn create_dir(path: &Path) -> Result<(), FileError> {
     made.map_err(|err| from_io(path, &err))
 }
 
+/// The entries of a directory, at most so many of them; none where it cannot be read.
+pub fn entries(dir: &Path, most: usize) -> impl Iterator<Item = std::fs::DirEntry> + use<> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    entries.flatten().take(most)
+}
+
 /// Left-over folders that are looked at, at most.
 const MAX_LOOKED: usize = 1_000;
 
 /// Removes the folders in `parent` whose owner is gone: each is named by the number of its process, a dash and more.
 pub fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
-    for entry in std::fs::read_dir(parent)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_LOOKED)
-    {
+    for entry in entries(parent, MAX_LOOKED) {
         let name = entry.file_name();
         let owner = name
             .to_str()

@@ -12,8 +12,9 @@ mod plan;
 mod private_env;
 mod proxy;
 mod terms;
+mod tools;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -23,13 +24,13 @@ use std::sync::{Arc, OnceLock};
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
 pub use windlass_sandbox::Tree;
-use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Spec, Within};
+use windlass_sandbox::{AGENT_HOME, Listener, Opened, Place, Session, Spec, Within};
 
 pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
-pub use self::plan::{Level, SandboxPlan};
+pub use self::plan::SandboxPlan;
 pub use self::terms::{not_held, tier_of};
-pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
+pub use windlass_sandbox::{Access, Ended, Helper, Limits, SandboxError, Standard};
 
 use self::proxy::{AllowedHosts, Refused};
 
@@ -43,12 +44,8 @@ pub struct Sandbox {
     tree: TreePlan,
     /// The home of an agent that is not ours, in runs that may have one.
     agent_home: Option<PathBuf>,
-    /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
-    demanded: bool,
-    make_copy: Option<MakeCopy>,
-    /// Hosts that the set-up of checks may reach.
-    setup_hosts: Vec<HostRule>,
-    /// It is for checks: the hosts of the set-up are reached until that has ended.
+    make_copy: MakeCopy,
+    /// It is for checks: the hosts of their set-up are reached until that has ended.
     for_checks: bool,
     state: Mutex<State>,
     /// The tier that was found on this machine.
@@ -122,23 +119,24 @@ impl Drop for Inside {
 }
 
 impl Sandbox {
-    /// A sandbox for commands with exactly this environment.
+    /// A sandbox for commands with exactly this environment. In place the broker tier works on a copy of the workspace.
     #[must_use]
-    pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
-        let tree = TreePlan::default();
-        let (state, found) = (Mutex::default(), Arc::default());
+    pub fn new(
+        plan: SandboxPlan,
+        helper: Helper,
+        env: Vec<(OsString, OsString)>,
+        make_copy: MakeCopy,
+    ) -> Self {
         Self {
             plan,
             helper,
             env,
-            tree,
+            tree: TreePlan::default(),
             agent_home: None,
-            demanded: false,
-            make_copy: None,
-            setup_hosts: Vec::new(),
+            make_copy,
             for_checks: false,
-            state,
-            found,
+            state: Mutex::default(),
+            found: Arc::default(),
         }
     }
 
@@ -147,29 +145,18 @@ impl Sandbox {
     #[must_use]
     pub fn over(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
-        let (agent_home, found) = (self.agent_home.clone(), Arc::clone(&self.found));
         Self {
-            plan,
-            helper,
-            env,
             tree,
-            agent_home,
-            demanded: true,
-            make_copy: self.make_copy,
-            setup_hosts: self.setup_hosts.clone(),
-            for_checks: false,
-            state: Mutex::default(),
-            found,
+            agent_home: self.agent_home.clone(),
+            found: Arc::clone(&self.found),
+            ..Self::new(plan, helper, env, self.make_copy)
         }
     }
 
     /// Another session by the same plan: nothing that a command left in `/tmp` or in a cache is there.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self {
-            demanded: self.demanded,
-            ..self.over(self.tree.clone())
-        }
+        self.over(self.tree.clone())
     }
 
     /// Another one by the same plan for the isolated runs of a session, in which the agent of the plan has its home;
@@ -197,26 +184,11 @@ impl Sandbox {
         Ok(tree.take())
     }
 
-    /// The same, with a way to copy the workspace for commands in place. Without it the broker tier is refused in place
-    /// where names have to be protected.
-    #[must_use]
-    pub fn copying_with(mut self, make: MakeCopy) -> Self {
-        self.make_copy = Some(make);
-        self
-    }
-
-    /// The same, with hosts that the set-up of checks may reach.
-    #[must_use]
-    pub fn preparing_with(mut self, hosts: Vec<HostRule>) -> Self {
-        self.setup_hosts = hosts;
-        self
-    }
-
     /// The same for checks: the hosts of their set-up are reached until it has ended.
     #[must_use]
     pub fn for_checks(mut self) -> Self {
-        if self.plan.net != NetPolicy::Open && !self.setup_hosts.is_empty() {
-            let hosts = [self.own_hosts(), self.setup_hosts.clone()].concat();
+        if self.plan.net != NetPolicy::Open && !self.plan.setup_hosts.is_empty() {
+            let hosts = [self.own_hosts(), self.plan.setup_hosts.clone()].concat();
             self.for_checks = true;
             self.plan.net = NetPolicy::Hosts(hosts);
         }
@@ -225,7 +197,7 @@ impl Sandbox {
 
     /// The set-up has ended: commands reach only what the plan lets them reach.
     pub fn end_setup(&self) {
-        if let (true, State::Open(inside)) = (self.for_checks, &*self.lock()) {
+        if let (true, State::Open(inside)) = (self.for_checks, &*self.state.lock()) {
             inside.hosts.set(self.own_hosts());
         }
     }
@@ -236,24 +208,17 @@ impl Sandbox {
             return Vec::new();
         };
         let own = match self.for_checks {
-            true => rules.len() - self.setup_hosts.len(),
+            true => rules.len() - self.plan.setup_hosts.len(),
             false => rules.len(),
         };
         rules[..own].to_vec()
-    }
-
-    /// The same, asked for by name.
-    #[must_use]
-    pub fn demanded(mut self) -> Self {
-        self.demanded = true;
-        self
     }
 
     /// Whether it has to be opened before anything else happens: it was asked for, or the tier is not known without
     /// trying.
     #[must_use]
     pub fn opens_first(&self) -> bool {
-        self.demanded
+        self.plan.demanded
             || self.plan.accept_landlock
             || self.plan.require.is_some()
             || terms::namespaces_may_be_refused()
@@ -351,10 +316,6 @@ impl Sandbox {
         self.inside().map(drop)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Runs a program to its end with the handles it is given.
     pub async fn run(
         &self,
@@ -377,14 +338,14 @@ impl Sandbox {
     /// Hosts that commands were not allowed to reach since somebody last asked.
     #[must_use]
     pub fn take_refused(&self) -> Vec<String> {
-        match &*self.lock() {
+        match &*self.state.lock() {
             State::Open(inside) => inside.refused.take(),
             _ => Vec::new(),
         }
     }
 
     pub(crate) fn inside(&self) -> Result<Arc<Inside>, SandboxError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match &*state {
             State::Open(inside) => return Ok(Arc::clone(inside)),
             State::Refused(why) => return Err(why.clone()),
@@ -417,7 +378,7 @@ impl Sandbox {
                 Ok((opened?, None, None))
             }
             Tier::Broker if layered => Err(SandboxError::NoLayers(
-                "without namespaces a directory cannot have a private layer".to_owned(),
+                windlass_sandbox::NO_LAYERS.to_owned(),
             )),
             Tier::Broker => self.enter_with_broker(),
             Tier::Landlock if self.tree.tree.is_some() => Err(SandboxError::Unavailable(
@@ -485,16 +446,15 @@ impl Sandbox {
             self.hidden_in_workspace(),
             self.spec(Tier::Broker, &self.tree),
         );
-        if hidden.is_empty() && (self.plan.level == Level::ReadOnly || itself.protect.is_empty()) {
+        if hidden.is_empty() && (self.plan.access == Access::ReadOnly || itself.protect.is_empty())
+        {
             return Ok((Session::open(&self.helper, &itself)?, None, None));
         }
         let unavailable = |why: String| {
             SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
         };
-        let make = self
-            .make_copy
-            .ok_or_else(|| unavailable("copies are not made here".to_owned()))?;
-        let copy = make(&self.plan.root, hidden, &self.plan.copies()).map_err(unavailable)?;
+        let copy = (self.make_copy)(&self.plan.root, hidden, &self.plan.copies());
+        let copy = copy.map_err(unavailable)?;
         let at = copy.path().to_owned();
         Ok((open(Tree::Copy { from: at.clone() })?, Some(at), Some(copy)))
     }
@@ -546,7 +506,7 @@ impl Sandbox {
         let mut env = agent::environment(&self.env, self.plan.home.as_deref(), &seen_home);
         let mut links = Vec::new();
         if inside.tier == Tier::Broker {
-            env = private_env::of_agent(env);
+            env = private_env::with_private_caches(env);
             links = agent.link_files(&home).map_err(SandboxError::Unavailable)?;
         }
         env.extend(self.usual_variables());
@@ -588,23 +548,15 @@ impl Sandbox {
         failed: bool,
     ) -> Remarks {
         let refused = inside.refused.take();
-        let mut text = Vec::new();
-        if let Some(ended) = ended {
-            if ended.limits.processes {
-                let most = self.plan.limits.processes;
-                text.push(format!(
-                    "it was ended at the limit of {most} processes (setting `sandbox.processes`)"
-                ));
-            }
-            if ended.limits.memory {
-                let most = self.plan.limits.memory >> 20;
-                text.push(format!("it was ended at the limit of {most} MiB of memory (setting `sandbox.memory_mb`)"));
-            }
-        }
+        let hit = ended.map(|ended| limits_hit(&self.plan.limits, ended));
+        let hit = hit.into_iter().flatten();
+        let mut text: Vec<String> = hit
+            .map(|limit| format!("it was ended at {limit}"))
+            .collect();
         if failed || !refused.is_empty() {
             text.extend(hint::hint(
                 output,
-                self.plan.level,
+                self.plan.access,
                 &self.plan.net,
                 &refused,
                 inside.tier,
@@ -683,6 +635,19 @@ impl Inside {
         self.session
             .start(argv, env, &self.seen_at(dir), within, standard, done)
     }
+}
+
+/// The limits that a program ran into, each with the setting that raises it.
+pub(crate) fn limits_hit(limits: &Limits, ended: Ended) -> impl Iterator<Item = String> {
+    let (processes, memory) = (limits.processes, limits.memory >> 20);
+    let hit = ended.limits;
+    let processes = hit
+        .processes
+        .then(|| format!("the limit of {processes} processes (setting `sandbox.processes`)"));
+    let memory = hit
+        .memory
+        .then(|| format!("the limit of {memory} MiB of memory (setting `sandbox.memory_mb`)"));
+    processes.into_iter().chain(memory)
 }
 
 /// Serves a list of hosts at a listener; gives the task and the variables that lead there.

@@ -6,7 +6,6 @@ mod walk;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_matcher::{LineTerminator, Matcher};
@@ -19,12 +18,10 @@ use windlass_core::workspace::{
     FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
 };
 
+pub use self::walk::Rules;
 use self::walk::Walk;
-pub use self::walk::{Ignores, Rules};
 use crate::workspace::{Root, bad_path, from_errno};
 
-/// A half-written file of this age is nobody's any more: writing one takes moments.
-const DRAFT_AGE: Duration = Duration::from_secs(3600);
 /// The longest piece of a line that is shown, in bytes.
 const MAX_LINE: usize = 500;
 /// How much of a cut line is shown before the match.
@@ -171,27 +168,8 @@ fn visit(
     if cancel.is_cancelled() {
         Err(cancelled())
     } else {
-        Ok(walk.is_cut())
+        Ok(walk.cut)
     }
-}
-
-/// Every file of the workspace that is not ignored, in order, as a path relative to the root. None when there
-/// are more than `max`. Half-written files of a process that was killed long ago are removed on the way.
-pub fn source_files(root: &Root, max: usize) -> Option<Vec<PathBuf>> {
-    let never = CancellationToken::new();
-    let mut walk = Walk::new(root, Path::new("."), &never);
-    let found: Vec<PathBuf> = walk.by_ref().map(|(path, _)| path).take(max + 1).collect();
-    for draft in walk.drafts() {
-        let about =
-            std::fs::symlink_metadata(root.root().join(draft)).and_then(|about| about.modified());
-        let age = about.ok().and_then(|written| written.elapsed().ok());
-        if age.is_some_and(|age| age > DRAFT_AGE)
-            && let Some(draft) = draft.to_str()
-        {
-            let _ = root.remove(draft);
-        }
-    }
-    (found.len() <= max).then_some(found)
 }
 
 /// A glob over paths; without a slash it is about the file name alone.

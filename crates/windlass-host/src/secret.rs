@@ -13,7 +13,7 @@ use windlass_core::workspace::{FileErrorKind, KeyFinding, REDACTED, Redactor};
 
 use self::shape::Hit;
 
-use crate::workspace::{open_regular, read_whole, write_whole};
+use crate::workspace::{open_regular, read_whole};
 
 /// A credentials file is a handful of lines.
 const MAX_FILE: u64 = 256 * 1024;
@@ -150,41 +150,10 @@ impl Credentials {
         self.values.get(name)
     }
 
-    /// The names that have one.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.values.keys().map(String::as_str)
-    }
-
     /// Every value, for the redactor.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.values.values()
     }
-}
-
-/// Stores or replaces one credential in the file, which only its owner may read; other lines stay as they are.
-pub fn store_credential(path: &Path, name: &str, value: &Secret) -> Result<(), SecretError> {
-    let fail = |err: windlass_core::workspace::FileError| SecretError::File(err.message);
-    // Refuses a file that others could read before anything is added to it.
-    Credentials::read(path)?;
-    let text = match open_regular(path) {
-        Ok((file, stat)) => {
-            let bytes = read_whole(file, stat.size, MAX_FILE, path).map_err(fail)?;
-            String::from_utf8_lossy(&bytes).into_owned()
-        }
-        Err(err) if err.kind == FileErrorKind::NotFound => String::new(),
-        Err(err) => return Err(fail(err)),
-    };
-    let mut document: toml_edit::DocumentMut =
-        text.parse().map_err(|_| SecretError::Malformed {
-            path: path.to_owned(),
-            line: 1,
-            what: "this is not valid TOML".to_owned(),
-        })?;
-    document[name] = toml_edit::value(value.expose());
-    if let Some(dir) = path.parent() {
-        crate::private::create_dir(dir).map_err(fail)?;
-    }
-    write_whole(path, document.to_string().as_bytes(), 0o600).map_err(fail)
 }
 
 /// How much of these bytes may be shown when more of them are to come: a key-shaped text may have begun there.
@@ -350,7 +319,9 @@ mod tests {
         let credentials = Credentials::read(&path).unwrap();
         assert!(!format!("{credentials:?}").contains("very"));
         assert_eq!(credentials.get("a").unwrap().expose(), "sk-very-secret");
-        assert_eq!(credentials.names().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(credentials.secrets().count(), 1);
+        let none = Credentials::read(&path.with_file_name("none.toml")).unwrap();
+        assert_eq!(none.secrets().count(), 0);
     }
 
     #[track_caller]
@@ -370,34 +341,6 @@ mod tests {
             "a = 'x'\nb = [\"hunter2\"]",
             0o600,
             "credentials.toml:2: the value of `b`",
-        );
-    }
-
-    #[test]
-    fn a_credential_is_stored_privately_beside_the_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("windlass/credentials.toml");
-        assert_eq!(Credentials::read(&path).unwrap().names().count(), 0);
-        store_credential(&path, "anthropic", &Secret::new("k1")).unwrap();
-        std::fs::write(
-            &path,
-            "# mine\n".to_owned() + &std::fs::read_to_string(&path).unwrap(),
-        )
-        .unwrap();
-        store_credential(&path, "openai", &Secret::new("k2")).unwrap();
-        store_credential(&path, "anthropic", &Secret::new("k3")).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "# mine\nanthropic = \"k3\"\nopenai = \"k2\"\n");
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(
-            path.parent()
-                .unwrap()
-                .metadata()
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o777,
-            0o700
         );
     }
 

@@ -32,7 +32,7 @@ use windlass_core::{BoxFuture, BoxStream};
 use self::disk::Disk;
 use self::events::Events;
 use self::lines::Lines;
-use self::writer::{Opened, Writer};
+use self::writer::Writer;
 use crate::artifact::ArtifactDir;
 use crate::workspace::open_regular_itself;
 
@@ -103,16 +103,7 @@ impl SessionLog {
             .disk
             .create(&path)
             .map_err(|err| failed("create", &path, &err))?;
-        let writer = Writer::new(
-            self.disk.clone(),
-            Opened {
-                file,
-                path,
-                len: 0,
-                fresh: true,
-            },
-            lease,
-        );
+        let writer = Writer::new(self.disk.clone(), (file, path), 0, true, lease);
         // What is not there yet cannot be lost.
         Ok(OpenedLog {
             writer: Box::new(writer),
@@ -147,16 +138,7 @@ impl SessionLog {
             )?);
         }
         let after_power_cut = lease.after_power_cut;
-        let writer = Writer::new(
-            self.disk.clone(),
-            Opened {
-                file: log,
-                path,
-                len,
-                fresh: false,
-            },
-            lease,
-        );
+        let writer = Writer::new(self.disk.clone(), (log, path), len, false, lease);
         Ok(OpenedLog {
             writer: Box::new(writer),
             notices,

@@ -547,16 +547,7 @@ async fn a_failed_sync_is_final_for_the_session() {
     let lease = lease::take(&disk, &f.log.home(&f.id), &f.id).unwrap();
     // A full device: writing fails as on a full disk, and so does taking back.
     let full = File::options().append(true).open("/dev/full").unwrap();
-    let mut writer = Writer::new(
-        disk,
-        Opened {
-            file: full,
-            path: f.path(),
-            len: 0,
-            fresh: false,
-        },
-        lease,
-    );
+    let mut writer = Writer::new(disk, (full, f.path()), 0, false, lease);
     let err = writer
         .append(&event(&f.id, 1), &line(&f.id, 1))
         .await

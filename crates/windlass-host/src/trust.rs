@@ -3,16 +3,13 @@
 //! and a store that others could have written says nothing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use windlass_core::workspace::{FileError, FileErrorKind};
 
-use crate::workspace::{from_errno, open_regular_itself, read_whole, write_whole};
+use crate::workspace::{Root, from_errno, from_io, open_regular_itself, read_whole, write_whole};
 
 /// The files of a project that would be interpreted, strongest last.
 pub const PROJECT_FILES: [&str; 2] = [".windlass/config.toml", ".windlass/config.local.toml"];
@@ -43,44 +40,28 @@ impl ProjectFile {
 /// Reads the files of a project that would be interpreted. A directory or a file that is a link is not read: it would
 /// be the content of another place. Such names come back second.
 pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>), FileError> {
+    use FileErrorKind::{BadInput, NotFound, WrongKind};
     let (mut files, mut links) = (Vec::new(), Vec::new());
-    let dir = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = rustix::fs::open(
-        root,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
-    let top = top.map_err(|errno| from_errno(root, errno))?;
-    let folder = match rustix::fs::openat(&top, ".windlass", dir, Mode::empty()) {
-        Ok(folder) => folder,
-        Err(Errno::NOENT) => return Ok((files, links)),
-        Err(Errno::LOOP | Errno::NOTDIR) => return Ok((files, vec![".windlass"])),
-        Err(errno) => return Err(from_errno(&root.join(".windlass"), errno)),
-    };
-    for name in PROJECT_FILES {
-        let last = name.rsplit('/').next().unwrap_or(name);
-        let flags =
-            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let path = root.join(name);
-        let fd = match rustix::fs::openat(folder.as_fd(), last, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => continue,
-            Err(Errno::LOOP) => {
-                links.push(name);
-                continue;
-            }
-            Err(errno) => return Err(from_errno(&path, errno)),
-        };
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| from_errno(&path, errno))?;
-        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-            links.push(name);
-            continue;
+    let top = Root::open_private(root)
+        .map_err(|err| from_io(root, &std::io::Error::other(err.to_string())))?;
+    match top.open_dir(Path::new(".windlass")) {
+        Ok(_) => {}
+        Err(err) if err.kind == NotFound => return Ok((files, links)),
+        Err(err) if matches!(err.kind, BadInput | WrongKind) => {
+            return Ok((files, vec![".windlass"]));
         }
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
-        files.push(ProjectFile {
-            name,
-            bytes: read_whole(File::from(fd), size, MAX_FILE, &path)?,
-        });
+        Err(err) => return Err(err),
+    }
+    for name in PROJECT_FILES {
+        match top.open_file(Path::new(name)) {
+            Ok((file, stat)) => files.push(ProjectFile {
+                name,
+                bytes: read_whole(file, stat.size, MAX_FILE, &root.join(name))?,
+            }),
+            Err(err) if err.kind == NotFound => {}
+            Err(err) if matches!(err.kind, BadInput | WrongKind) => links.push(name),
+            Err(err) => return Err(err),
+        }
     }
     Ok((files, links))
 }
@@ -159,7 +140,7 @@ impl TrustStore {
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(err) => return Err(crate::workspace::from_io(&self.dir, &err)),
+            Err(err) => return Err(from_io(&self.dir, &err)),
         };
         let mut records = Vec::new();
         for entry in entries.take(MAX_LISTED).flatten() {
@@ -209,8 +190,7 @@ impl TrustStore {
 
 /// The directory itself: a link to a trusted place is that place, and a place under another name is not it.
 fn real(root: &Path) -> Result<PathBuf, FileError> {
-    root.canonicalize()
-        .map_err(|err| crate::workspace::from_io(root, &err))
+    root.canonicalize().map_err(|err| from_io(root, &err))
 }
 
 fn damaged(path: &Path, why: &str) -> FileError {

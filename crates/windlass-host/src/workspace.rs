@@ -8,13 +8,15 @@ mod error;
 mod outside;
 mod write;
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
@@ -35,6 +37,12 @@ use self::error::kind_of_stat;
 const MAX_PATH: usize = 4096;
 /// How many names of one directory are looked at; more than a person or a model can use.
 const MAX_LISTED: usize = 20_000;
+
+/// Opens a file to read it, and waits for no pipe or terminal.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
 /// The directory a session works in, opened once.
 #[derive(Debug)]
@@ -114,11 +122,8 @@ impl Root {
     /// Opens a regular file for reading. Anything else is refused without waiting: a named pipe with no
     /// writer must not hang the caller.
     pub fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        regular(
-            beneath::open(self.handle(), path, flags, &self.kernel)?,
-            path,
-        )
+        let opened = beneath::open(self.handle(), path, READ, &self.kernel)?;
+        regular(opened, path)
     }
 
     /// Turns what was given into a path relative to the root. Only text is looked at: the answer may still
@@ -143,6 +148,35 @@ impl Root {
     pub fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         beneath::open(self.handle(), path, flags, &self.kernel)
+    }
+
+    /// The names in a directory with their kinds, sorted, and the handle of the directory. The empty path is the root.
+    pub fn entries(&self, path: &Path) -> Result<(OwnedFd, Vec<(OsString, FileType)>), FileError> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let fail = |errno| from_errno(path, errno);
+        let dir = self.open_dir(path)?;
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    }),
+                known => known,
+            };
+            entries.push((name.to_owned(), kind));
+        }
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok((dir, entries))
     }
 
     fn locate(&self, path: &Path, last: LastLink) -> Result<Spot, FileError> {
@@ -288,17 +322,13 @@ impl Files for Root {
 /// Opens a file anywhere by its plain path for reading, regular files only. For settings files and the like,
 /// whose paths come from the person and not from a model.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let fd =
-        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
-    regular(fd, path)
+    let fd = rustix::fs::open(path, READ, Mode::empty());
+    regular(fd.map_err(|errno| from_errno(path, errno))?, path)
 }
 
 /// The same for a file of our own, where a link in its place is not followed.
 pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileError> {
-    let flags =
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
+    match rustix::fs::open(path, READ | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(fd) => regular(fd, path),
         Err(Errno::LOOP) => Err(wrong_kind(path, FileKind::Link, FileKind::File)),
         Err(errno) => Err(from_errno(path, errno)),

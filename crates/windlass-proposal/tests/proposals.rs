@@ -96,6 +96,7 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
             InPlace::new(
                 root,
                 env,
+                None,
                 &undo.path().join("contents"),
                 undo.path().join("journal"),
                 1 << 20,

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
+use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan, Standard};
 
 use crate::program::Program;
 
@@ -153,21 +153,11 @@ pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
     ];
     let plan = SandboxPlan {
         root: root.clone(),
-        home: None,
-        own: Vec::new(),
         data_dir: folder.path().join("data"),
-        level: Level::WorkspaceWrite,
-        net: NetPolicy::Off,
         read: program.shows.clone(),
-        write: Vec::new(),
-        hidden: Vec::new(),
-        limits: Limits::default(),
-        accept_landlock: false,
-        require: None,
-        agent: None,
+        ..SandboxPlan::default()
     };
-    let sandbox =
-        Sandbox::new(plan, helper, env).copying_with(windlass_transaction::copy_workspace);
+    let sandbox = Sandbox::new(plan, helper, env, windlass_transaction::copy_workspace);
     let null = || {
         std::fs::File::options()
             .read(true)

@@ -14,7 +14,6 @@ compile_error!(
      -shell, -providers, -meter, -telemetry, -validators, -import, -proposal and -runtimes do not depend on them."
 );
 
-pub mod elsewhere;
 mod reap;
 mod spec;
 
@@ -30,6 +29,6 @@ pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 pub use reap::reap_within;
 pub use session::{Child, Ended, Listener, Opened, Place, SandboxError, Session, Standard, Within};
 pub use spec::{
-    AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, Net, PRIVATE, Protected, Protection,
-    Signals, Spec, Tier, Tree,
+    AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, NO_LAYERS, Net, PRIVATE, Protected,
+    Protection, Signals, Spec, Tier, Tree,
 };

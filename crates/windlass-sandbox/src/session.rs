@@ -1,7 +1,7 @@
 //! The engine's side: starts the helper, sends commands, hears how they ended. Ends are waited for with a callback
 //! from a thread of its own, so that it fits any runtime; nothing here blocks but opening.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::helper::{self, Helper};
 use crate::reap::reap_within;
 use crate::spec::{Access, LimitsHit, Spec};
-use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Report, Request, send};
+use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Refusal, Report, Request, send};
 
 /// How long the helper may take to build the view.
 const BUILD_TIME: Duration = Duration::from_secs(10);
@@ -47,6 +47,16 @@ pub enum SandboxError {
     /// The helper is gone.
     #[error("the sandbox is gone: {0}")]
     Gone(String),
+}
+
+impl From<Refusal> for SandboxError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unavailable(why) => Self::Unavailable(why),
+            Refusal::Invalid(why) => Self::Invalid(why),
+            Refusal::NoLayers(why) => Self::NoLayers(why),
+        }
+    }
 }
 
 /// A listener, with its port.
@@ -294,14 +304,14 @@ impl Session {
     ) -> Result<u32, SandboxError> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         {
-            let mut waiting = self.0.waiting();
+            let mut waiting = self.0.waiting.lock();
             let Some(waiting) = waiting.as_mut() else {
                 return Err(SandboxError::Gone("its supervisor was ended".to_owned()));
             };
             waiting.insert(id, waiter);
         }
         if let Err(err) = self.0.send(&request(id), handles) {
-            if let Some(waiting) = self.0.waiting().as_mut() {
+            if let Some(waiting) = self.0.waiting.lock().as_mut() {
                 waiting.remove(&id);
             }
             return Err(SandboxError::Gone(err.to_string()));
@@ -340,10 +350,6 @@ impl Shared {
         let _alone = self.sending.lock();
         send(self.control.as_fd(), &request.encode(), handles)
     }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock()
-    }
 }
 
 impl Drop for Shared {
@@ -375,15 +381,11 @@ fn introduce(
     let ready = first_report(control, inbox)?;
     control
         .set_read_timeout(None)
-        .map_err(|err| unavailable("the sandbox helper", err))?;
-    control
-        .set_write_timeout(Some(SEND_TIME))
+        .and_then(|()| control.set_write_timeout(Some(SEND_TIME)))
         .map_err(|err| unavailable("the sandbox helper", err))?;
     match ready {
         Report::Ready { port, tree } => Ok((port, tree)),
-        Report::Unavailable { why } => Err(SandboxError::Unavailable(why)),
-        Report::NoLayers { why } => Err(SandboxError::NoLayers(why)),
-        Report::Invalid { why } => Err(SandboxError::Invalid(why)),
+        Report::Refused(why) => Err(why.into()),
         _ => Err(SandboxError::Unavailable(
             "the sandbox helper speaks another language".to_owned(),
         )),
@@ -391,34 +393,15 @@ fn introduce(
 }
 
 fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<Report, SandboxError> {
-    loop {
-        match inbox.next() {
-            Ok(Some(frame)) => {
-                return Report::decode(&frame)
-                    .map_err(|err| SandboxError::Unavailable(err.to_string()));
-            }
-            Ok(None) => match inbox.fill(control) {
-                Ok(true) => {}
-                Ok(false) => {
-                    return Err(SandboxError::Unavailable(
-                        "the sandbox helper ended without a word".to_owned(),
-                    ));
-                }
-                Err(err)
-                    if matches!(
-                        err.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
-                    return Err(SandboxError::Unavailable(
-                        "the sandbox helper took too long".to_owned(),
-                    ));
-                }
-                Err(err) => return Err(SandboxError::Unavailable(err.to_string())),
-            },
-            Err(err) => return Err(SandboxError::Unavailable(err.to_string())),
+    let unavailable = |why: &str| SandboxError::Unavailable(why.to_owned());
+    let frame = inbox.wait(control).map_err(|err| match err.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            unavailable("the sandbox helper took too long")
         }
-    }
+        _ => unavailable(&err.to_string()),
+    })?;
+    let frame = frame.ok_or_else(|| unavailable("the sandbox helper ended without a word"))?;
+    Report::decode(&frame).map_err(|err| unavailable(&err.to_string()))
 }
 
 /// Hears reports until the helper is gone.
@@ -438,7 +421,9 @@ fn listen(
         }
     }
     tracing::debug!("sandbox: the helper is gone");
-    let left = shared.upgrade().and_then(|shared| shared.waiting().take());
+    let left = shared
+        .upgrade()
+        .and_then(|shared| shared.waiting.lock().take());
     for (_, waiter) in left.into_iter().flatten() {
         waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
     }
@@ -454,7 +439,7 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
     let waiter = |id: u32| {
         shared
             .upgrade()
-            .and_then(|shared| shared.waiting().as_mut()?.remove(&id))
+            .and_then(|shared| shared.waiting.lock().as_mut()?.remove(&id))
     };
     match report {
         Report::Log { line } => tracing::debug!("sandbox helper: {line}"),
@@ -495,17 +480,12 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
         }
         Report::Failed { id, why } => {
             if let Some(waiter) = waiter(id) {
-                waiter.refuse(SandboxError::Command(why));
+                waiter.refuse(match why {
+                    Refusal::NoLayers(why) => SandboxError::NoLayers(why),
+                    Refusal::Unavailable(why) | Refusal::Invalid(why) => SandboxError::Command(why),
+                });
             }
         }
-        Report::NotLayered { id, why } => {
-            if let Some(waiter) = waiter(id) {
-                waiter.refuse(SandboxError::NoLayers(why));
-            }
-        }
-        Report::Ready { .. }
-        | Report::Unavailable { .. }
-        | Report::NoLayers { .. }
-        | Report::Invalid { .. } => {}
+        Report::Ready { .. } | Report::Refused(_) => {}
     }
 }

@@ -117,6 +117,9 @@ pub enum Tree {
     },
 }
 
+/// Why there is no layer without namespaces.
+pub const NO_LAYERS: &str = "without namespaces a directory cannot have a private layer";
+
 /// Where the home of an agent is in the view: the same in every session, because agents write paths of it down.
 pub const AGENT_HOME: &str = "/.windlass/home";
 
@@ -171,12 +174,13 @@ pub enum Protection {
 }
 
 /// Whether the workspace may be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// No.
     ReadOnly,
     /// Yes.
+    #[default]
     Write,
 }
 

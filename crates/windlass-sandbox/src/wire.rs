@@ -62,21 +62,61 @@ pub(crate) enum Report {
     /// workspace itself.
     Ready { port: u32, tree: bool },
     /// It could not be built.
-    Unavailable { why: String },
-    /// It could not be built, because there are no private layers here.
-    NoLayers { why: String },
-    /// It could not be built, because something that was asked for is not there.
-    Invalid { why: String },
+    Refused(Refusal),
     /// A command ended, with the status as the kernel gives it; everything it started is gone.
     Ended { id: u32, status: i32, limits: u32 },
-    /// A command could not be started.
-    Failed { id: u32, why: String },
-    /// A command could not have the layer that it was to have.
-    NotLayered { id: u32, why: String },
+    /// A command could not be started, or a place could not be made.
+    Failed { id: u32, why: Refusal },
     /// A place is made; its listeners come beside it.
     Enclosed { id: u32, ports: Vec<u32> },
     /// A line for the log of developers.
     Log { line: String },
+}
+
+/// Why the supervisor cannot do what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// The kernel or its settings refuse a part of it; another tier may do.
+    Unavailable(String),
+    /// Something that was asked for is not there or cannot be: no tier would do.
+    Invalid(String),
+    /// A private layer over a directory cannot be had here.
+    NoLayers(String),
+}
+
+impl Refusal {
+    /// The same, with what it is about.
+    pub(crate) fn about(self, what: &str) -> Self {
+        match self {
+            Self::Unavailable(why) => Self::Unavailable(format!("{what}: {why}")),
+            Self::Invalid(why) => Self::Invalid(format!("{what}: {why}")),
+            Self::NoLayers(why) => Self::NoLayers(format!("{what}: {why}")),
+        }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(err: io::Error) -> Self {
+        Self::Unavailable(err.to_string())
+    }
+}
+
+impl From<rustix::io::Errno> for Refusal {
+    fn from(err: rustix::io::Errno) -> Self {
+        Self::Unavailable(err.to_string())
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Unavailable(why.to_owned())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Unavailable(why)
+    }
 }
 
 impl Request {
@@ -302,6 +342,18 @@ impl Inbox {
         };
         self.bytes.drain(..len + 4);
         Ok(Some(frame))
+    }
+
+    /// The next whole frame, which is waited for; none when the other end is gone.
+    pub(crate) fn wait(&mut self, socket: impl AsFd) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(frame) = self.next()? {
+                return Ok(Some(frame));
+            }
+            if !self.fill(socket.as_fd())? {
+                return Ok(None);
+            }
+        }
     }
 
     /// The next handle that came beside a frame.

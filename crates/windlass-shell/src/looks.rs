@@ -51,6 +51,14 @@ impl Seen {
     fn nothing() -> Option<Self> {
         Some(Self::default())
     }
+
+    /// It reads these words, and goes through no folder.
+    fn reads(reads: Vec<Word>) -> Self {
+        Self {
+            reads,
+            walks: false,
+        }
+    }
 }
 
 /// A device that keeps nothing of what is written to it.
@@ -84,10 +92,9 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
             .filter(|format| prints(format))
             .and_then(|_| Seen::nothing()),
         "cd" => match args {
-            [dir] if dir.known && !dir.glob && !dir.text.starts_with('-') => Some(Seen {
-                reads: vec![dir.clone()],
-                walks: false,
-            }),
+            [dir] if dir.known && !dir.glob && !dir.text.starts_with('-') => {
+                Some(Seen::reads(vec![dir.clone()]))
+            }
             _ => None,
         },
         "test" => test(args),
@@ -186,10 +193,7 @@ fn test(args: &[Word]) -> Option<Seen> {
             } else {
                 Vec::new()
             };
-            (fits && (!names || a.known)).then_some(Seen {
-                reads,
-                walks: false,
-            })
+            (fits && (!names || a.known)).then(|| Seen::reads(reads))
         }
         [a, operator, b] => {
             (operator.known && binary.contains(&operator.text.as_str()) && one(a) && one(b))
@@ -320,10 +324,7 @@ fn tar(args: &[Word]) -> Option<Seen> {
         .iter()
         .all(|word| word.known && !word.glob && !word.text.starts_with('-'));
     let archive = rest.first().filter(|_| how.known && lists && plain)?;
-    (!archive.text.contains(':')).then(|| Seen {
-        reads: vec![archive.clone()],
-        walks: false,
-    })
+    (!archive.text.contains(':')).then(|| Seen::reads(vec![archive.clone()]))
 }
 
 /// `python3 --version` and the like. Programs that read the version to run from the project are not here.

@@ -464,7 +464,7 @@ pub(crate) fn options_are_known(simple: &Simple) -> bool {
 }
 
 /// The places of the words that are no options; `values` are the short options that take a value.
-fn plain_words(args: &[Word], values: &str) -> Vec<usize> {
+pub(crate) fn plain_words(args: &[Word], values: &str) -> Vec<usize> {
     let mut places = Vec::new();
     let mut at = 0;
     while let Some(word) = args.get(at) {

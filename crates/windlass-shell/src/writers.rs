@@ -4,6 +4,7 @@
 use windlass_core::shell::{Simple, Target, Word};
 
 use crate::is_among;
+use crate::wrap::plain_words;
 
 /// The files that a command writes by its words.
 pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
@@ -16,7 +17,7 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
         "chmod" | "chown" | "chgrp" | "setfacl" => operands(args, "").skip(1).collect(),
         "mv" => operands(args, "tS").chain(into()).collect(),
         "cp" | "ln" | "install" | "rsync" | "scp" => {
-            Vec::from_iter(into().or_else(|| operands(args, "tSmog").last()))
+            Vec::from_iter(into().or_else(|| operands(args, "tSmog").next_back()))
         }
         "dd" => dd(args),
         "sort" | "curl" => Vec::from_iter(value_of(args, "-o", "--output")),
@@ -103,25 +104,10 @@ fn edits_in_place(args: &[Word]) -> bool {
 }
 
 /// Words that are no options; `values` are short options that take the next word.
-fn operands<'a>(args: &'a [Word], values: &'a str) -> impl Iterator<Item = Word> + 'a {
-    let mut ended = false;
-    let mut value = false;
-    let is_operand = move |word: &&Word| {
-        let text = word.text.as_str();
-        if std::mem::take(&mut value) {
-            return false;
-        }
-        if !ended && text == "--" {
-            ended = true;
-            return false;
-        }
-        if !ended && text.len() > 1 && text.starts_with('-') {
-            value = text.len() == 2 && values.contains(&text[1..]);
-            return false;
-        }
-        true
-    };
-    args.iter().filter(is_operand).cloned()
+fn operands<'a>(args: &'a [Word], values: &str) -> impl DoubleEndedIterator<Item = Word> + use<'a> {
+    plain_words(args, values)
+        .into_iter()
+        .map(|at| args[at].clone())
 }
 
 /// The value of an option, in the next word or in the same.

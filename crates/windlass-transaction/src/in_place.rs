@@ -25,13 +25,14 @@ use windlass_core::terms::{Isolation, SandboxTier, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
     Changes, CheckState, CheckTree, FileChange, Files, Landed, Landing, Opening, Processes,
-    Snapshots, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
+    Snapshots, Transaction, WorkspaceError, Workspaces,
 };
 
 use self::call_landings::{CallLandings, UndoStore};
 use self::commands::Commands;
 use self::files::InPlaceFiles;
 use self::stat_baseline::StatBaseline;
+use crate::isolated::isolation;
 use crate::landing::{Contents, ContentsError};
 use windlass_host::exec::{Guard, HostProcesses};
 use windlass_host::sandbox::{Ended, Sandbox, SandboxError, Standard};
@@ -47,11 +48,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Runs in `root`, with exactly this environment for commands; see [`windlass_host::exec::child_env`]. Bytes for undo
+    /// Runs in `root`, with exactly this environment for commands, in a sandbox where there is one; see [`windlass_host::exec::child_env`]. Bytes for undo
     /// go to the content store in `contents`, which holds at most `cap` bytes; landings are noted in `journal`.
     pub fn new(
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
+        sandbox: Option<Arc<Sandbox>>,
         contents: &Path,
         journal: PathBuf,
         cap: u64,
@@ -61,16 +63,9 @@ impl InPlace {
             root,
             env,
             guard: Arc::default(),
-            sandbox: None,
+            sandbox,
             undo: Arc::new(UndoStore { contents, journal }),
         })
-    }
-
-    /// The same with commands in a sandbox.
-    #[must_use]
-    pub fn sandboxed(mut self, sandbox: Arc<Sandbox>) -> Self {
-        self.sandbox = Some(sandbox);
-        self
     }
 }
 
@@ -128,21 +123,17 @@ impl Workspaces for InPlace {
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         Box::pin(async move {
             if opening.isolation == Isolation::Isolated {
-                return Err(WorkspaceError {
-                    kind: WorkspaceErrorKind::Isolation,
-                    message: "an isolated run needs a private copy of the tree, which is not available here; \
-                              run in place (`--in-place`) instead"
+                return Err(isolation(
+                    "an isolated run needs a private copy of the tree, which is not available here; run in place \
+                     (`--in-place`) instead"
                         .to_owned(),
-                });
+                ));
             }
             if let Some(sandbox) = self.sandbox.clone().filter(|sandbox| sandbox.opens_first()) {
                 let opened = tokio::task::spawn_blocking(move || sandbox.open()).await;
                 let opened =
                     opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
-                opened.map_err(|err| WorkspaceError {
-                    kind: WorkspaceErrorKind::Isolation,
-                    message: err.to_string(),
-                })?;
+                opened.map_err(|err| isolation(err.to_string()))?;
             }
             let landings = Arc::new(CallLandings::new(
                 Arc::clone(&self.root),
@@ -194,8 +185,7 @@ impl Machine {
         sandbox: Option<Arc<Sandbox>>,
     ) -> Arc<Commands> {
         let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone())
-            .guarded_by(Arc::clone(&self.guard))
-            .held_by(sandbox.clone());
+            .held_by(sandbox.clone(), Arc::clone(&self.guard));
         Arc::new(Commands::new(
             Arc::clone(landings),
             Arc::new(processes),

@@ -17,6 +17,7 @@ fn workspaces(dir: &Path) -> InPlace {
     InPlace::new(
         root,
         env,
+        None,
         &dir.join("contents"),
         dir.join("journal"),
         1 << 20,
@@ -112,7 +113,8 @@ async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
         .err()
         .unwrap();
     assert!(
-        err.kind == WorkspaceErrorKind::Isolation && err.message.contains("--in-place"),
+        err.kind == windlass_core::workspace::WorkspaceErrorKind::Isolation
+            && err.message.contains("--in-place"),
         "{err}"
     );
 }

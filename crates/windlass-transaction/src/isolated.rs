@@ -35,7 +35,7 @@ use windlass_core::workspace::*;
 use windlass_sandbox::{Session, Spec};
 
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
-pub(crate) use self::survey::{list as list_folder, parent};
+pub(crate) use self::survey::{Survey, parent};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::check_tree::{Ground, OpenedTree};
@@ -45,6 +45,7 @@ use crate::landing::{
     Contents, ContentsError, Recovered, UnloggedLanding, recover, unlogged_landings,
 };
 use windlass_host::exec::Guard;
+use windlass_host::private::{entries, remove_tree};
 use windlass_host::sandbox::{Helper, Sandbox, SandboxError, Tree};
 use windlass_host::workspace::Root;
 
@@ -75,10 +76,11 @@ pub(crate) struct Desk {
 
 impl Transactions {
     /// Runs in `root` with exactly this environment for commands; copies are kept on the shelf, and what a landing
-    /// displaces in the undo store.
+    /// displaces in the undo store. Without a sandbox there are no copies.
     pub fn new(
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
+        sandbox: Option<Arc<Sandbox>>,
         shelf: Shelf,
         undo: PathBuf,
     ) -> Result<Self, ContentsError> {
@@ -88,6 +90,7 @@ impl Transactions {
             false => Some(InPlace::new(
                 Arc::clone(&root),
                 env.clone(),
+                sandbox.clone(),
                 &undo.join("contents"),
                 undo_journal(&undo, root.root()),
                 UNDO_BYTES,
@@ -97,7 +100,7 @@ impl Transactions {
             root,
             env,
             guard: Arc::default(),
-            sandbox: None,
+            sandbox,
             shelf,
             undo,
         };
@@ -105,23 +108,6 @@ impl Transactions {
             in_place,
             desk: Arc::new(desk),
         })
-    }
-
-    /// The same with commands in a sandbox, without which there are no copies.
-    #[must_use]
-    pub fn sandboxed(self, sandbox: Arc<Sandbox>) -> Self {
-        let desk = Desk {
-            sandbox: Some(Arc::clone(&sandbox)),
-            root: Arc::clone(&self.desk.root),
-            env: self.desk.env.clone(),
-            guard: Arc::clone(&self.desk.guard),
-            shelf: self.desk.shelf.clone(),
-            undo: self.desk.undo.clone(),
-        };
-        Self {
-            in_place: self.in_place.map(|one| one.sandboxed(sandbox)),
-            desk: Arc::new(desk),
-        }
     }
 }
 
@@ -212,7 +198,7 @@ impl Desk {
         match &opened {
             Ok(work) => pruned.into_iter().for_each(|note| work.note(note)),
             // It never held anything.
-            Err(_) => drop(windlass_host::private::remove_tree(&dir)),
+            Err(_) => drop(remove_tree(&dir)),
         }
         opened
     }
@@ -278,11 +264,7 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
         .directories()
         .into_iter()
         .map(|(name, dir)| (name, landing::journal_of(&dir)));
-    let own = std::fs::read_dir(undo.join(JOURNALS))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_JOURNALS);
+    let own = entries(&undo.join(JOURNALS), MAX_JOURNALS);
     let own = own.map(|entry| ("work in place".to_owned(), entry.path()));
     for (name, journal) in journals.chain(own) {
         // The common case costs one call: there is none.
@@ -310,12 +292,7 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
 /// live session are among them.
 #[must_use]
 pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
-    let journals = std::fs::read_dir(undo.join(JOURNALS))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_JOURNALS);
-    journals
+    entries(&undo.join(JOURNALS), MAX_JOURNALS)
         .flat_map(|entry| unlogged_landings(&entry.path()))
         .collect()
 }
@@ -349,7 +326,7 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
             .map_err(|err| err.to_string())
     })();
     drop(slot);
-    let _ = windlass_host::private::remove_tree(&place);
+    let _ = remove_tree(&place);
     tried
 }
 
@@ -473,7 +450,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
-fn isolation(message: String) -> WorkspaceError {
+pub(crate) fn isolation(message: String) -> WorkspaceError {
     WorkspaceError {
         kind: WorkspaceErrorKind::Isolation,
         message,
@@ -538,7 +515,7 @@ fn foreign_near_top(root: &Root) -> Option<PathBuf> {
     let mut open = vec![(PathBuf::from("."), 0)];
     let mut left = PROBED;
     while let Some((dir, depth)) = open.pop() {
-        let Ok((handle, entries)) = survey::list(root, &dir) else {
+        let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
         for (name, kind) in entries {

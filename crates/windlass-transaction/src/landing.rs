@@ -31,6 +31,7 @@ use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, Files};
 
+pub(crate) use self::contents::Lasting;
 pub use self::contents::{Contents, ContentsError};
 pub use self::journal::{UnloggedLanding, unlogged_landings};
 pub use self::look::look;
@@ -127,24 +128,15 @@ pub struct Done {
     /// What was changed, in order.
     pub paths: Vec<String>,
     /// Paths whose old bytes could not be kept, so that they cannot be undone.
-    pub not_kept: Vec<NotKept>,
+    pub not_kept: Vec<Refused>,
 }
 
-/// A path that cannot be undone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotKept {
-    /// Relative to the root.
-    pub path: String,
-    /// Why its old bytes are not kept.
-    pub reason: String,
-}
-
-/// A path that speaks against a landing.
+/// A path with what is to be said about it: what is in the way of its landing, or why it cannot be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Relative to the root.
     pub path: String,
-    /// What is in the way and, where there is something, what to do.
+    /// The reason and, where there is something, what to do.
     pub reason: String,
 }
 
@@ -217,6 +209,10 @@ impl From<FileError> for Halt {
 }
 
 impl Halt {
+    fn conflict(path: &str, reason: &str) -> Self {
+        Self::Conflict(vec![Refused::new(path, reason)])
+    }
+
     fn into_error(self, mut left: Vec<String>) -> LandError {
         match self {
             Self::Conflict(refused) => {
@@ -348,22 +344,13 @@ impl Landing<'_> {
                 return Err(err.into());
             }
         };
-        let kept = work
-            .forward(|_| Ok(Standing::NotYet))
-            .and_then(|()| work.keep_displaced());
-        let landed = kept.and_then(|not_kept| work.sync().map(|()| not_kept).map_err(Halt::from));
-        match landed {
+        match work.forward(|_| Ok(Standing::NotYet)) {
             Ok(not_kept) => {
                 // From here on it is landed, whatever fails: recovery finds every path swapped.
                 let record = self.end(desk, journal, State::Done);
-                let paths = journal
-                    .swaps
-                    .iter()
-                    .map(|(swap, _)| swap.path.clone())
-                    .collect();
                 Ok(Done {
                     record,
-                    paths,
+                    paths: journal.paths(),
                     not_kept,
                 })
             }

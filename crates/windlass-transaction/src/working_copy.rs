@@ -3,7 +3,7 @@
 //! out like the upper directory of an overlay, so that one merge serves both. Every path is opened beneath the copy
 //! and through no symlink: a command that is still running could put one anywhere.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use windlass_core::gate::is_credential;
 
-use crate::isolated::copied::{self, copy_file, is_hidden};
-use crate::isolated::{list_folder, parent};
+use crate::isolated::copied::{self, copy_file, copy_link, is_hidden};
+use crate::isolated::parent;
 use windlass_host::private::remove_tree;
 use windlass_host::sandbox::CommandTree;
 use windlass_host::workspace::Root;
@@ -136,17 +136,13 @@ impl WorkingCopy {
         };
         let before = records(&made.workspace)?;
         copied::copy(&made.workspace, &made.tree, &hidden)?;
-        *made.state() = State {
+        *made.state.lock() = State {
             hidden,
             workspace: before,
             copy: records(&made.copy)?,
             changed: BTreeSet::new(),
         };
         Ok(made)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 
     /// The record of a path of the copy.
@@ -223,7 +219,7 @@ impl CommandTree for WorkingCopy {
     }
 
     fn update(&self) -> Result<(), String> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = records(&self.workspace)?;
         let mut paths = differences(&state.workspace, &now);
         state.hide_new_credentials(&paths);
@@ -238,7 +234,7 @@ impl CommandTree for WorkingCopy {
     }
 
     fn refresh(&self) -> Result<(), String> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = records(&self.workspace)?;
         let paths = differences(&state.workspace, &now);
         state.hide_new_credentials(&paths);
@@ -260,7 +256,7 @@ impl CommandTree for WorkingCopy {
     }
 
     fn take(&self, upper: &Path) -> Result<Option<BTreeSet<PathBuf>>, String> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = records(&self.copy)?;
         let upper = Root::open(upper).map_err(|err| err.to_string())?;
         let changed: Vec<PathBuf> = differences(&state.copy, &now)
@@ -294,7 +290,7 @@ fn records(root: &Root) -> Result<Records, String> {
     let mut open = vec![PathBuf::new()];
     while let Some(dir) = open.pop() {
         // What cannot be listed is not looked at; its own record is there.
-        let Ok((handle, entries)) = list_folder(root, &dir) else {
+        let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
         for (name, _) in entries {
@@ -393,10 +389,7 @@ fn put(
             )?)
         }
         FileType::RegularFile => copy_file(from, to, name, &mut true).map(drop),
-        FileType::Symlink => {
-            let target = rustix::fs::readlinkat(from, name, Vec::new())?;
-            Ok(rustix::fs::symlinkat(target.as_c_str(), to, name)?)
-        }
+        FileType::Symlink => copy_link(from, to, name),
         kind @ (FileType::Fifo | FileType::Socket) => {
             Ok(rustix::fs::mknodat(to, name, kind, Mode::RUSR, 0)?)
         }

@@ -30,7 +30,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{AgentPlan, Helper, HostRule, Level, Limits, NetPolicy, SandboxPlan};
+use windlass_host::sandbox::{Access, AgentPlan, Helper, HostRule, Limits, NetPolicy, SandboxPlan};
+use windlass_transaction::copy_workspace;
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
@@ -45,7 +46,7 @@ pub fn sandbox(
     agent: Option<AgentPlan>,
 ) -> Result<Option<Sandbox>, Error> {
     let require = required_tier(settings);
-    let Some(level) = level(settings)? else {
+    let Some(access) = level(settings)? else {
         if require.is_some() {
             let message =
                 "the setting `sandbox.require` asks for a sandbox, and `--sandbox full` is none";
@@ -65,10 +66,10 @@ pub fn sandbox(
         };
     };
     // An agent that is not ours need not ask: where nothing may be changed, the kernel has to see to it.
-    let level = if agent.is_some() && settings.mode(Mode::Ask) == Mode::Plan {
-        Level::ReadOnly
+    let access = if agent.is_some() && settings.mode(Mode::Ask) == Mode::Plan {
+        Access::ReadOnly
     } else {
-        level
+        access
     };
     let home = settings.environment.path("HOME");
     let places = &settings.places;
@@ -78,8 +79,9 @@ pub fn sandbox(
         root: root.to_owned(),
         own: own_folders(settings),
         data_dir: places.data_dir.clone(),
-        level,
+        access,
         net: net(settings)?,
+        setup_hosts: setup_hosts(settings)?,
         read,
         write: paths(settings, "sandbox.write", root, home.as_deref())?,
         hidden,
@@ -88,13 +90,10 @@ pub fn sandbox(
         require,
         agent,
         home,
+        demanded: settings.layers.get("sandbox.level").is_some(),
     };
-    let sandbox = Sandbox::new(plan, helper(&settings.environment)?, env)
-        .copying_with(windlass_transaction::copy_workspace)
-        .preparing_with(setup_hosts(settings)?);
-    // What was asked for by name is had or refused before the first token; the default waits for the first command.
-    let named = settings.layers.get("sandbox.level").is_some();
-    Ok(Some(if named { sandbox.demanded() } else { sandbox }))
+    let helper = helper(&settings.environment)?;
+    Ok(Some(Sandbox::new(plan, helper, env, copy_workspace)))
 }
 
 /// The weakest tier that will do: the project's applies where it is stricter.
@@ -147,8 +146,8 @@ pub fn holds_commands(settings: &Settings) -> Result<bool, Error> {
 pub fn described(settings: &Settings) -> Result<(&'static str, String), Error> {
     let level = match level(settings)? {
         None => "full (no sandbox at all)",
-        Some(Level::ReadOnly) => "read-only",
-        Some(Level::WorkspaceWrite) => "workspace-write",
+        Some(Access::ReadOnly) => "read-only",
+        Some(Access::Write) => "workspace-write",
     };
     let net = if holds_commands(settings)? {
         net(settings)?.to_string()
@@ -159,20 +158,20 @@ pub fn described(settings: &Settings) -> Result<(&'static str, String), Error> {
 }
 
 /// The level: the project's counts where it is stricter. `None` is no sandbox at all.
-fn level(settings: &Settings) -> Result<Option<Level>, Error> {
+fn level(settings: &Settings) -> Result<Option<Access>, Error> {
     let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {
         None => Ok(None),
-        Some("read-only") => Ok(Some(Some(Level::ReadOnly))),
-        Some("workspace-write") => Ok(Some(Some(Level::WorkspaceWrite))),
+        Some("read-only") => Ok(Some(Some(Access::ReadOnly))),
+        Some("workspace-write") => Ok(Some(Some(Access::Write))),
         Some("full") => Ok(Some(None)),
         Some(other) => Err(Error::usage(format!(
             "`{other}` is no sandbox: use read-only, workspace-write or full"
         ))),
     };
     if settings.fixed("sandbox.level") == Some("read-only") {
-        return Ok(Some(Level::ReadOnly));
+        return Ok(Some(Access::ReadOnly));
     }
-    let own = read(&settings.layers)?.unwrap_or(Some(Level::WorkspaceWrite));
+    let own = read(&settings.layers)?.unwrap_or(Some(Access::Write));
     Ok(match (own, read(&settings.project)?) {
         (Some(own), Some(Some(project))) => Some(own.min(project)),
         (None, Some(Some(project))) => Some(project),

@@ -235,17 +235,9 @@ pub(crate) fn transactions(
     sandbox: Option<Sandbox>,
 ) -> Result<Transactions, Error> {
     let places = &settings.places;
-    let all = Transactions::new(
-        root,
-        env,
-        Shelf::new(places.transactions_dir()),
-        places.undo_dir(),
-    );
-    let all = all.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-    Ok(match sandbox {
-        Some(sandbox) => all.sandboxed(Arc::new(sandbox)),
-        None => all,
-    })
+    let shelf = Shelf::new(places.transactions_dir());
+    Transactions::new(root, env, sandbox.map(Arc::new), shelf, places.undo_dir())
+        .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))
 }
 
 /// An agent that is done before it began.

@@ -15,7 +15,7 @@ use windlass::core::terms::{Isolation, Strategy};
 use windlass::core::workspace::*;
 use windlass::machine::Root;
 use windlass::machine::child_env;
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan};
 use windlass_transaction::isolated::{
     Shelf, Transactions, landing_was_told, recover_landings, untold_landings,
 };
@@ -90,25 +90,13 @@ impl Lab {
             home: Some(home),
             own: vec![self.data()],
             data_dir: self.data(),
-            level: Level::WorkspaceWrite,
-            net: NetPolicy::Off,
-            read: Vec::new(),
-            write: Vec::new(),
-            hidden: Vec::new(),
-            limits: Limits::default(),
-            accept_landlock: false,
-            require: None,
-            agent: None,
+            ..SandboxPlan::default()
         };
         let helper = Helper::new(BINARY);
-        let sandbox = Arc::new(
-            Sandbox::new(plan, helper, env.clone())
-                .copying_with(windlass_transaction::copy_workspace),
-        );
+        let copy = windlass_transaction::copy_workspace;
+        let sandbox = Some(Arc::new(Sandbox::new(plan, helper, env.clone(), copy)));
         let shelf = Shelf::new(self.data().join("transactions"));
-        Transactions::new(root, env, shelf, self.data().join("undo"))
-            .unwrap()
-            .sandboxed(sandbox)
+        Transactions::new(root, env, sandbox, shelf, self.data().join("undo")).unwrap()
     }
 
     async fn open(&self) -> Run {

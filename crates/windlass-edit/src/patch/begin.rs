@@ -2,7 +2,7 @@
 //!
 //! Markers may be padded with spaces where that cannot be mistaken for text. Never applies anything.
 
-use super::{Body, FilePatch, Hunk, HunkLine, Op, Patch, PatchError, paths};
+use super::{Body, FilePatch, Hunk, Op, PatchError, paths};
 
 pub(super) const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -14,7 +14,7 @@ const MOVE: &str = "*** Move to:";
 const ENVIRONMENT: &str = "*** Environment ID:";
 
 /// The patch that starts at line `start`, and the line of its end marker.
-pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), PatchError> {
+pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Vec<FilePatch>, usize), PatchError> {
     let end = end_of(lines, start)?;
     let mut reader = Reader {
         lines: &lines[..end],
@@ -44,13 +44,7 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), Patc
             return Err(reader.error(message));
         }
     }
-    Ok((
-        Patch {
-            files,
-            notes: Vec::new(),
-        },
-        end,
-    ))
+    Ok((files, end))
 }
 
 /// Whether the text is the inside of an update and nothing else: it starts with `@@`, and no section follows.
@@ -60,7 +54,7 @@ pub(super) fn is_bare(lines: &[&str]) -> bool {
 }
 
 /// Such an inside, for the one file it can mean.
-pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<Patch, PatchError> {
+pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<FilePatch, PatchError> {
     let mut reader = Reader { lines, at: 0 };
     let mut hunks = Vec::new();
     while let Some(line) = reader.peek() {
@@ -74,12 +68,9 @@ pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<Patch, PatchError
         path: path_of(path)?,
         move_to: None,
     };
-    Ok(Patch {
-        files: vec![FilePatch {
-            op,
-            body: Body::Hunks(hunks),
-        }],
-        notes: Vec::new(),
+    Ok(FilePatch {
+        op,
+        body: Body::Hunks(hunks),
     })
 }
 
@@ -211,11 +202,7 @@ impl<'a> Reader<'a> {
             // Blank lines between sections are not part of the text.
             hunk.lines.truncate(hunk.lines.len() - bare);
         }
-        if !hunk
-            .lines
-            .iter()
-            .any(|line| !matches!(line, HunkLine::Keep(_)))
-        {
+        if !hunk.changes() {
             return Err(self.error("a hunk has no line that starts with `-` or `+`".into()));
         }
         Ok(hunk)

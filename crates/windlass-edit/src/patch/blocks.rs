@@ -4,7 +4,7 @@
 //! Where a marker could as well be text, the block is refused and the way to write such a line is told.
 
 use super::names::{self, Name};
-use super::{Body, FilePatch, Op, Patch, PatchError, push_block};
+use super::{Body, FilePatch, Op, PatchError, push_block};
 use crate::block::Block;
 
 /// Whether a block opens on this line.
@@ -19,7 +19,7 @@ enum Dialect {
     Dashes,
 }
 
-pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError> {
+pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Vec<FilePatch>, PatchError> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut current: Option<String> = None;
     let (mut at, mut before) = (0, 0);
@@ -57,10 +57,7 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError>
             "no block found; each starts with a path and `<<<<<<< SEARCH`",
         ));
     }
-    Ok(Patch {
-        files,
-        notes: Vec::new(),
-    })
+    Ok(files)
 }
 
 fn push(files: &mut Vec<FilePatch>, path: String, block: Block) {

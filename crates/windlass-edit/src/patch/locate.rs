@@ -10,7 +10,7 @@ use crate::matching::NEAR;
 use crate::nearest::nearest;
 use crate::punctuation::fold;
 use crate::reindent::reindent;
-use crate::text::Line;
+use crate::text::{Key, Line, texts, windows};
 
 /// Places looked for; more cannot be told apart anyway.
 const MAX_PLACES: usize = 200;
@@ -285,10 +285,7 @@ fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
     }
     let mut found = windows(lines, wanted, |text| Cow::Borrowed(text.trim()));
     found.retain(|&first| {
-        let there: Vec<&str> = lines[first..first + wanted.len()]
-            .iter()
-            .map(|line| line.text)
-            .collect();
+        let there = texts(&lines[first..first + wanted.len()]);
         reindent(wanted, &there, "").is_some()
     });
     if !found.is_empty() {
@@ -298,39 +295,4 @@ fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
         windows(lines, wanted, |text| Cow::Owned(fold(text.trim_end()))),
         false,
     )
-}
-
-/// A line as it is compared.
-type Key = for<'a> fn(&'a str) -> Cow<'a, str>;
-
-/// Knuth-Morris-Pratt over lines, so that repetitive files cost no more than others.
-fn windows(lines: &[Line<'_>], wanted: &[&str], key: Key) -> Vec<usize> {
-    let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|text| key(text)).collect();
-    let mut fallback = vec![0; wanted.len()];
-    let mut matched = 0;
-    for at in 1..wanted.len() {
-        while matched > 0 && wanted[at] != wanted[matched] {
-            matched = fallback[matched - 1];
-        }
-        if wanted[at] == wanted[matched] {
-            matched += 1;
-        }
-        fallback[at] = matched;
-    }
-    let mut found = Vec::new();
-    matched = 0;
-    for (at, line) in lines.iter().enumerate() {
-        let text = key(line.text);
-        while matched > 0 && text != wanted[matched] {
-            matched = fallback[matched - 1];
-        }
-        if text == wanted[matched] {
-            matched += 1;
-        }
-        if matched == wanted.len() {
-            found.push(at + 1 - matched);
-            matched = fallback[matched - 1];
-        }
-    }
-    found
 }

@@ -16,7 +16,7 @@ mod unified;
 mod whole;
 
 use super::block::Block;
-use super::matching::EditError;
+use super::matching::{EditError, listed};
 use super::nearest::Nearest;
 
 pub use plan::{Change, Found, Plan};
@@ -87,20 +87,21 @@ impl Patch {
     /// shortened path or of an edit without a path where there is only one.
     pub fn read(format: Format, text: &str, known: &[&str]) -> Result<Self, PatchError> {
         let lines = transported(text);
-        let patch = match format {
+        let mut notes = Vec::new();
+        let files = match format {
             Format::BeginPatch if begin::is_bare(&lines) && known.len() == 1 => {
-                begin::parse_bare(&lines, known[0])?
+                vec![begin::parse_bare(&lines, known[0])?]
             }
             Format::BeginPatch => {
                 let start = start_of(&lines, format, "`*** Begin Patch`")?;
-                let (patch, end) = begin::parse(&lines, start)?;
+                let (files, end) = begin::parse(&lines, start)?;
                 // A second patch behind the first would be dropped without a word.
                 if let Some(second) =
                     (end + 1..lines.len()).find(|&at| format_at(&lines, at).is_some())
                 {
                     return Err(two_patches(second + 1));
                 }
-                patch
+                files
             }
             Format::Unified => {
                 let start = start_of(
@@ -108,16 +109,16 @@ impl Patch {
                     format,
                     "`diff --git`, or `--- a/path` and `+++ b/path`",
                 )?;
-                unified::parse(&lines, start)?
+                unified::parse(&lines, start, &mut notes)?
             }
             Format::SearchReplace => blocks::parse(&lines, known)?,
             Format::ToolEdit => tool_edits::parse(text, known)?,
             Format::Whole => whole::parse(text, known)?,
         };
-        if patch.files.is_empty() {
+        if files.is_empty() {
             return Err(PatchError::Nothing);
         }
-        Ok(patch)
+        Ok(Self { files, notes })
     }
 
     /// Every path the patch names, each once, in order.
@@ -274,6 +275,12 @@ impl Hunk {
             _ => HunkLine::Keep(bare.to_owned()),
         });
     }
+
+    /// Whether it adds or removes a line.
+    fn changes(&self) -> bool {
+        let keeps = |line: &HunkLine| matches!(line, HunkLine::Keep(_));
+        !self.lines.iter().all(keeps)
+    }
 }
 
 /// One line of a hunk.
@@ -361,6 +368,15 @@ impl PatchError {
             message: message.into(),
         }
     }
+
+    /// The number is from 1.
+    fn hunk(path: &str, hunk: usize, problem: HunkProblem) -> Self {
+        Self::Hunk {
+            path: path.to_owned(),
+            hunk,
+            problem: Box::new(problem),
+        }
+    }
 }
 
 /// What is wrong with a hunk.
@@ -375,7 +391,7 @@ pub enum HunkProblem {
         nearest: Option<Nearest>,
     },
     /// Its old lines are in the file more than once, and nothing says which place is meant.
-    #[error("fits {} places (lines {}); add surrounding lines until it fits one", .lines.len(), numbers(.lines))]
+    #[error("fits {} places (lines {}); add surrounding lines until it fits one", .lines.len(), listed(.lines, .lines.len()))]
     Ambiguous {
         /// Where it fits.
         lines: Vec<usize>,
@@ -420,17 +436,4 @@ fn after(nearest: &Option<Nearest>) -> String {
     nearest
         .as_ref()
         .map_or_else(String::new, |nearest| format!("; {nearest}"))
-}
-
-fn numbers(lines: &[usize]) -> String {
-    let mut text = lines
-        .iter()
-        .take(20)
-        .map(usize::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if lines.len() > 20 {
-        text.push_str(", …");
-    }
-    text
 }

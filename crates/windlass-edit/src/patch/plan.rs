@@ -8,7 +8,9 @@ use super::locate::{Spot, locate, old_lines};
 use super::{Body, Hunk, HunkLine, HunkProblem, Op, Patch, PatchError};
 use crate::block;
 use crate::reindent::reindent;
-use crate::text::{Encoding, Ending, Line, Text, ending_for, lines, with_endings};
+use crate::text::{
+    Encoding, Ending, Line, Text, TextError, ending_for, lines, push_lines, texts, with_endings,
+};
 
 /// What is at a path now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,20 +132,12 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
                 },
             );
         }
-        self.files
-            .get_mut(path)
-            .ok_or_else(|| PatchError::NotFound {
-                path: path.to_owned(),
-            })
+        self.files.get_mut(path).ok_or_else(|| not_found(path))
     }
 
     fn existing(&mut self, path: &str) -> Result<Vec<u8>, PatchError> {
-        self.state(path)?
-            .after
-            .clone()
-            .ok_or_else(|| PatchError::NotFound {
-                path: path.to_owned(),
-            })
+        let after = self.state(path)?.after.clone();
+        after.ok_or_else(|| not_found(path))
     }
 
     fn create(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
@@ -185,11 +179,11 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             // The hunks of a deletion show the whole file, so they prove that it is the one meant.
             let left = patched(path, &before, hunks)?;
             if !Text::decode(&left).is_ok_and(|text| text.content.is_empty()) {
-                return Err(PatchError::Hunk {
-                    path: path.to_owned(),
-                    hunk: hunks.len(),
-                    problem: Box::new(HunkProblem::LeavesLines),
-                });
+                return Err(PatchError::hunk(
+                    path,
+                    hunks.len(),
+                    HunkProblem::LeavesLines,
+                ));
             }
         }
         let state = self.state(path)?;
@@ -285,6 +279,12 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
     }
 }
 
+fn not_found(path: &str) -> PatchError {
+    PatchError::NotFound {
+        path: path.to_owned(),
+    }
+}
+
 /// The bytes of a file after its change.
 fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchError> {
     match body {
@@ -309,14 +309,7 @@ fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchErr
 
 /// The text of a file that is written as a whole.
 fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
-    let refuse = |hunk: usize| {
-        let problem = Box::new(HunkProblem::OldLinesInNewFile);
-        Err(PatchError::Hunk {
-            path: path.to_owned(),
-            hunk,
-            problem,
-        })
-    };
+    let refuse = |hunk| Err(PatchError::hunk(path, hunk, HunkProblem::OldLinesInNewFile));
     let hunks = match body {
         Body::Whole(text) => return Ok(text.clone()),
         Body::Blocks(_) => return refuse(1),
@@ -357,17 +350,18 @@ fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchErro
 }
 
 fn decoded(path: &str, bytes: &[u8]) -> Result<Text, PatchError> {
-    Text::decode(bytes).map_err(|err| PatchError::Unusable {
-        path: path.to_owned(),
-        message: err.to_string(),
-    })
+    Text::decode(bytes).map_err(|err| unusable(path, &err))
 }
 
 fn encoded(path: &str, text: &Text, content: &str) -> Result<Vec<u8>, PatchError> {
-    text.encode(content).map_err(|err| PatchError::Unusable {
+    text.encode(content).map_err(|err| unusable(path, &err))
+}
+
+fn unusable(path: &str, err: &TextError) -> PatchError {
+    PatchError::Unusable {
         path: path.to_owned(),
         message: err.to_string(),
-    })
+    }
 }
 
 /// The bytes of a file after all hunks.
@@ -377,11 +371,8 @@ fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchErr
     let (mut from, mut drift) = (0, 0);
     let mut spots: Vec<(&Hunk, Spot)> = Vec::with_capacity(hunks.len());
     for (index, hunk) in hunks.iter().enumerate() {
-        let spot = locate(&all, hunk, from, drift).map_err(|problem| PatchError::Hunk {
-            path: path.to_owned(),
-            hunk: index + 1,
-            problem: Box::new(problem),
-        })?;
+        let spot = locate(&all, hunk, from, drift)
+            .map_err(|problem| PatchError::hunk(path, index + 1, problem))?;
         if let Some(start) = hunk.old_start.filter(|_| spot.count > 0) {
             drift = isize::try_from(spot.first).unwrap_or(0)
                 - isize::try_from(start.saturating_sub(1)).unwrap_or(0);
@@ -396,19 +387,12 @@ fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchErr
     let mut out = String::with_capacity(text.content.len());
     let mut done = 0;
     for (hunk, spot) in spots {
-        push(&mut out, &all[done..spot.first]);
+        push_lines(&mut out, &all[done..spot.first]);
         put(&mut out, hunk, spot, &all);
         done = spot.first + spot.count;
     }
-    push(&mut out, &all[done..]);
+    push_lines(&mut out, &all[done..]);
     encoded(path, &text, &out)
-}
-
-fn push(out: &mut String, lines: &[Line<'_>]) {
-    for line in lines {
-        out.push_str(line.text);
-        out.push_str(line.ending.as_str());
-    }
 }
 
 /// Writes one hunk's place: kept lines as the file has them, new lines with the ending of the place.
@@ -477,7 +461,7 @@ fn added_lines(hunk: &Hunk, found: &[Line<'_>], indented: bool) -> Vec<String> {
         return added.map(str::to_owned).collect();
     }
     let wanted = old_lines(hunk);
-    let found: Vec<&str> = found.iter().map(|line| line.text).collect();
+    let found = texts(found);
     added
         .map(|text| reindent(&wanted, &found, text).unwrap_or_else(|| text.to_owned()))
         .collect()

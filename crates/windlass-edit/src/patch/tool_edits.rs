@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::names;
-use super::{Body, FilePatch, Op, Patch, PatchError, push_block};
+use super::{Body, FilePatch, Op, PatchError, push_block};
 use crate::block::Block;
 
 const PATH: &[&str] = &[
@@ -45,7 +45,7 @@ const WRAPPED: &[&str] = &["input", "arguments", "args", "parameters"];
 /// More edits than this in one list are a mistake.
 const MAX_EDITS: usize = 1_000;
 
-pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
+pub(super) fn parse(text: &str, known: &[&str]) -> Result<Vec<FilePatch>, PatchError> {
     let value: Value = serde_json::from_str(unfenced(text)).map_err(|err| PatchError::Syntax {
         line: err.line().max(1),
         message: format!("the edit is not JSON: {err}"),
@@ -62,10 +62,7 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
         }
         edit => read(object(edit)?, None, known, &mut files)?,
     }
-    Ok(Patch {
-        files,
-        notes: Vec::new(),
-    })
+    Ok(files)
 }
 
 /// The JSON inside one code fence, if it is in one.

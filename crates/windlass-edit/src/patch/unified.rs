@@ -4,13 +4,17 @@
 //! Modes other than a plain file's, symbolic links, binary patches and copies are refused by rule.
 
 use super::paths::{self, NULL};
-use super::{Body, FilePatch, Hunk, HunkLine, Op, Patch, PatchError};
+use super::{Body, FilePatch, Hunk, HunkLine, Op, PatchError};
 
-pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
+pub(super) fn parse(
+    lines: &[&str],
+    start: usize,
+    notes: &mut Vec<String>,
+) -> Result<Vec<FilePatch>, PatchError> {
     let mut reader = Reader {
         lines,
         at: start,
-        notes: Vec::new(),
+        notes,
     };
     let mut files = Vec::new();
     while reader.at < lines.len() {
@@ -27,16 +31,13 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
             reader.at += 1;
         }
     }
-    Ok(Patch {
-        files,
-        notes: reader.notes,
-    })
+    Ok(files)
 }
 
 struct Reader<'a> {
     lines: &'a [&'a str],
     at: usize,
-    notes: Vec<String>,
+    notes: &'a mut Vec<String>,
 }
 
 /// What the lines after `diff --git` say.
@@ -313,11 +314,7 @@ impl<'a> Reader<'a> {
                 self.at
             ));
         }
-        if !hunk
-            .lines
-            .iter()
-            .any(|line| !matches!(line, HunkLine::Keep(_)))
-        {
+        if !hunk.changes() {
             return Err(self.error(format!(
                 "hunk {number} has no line that starts with `-` or `+`"
             )));

@@ -6,9 +6,9 @@
 use serde_json::Value;
 
 use super::names::{self, Name};
-use super::{Body, FilePatch, Op, Patch, PatchError, transported};
+use super::{Body, FilePatch, Op, PatchError, transported};
 
-pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
+pub(super) fn parse(text: &str, known: &[&str]) -> Result<Vec<FilePatch>, PatchError> {
     let found = match serde_json::from_str::<Value>(text.trim()) {
         Ok(Value::Object(files)) => files
             .into_iter()
@@ -37,10 +37,7 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
             body: Body::Whole(text),
         });
     }
-    Ok(Patch {
-        files,
-        notes: Vec::new(),
-    })
+    Ok(files)
 }
 
 fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, PatchError> {

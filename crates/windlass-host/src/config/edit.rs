@@ -9,14 +9,7 @@ use crate::workspace::write_whole;
 
 /// Sets one key in a settings file to a value given as plain text, making the file when it is not there.
 pub fn set(path: &Path, known: &[Key], name: &str, raw: &str) -> Result<(), ConfigError> {
-    let (name, key) = source::lookup(known, name).map_err(ConfigError)?;
-    let value = from_plain(key.kind, raw).ok_or_else(|| {
-        ConfigError(format!(
-            "`{name}` must be {}, not `{}`",
-            key.kind,
-            source::shown(raw)
-        ))
-    })?;
+    let (name, value) = typed(known, name, raw).map_err(ConfigError)?;
     edit(path, known, &name, |table, last| {
         let fresh = to_toml(&value);
         match table.get_mut(last).and_then(Item::as_value_mut) {
@@ -99,8 +92,20 @@ pub(super) fn from_toml(kind: Kind, value: &toml_edit::Value) -> Option<Value> {
     fits(kind, &value).then_some(value)
 }
 
+/// A key with its value, both as they were typed; the name comes back in its plain form.
+pub(super) fn typed(known: &[Key], name: &str, raw: &str) -> Result<(String, Value), String> {
+    let (name, key) = source::lookup(known, name)?;
+    match from_plain(key.kind, raw) {
+        Some(value) => Ok((name, value)),
+        None => {
+            let shown = source::shown(raw);
+            Err(format!("`{name}` must be {}, not `{shown}`", key.kind))
+        }
+    }
+}
+
 /// A value as it was typed on a command line or set in a variable.
-pub(super) fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
+fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
     let number = || {
         raw.parse()
             .map(Value::Integer)

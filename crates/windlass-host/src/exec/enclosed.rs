@@ -3,7 +3,7 @@
 //!
 //! Nothing here keeps the sandbox or the tree: with the run's copy everything in it goes, whoever still holds this.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use windlass_core::workspace::{FileError, FileErrorKind, Files, ProcessEnd, Proc
 use windlass_core::{BoxFuture, CancellationToken};
 
 use super::{KILL_GRACE, end_of, workdir_in};
-use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard};
+use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard, limits_hit};
 use crate::workspace::Root;
 use windlass_sandbox::Within;
 
@@ -237,24 +237,20 @@ pub(super) struct Tenants(Mutex<Vec<Arc<Tenant>>>);
 
 impl Tenants {
     fn add(&self, tenant: &Arc<Tenant>) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         all.retain(|one| !one.ended.is_cancelled());
         all.push(Arc::clone(tenant));
     }
 
     /// Ends them, and waits until they are gone; longer only when the kernel itself is stuck.
     pub(super) async fn end_all(&self) {
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *self.0.lock());
         all.iter()
             .filter(|one| !one.ended.is_cancelled())
             .for_each(|one| one.child.kill());
         for one in all {
             let _ = tokio::time::timeout(KILL_GRACE, one.ended.cancelled()).await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Tenant>>> {
-        self.0.lock()
     }
 }
 
@@ -269,23 +265,8 @@ struct Tenancy {
 impl Tenancy {
     fn judge(&self, ended: Result<Ended, SandboxError>) -> Result<ProcessEnd, ProcessError> {
         let ended = ended.map_err(|err| ProcessError(err.to_string()))?;
-        let Limits {
-            processes, memory, ..
-        } = self.limits;
-        if ended.limits.processes {
-            let what = format!("the agent was ended at the limit of {processes} processes");
-            return Err(ProcessError(format!(
-                "{what} (setting `sandbox.processes`)"
-            )));
-        }
-        if ended.limits.memory {
-            let what = format!(
-                "the agent was ended at the limit of {} MiB of memory",
-                memory >> 20
-            );
-            return Err(ProcessError(format!(
-                "{what} (setting `sandbox.memory_mb`)"
-            )));
+        if let Some(limit) = limits_hit(&self.limits, ended).next() {
+            return Err(ProcessError(format!("the agent was ended at {limit}")));
         }
         Ok(end_of(ended.status))
     }

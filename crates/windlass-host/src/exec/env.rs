@@ -69,10 +69,7 @@ pub fn child_env(
         .into_iter()
         .filter(|(name, _)| excepted(name) || passes(name))
         .collect();
-    let neutral = NEUTRAL
-        .iter()
-        .filter(|(name, _)| !excepted(OsStr::new(name)));
-    kept.extend(neutral.map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    kept.extend(neutral_env().filter(|(name, _)| !excepted(name)));
     kept
 }
 

@@ -1,7 +1,7 @@
 //! Commands that go on beside a run. Each is followed by one task that keeps its newest output; all of them
 //! end with the run, also when the run is simply dropped.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,10 +50,10 @@ impl Jobs {
         &self,
         launch: impl FnOnce() -> Result<Running, ProcessError>,
     ) -> Result<JobId, ProcessError> {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         let alive = all
             .iter()
-            .filter(|job| lock(&job.state).end.is_none())
+            .filter(|job| job.state.lock().end.is_none())
             .count();
         if alive >= MAX_JOBS {
             return Err(ProcessError(format!(
@@ -76,11 +76,11 @@ impl Jobs {
         );
         let task = runtime.spawn(async move {
             let end = drive(&mut running, None, &stopped, &mut sink).await;
-            lock(&sink.0).end = Some(end);
+            sink.0.lock().end = Some(end);
             drop(done);
         });
         if all.len() >= MAX_REMEMBERED
-            && let Some(oldest) = all.iter().position(|job| lock(&job.state).end.is_some())
+            && let Some(oldest) = all.iter().position(|job| job.state.lock().end.is_some())
         {
             all.remove(oldest);
         }
@@ -100,14 +100,14 @@ impl Jobs {
         offset: u64,
         max: usize,
     ) -> Result<JobOutput, ProcessError> {
-        let all = lock(&self.all);
-        let state = lock(&find(&all, job)?.state);
+        let all = self.all.lock();
+        let state = find(&all, job)?.state.lock();
         Ok(state.from(offset, max))
     }
 
     pub(super) async fn stop(&self, job: &JobId) -> Result<(), ProcessError> {
         let ended = {
-            let all = lock(&self.all);
+            let all = self.all.lock();
             let job = find(&all, job)?;
             job.stop.cancel();
             job.ended.clone()
@@ -117,7 +117,9 @@ impl Jobs {
     }
 
     pub(super) async fn stop_all(&self) {
-        let ended: Vec<_> = lock(&self.all)
+        let ended: Vec<_> = self
+            .all
+            .lock()
             .iter()
             .map(|job| {
                 job.stop.cancel();
@@ -133,7 +135,7 @@ impl Jobs {
 impl Drop for Jobs {
     fn drop(&mut self) {
         // Ending the task drops its process group, which kills it.
-        for job in lock(&self.all).iter() {
+        for job in self.all.lock().iter() {
             job.task.abort();
         }
     }
@@ -168,7 +170,7 @@ struct Newest(Arc<Mutex<State>>);
 
 impl Sink for Newest {
     fn push(&mut self, bytes: &[u8]) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.total += bytes.len() as u64;
         let last = &bytes[bytes.len().saturating_sub(KEPT)..];
         let excess = (state.newest.len() + last.len()).saturating_sub(KEPT);
@@ -186,9 +188,4 @@ fn find<'a>(all: &'a [Job], id: &JobId) -> Result<&'a Job, ProcessError> {
             known.join(", ")
         ))
     })
-}
-
-/// The data is plain bytes and counts: a panic elsewhere leaves nothing half done in it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_sandbox::AgentHome;
 
+use super::tools::{TOOL_VARIABLES, add_usual_places};
 use super::{HostRule, NetPolicy};
 
 /// What a person lets an agent have.
@@ -119,51 +120,18 @@ pub(super) fn environment(
 ) -> Vec<(OsString, OsString)> {
     let kept = |name: &OsStr| {
         let name = name.to_string_lossy();
-        let tool = TOOLS.iter().any(|(tool, _)| name == *tool);
+        let tool = TOOL_VARIABLES.iter().any(|tool| name == tool.name);
         tool || name.starts_with("LC_") || KEPT.iter().any(|kept| name == *kept)
     };
     let mut left: Vec<(OsString, OsString)> =
         env.iter().filter(|(name, _)| kept(name)).cloned().collect();
-    for (name, below) in TOOLS {
-        let place = home
-            .filter(|_| !below.is_empty())
-            .map(|home| home.join(below));
-        if let Some(place) = place.filter(|place| place.is_dir())
-            && !left.iter().any(|(known, _)| known == name)
-        {
-            left.push((name.into(), place.into()));
-        }
-    }
+    add_usual_places(&mut left, home, TOOL_VARIABLES);
     left.extend(crate::exec::neutral_env());
     left.push(("HOME".into(), own_home.into()));
     left
 }
 
 const KEPT: &[&str] = &["PATH", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ"];
-
-/// Where tools and their caches are, and where that is below a person's home when nobody says so. All of it is shown
-/// to commands, too.
-const TOOLS: &[(&str, &str)] = &[
-    ("RUSTUP_HOME", ".rustup"),
-    ("CARGO_HOME", ".cargo"),
-    ("NVM_DIR", ".nvm"),
-    ("PYENV_ROOT", ".pyenv"),
-    ("VOLTA_HOME", ".volta"),
-    ("GOMODCACHE", "go/pkg/mod"),
-    ("GOCACHE", ".cache/go-build"),
-    ("npm_config_cache", ".npm"),
-    ("PIP_CACHE_DIR", ".cache/pip"),
-    ("UV_CACHE_DIR", ".cache/uv"),
-    ("GRADLE_USER_HOME", ".gradle"),
-    ("DENO_DIR", ".cache/deno"),
-    ("GOROOT", ""),
-    ("JAVA_HOME", ""),
-    ("VIRTUAL_ENV", ""),
-    ("CONDA_PREFIX", ""),
-    ("PNPM_HOME", ""),
-    ("DOTNET_ROOT", ""),
-    ("YARN_CACHE_FOLDER", ""),
-];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

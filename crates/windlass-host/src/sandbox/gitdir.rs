@@ -3,21 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
-/// The longest pointer that is read.
-const MAX_POINTER: u64 = 4096;
-
 /// The git directory outside the workspace that commands need to commit; the common one of all worktrees.
 pub(super) fn outside(root: &Path) -> Option<PathBuf> {
     let pointer = root.join(".git");
-    let named = line_of(&pointer)?;
+    let named = crate::git::pointer(&pointer)?;
     let git = root
         .join(named.strip_prefix("gitdir:")?.trim())
         .canonicalize()
         .ok()?;
-    let back =
-        line_of(&git.join("gitdir")).and_then(|back| PathBuf::from(back).canonicalize().ok());
+    let back = crate::git::pointer(&git.join("gitdir"))
+        .and_then(|back| PathBuf::from(back).canonicalize().ok());
     let common = if back == pointer.canonicalize().ok() {
-        git.join(line_of(&git.join("commondir"))?)
+        git.join(crate::git::pointer(&git.join("commondir"))?)
             .canonicalize()
             .ok()?
     } else if points_back(&git, root) {
@@ -46,9 +43,4 @@ fn points_back(git: &Path, root: &Path) -> bool {
         .next_back()
         .and_then(|named| git.join(named.trim()).canonicalize().ok())
         .is_some_and(|named| named == root)
-}
-
-fn line_of(path: &Path) -> Option<String> {
-    let bytes = crate::workspace::read_file(path, MAX_POINTER).ok()?;
-    Some(String::from_utf8(bytes).ok()?.trim().to_owned())
 }

@@ -1,6 +1,8 @@
 //! What to tell when a command failed and the sandbox may be why: which rule it was and how to grant more.
 
-use super::{Level, NetPolicy, Tier};
+use windlass_sandbox::Access;
+
+use super::{NetPolicy, Tier};
 
 /// Bytes at the end of the output that are looked at.
 const LOOKED_AT: usize = 4096;
@@ -8,7 +10,7 @@ const LOOKED_AT: usize = 4096;
 /// The sandbox's part in a failure, if its traces are in the output.
 pub(super) fn hint(
     output: &str,
-    level: Level,
+    access: Access,
     net: &NetPolicy,
     refused: &[String],
     tier: Tier,
@@ -42,11 +44,11 @@ pub(super) fn hint(
         ));
     }
     if has(&["read-only file system", "os error 30", "erofs"]) {
-        let what = match level {
-            Level::ReadOnly => {
+        let what = match access {
+            Access::ReadOnly => {
                 "the sandbox only lets commands look (`--sandbox workspace-write` lets them change files)"
             }
-            Level::WorkspaceWrite => {
+            Access::Write => {
                 "the sandbox lets commands write in the workspace, in /tmp and in tool caches; names that run later \
                  or steer agents are not writable. Further paths can be granted with the setting `sandbox.write`"
             }
@@ -100,7 +102,7 @@ mod tests {
     fn check(output: &str, expect: &str) {
         let got = hint(
             output,
-            Level::WorkspaceWrite,
+            Access::Write,
             &NetPolicy::Off,
             &[],
             Tier::Namespaces,
@@ -131,7 +133,7 @@ mod tests {
         check("assertion failed: 1 == 2", "");
         let refused = hint(
             "x",
-            Level::WorkspaceWrite,
+            Access::Write,
             &"allow:a.b".parse().expect("a policy"),
             &["c.d".into()],
             Tier::Broker,
@@ -139,7 +141,7 @@ mod tests {
         assert!(refused.is_some_and(|text| text.contains("--net allow:a.b,c.d")));
         let open = hint(
             "network is unreachable",
-            Level::WorkspaceWrite,
+            Access::Write,
             &NetPolicy::Open,
             &[],
             Tier::Broker,

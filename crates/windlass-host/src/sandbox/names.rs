@@ -13,20 +13,11 @@ const MAX_CONFIG: u64 = 64 << 10;
 /// The names in a workspace (spec 5.1), with those of the repositories that were found below it.
 #[must_use]
 pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
-    let one = |name: &Path, how: Protection| Protected {
-        base: root.to_owned(),
-        name: name.to_owned(),
-        how,
-    };
-    let mut names: Vec<Protected> = FROZEN
-        .iter()
-        .map(|name| one(Path::new(name), Protection::Frozen))
+    let one = |name: &Path, how| protected(root, name.to_owned(), how);
+    let all = |names: &'static [&str], how| names.iter().map(move |name| one(name.as_ref(), how));
+    let mut names: Vec<Protected> = all(FROZEN, Protection::Frozen)
+        .chain(all(FROZEN_IF_PRESENT, Protection::FrozenIfPresent))
         .collect();
-    names.extend(
-        FROZEN_IF_PRESENT
-            .iter()
-            .map(|name| one(Path::new(name), Protection::FrozenIfPresent)),
-    );
     // The workspace's own may still be absent: then it is covered from the command after the one that makes it.
     let own = PathBuf::from(".git");
     for git in repositories.iter().take(MAX_REPOSITORIES).chain([&own]) {
@@ -81,11 +72,7 @@ pub fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
 
 /// The parts of a git directory.
 pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
-    let one = |name: &Path, how: Protection| Protected {
-        base: base.to_owned(),
-        name: git.join(name),
-        how,
-    };
+    let one = |name: &Path, how| protected(base, git.join(name), how);
     let here = base.join(git);
     let mut names = vec![
         one(Path::new("config"), Protection::Frozen),
@@ -95,43 +82,32 @@ pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
     // Files of these names make git read its settings elsewhere.
     for name in ["commondir", "config.worktree"] {
         let there = here.join(name).symlink_metadata().is_ok();
-        names.push(one(
-            Path::new(name),
-            if there {
-                Protection::FrozenIfPresent
-            } else {
-                Protection::Banned
-            },
-        ));
+        let how = match there {
+            true => Protection::FrozenIfPresent,
+            false => Protection::Banned,
+        };
+        names.push(one(Path::new(name), how));
     }
-    let worktrees = std::fs::read_dir(here.join("worktrees"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_REPOSITORIES);
-    for worktree in worktrees {
+    for worktree in crate::private::entries(&here.join("worktrees"), MAX_REPOSITORIES) {
         for name in ["commondir", "gitdir", "config.worktree"] {
             let name = Path::new("worktrees").join(worktree.file_name()).join(name);
             names.push(one(&name, Protection::FrozenIfPresent));
         }
     }
     if !git.as_os_str().is_empty() {
-        names.push(Protected {
-            base: base.to_owned(),
-            name: git.to_owned(),
-            how: Protection::Pinned,
-        });
-        names.extend(
-            named_in_config(base, git)
-                .into_iter()
-                .map(|name| Protected {
-                    base: base.to_owned(),
-                    name,
-                    how: Protection::FrozenIfPresent,
-                }),
-        );
+        names.push(protected(base, git.to_owned(), Protection::Pinned));
+        let named = named_in_config(base, git).into_iter();
+        names.extend(named.map(|name| protected(base, name, Protection::FrozenIfPresent)));
     }
     names
+}
+
+fn protected(base: &Path, name: PathBuf, how: Protection) -> Protected {
+    Protected {
+        base: base.to_owned(),
+        name,
+        how,
+    }
 }
 
 /// Folders of hooks and further settings that a repository's settings name, where they lie in the workspace.

@@ -9,19 +9,11 @@ use windlass_core::gate::is_credential;
 use windlass_sandbox::{Access, Layer, Limits, Net, Spec, Tier, Tree};
 
 use super::look::{self, Look};
-use super::{AgentPlan, NetPolicy, TreePlan, gitdir, names};
-
-/// What commands may do to the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Look only.
-    ReadOnly,
-    /// Change the workspace.
-    WorkspaceWrite,
-}
+use super::tools::TOOL_VARIABLES;
+use super::{AgentPlan, HostRule, NetPolicy, TreePlan, gitdir, names};
 
 /// What a person wants of the sandbox.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SandboxPlan {
     /// The workspace. Canonical.
     pub root: PathBuf,
@@ -31,10 +23,12 @@ pub struct SandboxPlan {
     pub own: Vec<PathBuf>,
     /// Where the sandbox may keep its own files.
     pub data_dir: PathBuf,
-    /// What commands may do.
-    pub level: Level,
+    /// What commands may do to the workspace.
+    pub access: Access,
     /// What they reach.
     pub net: NetPolicy,
+    /// Hosts that the set-up of checks may reach besides.
+    pub setup_hosts: Vec<HostRule>,
     /// Further paths they may read; a credential that is named here is not hidden.
     pub read: Vec<PathBuf>,
     /// Further paths they may change.
@@ -49,6 +43,8 @@ pub struct SandboxPlan {
     pub require: Option<Tier>,
     /// What an agent that is not ours gets; it only works in isolated runs.
     pub agent: Option<AgentPlan>,
+    /// Somebody asked for a sandbox by name: then it is opened before the first token, or the run is refused.
+    pub demanded: bool,
 }
 
 impl SandboxPlan {
@@ -126,14 +122,10 @@ impl SandboxPlan {
         Spec {
             root: self.root.clone(),
             command_layers: Some(self.command_layers())
-                .filter(|_| ready && tree == Tree::Itself && self.level == Level::WorkspaceWrite),
+                .filter(|_| ready && tree == Tree::Itself && self.access == Access::Write),
             tree,
             layers,
-            access: if self.level == Level::ReadOnly {
-                Access::ReadOnly
-            } else {
-                Access::Write
-            },
+            access: self.access,
             tier,
             signals: windlass_sandbox::Signals::of_this_kernel(),
             hide: self.hide(
@@ -268,14 +260,11 @@ impl Shown<'_> {
         let usable = |path: &PathBuf| {
             path.is_absolute() && path.parent().is_some() && Some(path.as_path()) != home
         };
-        for name in TOOL_VARIABLES {
-            if let Some(path) = value(name).filter(usable) {
-                self.add_read(&path);
-            }
-        }
-        for name in CACHE_VARIABLES {
-            if let Some(path) = value(name).filter(usable) {
-                self.add_cache(&path, false);
+        for tool in TOOL_VARIABLES {
+            match value(tool.name).filter(usable) {
+                Some(path) if tool.cache => self.add_cache(&path, false),
+                Some(path) => self.add_read(&path),
+                None => {}
             }
         }
     }
@@ -313,12 +302,7 @@ impl Shown<'_> {
 
 /// The private keys of this machine's own services.
 fn host_keys() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir("/etc/ssh")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(200);
-    entries
+    crate::private::entries(Path::new("/etc/ssh"), 200)
         .map(|entry| entry.path())
         .filter(|path| path.to_string_lossy().ends_with("_key"))
         .collect()
@@ -425,31 +409,6 @@ const HOME_CACHES: &[(&str, bool)] = &[
     (".sbt", false),
 ];
 
-const TOOL_VARIABLES: &[&str] = &[
-    "RUSTUP_HOME",
-    "NVM_DIR",
-    "PYENV_ROOT",
-    "GOROOT",
-    "JAVA_HOME",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "VOLTA_HOME",
-    "PNPM_HOME",
-    "DOTNET_ROOT",
-];
-
-const CACHE_VARIABLES: &[&str] = &[
-    "CARGO_HOME",
-    "GOMODCACHE",
-    "GOCACHE",
-    "npm_config_cache",
-    "PIP_CACHE_DIR",
-    "UV_CACHE_DIR",
-    "YARN_CACHE_FOLDER",
-    "GRADLE_USER_HOME",
-    "DENO_DIR",
-];
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -466,18 +425,9 @@ mod tests {
         let data = base.join("data");
         let plan = SandboxPlan {
             root: base.join(root),
-            home: None,
             own: vec![data.clone()],
             data_dir: data.clone(),
-            level: Level::WorkspaceWrite,
-            net: NetPolicy::Off,
-            read: Vec::new(),
-            write: Vec::new(),
-            hidden: Vec::new(),
-            limits: Limits::default(),
-            accept_landlock: false,
-            require: None,
-            agent: None,
+            ..SandboxPlan::default()
         };
         let shown: Vec<PathBuf> = shown.iter().map(|path| base.join(path)).collect();
         let hidden = plan.hide(None, shown.iter(), &[], Vec::new());

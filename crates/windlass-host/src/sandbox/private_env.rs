@@ -6,58 +6,50 @@ use std::path::Path;
 
 use windlass_sandbox::PRIVATE;
 
+use super::tools::{TOOL_VARIABLES, ToolVariable, add_usual_places};
+
 type Env = Vec<(OsString, OsString)>;
 
-/// Tools below a home, by the variables that name them.
-const TOOLS: &[(&str, &str)] = &[
-    ("RUSTUP_HOME", ".rustup"),
-    ("NVM_DIR", ".nvm"),
-    ("PYENV_ROOT", ".pyenv"),
-    ("VOLTA_HOME", ".volta"),
-    ("GOMODCACHE", "go/pkg/mod"),
-    ("PYTHONUSERBASE", ".local"),
-];
-
-/// Variables that name places a command cannot write. Without them programs take the usual places below the home.
-const DROPPED: &[&str] = &[
+/// Named at its usual place also here, where it can only be read.
+const READ_ONLY_CACHE: &str = "GOMODCACHE";
+/// Places that a command cannot write.
+const XDG: &[&str] = &[
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
-    "npm_config_cache",
-    "PIP_CACHE_DIR",
-    "UV_CACHE_DIR",
-    "GOCACHE",
-    "YARN_CACHE_FOLDER",
-    "GRADLE_USER_HOME",
-    "DENO_DIR",
 ];
+/// Where python has packages of the user's own.
+const PYTHON: ToolVariable = ToolVariable {
+    name: "PYTHONUSERBASE",
+    below: ".local",
+    cache: false,
+};
 
 /// For commands, whose home is private.
 pub(super) fn of_commands(mut env: Env, home: Option<&Path>) -> Env {
-    for (name, below) in TOOLS {
-        let place = home
-            .map(|home| home.join(below))
-            .filter(|place| place.is_dir());
-        if let Some(place) = place.filter(|_| !env.iter().any(|(known, _)| known == name)) {
-            env.push((name.into(), place.into()));
-        }
-    }
+    let tools = TOOL_VARIABLES.iter().filter(|tool| !is_written(tool));
+    add_usual_places(&mut env, home, tools.chain([&PYTHON]));
     env.retain(|(name, _)| name != "HOME");
     env.push(("HOME".into(), private("home")));
     with_private_caches(env)
 }
 
-/// For an agent, which has a home of its own.
-pub(super) fn of_agent(env: Env) -> Env {
-    with_private_caches(env)
-}
-
-fn with_private_caches(mut env: Env) -> Env {
-    env.retain(|(name, _)| name != "CARGO_HOME" && !DROPPED.iter().any(|dropped| name == dropped));
+/// The same but for the home: an agent has one of its own. Variables that name places which a command cannot write are
+/// dropped, so that programs take the usual places below the home.
+pub(super) fn with_private_caches(mut env: Env) -> Env {
+    let names_cache = |name: &OsString| {
+        let mut written = TOOL_VARIABLES.iter().filter(|tool| is_written(tool));
+        written.any(|tool| name == tool.name)
+    };
+    env.retain(|(name, _)| !names_cache(name) && !XDG.iter().any(|xdg| name == xdg));
     env.push(("CARGO_HOME".into(), private("home/.cargo")));
     env
+}
+
+fn is_written(tool: &ToolVariable) -> bool {
+    tool.cache && tool.name != READ_ONLY_CACHE
 }
 
 fn private(name: &str) -> OsString {

@@ -100,62 +100,9 @@ async fn one(mut client: TcpStream, rules: &[HostRule], refused: &Refused) -> io
     let (head, rest) = timeout(PATIENCE, read_head(&mut client))
         .await
         .map_err(|_| io::ErrorKind::TimedOut)??;
-    let wish = match read_wish(&head) {
-        Ok(wish) => wish,
-        Err(named) => {
-            if let Some(named) = named {
-                refused.add(&named);
-            }
-            return answer(
-                &mut client,
-                "400 Bad Request",
-                "this is no request the sandbox's proxy understands",
-            )
-            .await;
-        }
-    };
-    let Some(rule) = rules.iter().find(|rule| rule.covers(&wish.host, wish.port)) else {
-        refused.add(&wish.host);
-        let text = format!("the sandbox does not let commands connect to {}", wish.host);
-        return answer(&mut client, "403 Forbidden", &text).await;
-    };
-    let address = match resolve(&wish, rule).await {
-        Ok(Some(address)) => address,
-        Ok(None) => {
-            refused.add(&wish.host);
-            let text = format!(
-                "{} leads to an address of this machine or its network",
-                wish.host
-            );
-            return answer(&mut client, "403 Forbidden", &text).await;
-        }
-        Err(err) => {
-            return answer(
-                &mut client,
-                "502 Bad Gateway",
-                &format!("{} cannot be found: {err}", wish.host),
-            )
-            .await;
-        }
-    };
-    let mut host = match timeout(PATIENCE, TcpStream::connect(address)).await {
-        Ok(Ok(host)) => host,
-        Ok(Err(err)) => {
-            return answer(
-                &mut client,
-                "502 Bad Gateway",
-                &format!("{} cannot be reached: {err}", wish.host),
-            )
-            .await;
-        }
-        Err(_) => {
-            return answer(
-                &mut client,
-                "504 Gateway Timeout",
-                &format!("{} does not answer", wish.host),
-            )
-            .await;
-        }
+    let (wish, mut host) = match dial(&head, rules, refused).await {
+        Ok(dialled) => dialled,
+        Err((status, text)) => return answer(&mut client, status, &text).await,
     };
     if wish.tunnel {
         client
@@ -167,6 +114,48 @@ async fn one(mut client: TcpStream, rules: &[HostRule], refused: &Refused) -> io
     tokio::io::copy_bidirectional(&mut client, &mut host)
         .await
         .map(drop)
+}
+
+/// The connection to the host that a client asks for, or the status and the text of a refusal.
+async fn dial(
+    head: &[u8],
+    rules: &[HostRule],
+    refused: &Refused,
+) -> Result<(Wish, TcpStream), (&'static str, String)> {
+    let wish = read_wish(head).map_err(|named| {
+        if let Some(named) = named {
+            refused.add(&named);
+        }
+        let text = "this is no request the sandbox's proxy understands";
+        ("400 Bad Request", text.to_owned())
+    })?;
+    let name = &wish.host;
+    let forbidden = |text: String| {
+        refused.add(name);
+        ("403 Forbidden", text)
+    };
+    let rule = rules.iter().find(|rule| rule.covers(name, wish.port));
+    let rule = rule.ok_or_else(|| {
+        forbidden(format!(
+            "the sandbox does not let commands connect to {name}"
+        ))
+    })?;
+    let found = resolve(&wish, rule).await;
+    let found =
+        found.map_err(|err| ("502 Bad Gateway", format!("{name} cannot be found: {err}")))?;
+    let address = found.ok_or_else(|| {
+        forbidden(format!(
+            "{name} leads to an address of this machine or its network"
+        ))
+    })?;
+    match timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(Ok(host)) => Ok((wish, host)),
+        Ok(Err(err)) => Err((
+            "502 Bad Gateway",
+            format!("{name} cannot be reached: {err}"),
+        )),
+        Err(_) => Err(("504 Gateway Timeout", format!("{name} does not answer"))),
+    }
 }
 
 /// The first address that may be dialled; none when all of them are refused.

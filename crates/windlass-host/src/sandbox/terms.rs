@@ -1,9 +1,9 @@
 //! The terms of a sandbox in words: the tier, and what it does not hold. Stated before a run starts.
 
 use windlass_core::terms::{SandboxLevel, SandboxTier, Strategy, Terms};
-use windlass_sandbox::{Signals, Tier};
+use windlass_sandbox::{Access, Signals, Tier};
 
-use super::{Level, NetPolicy, Sandbox, State};
+use super::{NetPolicy, Sandbox, State};
 
 /// The tier as the engine and its events know it.
 #[must_use]
@@ -55,16 +55,16 @@ impl Sandbox {
     /// What commands may do and reach, and by which means they are held to it.
     #[must_use]
     pub fn terms(&self, strategy: Strategy) -> Terms {
-        let tier = match &*self.lock() {
+        let tier = match &*self.state.lock() {
             State::Open(inside) => Some(inside.tier),
             State::Refused(_) => None,
             State::Closed => Some(self.known_tier().unwrap_or(Tier::Namespaces)),
         };
         let has_servers = !matches!(self.plan.net, NetPolicy::Off | NetPolicy::Open);
         Terms {
-            sandbox: match self.plan.level {
-                Level::ReadOnly => SandboxLevel::ReadOnly,
-                Level::WorkspaceWrite => SandboxLevel::WorkspaceWrite,
+            sandbox: match self.plan.access {
+                Access::ReadOnly => SandboxLevel::ReadOnly,
+                Access::Write => SandboxLevel::WorkspaceWrite,
             },
             network: self.plan.net.terms(),
             tier: tier.map_or(SandboxTier::None, tier_of),

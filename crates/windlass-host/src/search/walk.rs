@@ -1,14 +1,13 @@
 //! Walking a workspace in order, without what ignore files name. Every directory is opened beneath the root's handle,
 //! so that nothing swapped in between leads out; an ignore file that is no regular file is never opened.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::FileKind;
 
@@ -25,8 +24,8 @@ pub(super) struct Walk<'a> {
     cancel: &'a CancellationToken,
     open: Vec<Level>,
     visited: usize,
-    cut: bool,
-    drafts: Vec<PathBuf>,
+    /// The tree is too large to be looked at in full.
+    pub(super) cut: bool,
 }
 
 /// A directory that is being walked.
@@ -46,7 +45,6 @@ impl<'a> Walk<'a> {
             open: Vec::new(),
             visited: 0,
             cut: false,
-            drafts: Vec::new(),
         };
         let start: PathBuf = start
             .components()
@@ -65,16 +63,6 @@ impl<'a> Walk<'a> {
         }
         walk.enter(start, above);
         walk
-    }
-
-    /// Whether the tree is too large to be looked at in full.
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut
-    }
-
-    /// Files that a killed process left behind half written, as far as they were passed.
-    pub(super) fn drafts(&self) -> &[PathBuf] {
-        &self.drafts
     }
 
     fn enter(&mut self, path: PathBuf, above: Option<Rc<Rules>>) {
@@ -102,35 +90,17 @@ impl<'a> Walk<'a> {
     }
 
     fn list(&mut self, path: &Path) -> Option<Vec<(OsString, FileKind)>> {
-        let here = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
-        let fd = self.root.open_dir(here).ok()?;
-        let mut entries = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&fd).ok()? {
-            let Ok(entry) = entry else { break };
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            if self.visited == MAX_VISITED {
-                self.cut = true;
-                break;
-            }
-            self.visited += 1;
-            let file_type = match entry.file_type() {
-                FileType::Unknown => rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |stat| {
-                        FileType::from_raw_mode(stat.st_mode)
-                    }),
-                known => known,
-            };
-            entries.push((name.to_owned(), kind_of(file_type)));
-        }
-        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        Some(entries)
+        let (_, mut entries) = self.root.entries(path).ok()?;
+        let room = MAX_VISITED - self.visited;
+        self.cut |= entries.len() > room;
+        entries.truncate(room);
+        self.visited += entries.len();
+        Some(
+            entries
+                .into_iter()
+                .map(|(name, kind)| (name, kind_of(kind)))
+                .collect(),
+        )
     }
 }
 
@@ -148,11 +118,8 @@ impl Iterator for Walk<'_> {
             };
             let path = level.path.join(&name);
             let is_dir = kind == FileKind::Directory;
-            if is_draft(&name) && kind == FileKind::File {
-                self.drafts.push(path);
-                continue;
-            }
-            if name == ".git" || is_staging(&name) || level.rules.ignores(&path, is_dir) {
+            let draft = is_draft(&name) && kind == FileKind::File;
+            if draft || name == ".git" || is_staging(&name) || level.rules.ignores(&path, is_dir) {
                 continue;
             }
             if !is_dir {
@@ -162,36 +129,6 @@ impl Iterator for Walk<'_> {
             self.enter(path, Some(rules));
         }
         None
-    }
-}
-
-/// What is ignored in a directory, for somebody who walks by their own way.
-pub struct Ignores(Rc<Rules>);
-
-impl Ignores {
-    /// In the root.
-    pub fn of(root: &Root) -> Self {
-        Self(Rc::new(Rules::below(
-            None,
-            root,
-            Path::new(""),
-            &Rules::names(),
-        )))
-    }
-
-    /// In a directory that lies in this one.
-    pub fn below(&self, root: &Root, dir: &Path) -> Self {
-        Self(Rc::new(Rules::below(
-            Some(Rc::clone(&self.0)),
-            root,
-            dir,
-            &Rules::names(),
-        )))
-    }
-
-    /// Whether a path in this directory is ignored.
-    pub fn ignores(&self, path: &Path, is_dir: bool) -> bool {
-        self.0.ignores(path, is_dir)
     }
 }
 
@@ -207,8 +144,20 @@ pub struct Rules {
 
 impl Rules {
     /// Every name that matters.
-    fn names() -> [OsString; 3] {
+    #[must_use]
+    pub fn names() -> [OsString; 3] {
         [".ignore", ".gitignore", ".git"].map(OsString::from)
+    }
+
+    /// The rules of the root.
+    pub fn of(root: &Root) -> Rc<Self> {
+        Rc::new(Self::below(None, root, Path::new(""), &Self::names()))
+    }
+
+    /// The rules of a directory that lies in this one.
+    pub fn inside(self: &Rc<Self>, root: &Root, dir: &Path) -> Rc<Self> {
+        let above = Some(Rc::clone(self));
+        Rc::new(Self::below(above, root, dir, &Self::names()))
     }
 
     /// The rules of a directory, which has these of the names that matter.

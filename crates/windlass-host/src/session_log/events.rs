@@ -20,7 +20,7 @@ pub(super) struct Events {
     next_seq: u64,
     wanted: fn(&str) -> bool,
     /// The line that was read last: where it begins and its number.
-    place: Place,
+    pub(super) place: Place,
     /// While what comes before the first wanted event is passed over: where its lines begin.
     marks: Option<(Marks, Disk)>,
     ended: bool,
@@ -58,7 +58,7 @@ impl Events {
     pub(super) fn starting(mut self, from_seq: u64, disk: &Disk) -> Result<Self, StoreError> {
         self.from_seq = from_seq;
         if from_seq > 1 {
-            let mut marks = Marks::load(self.lines.path());
+            let mut marks = Marks::load(&self.lines.path);
             if !self.jump(&marks)? {
                 marks.clear();
                 self.lines.seek(0, 1)?;
@@ -70,7 +70,7 @@ impl Events {
 
     /// Goes to the last known place before what is asked for. False when there is none, or it is not what it should be.
     fn jump(&mut self, marks: &Marks) -> Result<bool, StoreError> {
-        let Some(mark) = marks.before(self.from_seq, self.lines.file()) else {
+        let Some(mark) = marks.before(self.from_seq, &self.lines.file) else {
             return Ok(false);
         };
         self.lines.seek(mark.offset, mark.seq)?;
@@ -101,7 +101,7 @@ impl Events {
                     if let Some((marks, disk)) = &mut self.marks {
                         marks.see(seq, self.place.offset);
                         if seq >= self.from_seq {
-                            marks.save(disk, self.lines.path());
+                            marks.save(disk, &self.lines.path);
                             self.marks = None;
                         }
                     }
@@ -119,16 +119,11 @@ impl Events {
         None
     }
 
-    /// The line that was read last.
-    pub(super) fn place(&self) -> Place {
-        self.place
-    }
-
     /// One line; none at the end.
     fn step(&mut self) -> Result<Option<Skimmed>, StoreError> {
         self.place = Place {
-            offset: self.lines.offset(),
-            number: self.lines.number(),
+            offset: self.lines.offset,
+            number: self.lines.number,
         };
         let (number, due) = (self.place.number, self.next_seq);
         let passing = due < self.from_seq;

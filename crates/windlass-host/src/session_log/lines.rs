@@ -13,14 +13,14 @@ use super::{MAX_LINE, failed};
 const PIECE: usize = 256 * 1024;
 
 pub(super) struct Lines {
-    file: File,
-    path: PathBuf,
+    pub(super) file: File,
+    pub(super) path: PathBuf,
     /// How many bytes of the file may still be read.
     left: u64,
-    /// The line that is given next has this number.
-    number: u64,
+    /// The line that is given next has this number, from 1.
+    pub(super) number: u64,
     /// Where in the file that line begins.
-    offset: u64,
+    pub(super) offset: u64,
     buffer: Vec<u8>,
     /// What of the buffer was read and not given yet.
     start: usize,
@@ -54,24 +54,6 @@ impl Lines {
         (self.offset, self.number) = (offset, number);
         (self.start, self.end, self.seen) = (0, 0, 0);
         Ok(())
-    }
-
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The number of the line that comes next, from 1.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Where the line that comes next begins.
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
     }
 
     /// The next whole line without its end.

@@ -139,15 +139,11 @@ impl SessionLog {
         let _ = self.disk.remove(to);
         let file = self.disk.create(to)?;
         from.seek(SeekFrom::Start(0))?;
-        let mut through = Through {
-            disk: &self.disk,
-            file,
-        };
-        let copied = io::copy(&mut from.take(len), &mut through)?;
+        let copied = copy_synced(&self.disk, &mut from.take(len), file)?;
         if copied != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.disk.sync(&through.file)
+        Ok(())
     }
 
     /// Gives the damaged file a second name, so that it is there under one or the other at any moment.
@@ -160,12 +156,7 @@ impl SessionLog {
                 // Not every file system has second names.
                 Err(_) => {
                     let (file, name) = create_numbered(&self.disk, path, "jsonl.damaged")?;
-                    let mut through = Through {
-                        disk: &self.disk,
-                        file,
-                    };
-                    io::copy(&mut File::open(path)?, &mut through)?;
-                    self.disk.sync(&through.file)?;
+                    copy_synced(&self.disk, &mut File::open(path)?, file)?;
                     return Ok(name);
                 }
             }
@@ -186,7 +177,7 @@ fn good_events(
         match event {
             Ok(_) => kept += 1,
             Err(err) if err.kind == StoreErrorKind::Damaged => {
-                return Ok((kept, Some(events.place())));
+                return Ok((kept, Some(events.place)));
             }
             Err(err) => return Err(err),
         }
@@ -216,10 +207,18 @@ pub(super) fn create_numbered(disk: &Disk, log: &Path, what: &str) -> io::Result
     ))
 }
 
+/// Copies into a new file and makes it last; gives the number of bytes.
+pub(super) fn copy_synced(disk: &Disk, from: &mut impl Read, file: File) -> io::Result<u64> {
+    let mut through = Through { disk, file };
+    let copied = io::copy(from, &mut through)?;
+    disk.sync(&through.file)?;
+    Ok(copied)
+}
+
 /// Writing through the one door.
-pub(super) struct Through<'a> {
-    pub(super) disk: &'a Disk,
-    pub(super) file: File,
+struct Through<'a> {
+    disk: &'a Disk,
+    file: File,
 }
 
 impl Write for Through<'_> {

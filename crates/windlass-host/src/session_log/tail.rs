@@ -13,7 +13,7 @@ use windlass_core::store::{StoreError, StoreErrorKind};
 
 use super::disk::Disk;
 use super::events::way_out;
-use super::salvage::{Through, create_numbered};
+use super::salvage::{copy_synced, create_numbered};
 use super::{MAX_LINE, failed, version_error};
 use crate::workspace::read_range;
 
@@ -199,10 +199,8 @@ pub(super) fn set_aside(
     let fail = |err: io::Error| failed("repair", path, &err);
     let (aside, aside_path) = create_numbered(disk, path, "torn").map_err(fail)?;
     from.seek(SeekFrom::Start(torn.start)).map_err(fail)?;
-    let mut through = Through { disk, file: aside };
-    io::copy(&mut from.take(torn.end - torn.start), &mut through).map_err(fail)?;
     // The copy is safe before the original is cut.
-    disk.sync(&through.file).map_err(fail)?;
+    copy_synced(disk, &mut from.take(torn.end - torn.start), aside).map_err(fail)?;
     disk.truncate(log, torn.start).map_err(fail)?;
     Ok(format!(
         "the end of {} was not written whole ({} bytes, by an interrupted write) and was set aside in {}",

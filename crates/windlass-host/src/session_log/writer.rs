@@ -1,7 +1,7 @@
 //! The one writer of a log: whole lines in one write each, and a sync beside them when it is asked for.
 //! A line that does not fit on the disk is taken back, so that the log always ends with a whole line.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -40,39 +40,29 @@ struct Log {
     broken: Mutex<Option<StoreError>>,
 }
 
-/// A log that was opened for appending.
-pub(super) struct Opened {
-    pub(super) file: File,
-    pub(super) path: PathBuf,
-    /// Where its last whole line ends.
-    pub(super) len: u64,
-    /// Its name is not on disk yet.
-    pub(super) fresh: bool,
-}
-
 impl Writer {
-    pub(super) fn new(disk: Disk, opened: Opened, lease: Lease) -> Self {
-        let Opened {
-            file,
-            path,
-            len,
-            fresh,
-        } = opened;
-        let marks = NewMarks::new(len);
-        let (syncing, broken) = (Mutex::default(), Mutex::default());
+    /// For a log that was opened for appending and whose last whole line ends at `len`. Of a fresh one the name is not on
+    /// disk yet.
+    pub(super) fn new(
+        disk: Disk,
+        (file, path): (File, PathBuf),
+        len: u64,
+        fresh: bool,
+        lease: Lease,
+    ) -> Self {
         let log = Log {
             disk,
             file,
             path,
-            syncing,
+            syncing: Mutex::default(),
             named: Mutex::new(!fresh),
-            broken,
+            broken: Mutex::default(),
         };
         Self {
             log: Arc::new(log),
             len,
             names_begun: !fresh,
-            marks,
+            marks: NewMarks::new(len),
             _lease: lease,
         }
     }
@@ -122,16 +112,16 @@ impl Drop for Writer {
 
 impl Log {
     fn check(&self) -> Result<(), StoreError> {
-        lock(&self.broken).clone().map_or(Ok(()), Err)
+        self.broken.lock().clone().map_or(Ok(()), Err)
     }
 
     /// The first reason stays.
     fn give_up(&self, why: StoreError) -> StoreError {
-        lock(&self.broken).get_or_insert(why).clone()
+        self.broken.lock().get_or_insert(why).clone()
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        let _one = lock(&self.syncing);
+        let _one = self.syncing.lock();
         self.check()?;
         self.disk
             .sync(&self.file)
@@ -142,7 +132,7 @@ impl Log {
 
     /// The file's name is in its directory, whose name is in the next one up.
     fn sync_names(&self) -> Result<(), StoreError> {
-        let mut named = lock(&self.named);
+        let mut named = self.named.lock();
         if !*named {
             self.check()?;
             let mut dirs = self.path.ancestors().skip(1).take(2);
@@ -188,8 +178,4 @@ impl LogWriter for Writer {
             synced.unwrap_or_else(|err| Err(failed("sync", &path, &io::Error::other(err))))
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

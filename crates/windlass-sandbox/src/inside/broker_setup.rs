@@ -13,7 +13,7 @@ use super::fence::BrokerFences;
 use super::filter::Filters;
 use super::private::Private;
 use super::{Refusal, sys};
-use crate::spec::{Access, Spec, Tree};
+use crate::spec::{Access, NO_LAYERS, Spec, Tree};
 
 /// The first version of Landlock that judges truncating files.
 const LEAST_LANDLOCK: u32 = 3;
@@ -21,9 +21,7 @@ const LEAST_LANDLOCK: u32 = 3;
 /// A handle of the copy that commands work on without namespaces. Nothing else may stand at the workspace's path.
 pub(crate) fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
     if !spec.layers.is_empty() && spec.tree == Tree::Itself {
-        return Err(Refusal::NoLayers(
-            "without namespaces a directory cannot have a private layer".to_owned(),
-        ));
+        return Err(Refusal::NoLayers(NO_LAYERS.to_owned()));
     }
     match &spec.tree {
         Tree::Copy { from } => {
@@ -35,9 +33,7 @@ pub(crate) fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
             };
             Ok(Some(super::layer::open_folder(from).map_err(missing)?))
         }
-        Tree::Layered { .. } => Err(Refusal::NoLayers(
-            "without namespaces a directory cannot have a private layer".to_owned(),
-        )),
+        Tree::Layered { .. } => Err(Refusal::NoLayers(NO_LAYERS.to_owned())),
         Tree::Itself => {
             let hidden = spec
                 .hide
@@ -45,10 +41,10 @@ pub(crate) fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
                 .any(|path| path.starts_with(&spec.root) && path.symlink_metadata().is_ok());
             let changed = spec.access == Access::Write && !spec.protect.is_empty();
             match hidden || changed {
-                true => Err(Refusal::Unavailable(
+                true => Err(
                     "without namespaces no name in the workspace can be protected, so commands need a copy of it"
-                        .to_owned(),
-                )),
+                        .into(),
+                ),
                 false => Ok(None),
             }
         }
@@ -60,7 +56,8 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
     let (ours, theirs) = UnixStream::pair()?;
     let Some(child) = sys::fork()? else {
         drop(ours);
-        let said = match sys::no_new_privileges().and_then(|()| filters.install()) {
+        let alone = rustix::thread::set_no_new_privs(true).map_err(std::io::Error::from);
+        let said = match alone.and_then(|()| filters.install()) {
             Ok(_) => String::new(),
             Err(err) => err.to_string(),
         };
@@ -94,9 +91,7 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
 /// What commands need without namespaces; none where the kernel has no Landlock.
 pub(crate) fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Refusal> {
     let Some(scratch) = &spec.scratch else {
-        return Err(Refusal::Unavailable(
-            "there is no directory for private files".to_owned(),
-        ));
+        return Err("there is no directory for private files".into());
     };
     let version = crate::probe::landlock_version();
     if (1..LEAST_LANDLOCK).contains(&version) {

@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::broker::{Broker, Network, Rights};
 use super::fence::BrokerFences;
 use super::filter::Filters;
-use super::layer::{Parts, open_folder};
+use super::layer::{Parts, detach, open_folder};
 use super::private::Private;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
-use super::{Refusal, covers, fence, processes};
+use super::{Refusal, covers, enter_network, fence, processes};
 use crate::spec::{AGENT_HOME, Access, Signals, Spec, Tier, Tree};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
@@ -52,7 +53,7 @@ pub(crate) struct Terms {
     pub(crate) filters: Filters,
     pub(crate) fence: Option<OwnedFd>,
     /// Capabilities that root keeps inside, to work on files of other owners.
-    pub(crate) capabilities: Vec<u32>,
+    pub(crate) capabilities: CapabilitySet,
     /// What commands may change, but for those that only look.
     pub(crate) writable: Vec<PathBuf>,
     /// Where commands put temporary files, if not in a /tmp of their own.
@@ -138,19 +139,6 @@ pub(crate) struct Started {
     pub(crate) killed: Option<Instant>,
 }
 
-/// How a command ended.
-pub(crate) enum Ending {
-    Ended {
-        status: i32,
-        limits: u32,
-    },
-    Failed(String),
-    /// The layer it was to have cannot be had here.
-    NotLayered(String),
-    /// The first process was killed and said nothing.
-    Vanished,
-}
-
 /// A command that is ready but for its words.
 pub(crate) struct Ready {
     pid: i32,
@@ -191,7 +179,7 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
         return Ok(Ready { pid, said, orders });
     }
     let entered = match whom {
-        Whom::Agent(AgentNetwork::Namespace(network)) => sys::enter_network(network.as_fd()),
+        Whom::Agent(AgentNetwork::Namespace(network)) => enter_network(network.as_fd()),
         _ => Ok(()),
     };
     let entered =
@@ -203,21 +191,10 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
         .flatten();
     sys::keep_only(&kept.collect::<Vec<_>>());
     let first = entered.and_then(|()| First::new(terms, whom));
-    let report = match first
+    let report = first
         .map_err(Refusal::from)
-        .and_then(|first| first.run(&taken))
-    {
-        Ok((status, limits)) => [
-            vec![0],
-            status.to_le_bytes().to_vec(),
-            limits.to_le_bytes().to_vec(),
-        ]
-        .concat(),
-        Err(Refusal::Unavailable(why) | Refusal::Invalid(why)) => {
-            [vec![1], why.into_bytes()].concat()
-        }
-        Err(Refusal::NoLayers(why)) => [vec![2], why.into_bytes()].concat(),
-    };
+        .and_then(|first| first.run(&taken));
+    let report = serde_json::to_vec(&report).unwrap_or_default();
     let _ = (&says).write_all(&report);
     sys::exit_now(0)
 }
@@ -253,24 +230,12 @@ impl Ready {
 }
 
 impl Started {
-    /// How it ended, once it has said so.
-    pub(crate) fn ending(self) -> Ending {
+    /// How it ended, once it has said so: its status and the limits it hit. None when the first process was killed and
+    /// said nothing.
+    pub(crate) fn ending(self) -> Option<Result<(i32, u32), Refusal>> {
         let mut report = Vec::new();
-        let read = (&self.said).take(64 << 10).read_to_end(&mut report);
-        match (read, report.split_first()) {
-            (Ok(_), Some((0, rest))) if rest.len() == 8 => {
-                let number = |at: usize| [rest[at], rest[at + 1], rest[at + 2], rest[at + 3]];
-                Ending::Ended {
-                    status: i32::from_le_bytes(number(0)),
-                    limits: u32::from_le_bytes(number(4)),
-                }
-            }
-            (Ok(_), Some((1, rest))) => Ending::Failed(String::from_utf8_lossy(rest).into_owned()),
-            (Ok(_), Some((2, rest))) => {
-                Ending::NotLayered(String::from_utf8_lossy(rest).into_owned())
-            }
-            _ => Ending::Vanished,
-        }
+        (&self.said).take(64 << 10).read_to_end(&mut report).ok()?;
+        serde_json::from_slice(&report).ok()
     }
 }
 
@@ -290,7 +255,7 @@ struct First<'a> {
 
 impl<'a> First<'a> {
     fn new(terms: &'a Terms, whom: Whom<'_>) -> io::Result<Self> {
-        sys::die_with_parent();
+        processes::die_with_parent();
         if matches!(whom, Whom::Looker) && terms.spec.tier == Tier::Namespaces {
             for place in &terms.writable {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -318,7 +283,7 @@ impl<'a> First<'a> {
                 }
             }
             Tier::Broker | Tier::Landlock => {
-                sys::adopt_orphans()?;
+                processes::adopt_orphans()?;
                 true
             }
         };
@@ -363,17 +328,12 @@ impl<'a> First<'a> {
         let status = status?;
         if layered {
             // Whoever hears of the end finds nobody at the layer, the kernel neither.
-            rustix::mount::unmount(
-                &self.terms.spec.root,
-                UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
-            )?;
+            detach(&self.terms.spec.root)?;
         }
         // A program that could not be started said why; one that was started closed its end without a word.
         while matches!(inbox.fill(&ours), Ok(true)) {}
         match inbox.next()? {
-            Some(why) => Err(Refusal::Unavailable(
-                String::from_utf8_lossy(&why).into_owned(),
-            )),
+            Some(why) => Err(String::from_utf8_lossy(&why).into_owned().into()),
             None => Ok((status, self.hit)),
         }
     }
@@ -387,25 +347,15 @@ impl<'a> First<'a> {
         let Some((terms, network)) = self.terms.broker.as_ref().zip(self.network.take()) else {
             return Ok(None);
         };
-        let frame = loop {
-            match inbox.next()? {
-                Some(frame) => break frame,
-                None if inbox.fill(command)? => {}
-                None => {
-                    return Err(Refusal::Unavailable(
-                        "the command ended before it was started".to_owned(),
-                    ));
-                }
-            }
+        let Some(frame) = inbox.wait(command)? else {
+            return Err("the command ended before it was started".into());
         };
         match inbox.handle() {
             Some(listener) => Ok(Some(Broker::new(
                 listener,
                 self.terms.rights(terms, self.role, network)?,
             ))),
-            None => Err(Refusal::Unavailable(
-                String::from_utf8_lossy(&frame).into_owned(),
-            )),
+            None => Err(String::from_utf8_lossy(&frame).into_owned().into()),
         }
     }
 
@@ -420,17 +370,14 @@ impl<'a> First<'a> {
             handles.extend(self.put_layer(Path::new(std::ffi::OsStr::from_bytes(&launch.layer)))?);
         }
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
-            rustix::mount::unmount(
-                COMMAND_LAYERS,
-                UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
-            )?;
+            detach(Path::new(COMMAND_LAYERS))?;
         }
         if self.terms.spec.agent.is_some()
             && launch.place == 0
             && self.terms.spec.tier == Tier::Namespaces
         {
             // What an agent remembers, and its login, is no other command's concern.
-            rustix::mount::unmount(AGENT_HOME, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+            detach(Path::new(AGENT_HOME))?;
         }
         let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.
@@ -478,17 +425,14 @@ impl<'a> First<'a> {
         let most = self.terms.spec.limits.processes;
         loop {
             let pause = count.saturating_duration_since(Instant::now());
-            let pause = Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::from(pause.subsec_nanos()),
-            };
+            let pause = Timespec::try_from(pause).ok();
             let mut waited = vec![PollFd::new(&self.signals, PollFlags::IN)];
             waited.extend(
                 broker
                     .as_ref()
                     .map(|broker| PollFd::from_borrowed_fd(broker.listener(), PollFlags::IN)),
             );
-            let calls = match rustix::event::poll(&mut waited, Some(&pause)) {
+            let calls = match rustix::event::poll(&mut waited, pause.as_ref()) {
                 Ok(_) => waited.get(1).map_or(PollFlags::empty(), PollFd::revents),
                 Err(rustix::io::Errno::INTR) => PollFlags::empty(),
                 Err(err) => return Err(err.into()),
@@ -594,13 +538,10 @@ impl<'a> First<'a> {
 /// The next order, with what came beside it.
 fn next_order(orders: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut inbox = Inbox::default();
-    loop {
-        match inbox.next()? {
-            Some(frame) => return Ok((frame, std::iter::from_fn(|| inbox.handle()).collect())),
-            None if inbox.fill(orders)? => {}
-            // It was never needed.
-            None => sys::exit_now(0),
-        }
+    match inbox.wait(orders)? {
+        Some(frame) => Ok((frame, std::iter::from_fn(|| inbox.handle()).collect())),
+        // It was never needed.
+        None => sys::exit_now(0),
     }
 }
 
@@ -633,9 +574,9 @@ fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
         sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);
     }
     sys::usual_signals();
-    sys::keep_capabilities(&terms.capabilities)
-        .map_err(|err| describe("capabilities cannot be given up", err))?;
-    sys::no_new_privileges()?;
+    keep_capabilities(terms.capabilities)
+        .map_err(|err| describe("capabilities cannot be given up", err.into()))?;
+    rustix::thread::set_no_new_privs(true)?;
     match terms
         .filters
         .install()
@@ -645,6 +586,23 @@ fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
         Some(listener) => send(orders.as_fd(), &[], &[listener.as_fd()]),
         None => Ok(()),
     }
+}
+
+/// Gives up all capabilities but these, for this process and all it starts.
+fn keep_capabilities(keep: CapabilitySet) -> rustix::io::Result<()> {
+    let each = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
+    for one in each.filter(|one| !keep.contains(*one)) {
+        // The first one that the kernel does not know ends the list.
+        if rustix::thread::remove_capability_from_bounding_set(one).is_err() {
+            break;
+        }
+    }
+    let sets = CapabilitySets {
+        effective: keep,
+        permitted: keep,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets)
 }
 
 /// Waits for the words, takes its place and its standard handles, and binds itself to the rules: those of its layer

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
-use rustix::mount::UnmountFlags;
 
 use super::journal::Journal;
+use super::layer::detach;
 use super::view::{Blanks, cover_with, freeze};
 use crate::spec::{Protected, Protection, Spec};
 
@@ -142,7 +142,7 @@ impl Covers {
     /// Takes the placeholders away, unless another sandbox works in the same place: then the last one does.
     pub(crate) fn disarm(&mut self) {
         for path in self.placed.iter().rev() {
-            let _ = rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+            let _ = detach(path);
         }
         match &mut self.journal {
             Some(journal) => drop(journal.leave()),
@@ -250,7 +250,8 @@ fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
     kept
 }
 
-fn look(base: &OwnedFd, name: &Path) -> io::Result<Option<OwnedFd>> {
+/// What is at a name beneath a directory, if anything.
+pub(crate) fn look(base: impl AsFd, name: &Path) -> io::Result<Option<OwnedFd>> {
     match open_beneath(
         base,
         name,
@@ -276,7 +277,7 @@ fn open_folder(base: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// No link is followed on the way: what runs inside could put one there.
-fn open_beneath(base: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open_beneath(base: impl AsFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(
         base,
         name,

@@ -53,7 +53,7 @@ pub(crate) fn hold_signals() -> io::Result<bool> {
     let Some(rules) = Option::<OwnedFd>::from(rules) else {
         return Ok(false);
     };
-    super::sys::no_new_privileges()?;
+    rustix::thread::set_no_new_privs(true)?;
     super::sys::landlock_restrict(std::os::fd::AsFd::as_fd(&rules))?;
     Ok(true)
 }

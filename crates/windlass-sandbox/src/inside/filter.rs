@@ -7,23 +7,28 @@ use std::os::fd::OwnedFd;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op,
-    SeccompCondition as Condition, SeccompFilter, SeccompRule,
+    SeccompCondition as Condition, SeccompFilter, SeccompRule, sock_filter,
 };
 
 use crate::spec::{Net, Signals, Tier};
 
+/// The calls of a filter, each with the arguments that it is about; none is all.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Where the number of a call is.
+const NUMBER: u32 = 0;
+
 /// The compiled filters of a session.
 pub(crate) struct Filters {
     /// In the order they are installed.
-    plain: Vec<Vec<libc::sock_filter>>,
+    plain: Vec<BpfProgram>,
     /// Suspends the calls that the broker performs.
-    brokered: Option<Vec<libc::sock_filter>>,
+    brokered: Option<BpfProgram>,
 }
 
 impl Filters {
     pub(crate) fn compile(tier: Tier, net: Net, signals: Signals) -> io::Result<Self> {
-        let mut denied: BTreeMap<i64, Vec<SeccompRule>> =
-            DENIED.iter().map(|call| (*call, Vec::new())).collect();
+        let mut denied = whole(DENIED);
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
         let mut controls = vec![TIOCSTI, TIOCLINUX];
@@ -34,7 +39,7 @@ impl Filters {
                 denied.extend(without_own_namespaces()?);
                 if signals == Signals::Broker {
                     controls.extend(OWNER_CONTROLS);
-                    denied.extend(QUEUED.iter().map(|call| (*call, Vec::new())));
+                    denied.extend(whole(QUEUED));
                     let owner = OWNER_COMMANDS
                         .iter()
                         .map(|command| low(1, Op::Eq, *command));
@@ -48,15 +53,10 @@ impl Filters {
             Tier::Landlock => {
                 denied.insert(libc::SYS_socket, sockets(tier, net)?);
                 // Without a view of its own these reach files that Landlock does not watch over.
-                denied.extend(
-                    ATTRIBUTES
-                        .iter()
-                        .chain(NOTES)
-                        .map(|call| (*call, Vec::new())),
-                );
+                denied.extend(whole(ATTRIBUTES));
+                denied.extend(whole(NOTES));
                 if net != Net::Open {
-                    denied
-                        .extend([libc::SYS_bind, libc::SYS_listen].map(|call| (call, Vec::new())));
+                    denied.extend(whole(&[libc::SYS_bind, libc::SYS_listen]));
                 }
             }
         }
@@ -65,20 +65,18 @@ impl Filters {
             .map(|code| low(1, Op::Eq, code))
             .collect::<io::Result<_>>()?;
         denied.insert(libc::SYS_ioctl, controls);
-        // Programs take the older calls when these are not there; their arguments cannot be looked at.
-        let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
         let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
         let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
         let mut all = vec![
             foreign_numbers(),
-            convert(compile(denied, refused)?),
-            convert(compile(absent, missing)?),
+            compile(denied, refused)?,
+            // Programs take the older calls when these are not there; their arguments cannot be looked at.
+            compile(whole(ABSENT), missing)?,
         ];
         if tier == Tier::Broker {
             // Programs that copy files pass over notes that a file system cannot keep.
-            let notes = NOTES.iter().map(|call| (*call, Vec::new())).collect();
             let unsupported = SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned());
-            all.push(convert(compile(notes, unsupported)?));
+            all.push(compile(whole(NOTES), unsupported)?);
         }
         let plain = all
             .into_iter()
@@ -104,8 +102,7 @@ impl Filters {
 
 /// A program that suspends the calls of the broker and lets all others through to the next filter. Of `ioctl` it
 /// suspends one control.
-fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
-    const NUMBER: u32 = 0;
+fn suspended(signals: Signals) -> BpfProgram {
     // The lower half of the second argument; the kernel reads no more of it.
     const CONTROL: u32 = 16 + 8;
     let sent = match signals {
@@ -118,13 +115,6 @@ fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
         .chain(sent)
         .copied()
         .collect();
-    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let load = |from: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, from);
     let equals =
         |k: u32, jt: u8, jf: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
@@ -139,40 +129,34 @@ fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
         load(CONTROL),
         equals(TIOCGPTPEER, 1, 0),
     ]);
-    program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_ALLOW));
-    program.push(statement(
-        u32::from(RETURN),
-        0,
-        0,
-        libc::SECCOMP_RET_USER_NOTIF,
-    ));
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program.push(answer(libc::SECCOMP_RET_USER_NOTIF));
     program
 }
 
 /// Calls that reach other processes of the same user where no namespace keeps them apart.
-fn without_own_namespaces() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
-    let mut denied: Vec<(i64, Vec<SeccompRule>)> =
-        IPC.iter().map(|call| (*call, Vec::new())).collect();
-    denied.push((libc::SYS_prlimit64, vec![low(0, Op::Ne, 0)?]));
-    denied.push((
+fn without_own_namespaces() -> io::Result<Rules> {
+    let mut denied = whole(IPC);
+    denied.insert(libc::SYS_prlimit64, vec![low(0, Op::Ne, 0)?]);
+    denied.insert(
         libc::SYS_setpriority,
         vec![low(0, Op::Ne, PRIO_PROCESS)?, low(1, Op::Ne, 0)?],
-    ));
-    denied.push((
+    );
+    denied.insert(
         libc::SYS_ioprio_set,
         vec![low(0, Op::Ne, IOPRIO_WHO_PROCESS)?, low(1, Op::Ne, 0)?],
-    ));
+    );
     for call in SCHEDULING {
-        denied.push((*call, vec![low(0, Op::Ne, 0)?]));
+        denied.insert(*call, vec![low(0, Op::Ne, 0)?]);
     }
     // A pair of datagram sockets can send to any other one by its name; a raw one of this family is one of datagrams.
     let kind = |kind: i32| low(1, Op::MaskedEq(0xf), kind.cast_unsigned());
     let other_family = low(0, Op::Ne, libc::AF_UNIX.cast_unsigned())?;
-    denied.push((
+    denied.insert(
         libc::SYS_socketpair,
         vec![other_family, kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?],
-    ));
-    denied.push((FILE_SETATTR, Vec::new()));
+    );
+    denied.insert(FILE_SETATTR, Vec::new());
     Ok(denied)
 }
 
@@ -197,7 +181,7 @@ fn detours() -> io::Result<(i64, Vec<SeccompRule>)> {
 }
 
 /// Sending can connect a socket on the way, with this flag.
-fn fast_open() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
+fn fast_open() -> io::Result<Rules> {
     let with_flag = |call, argument| Ok((call, with_flags(argument, &[libc::MSG_FASTOPEN])?));
     [
         (libc::SYS_sendto, 3),
@@ -209,10 +193,7 @@ fn fast_open() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
     .collect()
 }
 
-fn compile(
-    rules: BTreeMap<i64, Vec<SeccompRule>>,
-    action: SeccompAction,
-) -> io::Result<BpfProgram> {
+fn compile(rules: Rules, action: SeccompAction) -> io::Result<BpfProgram> {
     let arch = std::env::consts::ARCH
         .try_into()
         .map_err(io::Error::other)?;
@@ -221,16 +202,24 @@ fn compile(
     filter.try_into().map_err(io::Error::other)
 }
 
-fn convert(program: BpfProgram) -> Vec<libc::sock_filter> {
-    program
-        .iter()
-        .map(|one| libc::sock_filter {
-            code: one.code,
-            jt: one.jt,
-            jf: one.jf,
-            k: one.k,
-        })
-        .collect()
+/// Calls without regard to their arguments.
+fn whole(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+const fn statement(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+    let code = code as u16;
+    sock_filter { code, jt, jf, k }
+}
+
+/// Looks at a part of the call, by its offset.
+const fn load(from: u32) -> sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, from)
+}
+
+/// Ends the filter with what becomes of the call.
+const fn answer(action: u32) -> sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, 0, 0, action)
 }
 
 /// Any of the bits of an argument.
@@ -276,32 +265,20 @@ fn sockets(tier: Tier, net: Net) -> io::Result<Vec<SeccompRule>> {
 
 /// On this architecture a second set of numbers leads to the same calls; none of it is used by anything current.
 #[cfg(target_arch = "x86_64")]
-fn foreign_numbers() -> Vec<libc::sock_filter> {
+fn foreign_numbers() -> BpfProgram {
     const SECOND_SET: u32 = 0x4000_0000;
-    let load = libc::sock_filter {
-        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
-        jt: 0,
-        jf: 0,
-        k: 0,
-    };
-    let test = libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16,
-        jt: 0,
-        jf: 1,
-        k: SECOND_SET,
-    };
-    let give = |k: u32| libc::sock_filter {
-        code: RETURN,
-        jt: 0,
-        jf: 0,
-        k,
-    };
+    let test = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     let missing = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
-    vec![load, test, give(missing), give(libc::SECCOMP_RET_ALLOW)]
+    vec![
+        load(NUMBER),
+        statement(test, 0, 1, SECOND_SET),
+        answer(missing),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ]
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn foreign_numbers() -> Vec<libc::sock_filter> {
+fn foreign_numbers() -> BpfProgram {
     Vec::new()
 }
 
@@ -346,7 +323,6 @@ const DETOURS: &[(i32, i32)] = &[
     (libc::IPPROTO_IPV6, 76), // IPV6_UNICAST_IF
 ];
 
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// Puts a character into a terminal's input.
 const TIOCSTI: u32 = 0x5412;
 /// The same for a console, and more.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, XattrFlags};
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Refusal;
 
@@ -119,6 +119,11 @@ impl Parts {
             false => Ok(mounted),
         }
     }
+}
+
+/// Takes away what is mounted at a path, once nobody uses it any more.
+pub(crate) fn detach(path: &Path) -> rustix::io::Result<()> {
+    rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }
 
 /// A directory as it is at its path, not what a link there leads to.

@@ -20,53 +20,13 @@ mod view;
 pub use private::shares_memory;
 pub(crate) use supervise::supervise;
 
-use crate::wire::Report;
+use crate::wire::Refusal;
 
-/// Why a sandbox cannot be had.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// The kernel or its settings refuse a part of it; another tier may do.
-    Unavailable(String),
-    /// Something that was asked for is not there or cannot be: no tier would do.
-    Invalid(String),
-    /// A private layer over a directory cannot be had here.
-    NoLayers(String),
-}
-
-impl Refusal {
-    /// The same, with what it is about.
-    fn about(self, what: &str) -> Self {
-        match self {
-            Self::Unavailable(why) => Self::Unavailable(format!("{what}: {why}")),
-            Self::Invalid(why) => Self::Invalid(format!("{what}: {why}")),
-            Self::NoLayers(why) => Self::NoLayers(format!("{what}: {why}")),
-        }
-    }
-
-    /// As the engine hears it.
-    fn report(self) -> Report {
-        match self {
-            Self::Unavailable(why) => Report::Unavailable { why },
-            Self::Invalid(why) => Report::Invalid { why },
-            Self::NoLayers(why) => Report::NoLayers { why },
-        }
-    }
-}
-
-impl From<std::io::Error> for Refusal {
-    fn from(err: std::io::Error) -> Self {
-        Self::Unavailable(err.to_string())
-    }
-}
-
-impl From<rustix::io::Errno> for Refusal {
-    fn from(err: rustix::io::Errno) -> Self {
-        Self::Unavailable(err.to_string())
-    }
-}
-
-impl From<String> for Refusal {
-    fn from(why: String) -> Self {
-        Self::Unavailable(why)
-    }
+/// Goes into another network namespace.
+fn enter_network(network: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    Ok(move_into_link_name_space(
+        network,
+        Some(LinkNameSpaceType::Network),
+    )?)
 }

@@ -90,10 +90,13 @@ impl Listener {
         sys::give_handle(self.0.as_fd(), id, handle, close_on_exec)
     }
 
-    /// Whether the thread still waits. Checked after reading its memory: the number of a thread that was killed may
-    /// belong to another process by then.
-    pub(crate) fn is_waiting(&self, id: u64) -> bool {
-        sys::is_waiting(self.0.as_fd(), id)
+    /// Refuses a call whose thread does not wait any more. Checked after reading its memory: the number of a thread that
+    /// was killed may belong to another process by then.
+    pub(crate) fn check_waiting(&self, call: &Call) -> Result<(), Errno> {
+        match sys::is_waiting(self.0.as_fd(), call.id) {
+            true => Ok(()),
+            false => Err(Errno(libc::EINTR)),
+        }
     }
 
     /// Reads `len` bytes of the command's memory, once.
@@ -102,11 +105,7 @@ impl Listener {
         memory(call)?
             .read_exact_at(&mut bytes, address)
             .map_err(|_| Errno(libc::EFAULT))?;
-        if self.is_waiting(call.id) {
-            Ok(bytes)
-        } else {
-            Err(Errno(libc::EINTR))
-        }
+        self.check_waiting(call).map(|()| bytes)
     }
 
     /// Reads a path from the command's memory, once.
@@ -123,11 +122,7 @@ impl Listener {
                 .map_err(|_| Errno(libc::EFAULT))?;
             if let Some(end) = piece.iter().position(|byte| *byte == 0) {
                 path.extend_from_slice(&piece[..end]);
-                return if self.is_waiting(call.id) {
-                    Ok(path)
-                } else {
-                    Err(Errno(libc::EINTR))
-                };
+                return self.check_waiting(call).map(|()| path);
             }
             path.extend_from_slice(&piece);
         }

@@ -3,11 +3,24 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::sys::{self, Reaped};
+
+/// The parent's end is that of this process.
+pub(crate) fn die_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// Orphans come to this process.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(
+        rustix::process::getpid(),
+    ))?)
+}
 
 /// How long is waited for what a command left to be gone.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -102,7 +115,7 @@ pub(crate) fn status_field(pid: i32, name: &str) -> Option<i32> {
 }
 
 /// The number on the line of this name.
-pub(crate) fn field(text: &str, name: &str) -> Option<i32> {
+pub(crate) fn field<T: FromStr>(text: &str, name: &str) -> Option<T> {
     text.lines()
         .find_map(|line| line.strip_prefix(name))?
         .trim()

@@ -10,15 +10,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::thread::CapabilitySet;
 
 use super::broker::{Network, Ports};
-use super::command::{self, AgentNetwork, Ending, KILL_ALL, Ready, Started, Terms, Whom};
+use super::command::{self, AgentNetwork, KILL_ALL, Ready, Started, Terms, Whom};
 use super::covers::Covers;
 use super::filter::Filters;
 use super::group::Group;
 use super::journal::Journal;
-use super::{Refusal, broker_setup, fence, processes, sys, view};
-use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
+use super::processes::adopt_orphans;
+use super::{Refusal, broker_setup, enter_network, fence, processes, sys, view};
+use crate::spec::{Access, NO_LAYERS, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
 
 /// How long the first process of a command without a process namespace may take to kill everything in it.
@@ -45,7 +47,7 @@ pub(crate) fn supervise() -> u8 {
     match oversee(&control) {
         Ok(()) => 0,
         Err(why) => {
-            let _ = send(control.as_fd(), &Report::Unavailable { why }.encode(), &[]);
+            let _ = send(control.as_fd(), &Report::Refused(why.into()).encode(), &[]);
             1
         }
     }
@@ -54,13 +56,8 @@ pub(crate) fn supervise() -> u8 {
 /// The janitor.
 fn oversee(control: &UnixStream) -> Result<(), String> {
     let mut inbox = Inbox::default();
-    let spec = loop {
-        match inbox.next().map_err(|err| err.to_string())? {
-            Some(frame) => break frame,
-            None if inbox.fill(control).map_err(|err| err.to_string())? => {}
-            None => return Err("the engine went away".to_owned()),
-        }
-    };
+    let spec = inbox.wait(control).map_err(|err| err.to_string())?;
+    let spec = spec.ok_or("the engine went away")?;
     let mut spec: Spec = serde_json::from_slice(&spec)
         .map_err(|err| format!("the specification is garbled: {err}"))?;
     spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
@@ -85,16 +82,16 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         .collect();
     if tier != Tier::Namespaces {
         // What a killed supervisor leaves comes here, and not to the machine.
-        sys::adopt_orphans().map_err(|err| format!("orphans cannot be adopted: {err}"))?;
+        adopt_orphans().map_err(|err| format!("orphans cannot be adopted: {err}"))?;
     }
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
     let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
         drop(ours);
-        sys::die_with_parent();
+        processes::die_with_parent();
         let code = match Supervisor::open(control, spec, &theirs) {
             Ok(mut supervisor) => supervisor.serve(inbox),
             Err(why) => {
-                let _ = send(control.as_fd(), &why.report().encode(), &[]);
+                let _ = send(control.as_fd(), &Report::Refused(why).encode(), &[]);
                 1
             }
         };
@@ -230,7 +227,7 @@ impl<'a> Supervisor<'a> {
                 if crate::probe::landlock_version() == 0 && crate::probe::proc_is_masked() {
                     let why = "parts of /proc are masked, as in a container, so that only Landlock could keep commands from \
                                other processes, and this kernel has no Landlock";
-                    return Err(Refusal::Unavailable(why.to_owned()));
+                    return Err(why.into());
                 }
                 apart(&spec, janitor)?;
                 listener = network(&spec)?;
@@ -245,14 +242,10 @@ impl<'a> Supervisor<'a> {
                 None
             }
             Tier::Landlock if spec.tree != Tree::Itself || !spec.layers.is_empty() => {
-                return Err(Refusal::NoLayers(
-                    "without namespaces a directory cannot have a private layer".to_owned(),
-                ));
+                return Err(Refusal::NoLayers(NO_LAYERS.to_owned()));
             }
             Tier::Landlock if spec.agent.is_some() => {
-                return Err(Refusal::Unavailable(
-                    "without namespaces an agent has no home of its own".to_owned(),
-                ));
+                return Err("without namespaces an agent has no home of its own".into());
             }
             Tier::Landlock => None,
         };
@@ -261,7 +254,7 @@ impl<'a> Supervisor<'a> {
         if spec.tier == Tier::Broker {
             broker_setup::try_broker(&filters)?;
         }
-        let no_landlock = || Refusal::Unavailable("this kernel has no Landlock".to_owned());
+        let no_landlock = || Refusal::from("this kernel has no Landlock");
         let (broker, fence) = match spec.tier {
             Tier::Broker => {
                 let engine = listener.iter().map(|(port, _)| *port).collect();
@@ -280,9 +273,9 @@ impl<'a> Supervisor<'a> {
         }
         let root = rustix::process::geteuid().is_root();
         let capabilities = if root && spec.tier == Tier::Namespaces {
-            ROOT_KEEPS.to_vec()
+            ROOT_KEEPS
         } else {
-            Vec::new()
+            CapabilitySet::empty()
         };
         // Without a view of its own a command has no /tmp either.
         let temporary = match &broker {
@@ -320,7 +313,7 @@ impl<'a> Supervisor<'a> {
         send(control.as_fd(), &ready.encode(), &handles)?;
         sys::forget_children();
         if terms.spec.tier != Tier::Namespaces {
-            sys::adopt_orphans()?;
+            adopt_orphans()?;
         }
         Ok(Self {
             control,
@@ -349,10 +342,7 @@ impl<'a> Supervisor<'a> {
             let idle = self.armed && self.running.is_empty();
             let killing = self.running.iter().any(|one| one.killed.is_some());
             let pause = if killing { KILL_LOOK } else { TIDY_AFTER };
-            let pause = Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::from(pause.subsec_nanos()),
-            };
+            let pause = Timespec::try_from(pause).ok().filter(|_| idle || killing);
             let gone: Vec<bool> = {
                 let mut waited = vec![PollFd::new(self.control, PollFlags::IN)];
                 waited.extend(
@@ -360,7 +350,7 @@ impl<'a> Supervisor<'a> {
                         .iter()
                         .map(|one| PollFd::new(&one.said, PollFlags::IN)),
                 );
-                match rustix::event::poll(&mut waited, (idle || killing).then_some(&pause)) {
+                match rustix::event::poll(&mut waited, pause.as_ref()) {
                     Ok(0) if killing => {
                         self.kill_first_processes();
                         continue;
@@ -407,7 +397,7 @@ impl<'a> Supervisor<'a> {
                     }
                     Err(err) => self.say(&Report::Failed {
                         id,
-                        why: err.to_string(),
+                        why: err.into(),
                     }),
                 }
             }
@@ -431,7 +421,7 @@ impl<'a> Supervisor<'a> {
                 }
                 Err(err) => self.say(&Report::Failed {
                     id,
-                    why: err.to_string(),
+                    why: err.into(),
                 }),
             },
             Request::Leave { id } => self.places.retain(|(known, _)| *known != id),
@@ -547,10 +537,9 @@ impl<'a> Supervisor<'a> {
             covers.sweep();
         }
         self.say(&match one.ending() {
-            Ending::Ended { status, limits } => Report::Ended { id, status, limits },
-            Ending::Failed(why) => Report::Failed { id, why },
-            Ending::NotLayered(why) => Report::NotLayered { id, why },
-            Ending::Vanished => {
+            Some(Ok((status, limits))) => Report::Ended { id, status, limits },
+            Some(Err(why)) => Report::Failed { id, why },
+            None => {
                 self.kill_strays();
                 Report::Ended {
                     id,
@@ -669,7 +658,7 @@ fn own_network(listeners: u32) -> io::Result<(OwnedFd, Vec<Listener>)> {
             .collect::<io::Result<_>>()?;
         Ok((here()?, listeners))
     });
-    if sys::enter_network(commands.as_fd()).is_err() {
+    if enter_network(commands.as_fd()).is_err() {
         // Commands would be where only the agent is to be.
         sys::exit_now(1);
     }
@@ -677,12 +666,10 @@ fn own_network(listeners: u32) -> io::Result<(OwnedFd, Vec<Listener>)> {
 }
 
 /// What root keeps: working on files of any owner, and being another user. All of it only inside the view.
-const ROOT_KEEPS: &[u32] = &[
-    0,  // chown
-    1,  // dac_override
-    3,  // fowner
-    5,  // kill
-    6,  // setgid
-    7,  // setuid
-    10, // net_bind_service
-];
+const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::NET_BIND_SERVICE);

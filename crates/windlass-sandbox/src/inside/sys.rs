@@ -4,6 +4,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use seccompiler::sock_filter;
+
 /// Turns a raw result into an `io::Result`.
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 {
@@ -35,12 +37,6 @@ pub(crate) fn unshare(namespaces: i32) -> io::Result<()> {
     checked(unsafe { libc::unshare(namespaces) }.into()).map(drop)
 }
 
-/// Goes into another network namespace.
-pub(crate) fn enter_network(network: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: a handle and a number.
-    checked(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
-}
-
 /// Sets attributes on a mount, or on all mounts of a tree.
 pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
     let attr = libc::mount_attr {
@@ -64,71 +60,6 @@ pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) ->
     checked(result).map(drop)
 }
 
-/// Makes the current directory the root and puts the old root over it.
-pub(crate) fn pivot_root_here() -> io::Result<()> {
-    // SAFETY: both paths are C strings.
-    checked(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) }).map(drop)
-}
-
-/// The parent's end is ours.
-pub(crate) fn die_with_parent() {
-    // SAFETY: numbers only.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-    }
-}
-
-/// From now on no program gives more rights than this process has.
-pub(crate) fn no_new_privileges() -> io::Result<()> {
-    // SAFETY: numbers only.
-    checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into()).map(drop)
-}
-
-/// Orphans come to this process.
-pub(crate) fn adopt_orphans() -> io::Result<()> {
-    // SAFETY: numbers only.
-    checked(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }.into()).map(drop)
-}
-
-/// Gives up all capabilities but those named by their numbers, for this process and all it starts.
-pub(crate) fn keep_capabilities(keep: &[u32]) -> io::Result<()> {
-    const LAST: u32 = 63;
-    let mask = keep.iter().fold(0_u64, |mask, cap| mask | 1 << cap);
-    for cap in 0..=LAST {
-        if mask & (1 << cap) == 0 {
-            // SAFETY: numbers only.
-            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) };
-            // The first number that the kernel does not know ends the list.
-            if dropped != 0 {
-                break;
-            }
-        }
-    }
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: i32,
-    }
-    #[repr(C)]
-    struct Sets {
-        effective: u32,
-        permitted: u32,
-        inheritable: u32,
-    }
-    let header = Header {
-        version: 0x2008_0522,
-        pid: 0,
-    };
-    let half = |bits: u64| Sets {
-        effective: bits as u32,
-        permitted: bits as u32,
-        inheritable: 0,
-    };
-    let sets = [half(mask & 0xffff_ffff), half(mask >> 32)];
-    // SAFETY: version three takes this header and two halves of each set.
-    checked(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) }).map(drop)
-}
-
 /// Binds this process to Landlock rules.
 pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a handle and a number.
@@ -137,22 +68,36 @@ pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Installs a system call filter.
-pub(crate) fn seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
+pub(crate) fn seccomp(program: &[sock_filter]) -> io::Result<()> {
+    install_filter(program, 0).map(drop)
+}
+
+/// Installs a system call filter whose notifications arrive on the handle that is returned. A received notification
+/// is interrupted by fatal signals only, so that no call is performed twice.
+pub(crate) fn seccomp_listener(program: &[sock_filter]) -> io::Result<OwnedFd> {
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let handle = install_filter(program, flags)?;
+    // SAFETY: the kernel made this handle for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
+}
+
+fn install_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len())
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
-        filter: program.as_ptr().cast_mut(),
+        filter: program.as_ptr().cast_mut().cast(),
     };
-    // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let result = unsafe {
+    // SAFETY: the program lives until the call returns, and the kernel only reads it. Both structs of a statement have
+    // the kernel's layout.
+    checked(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            0,
+            flags,
             &raw const program,
         )
-    };
-    checked(result).map(drop)
+    })
 }
 
 /// Every handle from a number on is closed when the next program starts.
@@ -362,29 +307,6 @@ pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Err
     io::Error::last_os_error()
 }
 
-/// Installs a system call filter whose notifications arrive on the handle that is returned. A received notification
-/// is interrupted by fatal signals only, so that no call is performed twice.
-pub(crate) fn seccomp_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(program.len())
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
-        filter: program.as_ptr().cast_mut(),
-    };
-    let flags =
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let handle = checked(unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            &raw const program,
-        )
-    })?;
-    // SAFETY: the kernel made this handle for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
-}
-
 /// Takes the next notification; waits for one.
 pub(crate) fn notification(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp_notif> {
     // SAFETY: all fields are plain numbers; the kernel demands that they are zero.
@@ -529,24 +451,6 @@ pub(crate) fn set_times(
     checked(
         unsafe { libc::utimensat(handle.as_raw_fd(), c"".as_ptr(), times, libc::AT_EMPTY_PATH) }
             .into(),
-    )
-    .map(drop)
-}
-
-/// Sets the owner and group of what a handle is, also of a symlink.
-pub(crate) fn set_owner(handle: BorrowedFd<'_>, user: u32, group: u32) -> io::Result<()> {
-    // SAFETY: the path is an empty C string.
-    checked(
-        unsafe {
-            libc::fchownat(
-                handle.as_raw_fd(),
-                c"".as_ptr(),
-                user,
-                group,
-                libc::AT_EMPTY_PATH,
-            )
-        }
-        .into(),
     )
     .map(drop)
 }

@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
+use super::covers::look;
 use super::layer::{Parts, handle_path, open_folder};
 use super::{Refusal, sys};
 use crate::spec::{AGENT_HOME, Access, AgentHome, Spec, Tree};
@@ -357,18 +358,8 @@ impl Site<'_> {
         )?;
         let file = self.file(Path::new(BLANK_FILE))?;
         let size = format!("mode=1777,size={}", spec.limits.temporary);
-        self.private(
-            Path::new("/tmp"),
-            "tmpfs",
-            MountFlags::NOSUID | MountFlags::NODEV,
-            &size,
-        )?;
-        self.private(
-            Path::new("/dev/shm"),
-            "tmpfs",
-            MountFlags::NOSUID | MountFlags::NODEV,
-            &size,
-        )?;
+        self.memory(Path::new("/tmp"), &size)?;
+        self.memory(Path::new("/dev/shm"), &size)?;
         let pts = "newinstance,ptmxmode=0666,mode=620";
         self.private(
             Path::new("/dev/pts"),
@@ -389,23 +380,13 @@ impl Site<'_> {
         self.folder(Path::new("/run"))?;
         let var = self.folder(Path::new("/var"))?;
         if spec.shows_below(Path::new(VAR_TMP)) {
-            self.private(
-                Path::new(VAR_TMP),
-                "tmpfs",
-                MountFlags::NOSUID | MountFlags::NODEV,
-                &size,
-            )?;
+            self.memory(Path::new(VAR_TMP), &size)?;
         } else {
             rustix::fs::symlinkat("/tmp", &var, "tmp")?;
         }
         rustix::fs::symlinkat("/run", &var, "run")?;
         if let Some(home) = home_of(spec) {
-            self.private(
-                home,
-                "tmpfs",
-                MountFlags::NOSUID | MountFlags::NODEV,
-                "mode=0755,size=16m",
-            )?;
+            self.memory(home, "mode=0755,size=16m")?;
         }
         Ok(Blanks { file, folder })
     }
@@ -420,6 +401,11 @@ impl Site<'_> {
             READ_ONLY | NO_SUID | NO_DEV,
             false,
         )
+    }
+
+    /// A file system in memory at a path.
+    fn memory(&self, at: &Path, options: &str) -> io::Result<()> {
+        self.private(at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)
     }
 
     fn private(&self, at: &Path, kind: &str, flags: MountFlags, data: &str) -> io::Result<()> {
@@ -454,7 +440,7 @@ impl Site<'_> {
             What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
             What::Cache {
                 lower: None, upper, ..
-            } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
+            } => Ok(self.own_folder(&held.at, upper)?),
             What::Cache {
                 lower: Some(lower),
                 upper,
@@ -498,31 +484,22 @@ impl Site<'_> {
     }
 
     /// A cache that is not there yet: private from the start.
-    fn own_folder(&self, target: &OwnedFd, upper: Option<OwnedFd>) -> io::Result<()> {
-        match upper {
-            Some(upper) => {
-                let mount = clone_tree(&upper, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
-                sys::mount_setattr(mount.as_fd(), NO_SUID | NO_DEV, false)?;
-                attach_at(mount.as_fd(), target.as_fd())
-            }
-            None => {
-                let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                Ok(rustix::mount::mount(
-                    "tmpfs",
-                    handle_path(target.as_fd()),
-                    "tmpfs",
-                    flags,
-                    c"mode=0755",
-                )?)
-            }
-        }
+    fn own_folder(&self, at: &Path, upper: Option<OwnedFd>) -> io::Result<()> {
+        let Some(upper) = upper else {
+            return self.memory(at, "mode=0755");
+        };
+        let mount = clone_tree(&upper, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
+        sys::mount_setattr(mount.as_fd(), NO_SUID | NO_DEV, false)?;
+        attach_at(mount.as_fd(), self.folder(at)?.as_fd())
     }
 
     fn hide(&self, path: &Path, blanks: &Blanks) -> io::Result<()> {
-        let Some(target) = self.look(path)? else {
-            return Ok(());
-        };
-        cover_with(blanks, target.as_fd())
+        // Links lead nowhere new here, so they are not followed.
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        match look(self.root, inside)? {
+            Some(target) => cover_with(blanks, target.as_fd()),
+            None => Ok(()),
+        }
     }
 
     /// The directory at a path, made where it is missing.
@@ -563,20 +540,6 @@ impl Site<'_> {
             other => Ok(other?),
         }
     }
-
-    /// What is at a path in the view, if anything; links lead nowhere new here, so they are not followed.
-    fn look(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(self.root, inside, flags, Mode::empty(), resolve) {
-            Ok(found) => Ok(Some(found)),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
-                Ok(None)
-            }
-            Err(err) => Err(err.into()),
-        }
-    }
 }
 
 /// Puts an empty file or directory over what a handle is.
@@ -591,14 +554,10 @@ pub(crate) fn cover_with(blanks: &Blanks, target: BorrowedFd<'_>) -> io::Result<
 
 fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::fchdir(root)?;
-    sys::pivot_root_here()?;
+    rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")?;
-    let here = rustix::fs::open(
-        "/",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let here = open_folder(Path::new("/"))?;
     sys::mount_setattr(here.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
 }
 

@@ -11,7 +11,6 @@ struct Sub {
     short: &'static str,
     values: &'static str,
     long: &'static str,
-    long_values: &'static str,
     /// The options under which words are allowed; none means always.
     words_with: &'static str,
     /// The most words.
@@ -29,7 +28,6 @@ const fn sub(
         short,
         values,
         long,
-        long_values: "",
         words_with: "",
         words: usize::MAX,
     }
@@ -221,9 +219,7 @@ fn options(sub: &Sub, args: &[&str]) -> bool {
             ended = true;
         } else if let Some(long) = text.strip_prefix("--") {
             let name = long.split('=').next().unwrap_or_default();
-            let takes = !long.contains('=') && is_among(name, sub.long_values);
-            let known = takes || is_among(name, sub.long);
-            if !known || (takes && rest.next().is_none()) {
+            if !is_among(name, sub.long) {
                 return false;
             }
         } else if text[1..].bytes().all(|byte| byte.is_ascii_digit()) {

@@ -49,10 +49,7 @@ pub(super) fn sed(args: &[Word]) -> Option<Seen> {
     scripts
         .iter()
         .all(|script| sed_prints(script))
-        .then_some(Seen {
-            reads: reads?,
-            walks: false,
-        })
+        .then_some(Seen::reads(reads?))
 }
 
 /// A name that cannot turn into an option when the shell puts names in its place.
@@ -166,20 +163,7 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
         }
     };
     let text = program.text.replace("||", "  ").replace(">=", "  ");
-    let bad = [
-        "system",
-        "getline",
-        "ARGV",
-        "ARGC",
-        "@",
-        ">",
-        "|",
-        "ENVIRON",
-        "PROCINFO",
-        "extension",
-        "/inet",
-    ];
-    if bad.iter().any(|bad| text.contains(bad)) {
+    if AWK_HARM.split(' ').any(|harm| text.contains(harm)) {
         return None;
     }
     let files: Option<Vec<Word>> = words
@@ -198,11 +182,11 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
                 .is_some_and(|(name, _)| is_name(name))
         })
         .collect();
-    Some(Seen {
-        reads: files,
-        walks: false,
-    })
+    Some(Seen::reads(files))
 }
+
+/// By these a program of awk writes, runs or reads something else.
+const AWK_HARM: &str = "system getline ARGV ARGC @ > | ENVIRON PROCINFO extension /inet";
 
 /// `find` that only prints.
 pub(super) fn find(args: &[Word]) -> Option<Seen> {

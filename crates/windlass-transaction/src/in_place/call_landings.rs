@@ -1,7 +1,7 @@
 //! The one way of an in-place run into the user's tree: every write of a tool and every layer of a command is a landing,
 //! and its swaps are the source of the log, of undo and of the result of the run.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,17 +10,13 @@ use windlass_core::BoxFuture;
 use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{
-    CallChanges, Change, FileChange, FileError, FileErrorKind, Files, Snapshots, WorkspaceError,
+    CallChanges, FileChange, FileError, FileErrorKind, Files, Snapshots, WorkspaceError,
 };
 
-use crate::landing::undo::describe;
-use crate::landing::{
-    Contents, ContentsError, LandError, LandingCall, Source, land_call, look, recover,
-};
+use crate::landing::undo::{Stretches, change_of, describe};
+use crate::landing::{Contents, LandError, LandingCall, Lasting, Source, land_call, look, recover};
 use windlass_host::workspace::Root;
 
-/// The largest file whose new bytes are kept, so that undo can merge with later edits.
-const MAX_AFTER: u64 = 16 << 20;
 /// A disk with fewer free bytes is full.
 const MIN_FREE: u64 = 64 << 10;
 /// The most paths of one call that are named because they cannot be undone.
@@ -90,29 +86,6 @@ impl CallRecord {
     }
 }
 
-/// The swaps of each path. Within one stretch each swap began where the one before it ended, so that only the first and
-/// the last image matter. Between two stretches another program changed the path.
-#[derive(Default)]
-struct Stretches(BTreeMap<String, Vec<Swap>>);
-
-impl Stretches {
-    fn add(&mut self, swap: &Swap) {
-        let stretches = self.0.entry(swap.path.clone()).or_default();
-        match stretches.last_mut() {
-            Some(last) if last.after == swap.before => last.after = swap.after.clone(),
-            _ => stretches.push(swap.clone()),
-        }
-    }
-
-    /// The stretches that changed something, by path.
-    fn changed(&self) -> impl Iterator<Item = &Swap> {
-        self.0
-            .values()
-            .flatten()
-            .filter(|swap| swap.before != swap.after)
-    }
-}
-
 impl CallLandings {
     pub(super) fn new(
         root: Arc<Root>,
@@ -142,8 +115,9 @@ impl CallLandings {
         if swaps.is_empty() {
             return Ok(());
         }
-        let call = self.lock().open.last().map(|(call, _)| call.clone());
-        let landed = self.store_after(swaps, source).and_then(|()| {
+        let call = self.state.lock().open.last().map(|(call, _)| call.clone());
+        let stored = self.contents().store_after(swaps, source, Lasting::Later);
+        let landed = stored.and_then(|()| {
             let call = call.clone().map(|call| LandingCall {
                 session: self.session.clone(),
                 run: self.run.clone(),
@@ -152,7 +126,7 @@ impl CallLandings {
             self.land_or_recover(swaps, source, call)
                 .map_err(|err| file_error(&err))
         });
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State {
             open,
             landed: of_run,
@@ -203,44 +177,9 @@ impl CallLandings {
         Ok(done?.record)
     }
 
-    /// Makes room for both sides and stores the new bytes, which a three-way undo merges with. Those that do not fit are
-    /// not needed for the landing itself.
-    fn store_after(&self, swaps: &[Swap], source: &dyn Source) -> Result<(), FileError> {
-        let sides = swaps.iter().flat_map(|swap| [&swap.before, &swap.after]);
-        let files: BTreeMap<&str, u64> = sides
-            .filter_map(|image| match image {
-                Image::File { hash, size, .. } => Some((hash.as_str(), *size)),
-                Image::Absent | Image::Link { .. } => None,
-            })
-            .collect();
-        let missing = files.iter().filter(|(hash, _)| !self.contents().has(hash));
-        let needed = missing.map(|(_, size)| *size).fold(0, u64::saturating_add);
-        // The landing itself says what does not fit.
-        let _ = self
-            .contents()
-            .ensure_room(needed, &|hash| files.contains_key(hash));
-        for swap in swaps {
-            let Image::File { hash, size, .. } = &swap.after else {
-                continue;
-            };
-            if *size > MAX_AFTER || self.contents().has(hash) {
-                continue;
-            }
-            let stored = source
-                .open(swap)
-                .map_err(|err| windlass_host::workspace::from_io(Path::new(&swap.path), &err))
-                .and_then(|file| match self.contents().put_soon(&file) {
-                    Err(ContentsError::File(err)) => Err(err),
-                    _ => Ok(()),
-                });
-            stored?;
-        }
-        Ok(())
-    }
-
     /// Notes that a change of a path cannot be undone.
     pub(super) fn lose(&self, path: &str, why: impl Into<String>) {
-        if let Some((_, call)) = self.lock().open.last_mut()
+        if let Some((_, call)) = self.state.lock().open.last_mut()
             && call.lost.len() < MAX_LOST
         {
             call.lost.entry(path.to_owned()).or_insert(why.into());
@@ -249,16 +188,16 @@ impl CallLandings {
 
     /// Tells the user something about the run.
     pub(super) fn note(&self, text: String) {
-        self.lock().notes.push(text);
+        self.state.lock().notes.push(text);
     }
 
     pub(super) fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut self.lock().notes)
+        std::mem::take(&mut self.state.lock().notes)
     }
 
     /// Takes in what commands without a layer made of paths that the run landed.
     pub(super) fn look_again(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let paths = state.landed.0.values();
         let last = paths.filter_map(|stretches| stretches.last().cloned());
         for swap in last.collect::<Vec<_>>() {
@@ -281,7 +220,7 @@ impl CallLandings {
 
     /// Everything that the run landed, by path.
     pub(super) fn changes(&self) -> Vec<FileChange> {
-        let state = self.lock();
+        let state = self.state.lock();
         let paths = state.landed.0.values();
         paths
             .filter_map(|stretches| match stretches.as_slice() {
@@ -305,11 +244,7 @@ impl CallLandings {
         });
         FileChange {
             path: first.path.clone(),
-            change: match (first.before.is_there(), last.after.is_there()) {
-                (false, _) => Change::Created,
-                (true, true) => Change::Modified,
-                (true, false) => Change::Deleted,
-            },
+            change: change_of(&first.before, &last.after),
             added,
             removed,
             diff: None,
@@ -318,23 +253,19 @@ impl CallLandings {
 
     /// Every path that the run landed, also where nothing of it is left.
     pub(super) fn paths(&self) -> Vec<String> {
-        self.lock().landed.0.keys().cloned().collect()
+        self.state.lock().landed.0.keys().cloned().collect()
     }
 
     /// The image of a path from before the run changed it; `None` where the run did not.
     pub(super) fn before(&self, path: &str) -> Option<Image> {
-        let state = self.lock();
+        let state = self.state.lock();
         let first = state.landed.0.get(path)?.first()?;
         Some(first.before.clone())
     }
 
     /// Whether the run landed nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().landed.0.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.lock().landed.0.is_empty()
     }
 }
 
@@ -354,12 +285,15 @@ fn file_error(err: &LandError) -> FileError {
 
 impl Snapshots for CallLandings {
     fn begin(&self, call: &CallId) {
-        self.lock().open.push((call.clone(), CallRecord::default()));
+        self.state
+            .lock()
+            .open
+            .push((call.clone(), CallRecord::default()));
     }
 
     fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
         let record = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let at = state.open.iter().position(|(known, _)| known == call);
             at.map(|at| state.open.remove(at).1)
         };
@@ -377,7 +311,7 @@ impl Snapshots for CallLandings {
     }
 
     fn logged(&self, call: &CallId) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.records.retain(|(known, record)| {
             let logged = known == call;
             if logged {

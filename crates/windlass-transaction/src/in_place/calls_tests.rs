@@ -22,7 +22,7 @@ use windlass_core::workspace::{
 use crate::in_place::InPlace;
 use crate::landing::{Contents, land};
 use crate::test_helper::helper;
-use windlass_host::sandbox::{Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::sandbox::{Sandbox, SandboxPlan};
 use windlass_host::workspace::{Root, is_staging};
 use windlass_needs::{Need, lacks};
 
@@ -68,34 +68,30 @@ impl Lab {
         fs::create_dir(base.join("shared")).unwrap();
         let root = Arc::new(Root::open(&base.join("ws")).unwrap());
         let env = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let mut workspaces = InPlace::new(
+        let sandbox = (held == Held::Boxed).then(|| {
+            let plan = SandboxPlan {
+                root: base.join("ws"),
+                home: Some(base.join("home")),
+                data_dir: data.map_or_else(|| base.join("data"), Path::to_owned),
+                write: vec![base.join("shared")],
+                ..SandboxPlan::default()
+            };
+            Arc::new(Sandbox::new(
+                plan,
+                helper(),
+                env.clone(),
+                crate::copy_workspace,
+            ))
+        });
+        let workspaces = InPlace::new(
             Arc::clone(&root),
-            env.clone(),
+            env,
+            sandbox,
             &base.join("contents"),
             base.join("journal"),
             cap,
         )
         .unwrap();
-        if held == Held::Boxed {
-            let plan = SandboxPlan {
-                root: base.join("ws"),
-                home: Some(base.join("home")),
-                own: Vec::new(),
-                data_dir: data.map_or_else(|| base.join("data"), Path::to_owned),
-                level: Level::WorkspaceWrite,
-                net: NetPolicy::Off,
-                read: Vec::new(),
-                write: vec![base.join("shared")],
-                hidden: Vec::new(),
-                limits: Limits::default(),
-                accept_landlock: false,
-                require: None,
-                agent: None,
-            };
-            workspaces = workspaces.sandboxed(Arc::new(
-                Sandbox::new(plan, helper(), env).copying_with(crate::copy_workspace),
-            ));
-        }
         let session = SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1);
         let opening = Opening {
             session: &session,

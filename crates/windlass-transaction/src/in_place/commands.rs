@@ -2,7 +2,7 @@
 //! when the command has ended. Without namespaces commands work on a copy, whose changes land in the same way. Where the
 //! kernel has no layers at all, commands write to the tree itself and undo does not cover them. So do background jobs.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -162,7 +162,7 @@ impl Commands {
             .await
             .map_err(|err| err.to_string());
         updated.and_then(|updated| updated).map_err(ProcessError)?;
-        *self.updated() = Some(layer.began);
+        *self.updated.lock() = Some(layer.began);
         if command.looks {
             return self.processes.run(command, watch).await;
         }
@@ -179,7 +179,7 @@ impl Commands {
         let Some(mut layer) = self.make_layer().await else {
             return;
         };
-        if let Some(updated) = *self.updated() {
+        if let Some(updated) = *self.updated.lock() {
             // A job may have read any file since then.
             layer.began = updated;
         }
@@ -215,10 +215,6 @@ impl Commands {
         if let Some(task) = task.take() {
             task.abort();
         }
-    }
-
-    fn updated(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.updated.lock()
     }
 
     /// Lands a layer, or what changed in the copy. Gives a remark, or says what did not land and where it is kept. Once
@@ -271,7 +267,7 @@ impl Commands {
             .and_then(|parent| CommandLayer::make(&parent, self.landings.root_path()).ok())
             .map(|layer| layer.began);
         copy.update().map_err(ProcessError)?;
-        *self.updated() = began;
+        *self.updated.lock() = began;
         Ok(())
     }
 

@@ -6,15 +6,16 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use windlass_core::image::Swap;
 
 use super::call_landings::CallLandings;
 use super::layer::CommandLayer;
 use super::overlay_diff::{self, LayerDiff, Plain};
+use crate::isolated::copied::times_of;
 use crate::landing::Source;
 use windlass_host::workspace::STAGING;
 
@@ -207,15 +208,11 @@ impl LayerLander<'_> {
     }
 
     fn give_time(&self, path: &Path) -> io::Result<()> {
-        let about = std::fs::symlink_metadata(self.upper.join(path))?;
+        let times = times_of(&rustix::fs::lstat(self.upper.join(path))?);
         let parent = self.parent(path, false)?;
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(rustix::fs::utimensat(
-            &parent,
-            name,
-            &times_of(&about),
-            AtFlags::SYMLINK_NOFOLLOW,
-        )?)
+        let itself = AtFlags::SYMLINK_NOFOLLOW;
+        Ok(rustix::fs::utimensat(&parent, name, &times, itself)?)
     }
 
     /// The folder that a path of the workspace is in, made where it is missing and wanted.
@@ -258,17 +255,6 @@ fn open_folder(parent: std::os::fd::BorrowedFd<'_>, name: &Path) -> rustix::io::
         Mode::empty(),
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
     )
-}
-
-fn times_of(about: &std::fs::Metadata) -> Timestamps {
-    let time = |seconds: i64, nanos: i64| Timespec {
-        tv_sec: seconds,
-        tv_nsec: nanos,
-    };
-    Timestamps {
-        last_access: time(about.atime(), about.atime_nsec()),
-        last_modification: time(about.mtime(), about.mtime_nsec()),
-    }
 }
 
 /// Removes the kernel's marks from a file; few have any.
@@ -316,12 +302,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         windlass_host::clock::random_u64()
     ));
     let copied = std::fs::copy(from, &draft).and_then(|_| {
-        rustix::fs::utimensat(
-            rustix::fs::CWD,
-            &draft,
-            &times_of(&about),
+        let (times, itself) = (
+            times_of(&rustix::fs::lstat(from)?),
             AtFlags::SYMLINK_NOFOLLOW,
-        )?;
+        );
+        rustix::fs::utimensat(rustix::fs::CWD, &draft, &times, itself)?;
         std::fs::rename(&draft, to)
     });
     if copied.is_err() {

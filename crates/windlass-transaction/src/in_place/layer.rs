@@ -2,7 +2,7 @@
 //! land. Those that a killed process left go when the next one makes its first.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,7 +89,7 @@ impl CommandLayer {
 
 /// Leaves room for one more kept layer.
 fn remove_oldest_kept(parent: &Path) {
-    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    let entries = windlass_host::private::entries(parent, usize::MAX);
     let kept = entries.filter(|entry| {
         let name = entry.file_name();
         name.to_str().is_some_and(|name| name.starts_with(KEPT))
@@ -111,22 +111,6 @@ impl Drop for CommandLayer {
 }
 
 fn remove(folder: &Path) {
-    // The kernel keeps its own directories closed, also to their owner, and a command may have done so with others.
-    if std::fs::remove_dir_all(folder).is_err() {
-        open_all(folder);
-        let _ = std::fs::remove_dir_all(folder);
-    }
-}
-
-fn open_all(top: &Path) {
-    let mut folders = vec![top.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
-        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        folders.extend(
-            entries
-                .filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|one| one.path()),
-        );
-    }
+    // Whatever cannot be removed now is removed when the next process makes its first layer.
+    let _ = windlass_host::private::remove_tree(folder);
 }

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, Files};
@@ -14,7 +15,7 @@ use super::layer::{CommandLayer, Moment};
 use crate::landing::look;
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
-use windlass_host::search::Ignores;
+use windlass_host::search::Rules;
 use windlass_host::workspace::is_staging;
 use windlass_host::workspace::{Root, from_io, is_draft};
 
@@ -93,7 +94,7 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileE
         diff: LayerDiff::default(),
         left: MAX_CHANGED,
     };
-    reader.source(Path::new(""), &Ignores::of(root), true)?;
+    reader.source(Path::new(""), &Rules::of(root), true)?;
     // Git's own order: what is pointed to before what points.
     reader.diff.plain.sort_by_cached_key(turn);
     Ok(reader.diff)
@@ -156,7 +157,7 @@ impl Entry {
 
 impl Reader<'_> {
     /// A folder of the source set; `under` says whether the workspace has a folder there too.
-    fn source(&mut self, folder: &Path, rules: &Ignores, under: bool) -> Result<(), FileError> {
+    fn source(&mut self, folder: &Path, rules: &Rc<Rules>, under: bool) -> Result<(), FileError> {
         for entry in self.entries(folder, under)? {
             let path = entry.path.clone();
             let is_folder = if entry.is_gone() {
@@ -188,12 +189,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn folder(&mut self, entry: &Entry, rules: &Ignores) -> Result<(), FileError> {
+    fn folder(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
         let mode = entry.about.mode() & 0o7777;
         match &entry.lower {
             Some(lower) if lower.is_dir() => {
                 if self.is_opaque(&entry.path) {
-                    self.delete_hidden(&entry.path, &rules.below(self.root, &entry.path))?;
+                    self.delete_hidden(&entry.path, &rules.inside(self.root, &entry.path))?;
                 }
                 if lower.mode() & 0o7777 != mode {
                     self.diff.folders.push((entry.path.clone(), mode));
@@ -205,13 +206,13 @@ impl Reader<'_> {
             }
         }
         match entry.covers_folder() {
-            true => self.source(&entry.path, &rules.below(self.root, &entry.path), true),
+            true => self.source(&entry.path, &rules.inside(self.root, &entry.path), true),
             // Its ignore files are new, and say nothing yet.
             false => self.source(&entry.path, rules, false),
         }
     }
 
-    fn file(&mut self, entry: &Entry, rules: &Ignores) -> Result<(), FileError> {
+    fn file(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
         let Some(path) = entry.path.to_str() else {
             self.lose(&entry.path, NOT_UTF8);
             self.diff.plain.push(Plain::Put(entry.path.clone()));
@@ -253,12 +254,12 @@ impl Reader<'_> {
         &mut self,
         path: &Path,
         lower: Option<&Metadata>,
-        rules: &Ignores,
+        rules: &Rc<Rules>,
     ) -> Result<(), FileError> {
         let Some(lower) = lower else { return Ok(()) };
         self.count(path)?;
         if lower.is_dir() {
-            self.delete_hidden(path, &rules.below(self.root, path))?;
+            self.delete_hidden(path, &rules.inside(self.root, path))?;
             self.diff.gone.push(path.to_owned());
             return Ok(());
         }
@@ -284,7 +285,7 @@ impl Reader<'_> {
     }
 
     /// Everything in a folder of the workspace that the layer does not show any more.
-    fn delete_hidden(&mut self, folder: &Path, rules: &Ignores) -> Result<(), FileError> {
+    fn delete_hidden(&mut self, folder: &Path, rules: &Rc<Rules>) -> Result<(), FileError> {
         for path in self.names_below(folder)? {
             if self.upper_has(&path) {
                 continue;
@@ -495,20 +496,18 @@ impl Reader<'_> {
     }
 
     fn refuse(&mut self, path: &Path, why: &str) {
-        self.diff
-            .refused
-            .push((path.to_string_lossy().into_owned(), why.to_owned()));
+        self.diff.refused.push(told(path, why));
     }
 
     fn skip(&mut self, path: &Path) {
-        self.diff
-            .skipped
-            .push((path.to_string_lossy().into_owned(), SPECIAL.to_owned()));
+        self.diff.skipped.push(told(path, SPECIAL));
     }
 
     fn lose(&mut self, path: &Path, why: &str) {
-        self.diff
-            .lost
-            .push((path.to_string_lossy().into_owned(), why.to_owned()));
+        self.diff.lost.push(told(path, why));
     }
+}
+
+fn told(path: &Path, why: &str) -> (String, String) {
+    (path.to_string_lossy().into_owned(), why.to_owned())
 }

@@ -82,8 +82,7 @@ impl Ground {
             None => Root::standing_for(workspace, handle),
         });
         let processes = HostProcesses::new(Arc::clone(&root), self.env.clone())
-            .guarded_by(Arc::clone(&self.guard))
-            .held_by(Some(Arc::clone(&sandbox)));
+            .held_by(Some(Arc::clone(&sandbox)), Arc::clone(&self.guard));
         Ok(Mounted {
             root,
             processes: Arc::new(processes),

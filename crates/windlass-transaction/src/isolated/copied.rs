@@ -5,12 +5,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 
-use super::survey::list;
 use crate::working_copy::{parent_of, remove};
 use windlass_host::workspace::Root;
 
@@ -38,7 +36,7 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     let mut left_out = Vec::new();
     let mut open = vec![PathBuf::from(".")];
     while let Some(dir) = open.pop() {
-        let Ok((handle, entries)) = list(root, &dir) else {
+        let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
         for (name, kind) in entries {
@@ -86,7 +84,8 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
     let mut open = vec![PathBuf::from(".")];
     let mut times = Vec::new();
     while let Some(dir) = open.pop() {
-        let listed = list(root, &dir).and_then(|(handle, entries)| {
+        let listed = root.entries(&dir).map_err(|err| err.message);
+        let listed = listed.and_then(|(handle, entries)| {
             let stat = rustix::fs::fstat(&handle).map_err(|err| err.to_string())?;
             Ok((handle, entries, stat))
         });
@@ -109,36 +108,26 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
                 place_blank(&target, &name, kind).map_err(|err| full(&path, &err))?;
                 continue;
             }
-            match kind {
-                FileType::Directory => open.push(path),
-                FileType::RegularFile => match copy_file(&handle, &target, &name, &mut sharing) {
-                    Ok(shared) => copied.shared |= shared,
-                    Err(err) if err.raw_os_error() == Some(libc_nospc()) => {
-                        return Err(full(&path, &err));
-                    }
-                    Err(err) => copied.miss(path, err.to_string()),
-                },
-                FileType::Symlink => {
-                    let made =
-                        rustix::fs::readlinkat(&handle, &name, Vec::new()).and_then(|link| {
-                            rustix::fs::symlinkat(
-                                OsStr::from_bytes(link.to_bytes()),
-                                &target,
-                                &name,
-                            )
-                        });
-                    if let Err(err) = made {
-                        copied.miss(path, err.to_string());
-                    }
+            let made = match kind {
+                FileType::Directory => {
+                    open.push(path.clone());
+                    Ok(())
                 }
+                FileType::RegularFile => copy_file(&handle, &target, &name, &mut sharing)
+                    .map(|shared| copied.shared |= shared),
+                FileType::Symlink => copy_link(&handle, &target, &name),
                 FileType::Fifo | FileType::Socket => {
-                    if let Err(err) =
-                        rustix::fs::mknodat(&target, &name, kind, Mode::RUSR | Mode::WUSR, 0)
-                    {
-                        copied.miss(path, err.to_string());
-                    }
+                    let mode = Mode::RUSR | Mode::WUSR;
+                    rustix::fs::mknodat(&target, &name, kind, mode, 0).map_err(Into::into)
                 }
-                _ => copied.miss(path, "it is a device".to_owned()),
+                _ => Err(std::io::Error::other("it is a device")),
+            };
+            match made {
+                Ok(()) => {}
+                Err(err) if err.kind() == std::io::ErrorKind::StorageFull => {
+                    return Err(full(&path, &err));
+                }
+                Err(err) => copied.miss(path, err.to_string()),
             }
         }
         times.push((place, stat));
@@ -208,6 +197,11 @@ fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
     )
 }
 
+pub(crate) fn copy_link(from: impl AsFd, to: impl AsFd, name: &OsStr) -> std::io::Result<()> {
+    let target = rustix::fs::readlinkat(from, name, Vec::new())?;
+    Ok(rustix::fs::symlinkat(target.as_c_str(), to, name)?)
+}
+
 pub(crate) fn copy_file(
     from: impl AsFd,
     to: impl AsFd,
@@ -261,7 +255,7 @@ fn share(target: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(target, source).is_ok()
 }
 
-fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
+pub(crate) fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
     let time = |tv_sec: i64, nsec: u64| Timespec {
         tv_sec,
         tv_nsec: nsec.cast_signed(),
@@ -270,10 +264,6 @@ fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
         last_access: time(stat.st_atime, stat.st_atime_nsec),
         last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
     }
-}
-
-fn libc_nospc() -> i32 {
-    rustix::io::Errno::NOSPC.raw_os_error()
 }
 
 fn full(path: &Path, err: &std::io::Error) -> String {

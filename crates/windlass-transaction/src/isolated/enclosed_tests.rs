@@ -16,7 +16,7 @@ use windlass_core::terms::{Isolation, Strategy};
 
 use super::*;
 use crate::test_helper::helper;
-use windlass_host::sandbox::{AgentPlan, HomeFile, HostRule, Level, Limits, SandboxPlan};
+use windlass_host::sandbox::{AgentPlan, HomeFile, HostRule, SandboxPlan};
 use windlass_needs::{Need, lacks};
 
 /// How long anything here may take before it is stuck.
@@ -62,15 +62,9 @@ impl Lab {
             home: Some(base.join("home")),
             own: vec![base.join("data")],
             data_dir: base.join("data"),
-            level: Level::WorkspaceWrite,
             net: net.parse().unwrap(),
-            read: Vec::new(),
-            write: Vec::new(),
-            hidden: Vec::new(),
-            limits: Limits::default(),
-            accept_landlock: false,
-            require: None,
             agent: Some(agent),
+            ..SandboxPlan::default()
         };
         Self {
             _scratch: scratch,
@@ -105,17 +99,13 @@ impl Lab {
             .map(|(name, value)| (name.into(), value.into()))
             .collect();
         let root = Arc::new(Root::open(&self.plan.root).unwrap());
-        let sandbox = Arc::new(
-            Sandbox::new(self.plan.clone(), helper(), env.clone())
-                .copying_with(crate::copy_workspace),
-        );
+        let (plan, copy) = (self.plan.clone(), crate::copy_workspace);
+        let sandbox = Some(Arc::new(Sandbox::new(plan, helper(), env.clone(), copy)));
         let (shelf, undo) = (
             Shelf::new(self.base.join("data/transactions")),
             self.base.join("data/undo"),
         );
-        Transactions::new(root, env, shelf, undo)
-            .unwrap()
-            .sandboxed(sandbox)
+        Transactions::new(root, env, sandbox, shelf, undo).unwrap()
     }
 
     async fn open_how(&self, how: Isolation, session: u64) -> Run {

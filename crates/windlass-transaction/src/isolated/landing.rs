@@ -23,13 +23,11 @@ use super::survey::Print;
 use super::untold::{self, Untold};
 use super::user_git::UserGit;
 use super::work::Work;
-use crate::landing::{Contents, LandError, Source, land};
+use crate::landing::{LandError, Lasting, Source, land};
 use windlass_host::workspace::Root;
 
 /// The largest bundle of new commits.
 const MAX_PACK: u64 = 256 << 20;
-/// The largest file whose new bytes are kept for undo.
-const MAX_AFTER: u64 = 16 << 20;
 /// How long the copy's own git may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Files that say that git is in the middle of something.
@@ -194,7 +192,8 @@ impl Work {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
-            store_after(&swaps, &source, &contents);
+            // Where the new bytes do not fit, taking the change back from under later edits is a conflict.
+            let _ = contents.store_after(&swaps, &source, Lasting::Now);
             untold::begin(&work.dir, &untold).map_err(|err| {
                 WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
             })?;
@@ -370,29 +369,6 @@ impl Work {
             ProcessEnd::Exited { code: 0 } => Ok(finished.output),
             _ => Err(finished.output.trim().to_owned()),
         }
-    }
-}
-
-/// Keeps the new bytes, too: taking a change back from under later edits needs both. Where they do not fit, such an
-/// edit is a conflict.
-fn store_after(swaps: &[Swap], source: &FromTree, contents: &Contents) {
-    let size = |image: &Image| {
-        if let Image::File { size, .. } = image {
-            *size
-        } else {
-            0
-        }
-    };
-    let needed = swaps
-        .iter()
-        .map(|swap| size(&swap.before).saturating_add(size(&swap.after)))
-        .fold(0, u64::saturating_add);
-    let _ = contents.make_room(needed, &|_| false);
-    for swap in swaps
-        .iter()
-        .filter(|swap| (1..=MAX_AFTER).contains(&size(&swap.after)))
-    {
-        let _ = source.open(swap).map(|file| contents.put(&file));
     }
 }
 

@@ -2,13 +2,14 @@
 //! written is looked at, whatever the size of the tree below it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType};
 
 use super::sources::{Sieve, is_source, never};
-use super::survey::{Survey, list, parent};
+use super::survey::{Survey, parent};
 use windlass_host::workspace::Root;
 
 /// The most entries of a layer that are looked at, and of a directory that was removed.
@@ -58,16 +59,16 @@ impl Layers<'_> {
         let mut open = vec![(PathBuf::new(), Sieve::at_top(self.merged), false)];
         let mut entries_left = MAX_ENTRIES;
         while let Some((dir, sieve, hides)) = open.pop() {
-            let (handle, entries) = list(self.upper, &dir).map_err(|why| unreadable(&dir, &why))?;
+            let (handle, entries) = self
+                .upper
+                .entries(&dir)
+                .map_err(|err| unreadable(&dir, &err.message))?;
             entries_left = entries_left
                 .checked_sub(entries.len())
                 .ok_or("the run wrote too many files to be listed")?;
             if hides {
                 let known: BTreeSet<_> = entries.iter().map(|(name, _)| name.as_os_str()).collect();
-                for (name, kind) in list(self.lower, &dir)
-                    .map(|(_, entries)| entries)
-                    .unwrap_or_default()
-                {
+                for (name, kind) in self.listed_below(&dir) {
                     if !known.contains(name.as_os_str()) {
                         self.removed(&dir.join(name), kind, &sieve, &mut touched)?;
                     }
@@ -121,6 +122,12 @@ impl Layers<'_> {
         Ok(touched)
     }
 
+    fn listed_below(&self, dir: &Path) -> Vec<(OsString, FileType)> {
+        self.lower
+            .entries(dir)
+            .map_or_else(|_| Vec::new(), |(_, entries)| entries)
+    }
+
     fn below(&self, path: &Path) -> Option<FileType> {
         let handle = self.lower.open_dir(parent(path)).ok()?;
         let stat = rustix::fs::statat(handle, path.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -152,14 +159,8 @@ impl Layers<'_> {
             } else if is_dir {
                 let inner = sieve.inside(self.lower, &path);
                 // What cannot be listed below could not be removed by the run either.
-                let entries = list(self.lower, &path)
-                    .map(|(_, entries)| entries)
-                    .unwrap_or_default();
-                open.extend(
-                    entries
-                        .into_iter()
-                        .map(|(name, kind)| (path.join(name), kind, inner.clone())),
-                );
+                let entries = self.listed_below(&path).into_iter();
+                open.extend(entries.map(|(name, kind)| (path.join(name), kind, inner.clone())));
             } else if matches!(kind, FileType::RegularFile | FileType::Symlink) {
                 touched.sources.insert(path);
             }

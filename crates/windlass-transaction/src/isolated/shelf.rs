@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use windlass_core::terms::Strategy;
+use windlass_host::private::{create_dir, entries, remove_tree};
 
 /// How much all kept copies may take, and for how long they are kept.
 pub const MAX_BYTES: u64 = 10 << 30;
@@ -105,7 +106,7 @@ impl Shelf {
     pub(super) fn create(&self, root: &Path, session: &str, run: &str) -> Result<Slot, ShelfError> {
         let failed =
             |what: &Path, err: std::io::Error| ShelfError::Io(format!("{}: {err}", what.display()));
-        windlass_host::private::create_dir(&self.dir).map_err(|err| ShelfError::Io(err.message))?;
+        create_dir(&self.dir).map_err(|err| ShelfError::Io(err.message))?;
         for _ in 0..100 {
             let name = fresh_name();
             let dir = self.dir.join(&name);
@@ -161,12 +162,7 @@ impl Shelf {
     /// All copies, newest first, with whether somebody works on it.
     #[must_use]
     pub fn list(&self) -> Vec<(Card, bool)> {
-        let entries = std::fs::read_dir(&self.dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .take(MAX_COPIES);
-        let mut cards: Vec<(Card, bool)> = entries
+        let mut cards: Vec<(Card, bool)> = entries(&self.dir, MAX_COPIES)
             .filter_map(|entry| {
                 let mut card = read_card(&entry.path())?;
                 let busy = matches!(lock(&entry.path(), &card.name), Err(ShelfError::Busy(_)));
@@ -183,12 +179,7 @@ impl Shelf {
 
     /// Copies whose landing was broken off: their directories and names.
     pub(super) fn directories(&self) -> Vec<(String, PathBuf)> {
-        let entries = std::fs::read_dir(&self.dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .take(MAX_COPIES);
-        entries
+        entries(&self.dir, MAX_COPIES)
             .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
             .collect()
     }
@@ -208,7 +199,7 @@ impl Shelf {
             };
             if name.starts_with(GONE) || (no_card() && lock(&dir, &name).is_ok()) {
                 // What cannot be removed now is tried again at the next start.
-                let _ = windlass_host::private::remove_tree(&dir);
+                let _ = remove_tree(&dir);
             }
         }
     }
@@ -264,7 +255,7 @@ impl Slot {
     /// A directory in it, made when it is missing.
     pub(super) fn folder(&self, name: &str) -> Result<PathBuf, ShelfError> {
         let path = self.dir.join(name);
-        windlass_host::private::create_dir(&path).map_err(|err| ShelfError::Io(err.message))?;
+        create_dir(&path).map_err(|err| ShelfError::Io(err.message))?;
         Ok(path)
     }
 
@@ -279,8 +270,7 @@ impl Slot {
     /// Throws it away: first its name, at once, then what it holds.
     pub fn discard(self) -> Result<(), ShelfError> {
         let gone = self.dir.with_file_name(format!("{GONE}{}", self.card.name));
-        let removed = std::fs::rename(&self.dir, &gone)
-            .and_then(|()| windlass_host::private::remove_tree(&gone));
+        let removed = std::fs::rename(&self.dir, &gone).and_then(|()| remove_tree(&gone));
         removed.map_err(|err| {
             ShelfError::Io(format!("{} cannot be removed: {err}", self.dir.display()))
         })

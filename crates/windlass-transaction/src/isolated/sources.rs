@@ -46,14 +46,14 @@ impl Sieve {
         let repository =
             root.open_dir(Path::new(".git")).is_ok() || root.open_file(Path::new(".git")).is_ok();
         Self {
-            rules: Rc::new(Rules::below(None, root, Path::new(""), &special())),
+            rules: Rules::of(root),
             repository,
         }
     }
 
     /// In a directory, when its names that matter are not known.
     pub(super) fn inside(&self, root: &Root, dir: &Path) -> Self {
-        self.with(root, dir, &special())
+        self.with(root, dir, &Rules::names())
     }
 
     /// In a directory that has these of the names that matter.
@@ -86,10 +86,6 @@ pub(super) fn never(name: &OsStr, is_dir: bool) -> bool {
 /// The names that have a say.
 pub(super) fn has_say(name: &OsStr) -> bool {
     name == ".ignore" || name == ".gitignore" || name == ".git"
-}
-
-fn special() -> [OsString; 3] {
-    [".ignore", ".gitignore", ".git"].map(OsString::from)
 }
 
 /// Whether a path is a source file of a tree, by the rules of every directory on the way.

@@ -23,12 +23,12 @@ const MAX_WRITTEN: u64 = 1 << 30;
 
 /// The records of a tree.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(crate) struct Survey {
     /// By directory, relative to the root.
     dirs: BTreeMap<PathBuf, Dir>,
     pub(super) files: usize,
     /// There are more files than are looked at.
-    pub(super) cut: bool,
+    pub(crate) cut: bool,
     /// Files of another owner, which a layer cannot take writes for; the first of them.
     pub(super) foreign: Vec<PathBuf>,
     /// Directories that cannot be read.
@@ -63,7 +63,7 @@ struct Dir {
 
 /// What changes whenever a file does: the change time cannot be set back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print {
+pub(crate) struct Print {
     /// Of inode, size and both times; see [`Print::key_of`].
     pub(super) key: u64,
     pub(super) mode: u32,
@@ -135,7 +135,13 @@ impl Dir {
 impl Survey {
     /// Walks the source files below a root. A walk that is told to stop is cut.
     pub(super) fn of(root: &Root, cancel: &CancellationToken) -> Self {
-        Self::default().walk(root, cancel, Some(Sieve::at_top(root)))
+        Self::default().walk(root, cancel, Some(Sieve::at_top(root)), MAX_FILES)
+    }
+
+    /// The same up to so many files; then it is cut.
+    pub(crate) fn at_most(files: usize, root: &Root) -> Self {
+        let never = CancellationToken::new();
+        Self::default().walk(root, &never, Some(Sieve::at_top(root)), files)
     }
 
     /// The same for the tree as it was at a moment that has passed: a file that was changed since then is recorded as
@@ -145,19 +151,25 @@ impl Survey {
             moment: Some(moment),
             ..Self::default()
         };
-        survey.walk(root, cancel, Some(Sieve::at_top(root)))
+        survey.walk(root, cancel, Some(Sieve::at_top(root)), MAX_FILES)
     }
 
     /// Walks all files below a root but git's own.
     pub(super) fn of_everything(root: &Root) -> Self {
-        Self::default().walk(root, &CancellationToken::new(), None)
+        Self::default().walk(root, &CancellationToken::new(), None, MAX_FILES)
     }
 
-    fn walk(self, root: &Root, cancel: &CancellationToken, sieve: Option<Sieve>) -> Self {
+    fn walk(
+        self,
+        root: &Root,
+        cancel: &CancellationToken,
+        sieve: Option<Sieve>,
+        most: usize,
+    ) -> Self {
         let mut survey = self;
         let mut open = vec![(PathBuf::new(), sieve)];
         while let Some((path, sieve)) = open.pop() {
-            if cancel.is_cancelled() || survey.files >= MAX_FILES {
+            if cancel.is_cancelled() || survey.files >= most {
                 survey.cut = true;
                 break;
             }
@@ -173,7 +185,7 @@ impl Survey {
         sieve: Option<&Sieve>,
         open: &mut Vec<(PathBuf, Option<Sieve>)>,
     ) {
-        let Ok((handle, entries)) = list(root, &path) else {
+        let Ok((handle, entries)) = root.entries(&path) else {
             if self.closed.len() < MAX_NAMED {
                 self.closed.push(path);
             }
@@ -233,14 +245,14 @@ impl Survey {
     }
 
     /// The record of one file.
-    pub(super) fn get(&self, path: &Path) -> Option<Print> {
+    pub(crate) fn get(&self, path: &Path) -> Option<Print> {
         self.dirs
             .get(path.parent().unwrap_or(Path::new("")))?
             .get(path.file_name()?)
     }
 
     /// Paths that differ between two walks, sorted.
-    pub(super) fn differences(&self, now: &Self) -> Vec<PathBuf> {
+    pub(crate) fn differences(&self, now: &Self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for (path, dir) in &self.dirs {
             match now.dirs.get(path) {
@@ -370,42 +382,8 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// The directory that a path is in, to be opened beneath a root.
 pub(crate) fn parent(path: &Path) -> &Path {
-    or_root(path.parent().unwrap_or(Path::new("")))
-}
-
-/// The path, or that of the root itself for an empty one.
-fn or_root(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
-    }
-}
-
-/// The names in a directory with their kinds, sorted. The empty path is the root.
-pub(crate) fn list(
-    root: &Root,
-    path: &Path,
-) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
-    let handle = root.open_dir(or_root(path)).map_err(|err| err.message)?;
-    let mut entries = Vec::new();
-    for entry in rustix::fs::Dir::read_from(&handle).map_err(|err| err.to_string())? {
-        let entry = entry.map_err(|err| err.to_string())?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => rustix::fs::statat(&handle, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| {
-                    FileType::from_raw_mode(stat.st_mode)
-                }),
-            known => known,
-        };
-        entries.push((name.to_owned(), kind));
-    }
-    entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok((handle, entries))
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    above.unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -297,21 +297,21 @@ impl Work {
     /// Mounts it anew, so that it shows what is below it now.
     pub(super) fn remount(&self) -> Result<(), WorkspaceError> {
         self.close();
-        let slot = lock(&self.slot);
+        let slot = self.slot.lock();
         let slot = slot
             .as_ref()
             .ok_or_else(|| WorkspaceError::other("the copy is closed"))?;
         let (behind, sandbox) =
             Self::mount(&self.desk, &self.plan, slot).map_err(|err| isolation(err.to_string()))?;
         self.live.set(Some(behind));
-        *lock(&self.sandbox) = Some(sandbox);
+        *self.sandbox.lock() = Some(sandbox);
         Ok(())
     }
 
     /// Nothing of it is in use any more.
     fn close(&self) {
         self.live.set(None);
-        *lock(&self.sandbox) = None;
+        *self.sandbox.lock() = None;
     }
 
     /// Starts the walk that tells what the copy is relative to.
@@ -334,7 +334,7 @@ impl Work {
     }
 
     pub(super) fn baseline(&self) -> MutexGuard<'_, Baseline> {
-        lock(&self.baseline)
+        self.baseline.lock()
     }
 
     /// What the copy is relative to; waits for the walk.
@@ -385,22 +385,24 @@ impl Work {
     }
 
     pub(super) fn note(&self, text: String) {
-        lock(&self.notes).push(text);
+        self.notes.lock().push(text);
     }
 
     /// The same for what would be said at every look.
     fn note_once(&self, text: String) {
-        if lock(&self.cache).said.insert(text.clone()) {
+        if self.cache.lock().said.insert(text.clone()) {
             self.note(text);
         }
     }
 
     pub(super) fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.notes))
+        std::mem::take(&mut *self.notes.lock())
     }
 
     pub(super) fn terms(&self) -> Terms {
-        let sandbox = lock(&self.sandbox)
+        let sandbox = self
+            .sandbox
+            .lock()
             .clone()
             .unwrap_or_else(|| Arc::clone(&self.plan));
         sandbox.terms(self.strategy)
@@ -528,7 +530,7 @@ impl Work {
     /// The changes as people read them, with the hash of what would land.
     pub(super) fn show(&self, changed: Changed) -> Result<Changes, WorkspaceError> {
         let merged = self.tree()?;
-        let mut known = std::mem::take(&mut lock(&self.cache).shown);
+        let mut known = std::mem::take(&mut self.cache.lock().shown);
         let files = shown::changes(&changed.swaps, &self.base, &merged, &mut known);
         let paths: BTreeSet<&str> = changed
             .swaps
@@ -536,7 +538,7 @@ impl Work {
             .map(|swap| swap.path.as_str())
             .collect();
         known.retain(|path, _| paths.contains(path.as_str()));
-        lock(&self.cache).shown = known;
+        self.cache.lock().shown = known;
         let tree_hash = Some(self.hash_of(&changed.swaps));
         let files_before = self.survey().map(|survey| survey.files);
         let Changed {
@@ -571,7 +573,8 @@ impl Work {
     }
 
     pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
-        lock(&self.slot)
+        self.slot
+            .lock()
             .as_ref()
             .map_or(Ok(()), Slot::write_card)
             .map_err(shelf_error)
@@ -581,7 +584,7 @@ impl Work {
         // What it is relative to has to be known later.
         let _ = self.survey();
         self.close();
-        let Some(mut slot) = lock(&self.slot).take() else {
+        let Some(mut slot) = self.slot.lock().take() else {
             return Ok(None);
         };
         // While a run works on it nothing is written out for its sake; what is kept must survive a power cut.
@@ -596,7 +599,8 @@ impl Work {
         self.stop.cancel();
         let _ = self.survey();
         self.close();
-        lock(&self.slot)
+        self.slot
+            .lock()
             .take()
             .map_or(Ok(()), Slot::discard)
             .map_err(shelf_error)
@@ -617,10 +621,6 @@ fn tier(plan: &Sandbox) -> Result<Tier, WorkspaceError> {
 fn write_survey(dir: &Path, name: &str, survey: &Survey) {
     // Without it a later landing takes every changed file for a conflict: nothing is lost, and nothing is guessed.
     let _ = survey.write(&dir.join(name));
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 /// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and

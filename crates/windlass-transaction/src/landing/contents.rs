@@ -3,6 +3,7 @@
 //! is held against its name first.
 
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,16 +12,21 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use windlass_core::clock::Clock;
+use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::FileError;
 
+use super::Source;
 use super::disk::{Disk, Sys};
 use super::look::{CHUNK, hash};
-use windlass_host::workspace::from_errno;
+use windlass_host::workspace::{from_errno, from_io};
 
 /// What the name of a file begins with while it is being filled.
 const DRAFT: &str = "draft-";
 /// A draft that nobody has touched for so long was left by a process that is gone.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
+
+/// The largest file whose new bytes are kept, so that undo can merge with later edits.
+const MAX_AFTER: u64 = 16 << 20;
 
 /// A content store.
 #[derive(Debug)]
@@ -35,7 +41,7 @@ pub struct Contents {
 
 /// When bytes are safe from a crash of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasting {
+pub(crate) enum Lasting {
     /// When they are put in.
     Now,
     /// After [`Contents::make_last`]; until then a crash may leave a name with other bytes, which reading finds out.
@@ -209,6 +215,44 @@ impl Contents {
         } else {
             Err(self.full(needed)?)
         }
+    }
+
+    /// Makes room for both sides of a change and stores the new bytes, which a three-way undo merges with. Those that do
+    /// not fit are not needed for the landing itself.
+    pub(crate) fn store_after(
+        &self,
+        swaps: &[Swap],
+        source: &dyn Source,
+        lasting: Lasting,
+    ) -> Result<(), FileError> {
+        let sides = swaps.iter().flat_map(|swap| [&swap.before, &swap.after]);
+        let files: BTreeMap<&str, u64> = sides
+            .filter_map(|image| match image {
+                Image::File { hash, size, .. } => Some((hash.as_str(), *size)),
+                Image::Absent | Image::Link { .. } => None,
+            })
+            .collect();
+        let missing = files.iter().filter(|(hash, _)| !self.has(hash));
+        let needed = missing.map(|(_, size)| *size).fold(0, u64::saturating_add);
+        // The landing itself says what does not fit.
+        let _ = self.ensure_room(needed, &|hash| files.contains_key(hash));
+        for swap in swaps {
+            let Image::File { hash, size, .. } = &swap.after else {
+                continue;
+            };
+            if *size > MAX_AFTER || self.has(hash) {
+                continue;
+            }
+            let file = source
+                .open(swap)
+                .map_err(|err| from_io(Path::new(&swap.path), &err))?;
+            if let Err(ContentsError::File(err)) =
+                self.put_through(&Disk::default(), &file, lasting)
+            {
+                return Err(err);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn put_through(

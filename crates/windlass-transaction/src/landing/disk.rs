@@ -12,6 +12,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::isolated::copied::times_of;
+
 /// What a call of the system gives.
 pub(super) type Sys<T> = Result<T, Errno>;
 
@@ -242,17 +244,7 @@ impl Disk {
         self.step("copy_attributes_and_times")?;
         windlass_host::workspace::copy_attributes_of(from, to);
         let stat = rustix::fs::fstat(from)?;
-        let time = |seconds: i64, nanos: u64| rustix::fs::Timespec {
-            tv_sec: seconds,
-            tv_nsec: nanos.cast_signed(),
-        };
-        rustix::fs::futimens(
-            to,
-            &rustix::fs::Timestamps {
-                last_access: time(stat.st_atime, stat.st_atime_nsec),
-                last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
-            },
-        )
+        rustix::fs::futimens(to, &times_of(&stat))
     }
 
     pub(super) fn read(&self, file: &File, buffer: &mut [u8]) -> Sys<usize> {

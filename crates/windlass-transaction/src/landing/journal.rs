@@ -83,6 +83,12 @@ impl Journal {
         self.swaps.len() > FEW
     }
 
+    /// The paths that it changes.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let swaps = self.swaps.iter();
+        swaps.map(|(swap, _)| swap.path.clone()).collect()
+    }
+
     /// Where its staging directories are.
     pub(super) fn stage_paths(&self) -> impl Iterator<Item = String> {
         self.stages
@@ -214,10 +220,7 @@ pub struct UnloggedLanding {
 /// The landings of calls that are perhaps not in the log yet, oldest first. Those of a live session are among them.
 #[must_use]
 pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
-    let entries = std::fs::read_dir(journal_dir)
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = windlass_host::private::entries(journal_dir, usize::MAX);
     let is_record = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(RECORD));
     let records = entries
         .filter(|entry| is_record(&entry.file_name()))

@@ -43,18 +43,11 @@ impl Seen {
 
 /// The image of what is at a path of the tree now. The last link is not followed, and no parent may be one.
 pub fn look(root: &Root, path: &str) -> Result<Image, FileError> {
+    let no_file = |kind| wrong_kind(Path::new(path), kind, FileKind::File);
     match see(&Disk::default(), root.handle(), path)? {
         Seen::Image(image) => Ok(image),
-        Seen::Directory => Err(wrong_kind(
-            Path::new(path),
-            FileKind::Directory,
-            FileKind::File,
-        )),
-        Seen::Special => Err(wrong_kind(
-            Path::new(path),
-            FileKind::Special,
-            FileKind::File,
-        )),
+        Seen::Directory => Err(no_file(FileKind::Directory)),
+        Seen::Special => Err(no_file(FileKind::Special)),
         Seen::Blocked(at, kind) => Err(wrong_kind(Path::new(&at), kind, FileKind::Directory)),
     }
 }

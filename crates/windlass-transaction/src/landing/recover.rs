@@ -11,7 +11,7 @@ use super::disk::Disk;
 use super::journal::{Desk, Journal, State};
 use super::look::see;
 use super::swap::{Standing, Work};
-use super::{Halt, LandError, NotKept, stage};
+use super::{Halt, LandError, Refused, stage};
 use windlass_host::workspace::Root;
 
 /// What recovery found and did.
@@ -26,7 +26,7 @@ pub struct Recovered {
     /// Paths that somebody wrote to meanwhile, left as they are, and staging directories that still hold something.
     pub left: Vec<String>,
     /// Paths whose old bytes could not be kept, so that they cannot be undone.
-    pub not_kept: Vec<NotKept>,
+    pub not_kept: Vec<Refused>,
 }
 
 /// Finishes or takes back what a dead process left, if there is something; a landing that is at work is not disturbed.
@@ -59,15 +59,10 @@ pub(super) fn recover_through(
             journal_dir.display()
         ))
     })?;
-    let paths = journal
-        .swaps
-        .iter()
-        .map(|(swap, _)| swap.path.clone())
-        .collect();
     let mut done = Recovered {
         root: root.root().to_owned(),
         landed: journal.state == State::Done,
-        paths,
+        paths: journal.paths(),
         left: Vec::new(),
         not_kept: Vec::new(),
     };
@@ -121,8 +116,7 @@ fn settle(
         );
     }
     if can_go_on {
-        let gone_on = work.forward(standing).and_then(|()| work.keep_displaced());
-        match gone_on.and_then(|not_kept| work.sync().map(|()| not_kept).map_err(Halt::from)) {
+        match work.forward(standing) {
             Ok(not_kept) => {
                 (done.landed, done.not_kept) = (true, not_kept);
                 return Ok(false);

@@ -15,7 +15,7 @@ use super::contents::copy;
 use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Spot, dir_at, find};
-use super::{Halt, Refused, Source};
+use super::{Halt, Source};
 use windlass_host::workspace::{from_errno, from_io};
 
 /// What comes to a path, and after an exchange what was there.
@@ -132,7 +132,7 @@ fn one(
             if copy(disk, &from, &file).map_err(fail)? != (hash.clone(), *size) {
                 let reason = "the bytes to land are not the ones that were promised; run again, and let nothing \
                               write to the copy meanwhile";
-                return Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]));
+                return Err(Halt::conflict(&swap.path, reason));
             }
             let own_attributes = source.has_attributes();
             if matches!(swap.before, Image::File { .. }) {
@@ -172,7 +172,7 @@ fn take_after(
                     "it belongs to somebody else (user {}); take it over first, or leave it out",
                     old.st_uid
                 );
-                return Err(Halt::Conflict(vec![Refused::new(&swap.path, &reason)]));
+                return Err(Halt::conflict(&swap.path, &reason));
             }
             Err(errno) => return Err(fail(errno).into()),
         }

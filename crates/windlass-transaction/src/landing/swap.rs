@@ -17,7 +17,7 @@ use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Seen, Spot, dir_at, find, parent, see, see_at};
 use super::stage::{self, new_name, old_name};
-use super::{Halt, NotKept, Refused};
+use super::{Halt, Refused};
 use windlass_host::workspace::from_errno;
 
 /// A landing at work.
@@ -183,11 +183,12 @@ impl<'a> Work<'a> {
         )
     }
 
-    /// Swaps every path that is not swapped yet, as `standing` tells.
+    /// Swaps every path that is not swapped yet, as `standing` tells, keeps what was displaced and makes it all last.
+    /// Gives the paths whose old bytes could not be kept, so that they cannot be undone.
     pub(super) fn forward(
         &self,
         standing: impl Fn(usize) -> Result<Standing, FileError>,
-    ) -> Result<(), Halt> {
+    ) -> Result<Vec<Refused>, Halt> {
         let (deletes, replaced, new) = self.groups();
         let step = |at: usize| match standing(at)? {
             Standing::NotYet => self.apply(at),
@@ -199,7 +200,10 @@ impl<'a> Work<'a> {
         self.remove_emptied()?;
         replaced.into_iter().try_for_each(step)?;
         self.make_dirs()?;
-        new.into_iter().try_for_each(step)
+        new.into_iter().try_for_each(step)?;
+        let not_kept = self.keep_displaced()?;
+        self.sync()?;
+        Ok(not_kept)
     }
 
     fn apply(&self, at: usize) -> Result<(), Halt> {
@@ -241,10 +245,7 @@ impl<'a> Work<'a> {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
                 let seen = see(self.disk, self.root, &swap.path)?;
-                Err(Halt::Conflict(vec![Refused::new(
-                    &swap.path,
-                    &why(&Image::Absent, &seen),
-                )]))
+                Err(Halt::conflict(&swap.path, &why(&Image::Absent, &seen)))
             }
             Err(errno) => Err(from_errno(Path::new(&swap.path), errno).into()),
         }
@@ -257,19 +258,13 @@ impl<'a> Work<'a> {
         if displaced.is(&swap.before) {
             return Ok(());
         }
-        Err(Halt::Conflict(vec![Refused::new(
-            &swap.path,
-            &why(&swap.before, &displaced),
-        )]))
+        Err(Halt::conflict(&swap.path, &why(&swap.before, &displaced)))
     }
 
     fn changed(&self, at: usize) -> Result<Halt, FileError> {
         let (swap, _) = self.at(at)?;
         let seen = see(self.disk, self.root, &swap.path)?;
-        Ok(Halt::Conflict(vec![Refused::new(
-            &swap.path,
-            &why(&swap.before, &seen),
-        )]))
+        Ok(Halt::conflict(&swap.path, &why(&swap.before, &seen)))
     }
 
     fn place(&self, swap: &Swap) -> Result<(OwnedFd, OsString), Halt> {
@@ -277,7 +272,7 @@ impl<'a> Work<'a> {
             Spot::There(dir, name) => Ok((dir, name)),
             Spot::NoParent | Spot::Blocked(..) => {
                 let reason = "its directory was moved or replaced meanwhile";
-                Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]))
+                Err(Halt::conflict(&swap.path, reason))
             }
         }
     }
@@ -324,7 +319,7 @@ impl<'a> Work<'a> {
 
     /// Keeps what was displaced, which is the undo. What cannot be kept stops the landing of a call, and is only named
     /// by others. A write to a displaced file meanwhile, through a handle that was open, stops every one.
-    pub(super) fn keep_displaced(&self) -> Result<Vec<NotKept>, Halt> {
+    fn keep_displaced(&self) -> Result<Vec<Refused>, Halt> {
         let mut not_kept = Vec::new();
         let lasting = if self.journal.is_large() {
             Lasting::Later
@@ -348,15 +343,12 @@ impl<'a> Work<'a> {
                 Ok((found, _)) if found == *hash => {}
                 Ok(_) => {
                     let reason = "it was written to while it was being replaced";
-                    return Err(Halt::Conflict(vec![Refused::new(&swap.path, reason)]));
+                    return Err(Halt::conflict(&swap.path, reason));
                 }
                 Err(err) if self.journal.mode.must_keep() => {
                     return Err(not_stored(&swap.path, &err).into());
                 }
-                Err(err) => not_kept.push(NotKept {
-                    path: swap.path.clone(),
-                    reason: err.to_string(),
-                }),
+                Err(err) => not_kept.push(Refused::new(&swap.path, &err.to_string())),
             }
         }
         if lasting == Lasting::Later
@@ -367,10 +359,7 @@ impl<'a> Work<'a> {
                 .swaps
                 .iter()
                 .filter(|(swap, _)| matches!(swap.before, Image::File { .. }));
-            let not_safe = |(swap, _): &(Swap, usize)| NotKept {
-                path: swap.path.clone(),
-                reason: err.to_string(),
-            };
+            let not_safe = |(swap, _): &(Swap, usize)| Refused::new(&swap.path, &err.to_string());
             return Ok(files.map(not_safe).collect());
         }
         Ok(not_kept)

@@ -42,28 +42,29 @@ pub struct Plan {
 
 /// Plans taking back what was done, given in the order in which it was done.
 pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, LandError> {
-    let by_path = fold(done);
+    let mut stretches = Stretches::default();
+    done.iter().for_each(|swap| stretches.add(swap));
     let planner = Planner {
         disk: Disk::default(),
         root,
         contents,
-        paths: by_path.keys().copied().collect(),
+        paths: stretches.0.keys().map(String::as_str).collect(),
     };
     let mut plan = Plan::default();
-    for (path, stretches) in &by_path {
+    for (path, stretches) in &stretches.0 {
         match planner.path(path, stretches) {
-            Ok(Way { now, then, .. }) if now == then => plan.unchanged.push((*path).to_owned()),
+            Ok(Way { now, then, .. }) if now == then => plan.unchanged.push(path.clone()),
             Ok(Way { now, then, merged }) => {
                 if merged {
-                    plan.merged.push((*path).to_owned());
+                    plan.merged.push(path.clone());
                 }
                 plan.swaps.push(Swap {
-                    path: (*path).to_owned(),
+                    path: path.clone(),
                     before: now,
                     after: then,
                 });
             }
-            Err(reason) => plan.conflicts.push(((*path).to_owned(), reason)),
+            Err(reason) => plan.conflicts.push((path.clone(), reason)),
         }
     }
     planner.leave_out_refused(&mut plan)?;
@@ -87,18 +88,27 @@ pub fn preview(root: &Root, plan: &Plan, contents: &Contents) -> Vec<FileChange>
         .collect()
 }
 
-/// The swaps of each path in stretches: within one, each began where the one before it ended, so that only its first
-/// and its last image count. Between two of them somebody else changed the path.
-fn fold(done: &[Swap]) -> BTreeMap<&str, Vec<Swap>> {
-    let mut by_path: BTreeMap<&str, Vec<Swap>> = BTreeMap::new();
-    for swap in done {
-        let stretches = by_path.entry(&swap.path).or_default();
+/// The swaps of each path. Within one stretch each swap began where the one before it ended, so that only the first and
+/// the last image matter. Between two stretches another program changed the path.
+#[derive(Default)]
+pub(crate) struct Stretches(pub(crate) BTreeMap<String, Vec<Swap>>);
+
+impl Stretches {
+    pub(crate) fn add(&mut self, swap: &Swap) {
+        let stretches = self.0.entry(swap.path.clone()).or_default();
         match stretches.last_mut() {
             Some(last) if last.after == swap.before => last.after = swap.after.clone(),
             _ => stretches.push(swap.clone()),
         }
     }
-    by_path
+
+    /// The stretches that changed something, by path.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &Swap> {
+        self.0
+            .values()
+            .flatten()
+            .filter(|swap| swap.before != swap.after)
+    }
 }
 
 /// One path from what is there to what it becomes.
@@ -326,13 +336,17 @@ pub fn describe(swap: &Swap, contents: &Contents) -> FileChange {
     rendered(swap, text(&swap.before).zip(text(&swap.after)))
 }
 
-/// Counts lines and makes a diff, where both sides are text.
-pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChange {
-    let change = match (swap.before.is_there(), swap.after.is_there()) {
+pub(crate) fn change_of(before: &Image, after: &Image) -> Change {
+    match (before.is_there(), after.is_there()) {
         (false, _) => Change::Created,
         (true, true) => Change::Modified,
         (true, false) => Change::Deleted,
-    };
+    }
+}
+
+/// Counts lines and makes a diff, where both sides are text.
+pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChange {
+    let change = change_of(&swap.before, &swap.after);
     let path = swap.path.clone();
     // A NUL byte is no text, although it is UTF-8.
     let texts = texts.filter(|(old, new)| !old.contains('\0') && !new.contains('\0'));

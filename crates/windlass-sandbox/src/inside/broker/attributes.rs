@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid};
 
 use super::super::filter::FCHMODAT2;
 use super::super::layer::handle_path;
@@ -142,7 +142,15 @@ impl Broker {
 
     fn set_owner(&self, call: &Call, named: &Named, user: u64, group: u64) -> Result<(), Errno> {
         let file = self.open_named(call, named)?;
-        Ok(sys::set_owner(file.as_fd(), user as u32, group as u32)?)
+        // The largest number leaves an owner as it is.
+        let given = |id: u64| Some(id as u32).filter(|id| *id != u32::MAX);
+        Ok(rustix::fs::chownat(
+            file,
+            "",
+            given(user).map(Uid::from_raw),
+            given(group).map(Gid::from_raw),
+            AtFlags::EMPTY_PATH,
+        )?)
     }
 
     fn set_times(&self, call: &Call, named: &Named, times: u64, unit: Unit) -> Result<(), Errno> {

@@ -19,9 +19,7 @@ impl Broker {
             libc::SYS_pidfd_send_signal if c != 0 || d != 0 => return Err(Errno(libc::EPERM)),
             libc::SYS_pidfd_send_signal => {
                 let target = process_of_handle(call, number(a))?;
-                if !self.listener.is_waiting(call.id) {
-                    return Err(Errno(libc::EINTR));
-                }
+                self.listener.check_waiting(call)?;
                 processes::signal(target, number(b))?;
             }
             _ => return Err(Errno(libc::EPERM)),
@@ -32,9 +30,7 @@ impl Broker {
     /// One process, all of a group, or every process of the command.
     fn kill(&self, call: &Call, target: i32, signal: i32) -> Result<(), Errno> {
         let own = processes::status_field(call.pid, "Tgid:").ok_or(Errno(libc::ESRCH))?;
-        if !self.listener.is_waiting(call.id) {
-            return Err(Errno(libc::EINTR));
-        }
+        self.listener.check_waiting(call)?;
         let members = match target {
             1.. => {
                 let process = processes::status_field(target, "Tgid:").ok_or(Errno(libc::ESRCH))?;
@@ -82,9 +78,7 @@ impl Broker {
         if own != Some(target) {
             return Ok(processes::signal(target, signal)?);
         }
-        if !self.listener.is_waiting(call.id) {
-            return Err(Errno(libc::EINTR));
-        }
+        self.listener.check_waiting(call)?;
         Ok(sys::signal_thread(target, thread, signal)?)
     }
 }

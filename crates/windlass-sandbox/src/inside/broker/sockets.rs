@@ -2,7 +2,6 @@
 //! act on the socket itself, also where it may not take handles out of another process (Docker's default profile
 //! withholds `pidfd_getfd`). A handle that was kept longer would keep a connection open that the command closed.
 
-use parking_lot::MutexGuard;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -65,10 +64,6 @@ impl Sockets {
 }
 
 impl Broker {
-    fn sockets(&self) -> MutexGuard<'_, Sockets> {
-        self.sockets.lock()
-    }
-
     pub(super) fn make_socket(&self, call: &Call) -> Result<Reply, Errno> {
         let [family, kind, protocol] =
             [call.args[0], call.args[1], call.args[2]].map(|arg| arg as i32);
@@ -97,7 +92,7 @@ impl Broker {
         let number = rustix::fs::fstat(&handle)?.st_ino;
         self.listener
             .give(call.id, handle.as_fd(), kind & libc::SOCK_CLOEXEC != 0)?;
-        self.sockets().put(Socket {
+        self.sockets.lock().put(Socket {
             number,
             handle,
             family,
@@ -110,13 +105,7 @@ impl Broker {
     fn number_of(&self, call: &Call) -> Result<u64, Errno> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{}", call.pid, call.args[0] as i32));
         let link = link.map_err(|_| Errno(libc::EBADF))?;
-        let number = link.to_str().and_then(|link| {
-            link.strip_prefix("socket:[")?
-                .strip_suffix(']')?
-                .parse()
-                .ok()
-        });
-        number.ok_or(Errno(libc::ENOTSOCK))
+        number_in(&link).ok_or(Errno(libc::ENOTSOCK))
     }
 
     fn read_address(&self, call: &Call) -> Result<(Vec<u8>, Address), Errno> {
@@ -155,7 +144,7 @@ impl Broker {
 
     /// The socket of a call with this address; `missing` is what is said of one that is not kept any more.
     fn take_socket(&self, number: u64, address: &Address, missing: Errno) -> Result<Socket, Errno> {
-        let mut sockets = self.sockets();
+        let mut sockets = self.sockets.lock();
         let socket = sockets.take(number).ok_or(missing)?;
         // The kernel takes an address without a family for one of the Internet; a datagram socket may be let go with it.
         let fits = match address {
@@ -184,7 +173,7 @@ impl Broker {
     ) -> Result<Reply, Errno> {
         if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
-            self.sockets().put(socket);
+            self.sockets.lock().put(socket);
             return Err(Errno(libc::EAGAIN));
         }
         let (listener, sockets) = (Arc::clone(&self.listener), Arc::clone(&self.sockets));
@@ -271,7 +260,7 @@ impl Broker {
             }
         };
         if socket.family != libc::AF_NETLINK || result.is_err() {
-            self.sockets().put(socket);
+            self.sockets.lock().put(socket);
         }
         result.map(|()| Reply::Value(0))
     }
@@ -341,7 +330,7 @@ impl Broker {
     fn bind_by_path(&self, socket: &Socket, path: &str) -> Result<(), Errno> {
         let (fence, handle) = (self.rights.fence.as_fd(), socket.handle.as_fd());
         let bind = || -> std::io::Result<()> {
-            sys::no_new_privileges()?;
+            rustix::thread::set_no_new_privs(true)?;
             sys::landlock_restrict(fence)?;
             sys::bind(handle, &address::unix(path))
         };
@@ -353,7 +342,7 @@ impl Broker {
 
     pub(super) fn listen(&mut self, call: &Call) -> Result<Reply, Errno> {
         let number = self.number_of(call)?;
-        let Some(socket) = self.sockets().take(number) else {
+        let Some(socket) = self.sockets.lock().take(number) else {
             // One that listens already may say so again.
             return match self.rights.network.own.has_socket(number) {
                 true => Ok(Reply::Value(0)),
@@ -362,7 +351,7 @@ impl Broker {
         };
         let result = self.listen_on(&socket, call.args[1] as i32);
         if result.is_err() {
-            self.sockets().put(socket);
+            self.sockets.lock().put(socket);
         }
         result.map(|()| Reply::Value(0))
     }
@@ -417,20 +406,20 @@ impl Broker {
                     return false;
                 }
                 let link = std::fs::read_link(entry.path()).ok();
-                let number = link.as_deref().and_then(Path::to_str).and_then(|link| {
-                    link.strip_prefix("socket:[")?
-                        .strip_suffix(']')?
-                        .parse::<u64>()
-                        .ok()
-                });
-                open.extend(number);
+                open.extend(link.and_then(|link| number_in(&link)));
             }
         }
-        let mut sockets = self.sockets();
+        let mut sockets = self.sockets.lock();
         let before = sockets.0.len();
         sockets.0.retain(|one| open.contains(&one.number));
         sockets.0.len() < before
     }
+}
+
+/// The number of a socket in a link of `/proc`, such as `socket:[42]`.
+fn number_in(link: &Path) -> Option<u64> {
+    let number = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+    number.parse().ok()
 }
 
 /// A socket whose connection failed may try again, and one for datagrams may change its mind.

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::super::layer::handle_path;
 use super::super::notify::{Call, Errno};
-use super::super::sys;
+use super::super::{processes, sys};
 use super::{Broker, Reply};
 
 /// The device that makes a terminal.
@@ -60,16 +60,8 @@ impl Broker {
             return Err(Errno(libc::ENOTTY));
         }
         let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{handle}", call.pid))?;
-        number_in(&text).ok_or(Errno(libc::ENOTTY))
+        processes::field(&text, NUMBER).ok_or(Errno(libc::ENOTTY))
     }
-}
-
-fn number_in(text: &str) -> Option<u32> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(NUMBER))?
-        .trim()
-        .parse()
-        .ok()
 }
 
 /// The file system of the terminals that are made here. In a container, `/dev/pts` could be another one.
@@ -84,14 +76,15 @@ fn device_of_terminals() -> Result<u64, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::super::processes::field;
+    use super::NUMBER;
 
     #[test]
     fn the_number_of_a_terminal_is_found() {
         assert_eq!(
-            number_in("pos:\t0\nflags:\t02100002\ntty-index:\t12\n"),
+            field::<u32>("pos:\t0\nflags:\t02100002\ntty-index:\t12\n", NUMBER),
             Some(12)
         );
-        assert_eq!(number_in("pos:\t0\nflags:\t02100002\n"), None);
+        assert_eq!(field::<u32>("pos:\t0\nflags:\t02100002\n", NUMBER), None);
     }
 }
