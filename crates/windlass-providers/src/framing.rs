@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 pub use aws::{AwsDecoder, AwsLimits};
 pub use lines::LineDecoder;
+pub(crate) use lines::LineSplitter;
 
 use crate::sse::SseDecoder;
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The longest line that is read: pictures and whole files come in one.
 pub const MAX_LINE: usize = 16 << 20;
@@ -100,17 +100,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Writes one JSON value as a line.
-pub async fn write_line<W: AsyncWrite + Unpin + ?Sized>(
-    to: &mut W,
-    value: &Value,
-) -> std::io::Result<()> {
-    let mut line = value.to_string().into_bytes();
-    line.push(b'\n');
-    to.write_all(&line).await?;
-    to.flush().await
-}
-
 /// The end of what was said, however much that was.
 #[derive(Debug, Default)]
 pub struct Tail {
@@ -139,17 +128,6 @@ impl Tail {
             .collect::<String>()
             .trim()
             .to_owned()
-    }
-
-    /// Reads a stream to its end and keeps the end of it.
-    pub async fn follow(&mut self, mut from: impl AsyncRead + Unpin) {
-        let mut piece = vec![0; PIECE];
-        while let Ok(n) = from.read(&mut piece).await {
-            if n == 0 {
-                return;
-            }
-            self.push(&piece[..n]);
-        }
     }
 }
 

@@ -252,7 +252,7 @@ impl ChatDecoder {
                     self.part(part, out);
                 }
             }
-            Loose::Absent | Loose::Object(_) => {}
+            Loose::Absent | Loose::Number(_) | Loose::Object(_) => {}
         }
         let refusal = delta.refusal.as_str();
         if !refusal.is_empty() {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{
     Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
@@ -29,14 +30,15 @@ impl Text<'_> {
 pub(super) struct Count(pub(super) Option<u64>);
 
 /// More tokens than any model has; a larger number is a mistake and reads as absent.
-const MOST: u64 = 1_000_000_000_000;
+const MOST: f64 = 1e12;
 
-/// Text, or a list of parts, or a whole JSON object where text was expected.
+/// Text, or a number, a list of parts or a whole JSON object where text was expected.
 #[derive(Debug, Default)]
 pub(super) enum Loose<'a> {
     #[default]
     Absent,
     Text(Cow<'a, str>),
+    Number(f64),
     Parts(Vec<Value>),
     Object(Value),
 }
@@ -47,7 +49,7 @@ impl Loose<'_> {
         match self {
             Loose::Text(text) => Some(Cow::Borrowed(text)),
             Loose::Object(value) => Some(Cow::Owned(value.to_string())),
-            Loose::Absent | Loose::Parts(_) => None,
+            Loose::Absent | Loose::Number(_) | Loose::Parts(_) => None,
         }
     }
 }
@@ -71,132 +73,87 @@ pub(super) struct WireFunction<'a> {
     pub(super) arguments: Loose<'a>,
 }
 
-macro_rules! ignore_others {
-    ($absent:expr) => {
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-    };
+/// Reads any JSON value. Lists and objects are built only where they are kept, and passed over otherwise.
+struct AnyJson {
+    keeps_containers: bool,
 }
 
-macro_rules! ignore_numbers {
-    ($absent:expr) => {
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-    };
-}
+impl<'de> Visitor<'de> for AnyJson {
+    type Value = Loose<'de>;
 
-macro_rules! ignore_containers {
-    ($absent:expr) => {
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok($absent)
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            Ok($absent)
-        }
-    };
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(text))))
-            }
-            ignore_others!(Text(None));
-            ignore_numbers!(Text(None));
-            ignore_containers!(Text(None));
-        }
-        de.deserialize_any(V)
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
     }
-}
 
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Count;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a count")
-            }
-            fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
-                Ok(Count((n <= MOST).then_some(n)))
-            }
-            fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
-                Ok(Count(u64::try_from(n).ok().filter(|n| *n <= MOST)))
-            }
-            fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
-                let whole = n.is_finite() && n >= 0.0 && n.fract() == 0.0 && n <= MOST as f64;
-                Ok(Count(whole.then_some(n as u64)))
-            }
-            fn visit_str<E>(self, _: &str) -> Result<Count, E> {
-                Ok(Count(None))
-            }
-            ignore_others!(Count(None));
-            ignore_containers!(Count(None));
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Loose<'de>, E> {
+        Ok(Loose::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Loose<'de>, E> {
+        Ok(Loose::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_u64<E>(self, n: u64) -> Result<Loose<'de>, E> {
+        Ok(Loose::Number(n as f64))
+    }
+
+    fn visit_i64<E>(self, n: i64) -> Result<Loose<'de>, E> {
+        Ok(Loose::Number(n as f64))
+    }
+
+    fn visit_f64<E>(self, n: f64) -> Result<Loose<'de>, E> {
+        Ok(Loose::Number(n))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Loose<'de>, E> {
+        Ok(Loose::Absent)
+    }
+
+    fn visit_unit<E>(self) -> Result<Loose<'de>, E> {
+        Ok(Loose::Absent)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Loose<'de>, A::Error> {
+        if !self.keeps_containers {
+            return IgnoredAny.visit_seq(seq).map(|_| Loose::Absent);
         }
-        de.deserialize_any(V)
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Loose::Parts)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Loose<'de>, A::Error> {
+        if !self.keeps_containers {
+            return IgnoredAny.visit_map(map).map(|_| Loose::Absent);
+        }
+        Value::deserialize(MapAccessDeserializer::new(map)).map(Loose::Object)
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Loose<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or parts")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Loose<'de>, E> {
-                Ok(Loose::Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Loose<'de>, E> {
-                Ok(Loose::Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_string<E>(self, text: String) -> Result<Loose<'de>, E> {
-                Ok(Loose::Text(Cow::Owned(text)))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose<'de>, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = seq.next_element()? {
-                    parts.push(part);
-                }
-                Ok(Loose::Parts(parts))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose<'de>, A::Error> {
-                let mut object = serde_json::Map::new();
-                while let Some((key, value)) = map.next_entry()? {
-                    object.insert(key, value);
-                }
-                Ok(Loose::Object(Value::Object(object)))
-            }
-            ignore_others!(Loose::Absent);
-            ignore_numbers!(Loose::Absent);
+        let keeps_containers = true;
+        de.deserialize_any(AnyJson { keeps_containers })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let keeps_containers = false;
+        match de.deserialize_any(AnyJson { keeps_containers })? {
+            Loose::Text(text) => Ok(Self(Some(text))),
+            _ => Ok(Self(None)),
         }
-        de.deserialize_any(V)
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let keeps_containers = false;
+        match de.deserialize_any(AnyJson { keeps_containers })? {
+            Loose::Number(n) if (0.0..=MOST).contains(&n) && n.fract() == 0.0 => {
+                Ok(Self(Some(n as u64)))
+            }
+            _ => Ok(Self(None)),
+        }
     }
 }
 
