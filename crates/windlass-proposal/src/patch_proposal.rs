@@ -10,16 +10,12 @@ mod proposal;
 use std::sync::Arc;
 
 use serde_json::json;
-use windlass_core::BoxFuture;
 use windlass_core::event::EventKind;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::outcome::FailReason;
-use windlass_core::runtime::{
-    Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop,
-};
+use windlass_core::runtime::{Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
-use windlass_core::terms::Terms;
 use windlass_core::turn::Planned;
 
 pub use self::proposal::{Operation, Proposal, ProposedFile, schema};
@@ -41,8 +37,7 @@ const TEST_SECONDS: u64 = 600;
 const APPLY: &str = "apply_patch";
 const SHELL: &str = "bash";
 
-/// What it can do at most; the first three the runtime inside must be able to.
-pub const CAPABILITIES: [Capability; 4] = [
+pub(crate) const CAPABILITIES: &[Capability] = &[
     Capability::TextCompletion,
     Capability::StreamingText,
     Capability::StructuredOutput,
@@ -62,54 +57,16 @@ old lines, =======, the new lines, >>>>>>> REPLACE; an empty SEARCH makes a new 
 must be exactly those of the file and must occur once: give enough of them. Modes, links and binary files cannot be \
 patched. To delete or only move a file, leave its patch empty.";
 
-/// Any runtime that answers in [`schema`], as a coder.
-pub struct PatchProposal {
-    /// Who proposes. It must have been told to answer in [`schema`].
-    pub inner: Arc<dyn Runtime>,
-}
-
-impl Runtime for PatchProposal {
-    fn name(&self) -> &str {
-        "patch"
+pub(crate) async fn run(inner: &dyn Runtime, job: &Job<'_>) -> Result<Stop, RuntimeError> {
+    let (proposal, calls) = (0, 0);
+    Course {
+        inner,
+        job,
+        proposal,
+        calls,
     }
-
-    fn model(&self) -> Option<&str> {
-        self.inner.model()
-    }
-
-    fn loses_from(&self, model: &str) -> Vec<String> {
-        self.inner.loses_from(model)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let inner = self.inner.capabilities();
-        Capabilities::of(
-            CAPABILITIES
-                .into_iter()
-                .filter(|one| *one == Capability::ApplyPatch || inner.has(*one)),
-        )
-    }
-
-    fn terms(&self, terms: &mut Terms) {
-        self.inner.terms(terms);
-    }
-
-    fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
-        Box::pin(async move {
-            Course {
-                inner: self.inner.as_ref(),
-                job: &job,
-                proposal: 0,
-                calls: 0,
-            }
-            .drive()
-            .await
-        })
-    }
-
-    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
-        self.inner.compact(job)
-    }
+    .drive()
+    .await
 }
 
 /// One try.

@@ -42,6 +42,26 @@ const SHOWN: usize = 300;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
 
+/// What an agent can do that reads and changes files and runs commands by itself.
+pub(crate) const CODER: [Capability; 7] = [
+    Capability::TextCompletion,
+    Capability::StreamingText,
+    Capability::StructuredOutput,
+    Capability::NativeToolLoop,
+    Capability::FilesystemRead,
+    Capability::FilesystemEdit,
+    Capability::Shell,
+];
+
+/// What holds for a protocol in which the agent asks about its calls and stays in one conversation.
+pub(crate) const CONVERSES: [Feature; 5] = [
+    Feature::ToolApproval,
+    Feature::Resume,
+    Feature::Cancel,
+    Feature::ReportsTokens,
+    Feature::ModelChoice,
+];
+
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
     /// The runtime's name, as people type it.
@@ -115,51 +135,21 @@ pub struct WantedOutput {
 
 /// A foreign agent under the contract.
 pub struct ForeignRuntime {
-    adapter: Box<dyn Adapter>,
-    metering: Metering,
-    clock: Arc<dyn Clock>,
-    output: Option<WantedOutput>,
+    /// The agent.
+    pub adapter: Box<dyn Adapter>,
+    /// How the spending is known.
+    pub metering: Metering,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What its answer has to fit, where a schema was given.
+    pub output: Option<WantedOutput>,
     /// What it is told behind the contract: a profile, what the project says that it does not read itself.
-    instructions: String,
+    pub instructions: String,
     /// Which version of its program works, where that is known.
-    version: Option<String>,
+    pub version: Option<String>,
 }
 
 impl ForeignRuntime {
-    /// An agent, and how it is known what it spends.
-    #[must_use]
-    pub fn new(adapter: Box<dyn Adapter>, metering: Metering, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            adapter,
-            metering,
-            clock,
-            output: None,
-            instructions: String::new(),
-            version: None,
-        }
-    }
-
-    /// The same, with an answer that has to fit a schema.
-    #[must_use]
-    pub fn answering(mut self, output: Option<WantedOutput>) -> Self {
-        self.output = output;
-        self
-    }
-
-    /// The same, with the version of its program, for the log.
-    #[must_use]
-    pub fn versioned(mut self, version: Option<String>) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// The same, with further words behind the contract.
-    #[must_use]
-    pub fn instructed(mut self, instructions: String) -> Self {
-        self.instructions = instructions;
-        self
-    }
-
     async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let place = match job.processes.enclose().await {
             Ok(place) => place,

@@ -11,7 +11,7 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::{CodexDialogue, CodexSetup};
-use crate::agent::{Adapter, AgentAttempt, Answer};
+use crate::agent::{Adapter, AgentAttempt, Answer, CODER, CONVERSES};
 use crate::driver::{Conversation, one_turn, start};
 use crate::given::or_usual;
 use crate::offered::offered;
@@ -65,29 +65,12 @@ impl Adapter for Codex {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        Capabilities::of([
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FunctionTools,
-            C::Mcp,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-            C::ApplyPatch,
-        ])
+        let more = [C::FunctionTools, C::Mcp, C::ApplyPatch];
+        Capabilities::of(CODER.into_iter().chain(more))
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::HostTools,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ModelChoice,
-        ])
+        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
     }
 
     fn converse<'a>(

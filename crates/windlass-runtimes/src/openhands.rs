@@ -14,7 +14,7 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
-use crate::agent::{Adapter, AgentAttempt, Answer, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answer, CODER, CONVERSES, told_anew};
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, start, stay};
 
@@ -81,34 +81,17 @@ impl Adapter for OpenHands {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = [
-            (C::TextCompletion, true),
-            (C::StreamingText, true),
-            (C::StructuredOutput, true),
-            (C::NativeToolLoop, true),
-            (C::Mcp, true),
-            (
-                C::FilesystemRead,
-                self.has(&["terminal", "file_editor", "read_file"]),
-            ),
-            (
-                C::FilesystemEdit,
-                self.has(&["terminal", "file_editor", "write_file", "edit"]),
-            ),
-            (C::Shell, self.has(&["terminal"])),
-        ];
-        Capabilities::of(all.into_iter().filter_map(|(one, has)| has.then_some(one)))
+        let all = CODER.into_iter().chain([C::Mcp]);
+        Capabilities::of(all.filter(|one| match one {
+            C::FilesystemRead => self.has(&["terminal", "file_editor", "read_file"]),
+            C::FilesystemEdit => self.has(&["terminal", "file_editor", "write_file", "edit"]),
+            C::Shell => self.has(&["terminal"]),
+            _ => true,
+        }))
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ReportsCost,
-            Feature::ModelChoice,
-        ])
+        Features::of(CONVERSES.into_iter().chain([Feature::ReportsCost]))
     }
 
     fn converse<'a>(

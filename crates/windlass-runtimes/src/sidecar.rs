@@ -12,7 +12,7 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::SidecarDialogue;
-use crate::agent::{Adapter, AgentAttempt, Answer};
+use crate::agent::{Adapter, AgentAttempt, Answer, CODER, CONVERSES};
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, start, stay};
 use crate::given::or_usual;
@@ -72,28 +72,11 @@ impl Adapter for Sidecar {
     }
 
     fn capabilities(&self) -> Capabilities {
-        use Capability as C;
-        Capabilities::of([
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FunctionTools,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-        ])
+        Capabilities::of(CODER.into_iter().chain([Capability::FunctionTools]))
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::HostTools,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ModelChoice,
-        ])
+        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
     }
 
     fn lives_by_the_log(&self) -> bool {

@@ -3,7 +3,6 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use windlass_core::CancellationToken;
@@ -185,12 +184,6 @@ impl<'a> AgentAttempt<'a> {
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
         let kept = self.kept.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
-    }
-
-    /// The agent's home and the workspace, as texts.
-    pub(crate) fn places(&self) -> (Cow<'_, str>, Cow<'_, str>) {
-        let (home, workspace) = (self.enclosure.home(), self.job.files.root());
-        (home.to_string_lossy(), workspace.to_string_lossy())
     }
 
     /// A path in the agent's home, as a text.

@@ -15,6 +15,7 @@ use crate::acp::words::end_of;
 use crate::agent::Reported;
 use crate::dialect::Dialect;
 use crate::dollars::micros;
+use crate::filling::{StartTexts, owned};
 use crate::given::{check_args, check_env};
 
 /// What starts it, and where that is put in its home.
@@ -157,10 +158,12 @@ impl AiderOptions {
             command: vec![self.python, "-s".to_owned()],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
-            env: pairs(HELD).chain(env).collect(),
-            point_at: pairs(POINTED).collect(),
-            home_files: [(START_AT.to_owned(), START.to_owned())].into(),
-            clear: [CHAT, LOG].map(str::to_owned).to_vec(),
+            texts: StartTexts {
+                env: owned(HELD).into_iter().chain(env).collect(),
+                point_at: owned(POINTED),
+                home_files: owned(&[(START_AT, START)]),
+                clear: [CHAT, LOG].map(str::to_owned).to_vec(),
+            },
             model: self.model,
             output: Output::Aider,
         })
@@ -253,12 +256,6 @@ const POINTED: &[(&str, &str)] = &[
     ("GEMINI_API_BASE", "{url}/v1beta"),
     ("GEMINI_API_KEY", "{key}"),
 ];
-
-fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
-    pairs
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-}
 
 /// The model by the name that says how it is asked.
 fn named(model: &str, dialect: Dialect) -> String {
