@@ -151,28 +151,6 @@ pub enum HttpError {
     Cassette(String),
 }
 
-impl HttpError {
-    /// Whether the same exchange may succeed in a moment.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Dns { .. }
-            | Self::Refused { .. }
-            | Self::ConnectTimeout { .. }
-            | Self::Proxy { .. }
-            | Self::Idle { .. }
-            | Self::Broken { .. } => true,
-            Self::Setup(_)
-            | Self::Tls { .. }
-            | Self::TooSlow { .. }
-            | Self::Malformed { .. }
-            | Self::TooLarge { .. }
-            | Self::Redirect { .. }
-            | Self::Cassette(_) => false,
-        }
-    }
-}
-
 /// The client. Cheap to clone; clones share the connection pool.
 #[derive(Debug, Clone)]
 pub struct Http {

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use super::*;
 use crate::loopback::{Act, Server, chunk, stream_head, whole};
+use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
 fn http(change: impl FnOnce(&mut HttpOptions)) -> Http {
     let mut options = HttpOptions::default();
@@ -214,7 +215,10 @@ async fn a_drip_that_never_ends_is_ended_after_the_whole_time() {
             seconds: 3_600
         }
     );
-    assert!(!err.is_transient());
+    assert_eq!(
+        ProviderError::from(err).kind,
+        ProviderErrorKind::Network { transient: false }
+    );
 }
 
 #[tokio::test]

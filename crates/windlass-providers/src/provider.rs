@@ -22,7 +22,7 @@ use windlass_core::message::Part;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::{BoxFuture, BoxStream};
 
-use self::ask::{Known, lock};
+use self::ask::Known;
 pub use self::relay::Parcel;
 use crate::auth::{Auth, BadKey};
 use crate::cassette::{self, Label};
@@ -300,7 +300,7 @@ impl Provider for WireProvider {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        if let Some(known) = lock(&self.known).get(model) {
+        if let Some(known) = self.known.lock().get(model) {
             return known.facts.clone();
         }
         let compatible = self.vendor.base_url.is_none();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
-use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::decode::{Ending, ReadJson};
 use super::wire::{Count, Lenient, Text, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
@@ -60,10 +60,8 @@ impl OllamaDecoder {
     }
 }
 
-impl Decode for OllamaDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        read_json(self, event, out)
-    }
+impl ReadJson for OllamaDecoder {
+    type Wire<'a> = Wire<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
         self.think.finish(out);
@@ -73,10 +71,6 @@ impl Decode for OllamaDecoder {
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
-
-impl ReadJson for OllamaDecoder {
-    type Wire<'a> = Wire<'a>;
 
     fn read(
         &mut self,

@@ -9,9 +9,10 @@ use serde::de::{
     Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Value, json};
+use windlass_core::budget::Usage;
 use windlass_core::history::Entry;
 use windlass_core::message::{Message, Part, ToolCall, ToolResult};
-use windlass_core::provider::{Request, ToolChoice};
+use windlass_core::provider::{Request, Sampling, ToolChoice};
 use windlass_core::tool::{ToolSet, ToolSpec};
 
 /// A text, or absent when it is anything else.
@@ -71,6 +72,46 @@ pub(super) struct WireFunction<'a> {
     #[serde(borrow)]
     pub(super) name: Text<'a>,
     pub(super) arguments: Loose<'a>,
+}
+
+/// The tokens that a protocol of OpenAI counts: the first names are those of Chat Completions, the second those of
+/// Responses. Proxies send both, and zeros for one of them.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct OpenAiUsage {
+    prompt_tokens: Count,
+    input_tokens: Count,
+    completion_tokens: Count,
+    output_tokens: Count,
+    prompt_tokens_details: Lenient<InputDetails>,
+    input_tokens_details: Lenient<InputDetails>,
+    prompt_cache_hit_tokens: Count,
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: Count,
+    cache_write_tokens: Count,
+}
+
+impl OpenAiUsage {
+    /// What was counted; none where one of the two sums is missing. The input includes what came from a cache, and the
+    /// output the reasoning.
+    pub(super) fn counted(&self) -> Option<Usage> {
+        let input = self.prompt_tokens.0.max(self.input_tokens.0)?;
+        let output = self.completion_tokens.0.max(self.output_tokens.0)?;
+        let details = self.prompt_tokens_details.0.or(self.input_tokens_details.0);
+        let details = details.unwrap_or_default();
+        let cached = details.cached_tokens.0.or(self.prompt_cache_hit_tokens.0);
+        let written = details.cache_write_tokens.0.unwrap_or(0);
+        Some(Usage::of_prompt(
+            input,
+            cached.unwrap_or(0),
+            written,
+            output,
+        ))
+    }
 }
 
 /// Reads any JSON value. Lists and objects are built only where they are kept, and passed over otherwise.
@@ -233,6 +274,16 @@ pub(super) fn write_key(out: &mut Vec<u8>, name: &str) {
 pub(super) fn write_field(out: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
     write_key(out, name);
     write_json(out, value);
+}
+
+/// Writes how the answer is sampled, with temperatures up to `hottest` and the stop sequences under this name.
+pub(super) fn write_sampling(out: &mut Vec<u8>, options: &Sampling, hottest: f64, stop: &str) {
+    if let Some(temperature) = options.temperature {
+        write_field(out, "temperature", &temperature.clamp(0.0, hottest));
+    }
+    if !options.stop.is_empty() {
+        write_field(out, stop, &options.stop);
+    }
 }
 
 /// Appends every message, encoded once and kept beside it, with commas between them. A message with nothing to say

@@ -9,13 +9,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall, ToolResult};
-use windlass_core::tool::{Admitted, ForeignCall};
+use windlass_core::tool::Admitted;
 
-use super::calls::{call, cwd, foreign, kind, result};
+use super::calls::{call, cwd, kind, likeness, result};
 use super::ended::{Meter, end};
 use crate::agent::End;
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
+use crate::likeness::Likeness;
 
 /// How long the server may take to start: it reads some hundred megabytes of Python, from a disk that may be cold.
 const START: Duration = Duration::from_secs(180);
@@ -538,8 +539,8 @@ impl Dialogue for OpenHandsDialogue {
         }
     }
 
-    fn liken(&self, call: ToolCall) -> ForeignCall {
-        foreign(call, self.cwd.as_deref())
+    fn liken(&self, call: &ToolCall) -> Likeness {
+        likeness(&call.name, &call.args, self.cwd.as_deref())
     }
 }
 
