@@ -281,6 +281,12 @@ impl Desk {
         self.note(Note::Say(kind));
     }
 
+    /// Warns in the log.
+    pub(super) fn warn(&self, code: &str, text: String) {
+        let code = code.to_owned();
+        self.say(EventKind::Warned { code, text });
+    }
+
     /// True once for each model.
     pub(super) fn warn_once(&self, model: &str) -> bool {
         let mut state = self.lock();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
 use crate::framing::FramingError;
-use crate::http::HttpError;
+use crate::http::{HttpError, HttpErrorKind};
 
 /// How much of an unexpected answer is quoted.
 const QUOTE: usize = 200;
@@ -21,24 +21,14 @@ const INTERRUPTED: ProviderErrorKind = ProviderErrorKind::Network { transient: t
 
 impl From<HttpError> for ProviderError {
     fn from(err: HttpError) -> Self {
-        let kind = match &err {
-            HttpError::Setup(_) | HttpError::Redirect { .. } | HttpError::Cassette(_) => {
-                ProviderErrorKind::InvalidRequest
-            }
-            HttpError::Malformed { .. } | HttpError::TooLarge { .. } => {
-                ProviderErrorKind::InvalidResponse
-            }
-            HttpError::Tls { .. } | HttpError::TooSlow { .. } => {
-                ProviderErrorKind::Network { transient: false }
-            }
-            HttpError::Dns { .. }
-            | HttpError::Refused { .. }
-            | HttpError::ConnectTimeout { .. }
-            | HttpError::Proxy { .. }
-            | HttpError::Idle { .. }
-            | HttpError::Broken { .. } => INTERRUPTED,
+        use HttpErrorKind as K;
+        let kind = match err.kind {
+            K::Setup | K::Redirect | K::Cassette => ProviderErrorKind::InvalidRequest,
+            K::Malformed | K::TooLarge => ProviderErrorKind::InvalidResponse,
+            K::Tls | K::TooSlow => ProviderErrorKind::Network { transient: false },
+            K::Dns | K::Refused | K::ConnectTimeout | K::Proxy | K::Idle | K::Broken => INTERRUPTED,
         };
-        error(kind, err.to_string(), None)
+        error(kind, err.message, None)
     }
 }
 

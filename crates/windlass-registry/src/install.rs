@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use windlass_runtimes::install::{Install, platformed};
 use crate::error::RegistryError;
 use crate::program::{Program, Search};
 use crate::python;
-use crate::said::said;
+use crate::said::{ended_within, said};
 
 /// The note of a whole install; without it, what is there is a part of one.
 const NOTE: &str = "windlass-install.json";
@@ -280,28 +280,17 @@ pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
         .env("PIP_DEFAULT_TIMEOUT", "15")
         .env("PIP_NO_INPUT", "1");
     let mut child = command.spawn().map_err(|err| err.to_string())?;
-    let until = Instant::now() + time;
-    loop {
-        match child.try_wait().map_err(|err| err.to_string())? {
-            Some(status) if status.success() => return Ok(()),
-            Some(_) => {
-                let mut said = String::new();
-                if let Some(mut err) = child.stderr.take() {
-                    let _ = std::io::Read::read_to_string(&mut err, &mut said);
-                }
-                return Err(said
-                    .trim()
-                    .lines()
-                    .next_back()
-                    .unwrap_or("it failed")
-                    .to_owned());
+    match ended_within(&mut child, time).map_err(|err| err.to_string())? {
+        Some(status) if status.success() => Ok(()),
+        Some(_) => {
+            let mut said = String::new();
+            if let Some(mut err) = child.stderr.take() {
+                let _ = std::io::Read::read_to_string(&mut err, &mut said);
             }
-            None if Instant::now() > until => {
-                let _ = child.kill().and_then(|()| child.wait());
-                return Err(format!("it took longer than {} seconds", time.as_secs()));
-            }
-            None => std::thread::sleep(Duration::from_millis(50)),
+            let last = said.trim().lines().next_back();
+            Err(last.unwrap_or("it failed").to_owned())
         }
+        None => Err(format!("it took longer than {} seconds", time.as_secs())),
     }
 }
 

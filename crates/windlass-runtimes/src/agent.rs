@@ -177,7 +177,7 @@ impl ForeignRuntime {
             .await?;
         for host in place.take_refused() {
             let rule = "sandbox: network".to_owned();
-            job.outlet
+            attempt
                 .emit(EventKind::ConnectionRefused { host, rule })
                 .await?;
         }

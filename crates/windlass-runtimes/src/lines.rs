@@ -40,18 +40,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The next JSON value; `None` at the end. May be dropped while it waits: nothing is lost.
-    pub async fn next(&mut self) -> std::io::Result<Option<Value>> {
-        loop {
-            let Some(line) = self.line().await? else {
-                return Ok(None);
-            };
-            if let Some(value) = self.value(&line) {
-                return Ok(Some(value));
-            }
-        }
-    }
-
     /// The JSON value of a line; one that is none is counted.
     pub(crate) fn value(&mut self, line: &[u8]) -> Option<Value> {
         let line = line.trim_ascii();
@@ -144,8 +132,8 @@ mod tests {
         runtime.block_on(async {
             let mut lines = Lines::new(text);
             let mut seen = Vec::new();
-            while let Some(value) = lines.next().await.unwrap() {
-                seen.push(value.to_string());
+            while let Some(line) = lines.line().await.unwrap() {
+                seen.extend(lines.value(&line).map(|value| value.to_string()));
             }
             assert_eq!(seen, values);
             assert_eq!((lines.too_long, lines.not_json), (too_long, not_json));

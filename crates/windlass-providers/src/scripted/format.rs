@@ -41,7 +41,7 @@ pub struct ScriptError {
     pub excerpt: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
     context_window: Option<u64>,
@@ -268,12 +268,7 @@ impl OneOrMany {
 }
 
 fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
-    let mut document = Document {
-        context_window: None,
-        max_output: None,
-        follow: None,
-        step: Vec::new(),
-    };
+    let mut document = Document::default();
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {

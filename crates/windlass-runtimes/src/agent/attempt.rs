@@ -106,7 +106,8 @@ pub struct AgentAttempt<'a> {
     pub clock: &'a dyn Clock,
     /// Words behind the contract.
     pub(super) instructions: &'a str,
-    name: String,
+    /// The runtime's name.
+    pub(super) name: &'a str,
     state: Mutex<State>,
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -136,7 +137,7 @@ impl<'a> AgentAttempt<'a> {
         model: ModelAccess,
         cancel: CancellationToken,
     ) -> Self {
-        let name = runtime.adapter.name().to_owned();
+        let name = runtime.adapter.name();
         // The log says whose session it was; another agent's is of no use here.
         let own = job
             .foreign_session
@@ -145,30 +146,19 @@ impl<'a> AgentAttempt<'a> {
         let resume = own
             .filter(|(whose, id)| *whose == name && is_session(id))
             .map(|(_, id)| id.to_owned());
-        let (output, clock) = (runtime.output.as_ref(), runtime.clock.as_ref());
-        let (instructions, state, kept) = (
-            runtime.instructions.as_str(),
-            Mutex::default(),
-            Mutex::default(),
-        );
         Self {
             job,
             enclosure,
             model,
             resume,
-            output,
+            output: runtime.output.as_ref(),
             cancel,
-            clock,
-            instructions,
+            clock: runtime.clock.as_ref(),
+            instructions: &runtime.instructions,
             name,
-            state,
-            kept,
+            state: Mutex::default(),
+            kept: Mutex::default(),
         }
-    }
-
-    /// The runtime's name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -225,14 +215,16 @@ impl<'a> AgentAttempt<'a> {
             return Ok(());
         }
         let foreign_session = session.map(|id| format!("{}:{id}", self.name));
-        let iteration = self.job.iteration;
-        self.job
-            .outlet
-            .emit(EventKind::IterationStarted {
-                iteration,
-                foreign_session,
-            })
-            .await?;
+        self.emit(EventKind::IterationStarted {
+            iteration: self.job.iteration,
+            foreign_session,
+        })
+        .await
+    }
+
+    /// Logs an event.
+    pub(crate) async fn emit(&self, kind: EventKind) -> Result<(), RuntimeError> {
+        self.job.outlet.emit(kind).await?;
         Ok(())
     }
 
@@ -263,8 +255,7 @@ impl<'a> AgentAttempt<'a> {
                 }
             }
         }
-        self.job.outlet.emit(EventKind::said(message)).await?;
-        Ok(())
+        self.emit(EventKind::said(message)).await
     }
 
     /// The name of a call in the log, where its own may have been used in the session before: there are programs and
@@ -292,20 +283,16 @@ impl<'a> AgentAttempt<'a> {
     /// A piece of an answer, for whoever watches.
     pub fn delta(&self, of: DeltaOf, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
-            self.job.outlet.show(EventKind::Delta {
-                of,
-                text: text.to_owned(),
-            });
+            let text = text.to_owned();
+            self.job.outlet.show(EventKind::Delta { of, text });
         }
     }
 
     /// The newest output of a call, for whoever watches.
     pub fn progress(&self, call: &CallId, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
-            self.job.outlet.show(EventKind::CallProgress {
-                id: call.clone(),
-                text: text.to_owned(),
-            });
+            let (id, text) = (call.clone(), text.to_owned());
+            self.job.outlet.show(EventKind::CallProgress { id, text });
         }
     }
 
@@ -412,14 +399,8 @@ impl<'a> AgentAttempt<'a> {
 
     /// Something a person should know.
     pub async fn warn(&self, code: &str, text: String) -> Result<(), RuntimeError> {
-        self.job
-            .outlet
-            .emit(EventKind::Warned {
-                code: code.to_owned(),
-                text,
-            })
-            .await?;
-        Ok(())
+        let code = code.to_owned();
+        self.emit(EventKind::Warned { code, text }).await
     }
 
     /// Whether the agent did more than look.

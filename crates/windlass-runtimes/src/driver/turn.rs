@@ -188,7 +188,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             Output::Flush => self.flush().await?,
             Output::Note(message) => {
                 self.said.add(&message.parts);
-                attempt.job.outlet.emit(EventKind::said(message)).await?;
+                attempt.emit(EventKind::said(message)).await?;
             }
             Output::Announce(call) => self.announce(call).await?,
             Output::Judge {
