@@ -7,7 +7,7 @@ mod lines;
 
 use std::borrow::Cow;
 
-pub use aws::{AwsDecoder, AwsLimits};
+pub use aws::AwsDecoder;
 pub use lines::LineDecoder;
 pub(crate) use lines::LineSplitter;
 

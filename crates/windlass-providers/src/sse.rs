@@ -6,24 +6,6 @@ use std::borrow::Cow;
 
 use crate::framing::{Event, FramingError, LineSplitter, MOST, text};
 
-/// Caps that bound the memory one stream can take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SseLimits {
-    /// Longest single line in bytes.
-    pub line: usize,
-    /// Most bytes of `data` in one event.
-    pub event: usize,
-}
-
-impl Default for SseLimits {
-    fn default() -> Self {
-        Self {
-            line: MOST,
-            event: MOST,
-        }
-    }
-}
-
 /// The decoder of one stream.
 #[derive(Debug)]
 pub struct SseDecoder {
@@ -38,7 +20,7 @@ pub struct SseDecoder {
 
 impl Default for SseDecoder {
     fn default() -> Self {
-        Self::new(SseLimits::default())
+        Self::with_limits(MOST, MOST)
     }
 }
 
@@ -50,11 +32,10 @@ struct Borrowed<'a> {
 }
 
 impl SseDecoder {
-    /// A decoder with the given caps.
-    pub fn new(limits: SseLimits) -> Self {
+    fn with_limits(max_line: usize, max_event: usize) -> Self {
         Self {
-            lines: LineSplitter::new(limits.line),
-            max_event: limits.event,
+            lines: LineSplitter::new(max_line),
+            max_event,
             data: Vec::new(),
             name: Vec::new(),
             has_data: false,
@@ -199,9 +180,9 @@ mod tests {
 
     fn decode_pieces<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
-        limits: SseLimits,
+        (max_line, max_event): (usize, usize),
     ) -> (Seen, Option<FramingError>) {
-        let mut decoder = SseDecoder::new(limits);
+        let mut decoder = SseDecoder::with_limits(max_line, max_event);
         let mut seen = Seen::new();
         let mut take = |event: Event<'_>| {
             seen.push((event.name.into_owned(), event.data.into_owned()));
@@ -223,19 +204,19 @@ mod tests {
             .map(|(name, data)| (name.to_string(), data.to_string()))
             .collect();
         assert_eq!(
-            decode_pieces([stream], SseLimits::default()),
+            decode_pieces([stream], (MOST, MOST)),
             (expect.clone(), None)
         );
         for split in 0..=stream.len() {
             let (head, tail) = stream.split_at(split);
             assert_eq!(
-                decode_pieces([head, tail], SseLimits::default()).0,
+                decode_pieces([head, tail], (MOST, MOST)).0,
                 expect,
                 "split at {split}"
             );
         }
         assert_eq!(
-            decode_pieces(stream.chunks(1), SseLimits::default()).0,
+            decode_pieces(stream.chunks(1), (MOST, MOST)).0,
             expect,
             "byte by byte"
         );
@@ -326,10 +307,7 @@ mod tests {
 
     #[test]
     fn a_line_or_event_past_its_cap_is_an_error_for_good() {
-        let limits = SseLimits {
-            line: 16,
-            event: 20,
-        };
+        let limits = (16, 20);
         let long = [b"data: ok\n\ndata: ".as_slice(), &[b'x'; 11], b"\n\n"].concat();
         let many = b"data: 1234567890\ndata: 1234567890\n\n";
         for size in 1..long.len() {
@@ -344,7 +322,7 @@ mod tests {
                 Some(FramingError::EventTooLarge(20))
             );
         }
-        let mut decoder = SseDecoder::new(limits);
+        let mut decoder = SseDecoder::with_limits(16, 20);
         let mut ignore = |_: Event<'_>| Ok::<(), FramingError>(());
         assert!(decoder.push(&[b'x'; 40], &mut ignore).is_err());
         assert!(decoder.push(b"data: a\n\n", &mut ignore).is_err());
@@ -361,13 +339,13 @@ mod tests {
             cuts.extend([0, stream.len()]);
             cuts.sort_unstable();
             let pieces = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]);
-            let whole = decode_pieces([stream.as_slice()], SseLimits::default());
-            prop_assert_eq!(decode_pieces(pieces, SseLimits::default()), whole);
+            let whole = decode_pieces([stream.as_slice()], (MOST, MOST));
+            prop_assert_eq!(decode_pieces(pieces, (MOST, MOST)), whole);
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), size in 1usize..40) {
-            let limits = SseLimits { line: 64, event: 64 };
+            let limits = (64, 64);
             let whole = decode_pieces([bytes.as_slice()], limits);
             prop_assert_eq!(decode_pieces(bytes.chunks(size), limits), whole);
         }

@@ -21,17 +21,16 @@ use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::ToolKind;
 use serde_json::Value;
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{AcpDialogue, AcpSetup, Serves};
 use self::options::AcpOptions;
 use self::profile::Profile;
 use self::words::clean;
-use crate::agent::{Adapter, AgentAttempt, Answer, CODER, ModelAccess, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, ModelAccess, told_anew};
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, start, stay};
+use crate::driver::{Conversation, Started, start, stay};
 use crate::filling::{StartTexts, Texts, owned};
 use crate::mcp_server;
 
@@ -141,10 +140,7 @@ impl Acp {
     }
 
     /// The program that was kept from the turn before, or a new one.
-    async fn running(
-        &self,
-        attempt: &AgentAttempt<'_>,
-    ) -> Result<Conversation<AcpDialogue>, String> {
+    async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<AcpDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
@@ -196,11 +192,7 @@ impl Adapter for Acp {
         )
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {

@@ -62,6 +62,9 @@ pub(crate) const CONVERSES: [Feature; 5] = [
     Feature::ModelChoice,
 ];
 
+/// An answer that is on its way.
+pub type Answering<'a> = BoxFuture<'a, Result<Answer, RuntimeError>>;
+
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
     /// The runtime's name, as people type it.
@@ -83,11 +86,7 @@ pub trait Adapter: Send + Sync {
     ///
     /// When `attempt.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
     /// must be gone when this returns or is dropped.
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>>;
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a>;
 }
 
 /// How one turn of a conversation ended, as the agent says. Nothing of it is believed before the files were looked at.

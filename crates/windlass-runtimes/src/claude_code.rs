@@ -9,13 +9,12 @@ mod launch;
 mod options;
 mod words;
 
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
-use crate::agent::{Adapter, AgentAttempt, Answer, CODER, CONVERSES};
-use crate::driver::{Conversation, one_turn, start};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
+use crate::driver::{Conversation, Started, one_turn, start};
 use crate::given::or_usual;
 use crate::offered::offered;
 
@@ -42,7 +41,7 @@ impl ClaudeCode {
         &self,
         attempt: &AgentAttempt<'_>,
         resume: Option<String>,
-    ) -> Result<Conversation<ClaudeDialogue>, String> {
+    ) -> Started<ClaudeDialogue> {
         let tools = offered(attempt.job.toolbox);
         let launch = launch(&self.options, attempt, resume.as_deref(), !tools.is_empty());
         let program = start(attempt, launch, &self.options.program).await?;
@@ -84,11 +83,7 @@ impl Adapter for ClaudeCode {
         Features::of(CONVERSES.into_iter().chain(more))
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(one_turn(
             attempt,
             attempt.session(),

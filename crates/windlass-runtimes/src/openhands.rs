@@ -10,13 +10,12 @@ mod ended;
 mod launch;
 mod options;
 
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
-use crate::agent::{Adapter, AgentAttempt, Answer, CODER, CONVERSES, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES, told_anew};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, start, stay};
+use crate::driver::{Conversation, Started, start, stay};
 
 pub use self::options::OpenHandsOptions;
 
@@ -38,10 +37,7 @@ impl OpenHands {
     }
 
     /// The server that was kept from the turn before, or a new one.
-    async fn running(
-        &self,
-        attempt: &AgentAttempt<'_>,
-    ) -> Result<Conversation<OpenHandsDialogue>, String> {
+    async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<OpenHandsDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
@@ -94,11 +90,7 @@ impl Adapter for OpenHands {
         Features::of(CONVERSES.into_iter().chain([Feature::ReportsCost]))
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {

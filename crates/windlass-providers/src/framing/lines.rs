@@ -87,17 +87,11 @@ pub struct LineDecoder(LineSplitter);
 
 impl Default for LineDecoder {
     fn default() -> Self {
-        Self::new(MOST)
+        Self(LineSplitter::new(MOST))
     }
 }
 
 impl LineDecoder {
-    /// A decoder for lines of at most `limit` bytes.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
-        Self(LineSplitter::new(limit))
-    }
-
     /// Reads the next bytes and hands each finished line to `on_event`.
     ///
     /// An error of the framing ends the stream for good: later pushes return it again.
@@ -132,7 +126,7 @@ mod tests {
     use super::*;
 
     fn read(body: &[u8], limit: usize, size: usize) -> (Vec<String>, Option<FramingError>) {
-        let mut decoder = LineDecoder::new(limit);
+        let mut decoder = LineDecoder(LineSplitter::new(limit));
         let mut seen = Vec::new();
         let mut take = |event: Event<'_>| {
             seen.push(event.data.into_owned());

@@ -7,17 +7,16 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
 use super::Batch;
-use super::decode::{Ending, ReadJson};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
 use super::wire::{Count, Text};
 use crate::errors;
 use crate::framing::Event;
 
-pub(super) use encode::samples;
-pub(super) use encode::{encode, encode_hosted};
+pub(super) use encode::{encode, samples};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
@@ -146,12 +145,7 @@ impl ReadJson for AnthropicDecoder {
         done
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         match wire.kind.as_str() {
             "content_block_delta" => self.delta(wire, &event.data, out),
             "content_block_start" => self.start(wire, out),

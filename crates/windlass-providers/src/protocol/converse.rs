@@ -6,10 +6,10 @@ mod encode;
 use serde::Deserialize;
 use serde_json::json;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
 use super::Batch;
-use super::decode::{Ending, ReadJson};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Text};
 use crate::framing::Event;
 
@@ -100,12 +100,7 @@ impl ReadJson for ConverseDecoder {
         &self.ending
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         match event.name.as_ref() {
             "contentBlockDelta" => self.delta(wire, out),
             "contentBlockStart" => self.start(wire, out),

@@ -40,9 +40,12 @@ impl Decoder {
     }
 }
 
+/// Whether an event could be read. An error is the upstream's own, or says that this is not its protocol.
+pub(super) type ReadResult = Result<(), ProviderError>;
+
 /// Reads one answer in one protocol. Nothing is asked of it once the answer ended.
 pub(super) trait Decode: Debug + Send {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError>;
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> ReadResult;
     /// The stream is over: ends the answer if everything needed for that has arrived.
     fn finish(&mut self, out: &mut Batch);
     fn ending(&self) -> &Ending;
@@ -52,12 +55,7 @@ pub(super) trait Decode: Debug + Send {
 pub(super) trait ReadJson: Debug + Send {
     type Wire<'a>: Deserialize<'a>;
 
-    fn read(
-        &mut self,
-        wire: &Self::Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError>;
+    fn read(&mut self, wire: &Self::Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult;
 
     /// As for [`Decode`].
     fn finish(&mut self, _out: &mut Batch) {}
@@ -81,7 +79,7 @@ pub(super) trait ReadJson: Debug + Send {
 }
 
 impl<R: ReadJson> Decode for R {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if self.shortcut(event, out) {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
-use super::decode::{Ending, ReadJson};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Lenient, Text};
 use crate::errors;
 use crate::framing::Event;
@@ -122,12 +122,7 @@ impl ReadJson for GeminiDecoder {
         errors::in_body(data.as_bytes()).unwrap_or_else(|| errors::not_an_event(data, err))
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        _event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, _event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -210,12 +205,7 @@ impl GeminiDecoder {
         }
     }
 
-    fn finish_reason(
-        &mut self,
-        reason: &str,
-        message: &str,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn finish_reason(&mut self, reason: &str, message: &str, out: &mut Batch) -> ReadResult {
         let end = match reason {
             "" => return Ok(()),
             "STOP" => EndReason::Done,

@@ -6,9 +6,9 @@ mod encode;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
-use super::decode::{Ending, ReadJson};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Lenient, Text, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
@@ -72,12 +72,7 @@ impl ReadJson for OllamaDecoder {
         &self.ending
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        _event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, _event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if let Some(error) = wire.error.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }

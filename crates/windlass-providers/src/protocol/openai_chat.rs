@@ -5,9 +5,9 @@ mod encode;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
-use super::decode::{Ending, ReadJson};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
 use super::wire::{Count, Lenient, Loose, OpenAiUsage, Text, WireCall};
 use super::{Batch, Quirks};
@@ -177,12 +177,7 @@ impl ReadJson for ChatDecoder {
         matches!(mark, "[DONE]" | "")
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -322,7 +317,7 @@ impl ChatDecoder {
         Some(self.calls.len() - 1)
     }
 
-    fn finish_reason(&mut self, reason: &str, out: &mut Batch) -> Result<(), ProviderError> {
+    fn finish_reason(&mut self, reason: &str, out: &mut Batch) -> ReadResult {
         let end = match reason {
             "" => return Ok(()),
             "stop" | "eos" | "end_turn" | "stop_sequence" | "completed" => EndReason::Done,

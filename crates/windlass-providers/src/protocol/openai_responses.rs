@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
-use super::decode::{Ending, ReadJson};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Lenient, OpenAiUsage, Text};
 use crate::errors;
 use crate::framing::Event;
 
-pub(super) use encode::{encode, reasons};
+pub(super) use encode::encode;
+pub use encode::reasons;
 
 /// Reads one answer.
 #[derive(Debug, Default)]
@@ -109,12 +110,7 @@ impl ReadJson for ResponsesDecoder {
         matches!(mark, "[DONE]" | "")
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         // Some servers name the event in its own line only.
         let kind = if wire.kind.as_str().is_empty() {
             event.name.as_ref()

@@ -1,7 +1,7 @@
 //! One attempt of a foreign agent at a job: its enclosure, the way to its model, and the doors to log, gate and user. It
 //! keeps count of calls, so that every one has its result when the attempt ends.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
 
@@ -161,10 +161,6 @@ impl<'a> AgentAttempt<'a> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Keeps something between two turns of the try: the program that runs, for one. It is dropped with the try.
     pub fn keep(&self, what: impl Any + Send) {
         *self.kept.lock() = Some(Box::new(what));
@@ -202,7 +198,7 @@ impl<'a> AgentAttempt<'a> {
     pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
         let session = session.filter(|id| is_session(id));
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.session = session.map(str::to_owned).or_else(|| state.session.take());
             if std::mem::replace(&mut state.began, true) {
                 return Ok(());
@@ -239,7 +235,11 @@ impl<'a> AgentAttempt<'a> {
     /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.
     #[must_use]
     pub fn session(&self) -> Option<String> {
-        self.state().session.clone().or_else(|| self.resume.clone())
+        self.state
+            .lock()
+            .session
+            .clone()
+            .or_else(|| self.resume.clone())
     }
 
     /// A whole message of the agent's model. Calls in it have to be announced here before they are admitted, observed or
@@ -248,7 +248,7 @@ impl<'a> AgentAttempt<'a> {
         self.began(None).await?;
         self.count_said(message.parts.iter().map(weigh).sum())?;
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             for call in message.calls() {
                 if state.open.len() < MAX_OPEN {
                     state.open.insert(call.id.clone(), call.clone());
@@ -261,7 +261,7 @@ impl<'a> AgentAttempt<'a> {
     /// The name of a call in the log, where its own may have been used in the session before: there are programs and
     /// servers that count from one in every answer.
     pub fn call_id(&self, theirs: &str) -> CallId {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let used = state.used.get_or_insert_with(|| {
             let mut used: HashMap<String, u32> = HashMap::new();
             for entry in self.job.outlet.history().iter() {
@@ -306,7 +306,7 @@ impl<'a> AgentAttempt<'a> {
             .into_iter()
             .filter_map(|path| Before::of(self.job.files.as_ref(), path))
             .collect();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match &admitted {
             Admitted::Yes { .. } => {
                 if !before.is_empty() && state.before.len() < MAX_OPEN {
@@ -338,7 +338,7 @@ impl<'a> AgentAttempt<'a> {
             .await?
             .into_iter()
             .next();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // It has its result. A call that is dropped on the way stays open, so that it gets one in the end.
         state.open.remove(&call.id);
         let Some(settled) = settled else {
@@ -350,14 +350,14 @@ impl<'a> AgentAttempt<'a> {
 
     /// Notes a call that the agent runs without having asked.
     pub async fn observed(&self, call: ToolCall, effect: Effect) -> Result<(), RuntimeError> {
-        self.state().worked |= effect > Effect::Read;
+        self.state.lock().worked |= effect > Effect::Read;
         self.job.toolbox.observed(call).await?;
         Ok(())
     }
 
     /// Notes what the agent says came of a call. One that nobody knows, or that has its result, is passed over.
     pub async fn reported_result(&self, result: ToolResult) -> Result<(), RuntimeError> {
-        if self.state().open.remove(&result.id).is_none() {
+        if self.state.lock().open.remove(&result.id).is_none() {
             return Ok(());
         }
         self.count_said(result.text.len())?;
@@ -368,7 +368,7 @@ impl<'a> AgentAttempt<'a> {
 
     /// What became of the files that a call was to write.
     fn looked_again(&self, call: &CallId) -> Vec<Seen> {
-        let before = self.state().before.remove(call).unwrap_or_default();
+        let before = self.state.lock().before.remove(call).unwrap_or_default();
         before
             .into_iter()
             .filter_map(|before| before.compare(self.job.files.as_ref()))
@@ -376,7 +376,7 @@ impl<'a> AgentAttempt<'a> {
     }
 
     fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
-        let said = &mut self.state().said;
+        let said = &mut self.state.lock().said;
         *said = said.saturating_add(bytes).saturating_add(FRAME);
         if *said <= MAX_SAID {
             return Ok(());
@@ -390,7 +390,7 @@ impl<'a> AgentAttempt<'a> {
 
     /// What the agent says it spent since it last said so.
     pub fn spent(&self, more: &Reported) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut sum = state.reported.take().unwrap_or_default();
         add(&mut sum, more);
         state.reported = Some(sum);
@@ -405,25 +405,25 @@ impl<'a> AgentAttempt<'a> {
 
     /// Whether the agent did more than look.
     pub(super) fn did_something(&self) -> bool {
-        self.state().worked
+        self.state.lock().worked
     }
 
     /// Whether the last call was refused and nothing was done since.
     pub(crate) fn ended_at_a_refusal(&self) -> bool {
-        self.state().refused
+        self.state.lock().refused
     }
 
     pub(super) fn reported(&self) -> Option<Reported> {
-        self.state().reported.clone()
+        self.state.lock().reported.clone()
     }
 
     pub(super) fn take_unbooked(&self) -> Reported {
-        std::mem::take(&mut self.state().unbooked)
+        std::mem::take(&mut self.state.lock().unbooked)
     }
 
     /// Gives every call that is still open a result.
     pub(super) async fn close_open_calls(&self, why: &str) -> Result<(), RuntimeError> {
-        let open = std::mem::take(&mut self.state().open);
+        let open = std::mem::take(&mut self.state.lock().open);
         for call in open.into_values() {
             let result = ToolResult::failed(&call, ErrorCategory::Interrupted, why);
             let seen = self.looked_again(&call.id);
