@@ -279,18 +279,13 @@ impl<'a> Pen<'a> {
 
     async fn write_all(&mut self, facts: Vec<weave::Fact>) -> Result<(), ImportError> {
         for weave::Fact { at, run, kind } in facts {
-            let (order, session, trace) = (
-                Order::Durable { seq: self.seq + 1 },
-                self.id.clone(),
-                self.trace.clone(),
-            );
             self.write(Event {
                 v: VERSION,
-                order,
+                order: Order::Durable { seq: self.seq + 1 },
                 at,
-                session,
+                session: self.id.clone(),
                 run,
-                trace,
+                trace: self.trace.clone(),
                 kind,
             })
             .await?;

@@ -220,28 +220,18 @@ impl Http {
         self
     }
 
-    /// Sends a body and waits for the head of the answer.
-    pub async fn post(
+    /// Sends a body, or asks for an address without one, and waits for the head of the answer.
+    pub async fn send(
         &self,
         url: &Url,
         headers: HeaderMap,
-        body: Bytes,
+        body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        self.exchange(Method::POST, url, headers, body).await
-    }
-
-    /// Asks for an address.
-    pub async fn get(&self, url: &Url, headers: HeaderMap) -> Result<HttpResponse, HttpError> {
-        self.exchange(Method::GET, url, headers, Bytes::new()).await
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        url: &Url,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<HttpResponse, HttpError> {
+        let method = match body {
+            Some(_) => Method::POST,
+            None => Method::GET,
+        };
+        let body = body.unwrap_or_default();
         let asked = Asked {
             method: &method,
             url,

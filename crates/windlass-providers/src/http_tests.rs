@@ -25,10 +25,10 @@ async fn exchange(http: &Http, url: &str) -> Result<(u16, Vec<u8>), HttpError> {
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", "secret-key".parse().unwrap());
     let response = http
-        .post(
+        .send(
             &Url::parse(url).unwrap(),
             headers,
-            Bytes::from_static(b"body"),
+            Some(Bytes::from_static(b"body")),
         )
         .await?;
     Ok((response.status, read(response.body).await?))

@@ -235,7 +235,7 @@ impl WireProvider {
         }
         let url = self.endpoint.url(request.model);
         let headers = self.signed("POST", &url, &body)?;
-        let response = self.http.post(&url, headers, body).await?;
+        let response = self.http.send(&url, headers, Some(body)).await?;
         Ok((
             check_head(response, self.vendor.protocol.framing(), (self.now)()).await?,
             text,

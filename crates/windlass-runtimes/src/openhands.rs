@@ -59,10 +59,8 @@ impl OpenHands {
     }
 
     fn has(&self, tools: &[&str]) -> bool {
-        self.options
-            .tools
-            .iter()
-            .any(|tool| tools.contains(&tool.as_str()))
+        let wanted = |tool: &String| tools.contains(&tool.as_str());
+        self.options.tools.iter().any(wanted)
     }
 }
 

@@ -91,10 +91,7 @@ impl WireProvider {
         let asked = async {
             let mut headers = self.headers.clone();
             headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            let response = match body {
-                Some(body) => self.http.post(url, headers, Bytes::from(body)).await?,
-                None => self.http.get(url, headers).await?,
-            };
+            let response = self.http.send(url, headers, body.map(Bytes::from)).await?;
             let HttpResponse {
                 status,
                 headers,

@@ -294,13 +294,13 @@ impl AcpDialogue {
             serde_json::from_value(ticket.data["options"].take()).unwrap_or_default();
         let call = ticket.data["call"].as_str().unwrap_or_default().into();
         let admitted = matches!(verdict, Admitted::Yes { .. });
-        let outcome = permission::outcome(&options, admitted);
+        let (reply, allows) = permission::outcome(&options, admitted);
         self.transcript.judged(&call, admitted);
         // An agent that offers no way to say yes is not told yes.
-        if let Some(told) = self.transcript.open_call(&call).filter(|_| outcome.allows) {
+        if let Some(told) = self.transcript.open_call(&call).filter(|_| allows) {
             out.push(Output::Grant(call, grants(told, &self.setup.root)));
         }
-        self.reply(&ticket.data["id"], &Ok(outcome.reply), out);
+        self.reply(&ticket.data["id"], &Ok(reply), out);
     }
 }
 

@@ -65,6 +65,17 @@ pub struct Reported {
 }
 
 impl Reported {
+    /// Adds what was reported further.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.usage.add(more.usage);
+        if let Some(cost) = more.cost_micros {
+            self.cost_micros = Some(self.cost_micros.unwrap_or_default().saturating_add(cost));
+        }
+        if more.model.is_some() {
+            self.model.clone_from(&more.model);
+        }
+    }
+
     /// The tokens to book, and the price at which they cost what the agent says they did; a cost without tokens is put
     /// on one. Where it names no cost the given price counts. `None` when there is nothing.
     pub(super) fn booked(&self, price: Option<Price>) -> Option<(Usage, Option<Price>)> {
@@ -391,10 +402,8 @@ impl<'a> AgentAttempt<'a> {
     /// What the agent says it spent since it last said so.
     pub fn spent(&self, more: &Reported) {
         let mut state = self.state.lock();
-        let mut sum = state.reported.take().unwrap_or_default();
-        add(&mut sum, more);
-        state.reported = Some(sum);
-        add(&mut state.unbooked, more);
+        state.reported.get_or_insert_default().add(more);
+        state.unbooked.add(more);
     }
 
     /// Something a person should know.
@@ -456,16 +465,6 @@ fn worst(call: &ForeignCall) -> Effect {
         Effect::Read
     } else {
         call.effect
-    }
-}
-
-fn add(sum: &mut Reported, more: &Reported) {
-    sum.usage.add(more.usage);
-    if let Some(cost) = more.cost_micros {
-        sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(cost));
-    }
-    if more.model.is_some() {
-        sum.model.clone_from(&more.model);
     }
 }
 

@@ -296,20 +296,12 @@ fn read_notes(chat: &str, log: &str) -> Notes {
         }
         let told = &event["properties"];
         let number = |key: &str| told[key].as_u64().unwrap_or_default();
-        let sum = sum.get_or_insert_with(Reported::default);
-        let (input, output) = (number("prompt_tokens"), number("completion_tokens"));
-        sum.usage.add(Usage {
-            input,
-            output,
-            ..Usage::default()
+        let cost = told["cost"].as_f64().and_then(micros);
+        sum.get_or_insert_default().add(&Reported {
+            usage: Usage::of_prompt(number("prompt_tokens"), 0, 0, number("completion_tokens")),
+            cost_micros: cost.filter(|cost| *cost > 0),
+            model: None,
         });
-        if let Some(cost) = told["cost"]
-            .as_f64()
-            .and_then(micros)
-            .filter(|cost| *cost > 0)
-        {
-            sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(cost));
-        }
     }
     let failed = sum.is_none().then(|| {
         let said: Vec<&str> = chat

@@ -88,13 +88,9 @@ impl Fields {
     /// Whether tokens are among them.
     #[must_use]
     pub fn has_tokens(&self) -> bool {
-        [
-            &self.input_tokens,
-            &self.total_input_tokens,
-            &self.output_tokens,
-        ]
-        .iter()
-        .any(|place| place.is_some())
+        self.input_tokens.is_some()
+            || self.total_input_tokens.is_some()
+            || self.output_tokens.is_some()
     }
 
     /// What a line says.
