@@ -42,6 +42,9 @@ const SHOWN: usize = 300;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
 
+const NO_NAMESPACE: &str = "what the agent sends to its model can only be counted where its network is its own, and \
+                            this run has the machine's; leave the network off or allow hosts by name";
+
 /// What an agent can do that reads and changes files and runs commands by itself.
 pub(crate) const CODER: [Capability; 7] = [
     Capability::TextCompletion,
@@ -159,7 +162,7 @@ impl ForeignRuntime {
                 url: format!("http://127.0.0.1:{port}"),
                 key: endpoint.key(),
             },
-            (Metering::Wire(_), None) => return Ok(no_namespace()),
+            (Metering::Wire(_), None) => return Ok(failed(FailReason::Isolation, NO_NAMESPACE)),
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
@@ -482,12 +485,6 @@ impl Runtime for ForeignRuntime {
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
         Box::pin(async move { self.one_try(&job).await })
     }
-}
-
-fn no_namespace() -> Stop {
-    let detail = "what the agent sends to its model can only be counted where its network is its own, and this run has \
-                  the machine's; leave the network off or allow hosts by name";
-    failed(FailReason::Isolation, detail)
 }
 
 /// JSON without the fence that models like to put around it.

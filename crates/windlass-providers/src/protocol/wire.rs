@@ -75,7 +75,7 @@ pub(super) struct WireFunction<'a> {
 }
 
 /// The tokens that a protocol of OpenAI counts: the first names are those of Chat Completions, the second those of
-/// Responses. Proxies send both, and zeros for one of them.
+/// Responses. Where a server sends both, the larger counts.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct OpenAiUsage {
