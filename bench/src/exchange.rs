@@ -36,7 +36,7 @@ impl Exchange {
     pub async fn post(&self, body: Vec<u8>) -> Result<u64> {
         let answer = self
             .http
-            .post(&self.url, self.headers.clone(), Bytes::from(body))
+            .send(&self.url, self.headers.clone(), Some(Bytes::from(body)))
             .await?;
         ensure!(
             answer.status == 200,

@@ -96,6 +96,7 @@ pub struct MakeRoom<'a> {
 }
 
 /// One iteration's work: everything a runtime needs, without knowing engine or host.
+#[derive(Clone)]
 pub struct Job<'a> {
     /// What to do; already in the history.
     pub prompt: &'a Message,

@@ -9,7 +9,7 @@ use windlass_core::budget::Usage;
 use windlass_core::message::{Origin, Part};
 
 use super::weave::{About, Weave};
-use super::{Foreign, ImportError, Lines, text, timestamp};
+use super::{Foreign, ImportError, Lines, items, number, text, timestamp, words};
 
 /// Lines of the program's own books.
 const BOOKS: &[&str] = &[
@@ -43,7 +43,7 @@ const NOT_TYPED: &[&str] = &[
 
 /// What the first reading found, and where the second one is.
 pub(super) struct Reader {
-    about: About,
+    /// The number of the last line.
     lines: u64,
     /// The lines of the conversation.
     main: HashSet<u64>,
@@ -66,12 +66,12 @@ struct Node {
 
 impl Reader {
     /// Reads the file for the first time.
-    pub(super) fn plan(file: Box<dyn BufRead + Send>) -> Result<Self, ImportError> {
+    pub(super) fn plan(file: Box<dyn BufRead + Send>) -> Result<(About, Self), ImportError> {
         let mut lines = Lines::new(file);
-        let (mut about, mut last) = (About::default(), 0);
+        let mut about = About::default();
         let (mut nodes, mut by_id) = (Vec::new(), HashMap::new());
         while let Some((number, line)) = lines.next()? {
-            last = number;
+            about.lines = number;
             let Some(uuid) = text(&line, "uuid") else {
                 continue;
             };
@@ -87,33 +87,27 @@ impl Reader {
                     about.workspace = text(&line, "cwd").unwrap_or_default().to_owned();
                 }
                 if about.model.is_none() {
-                    about.model = line
-                        .pointer("/message/model")
-                        .and_then(Value::as_str)
-                        .map(str::to_owned);
+                    about.model = text(&line["message"], "model").map(str::to_owned);
                 }
             }
             by_id.insert(uuid.to_owned(), nodes.len());
             nodes.push(node);
         }
-        let main = conversation(&nodes, &by_id);
-        Ok(Self {
-            about,
-            lines: last,
-            main,
+        let reader = Self {
+            lines: about.lines,
+            main: conversation(&nodes, &by_id),
             message: None,
             paid: None,
             usage: None,
-        })
+        };
+        Ok((about, reader))
     }
 
     fn assistant(&mut self, line: &Value, weave: &mut Weave) {
         let message = line.get("message").unwrap_or(&Value::Null);
-        if line.get("isApiErrorMessage").and_then(Value::as_bool) == Some(true)
-            || text(message, "model") == Some("<synthetic>")
-        {
+        if line["isApiErrorMessage"] == true || text(message, "model") == Some("<synthetic>") {
             // The program's own words about a failure are nobody's answer.
-            let said = blocks(message)
+            let said = items(message, "content")
                 .filter_map(|block| text(block, "text"))
                 .collect::<Vec<_>>()
                 .join("\n");
@@ -127,7 +121,7 @@ impl Reader {
         if let Some(model) = text(message, "model") {
             weave.model(model);
         }
-        for block in blocks(message) {
+        for block in items(message, "content") {
             match text(block, "type") {
                 Some("text") => weave.say(words(block)),
                 Some("thinking") => {
@@ -172,11 +166,11 @@ impl Reader {
     fn user(&mut self, line: &Value, weave: &mut Weave) {
         let message = line.get("message").unwrap_or(&Value::Null);
         let mut said = Vec::new();
-        for block in blocks(message) {
+        for block in items(message, "content") {
             match text(block, "type") {
                 Some("tool_result") => {
                     let id = text(block, "tool_use_id").unwrap_or_default();
-                    let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
+                    let failed = block["is_error"] == true;
                     weave.result(id, &result_text(block.get("content")), failed);
                 }
                 Some("text") => said.push(words(block)),
@@ -196,7 +190,6 @@ impl Reader {
             return;
         }
         self.end_message(weave);
-        let flag = |key: &str| line.get(key).and_then(Value::as_bool) == Some(true);
         let first = said.iter().find_map(|part| match part {
             Part::Text { text } => Some(text.trim_start()),
             _ => None,
@@ -204,8 +197,8 @@ impl Reader {
         let not_typed =
             first.is_some_and(|first| NOT_TYPED.iter().any(|start| first.starts_with(start)));
         let beside_results =
-            blocks(message).any(|block| text(block, "type") == Some("tool_result"));
-        if flag("isMeta") || flag("isCompactSummary") || not_typed {
+            items(message, "content").any(|block| text(block, "type") == Some("tool_result"));
+        if line["isMeta"] == true || line["isCompactSummary"] == true || not_typed {
             weave.injected(said, Origin::Engine);
         } else if beside_results {
             weave.injected(said, Origin::Person);
@@ -216,14 +209,6 @@ impl Reader {
 }
 
 impl Foreign for Reader {
-    fn about(&self) -> About {
-        self.about.clone()
-    }
-
-    fn lines(&self) -> u64 {
-        self.lines
-    }
-
     fn line(&mut self, number: u64, line: &Value, weave: &mut Weave) {
         let kind = text(line, "type").unwrap_or("without a type");
         match kind {
@@ -249,7 +234,7 @@ impl Foreign for Reader {
 }
 
 fn is_beside(line: &Value) -> bool {
-    line.get("isSidechain").and_then(Value::as_bool) == Some(true)
+    line["isSidechain"] == true
 }
 
 fn node(line_number: u64, line: &Value) -> Node {
@@ -258,7 +243,7 @@ fn node(line_number: u64, line: &Value) -> Node {
         .map(str::to_owned);
     let message = line.get("message").unwrap_or(&Value::Null);
     let ids = |kind: &str, key: &str| -> Vec<String> {
-        let of_kind = blocks(message).filter(|block| text(block, "type") == Some(kind));
+        let of_kind = items(message, "content").filter(|block| text(block, "type") == Some(kind));
         of_kind
             .filter_map(|block| text(block, key))
             .map(str::to_owned)
@@ -315,20 +300,6 @@ fn conversation(nodes: &[Node], by_id: &HashMap<String, usize>) -> HashSet<u64> 
     on.into_iter().map(|at| nodes[at].line).collect()
 }
 
-fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
-    message
-        .get("content")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-}
-
-fn words(block: &Value) -> Part {
-    Part::Text {
-        text: text(block, "text").unwrap_or_default().to_owned(),
-    }
-}
-
 fn image(block: &Value) -> Option<Part> {
     let source = block.get("source")?;
     let (media_type, data) = (
@@ -354,7 +325,7 @@ fn result_text(content: Option<&Value>) -> String {
 }
 
 fn usage(usage: &Value) -> Usage {
-    let count = |key: &str| usage.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let count = |key: &str| number(usage, key);
     Usage {
         input: count("input_tokens"),
         cache_read: count("cache_read_input_tokens"),

@@ -5,10 +5,10 @@ use std::io::BufRead;
 
 use serde_json::{Value, json};
 use windlass_core::budget::Usage;
-use windlass_core::message::Part;
+use windlass_core::message::{Origin, Part};
 
 use super::weave::{About, Weave};
-use super::{Foreign, ImportError, Lines, text, timestamp};
+use super::{Foreign, ImportError, Lines, items, number, text, timestamp, words};
 
 /// Lines that are no part of the conversation.
 const BOOKS: &[&str] = &[
@@ -39,8 +39,6 @@ const NOT_TYPED: &[&str] = &[
 
 /// What the first reading found, and where the second one is.
 pub(super) struct Reader {
-    about: About,
-    lines: u64,
     /// Lines, from and to, that were rolled back.
     rolled_back: Vec<(u64, u64)>,
     paid: Option<Value>,
@@ -48,12 +46,12 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads the file for the first time.
-    pub(super) fn plan(file: Box<dyn BufRead + Send>) -> Result<Self, ImportError> {
+    pub(super) fn plan(file: Box<dyn BufRead + Send>) -> Result<(About, Self), ImportError> {
         let mut lines = Lines::new(file);
-        let (mut about, mut last) = (About::default(), 0);
+        let mut about = About::default();
         let (mut prompts, mut rolled_back) = (Vec::new(), Vec::new());
-        while let Some((number, line)) = lines.next()? {
-            last = number;
+        while let Some((nth, line)) = lines.next()? {
+            about.lines = nth;
             let payload = payload(&line);
             match text(&line, "type") {
                 Some("session_meta") if about.id.is_none() => {
@@ -64,36 +62,26 @@ impl Reader {
                     about.model = text(payload, "model").map(str::to_owned);
                 }
                 Some("event_msg") if text(payload, "type") == Some("thread_rolled_back") => {
-                    let turns = payload
-                        .get("num_turns")
-                        .and_then(Value::as_u64)
-                        .unwrap_or(0);
-                    let turns = usize::try_from(turns)
-                        .unwrap_or(usize::MAX)
-                        .min(prompts.len());
+                    let turns = usize::try_from(number(payload, "num_turns"));
+                    let turns = turns.unwrap_or(usize::MAX).min(prompts.len());
                     if let Some(from) = prompts.split_off(prompts.len() - turns).first() {
-                        rolled_back.push((*from, number));
+                        rolled_back.push((*from, nth));
                     }
                 }
                 _ => {}
             }
             let Some(item) = item(&line) else { continue };
             match text(item, "type") {
-                Some("message") if is_prompt(item) => prompts.push(number),
+                Some("message") if is_prompt(item) => prompts.push(nth),
                 Some("function_call_output" | "custom_tool_call_output") => {
-                    about
-                        .results
-                        .insert(text(item, "call_id").unwrap_or_default().to_owned(), number);
+                    let id = text(item, "call_id").unwrap_or_default().to_owned();
+                    about.results.insert(id, nth);
                 }
                 _ => {}
             }
         }
-        Ok(Self {
-            about,
-            lines: last,
-            rolled_back,
-            paid: None,
-        })
+        let paid = None;
+        Ok((about, Self { rolled_back, paid }))
     }
 
     fn item(&mut self, item: &Value, weave: &mut Weave) {
@@ -103,15 +91,9 @@ impl Reader {
         match text(item, "type").unwrap_or("without a type") {
             "message" => message(item, weave),
             "reasoning" => {
-                let texts = |key: &str| -> Vec<&str> {
-                    let all = item
-                        .get(key)
-                        .and_then(Value::as_array)
-                        .into_iter()
-                        .flatten();
-                    all.filter_map(|piece| text(piece, "text")).collect()
-                };
-                let said = [texts("summary"), texts("content")].concat().join("\n");
+                let pieces = items(item, "summary").chain(items(item, "content"));
+                let texts: Vec<&str> = pieces.filter_map(|piece| text(piece, "text")).collect();
+                let said = texts.join("\n");
                 match said.is_empty() {
                     true => weave.left_out("hidden reasoning"),
                     // Its sealed state is good for one account only; the words stay.
@@ -131,15 +113,8 @@ impl Reader {
                 weave.call(id, text(item, "name").unwrap_or_default(), args, None);
             }
             "local_shell_call" => {
-                let words = item
-                    .pointer("/action/command")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten();
-                let command = words
-                    .filter_map(Value::as_str)
-                    .collect::<Vec<_>>()
-                    .join(" ");
+                let words = items(&item["action"], "command").filter_map(Value::as_str);
+                let command = words.collect::<Vec<_>>().join(" ");
                 weave.call(id, "local_shell", json!({ "command": command }), None);
             }
             "function_call_output" | "custom_tool_call_output" => {
@@ -163,32 +138,18 @@ impl Reader {
         }
         self.paid = total;
         let last = info.get("last_token_usage").unwrap_or(&Value::Null);
-        let count = |key: &str| last.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let (read, written) = (
+        let count = |key: &str| number(last, key);
+        weave.said();
+        weave.spend(Usage::of_prompt(
+            count("input_tokens"),
             count("cached_input_tokens"),
             count("cache_write_input_tokens"),
-        );
-        weave.said();
-        weave.spend(Usage {
-            input: count("input_tokens")
-                .saturating_sub(read)
-                .saturating_sub(written),
-            cache_read: read,
-            cache_write: written,
-            output: count("output_tokens"),
-        });
+            count("output_tokens"),
+        ));
     }
 }
 
 impl Foreign for Reader {
-    fn about(&self) -> About {
-        self.about.clone()
-    }
-
-    fn lines(&self) -> u64 {
-        self.lines
-    }
-
     fn line(&mut self, number: u64, line: &Value, weave: &mut Weave) {
         if self
             .rolled_back
@@ -216,12 +177,8 @@ impl Foreign for Reader {
             // What came before stays as it was said; the summary is there for whoever wants less.
             "compacted" => match text(payload, "message").filter(|said| !said.trim().is_empty()) {
                 Some(said) => {
-                    weave.injected(
-                        vec![Part::Text {
-                            text: said.to_owned(),
-                        }],
-                        windlass_core::message::Origin::Engine,
-                    );
+                    let text = said.to_owned();
+                    weave.injected(vec![Part::Text { text }], Origin::Engine);
                 }
                 None => weave.left_out("compacted"),
             },
@@ -254,28 +211,19 @@ fn is_prompt(item: &Value) -> bool {
             .filter_map(Value::as_str)
             .any(|kind| kind.starts_with("user."));
     }
-    let first = contents(item)
+    let first = items(item, "content")
         .find_map(|piece| text(piece, "text"))
         .unwrap_or_default()
         .trim_start();
     !NOT_TYPED.iter().any(|start| first.starts_with(start))
 }
 
-fn contents(item: &Value) -> impl Iterator<Item = &Value> {
-    item.get("content")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-}
-
 fn message(item: &Value, weave: &mut Weave) {
     let mut parts = Vec::new();
-    for piece in contents(item) {
+    for piece in items(item, "content") {
         match text(piece, "type") {
             Some("input_text" | "output_text" | "text") => {
-                parts.push(Part::Text {
-                    text: text(piece, "text").unwrap_or_default().to_owned(),
-                });
+                parts.push(words(piece));
             }
             Some("input_image") => match text(piece, "image_url").and_then(image) {
                 Some(image) => parts.push(image),
@@ -326,8 +274,7 @@ fn output(output: &Value) -> (String, bool) {
     {
         let code = wrapped
             .get("metadata")
-            .and_then(|about| about.get("exit_code"))
-            .and_then(Value::as_i64);
+            .and_then(|about| about["exit_code"].as_i64());
         return (inner.to_owned(), code.is_some_and(|code| code != 0));
     }
     let code = said.lines().take(5).find_map(|line| {

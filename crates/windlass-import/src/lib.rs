@@ -14,6 +14,7 @@ use serde_json::Value;
 use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::id::{SessionId, TraceId};
+use windlass_core::message::Part;
 use windlass_core::redact::clean_event;
 use windlass_core::store::{LogWriter, OpenLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::workspace::Redactor;
@@ -141,12 +142,12 @@ impl Importer<'_> {
         match kind {
             FileKind::Windlass => own::import(self, open).await,
             FileKind::Claude => {
-                self.foreign(kind, &mut claude::Reader::plan(open()?)?, open)
-                    .await
+                let (about, mut reader) = claude::Reader::plan(open()?)?;
+                self.foreign(kind, about, &mut reader, open).await
             }
             FileKind::Codex => {
-                self.foreign(kind, &mut codex::Reader::plan(open()?)?, open)
-                    .await
+                let (about, mut reader) = codex::Reader::plan(open()?)?;
+                self.foreign(kind, about, &mut reader, open).await
             }
         }
     }
@@ -155,21 +156,21 @@ impl Importer<'_> {
     async fn foreign(
         &self,
         kind: FileKind,
+        about: About,
         reader: &mut dyn Foreign,
         open: &mut OpenFile<'_>,
     ) -> Result<Imported, ImportError> {
-        let about = reader.about();
         let workspace = (self.workspace)(kind, &about.workspace);
         let (id, writer) = self.create(None).await?;
         let mut pen = Pen::new(self, id.clone(), writer);
         let mut weave = Weave::new(kind, &about, self.clock.now());
-        weave.open(EventKind::SessionOpened {
+        weave.fact(EventKind::SessionOpened {
             workspace: workspace.clone(),
             runtime: kind.word().to_owned(),
             model: about.model.clone(),
             program: self.program.clone(),
         });
-        let written = write(reader, open, &mut weave, &mut pen).await;
+        let written = write(reader, about.lines, open, &mut weave, &mut pen).await;
         self.unless_failed(&id, pen, written).await?;
         Ok(Imported {
             id,
@@ -228,23 +229,20 @@ impl Importer<'_> {
 
 /// Reads the file of another agent for the second time, line by line.
 trait Foreign: Send {
-    /// What the file says of itself.
-    fn about(&self) -> About;
-    /// The lines that were there at the first time; what was added since is not looked at.
-    fn lines(&self) -> u64;
-    /// Takes one line in.
+    /// Takes one line.
     fn line(&mut self, number: u64, line: &Value, weave: &mut Weave);
 }
 
 async fn write(
     reader: &mut dyn Foreign,
+    last: u64,
     open: &mut OpenFile<'_>,
     weave: &mut Weave,
     pen: &mut Pen<'_>,
 ) -> Result<(), ImportError> {
     let mut lines = Lines::new(open()?);
     while let Some((number, line)) = lines.next()?
-        && number <= reader.lines()
+        && number <= last
     {
         weave.at_line(number);
         reader.line(number, &line, weave);
@@ -281,18 +279,13 @@ impl<'a> Pen<'a> {
 
     async fn write_all(&mut self, facts: Vec<weave::Fact>) -> Result<(), ImportError> {
         for weave::Fact { at, run, kind } in facts {
-            let (order, session, trace) = (
-                Order::Durable { seq: self.seq + 1 },
-                self.id.clone(),
-                self.trace.clone(),
-            );
             self.write(Event {
                 v: VERSION,
-                order,
+                order: Order::Durable { seq: self.seq + 1 },
                 at,
-                session,
+                session: self.id.clone(),
                 run,
-                trace,
+                trace: self.trace.clone(),
                 kind,
             })
             .await?;
@@ -410,3 +403,20 @@ fn timestamp(line: &Value) -> Option<Timestamp> {
 #[cfg(test)]
 #[path = "import_tests.rs"]
 mod tests;
+
+/// The number of a field; 0 where there is none.
+fn number(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// The values of a list; none where there is no list.
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    let list = value.get(key).and_then(Value::as_array);
+    list.into_iter().flatten()
+}
+
+/// The text of a piece, as a part of a message.
+fn words(piece: &Value) -> Part {
+    let text = text(piece, "text").unwrap_or_default().to_owned();
+    Part::Text { text }
+}

@@ -24,6 +24,8 @@ pub(super) struct About {
     pub(super) model: Option<String>,
     /// The line of the result of each call.
     pub(super) results: HashMap<String, u64>,
+    /// The lines that were there at the first time; what was added since is not looked at.
+    pub(super) lines: u64,
 }
 
 /// An event that has no number yet.
@@ -86,10 +88,6 @@ impl Weave {
     }
 
     /// The first event, which waits for the first time that the file tells.
-    pub(super) fn open(&mut self, kind: EventKind) {
-        self.fact(kind);
-    }
-
     pub(super) fn at_line(&mut self, line: u64) {
         self.line = line;
     }
@@ -217,13 +215,7 @@ impl Weave {
     pub(super) fn result(&mut self, id: &str, text: &str, failed: bool) {
         let result = |call: &ToolCall| match failed {
             true => ToolResult::failed(call, ErrorCategory::Exception, text),
-            false => ToolResult {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                text: text.to_owned(),
-                error: None,
-                artifact: None,
-            },
+            false => ToolResult::done(call, text),
         };
         let in_saying = self.saying.iter().find_map(|part| match part {
             Part::Call(call) if call.id.0 == id => Some(result(call)),
@@ -370,7 +362,7 @@ impl Weave {
         }
     }
 
-    fn fact(&mut self, kind: EventKind) {
+    pub(super) fn fact(&mut self, kind: EventKind) {
         self.events += 1;
         let run = self.in_run.then(|| RunId::nth(self.runs));
         self.facts.push(Fact {

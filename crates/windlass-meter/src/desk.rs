@@ -3,7 +3,7 @@
 //! connection is dropped. A connection may be dropped at any moment and an entry in the log must never be left half
 //! way, so connections only write notes, and one clerk who is not dropped books them in their order.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -75,30 +75,21 @@ enum Note {
 #[derive(Debug)]
 struct Ended {
     hold: Hold,
-    /// What it took; `None` where nothing was sent or the vendor did not answer.
-    took: Option<Took>,
+    model: String,
+    price: Option<Price>,
+    /// What it took, and whether that is an estimate; `None` where nothing was sent or the vendor did not answer.
+    took: Option<(Usage, bool)>,
     /// How the answer broke off, where the vendor did it.
     failed: Option<ProviderError>,
     /// Its model got tools.
     tools: bool,
 }
 
-#[derive(Debug)]
-struct Took {
-    model: String,
-    usage: Usage,
-    price: Option<Price>,
-    estimated: bool,
-}
-
 impl Desk {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// An upper bound of the tokens in so many bytes for a model.
     pub(super) fn tokens(&self, model: &str, bytes: usize) -> u64 {
-        self.lock()
+        self.state
+            .lock()
             .estimators
             .get(model)
             .copied()
@@ -114,7 +105,7 @@ impl Desk {
         price: Option<Price>,
         input: u64,
     ) -> Call {
-        self.lock().open += 1;
+        self.state.lock().open += 1;
         Call {
             desk: self.clone(),
             hold,
@@ -133,12 +124,12 @@ impl Desk {
 
     /// Whether other calls hold a part of the account.
     pub(super) fn busy(&self) -> bool {
-        self.lock().open > 0
+        self.state.lock().open > 0
     }
 
     /// Whether everything that ended is booked.
     pub(super) fn is_up_to_date(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.notes.is_empty() && !state.booking
     }
 
@@ -146,7 +137,7 @@ impl Desk {
     pub(super) async fn clerk(&self, ledger: Ledger<'_>) -> Result<(), StoreError> {
         loop {
             let note = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let note = state.notes.pop_front();
                 state.booking = note.is_some();
                 if note.is_none() && state.closed {
@@ -169,38 +160,32 @@ impl Desk {
 
     /// The clerk may go home when everything is booked.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.noted.notify_one();
     }
 
     async fn book(&self, ledger: Ledger<'_>, ended: Ended) -> Result<(), StoreError> {
-        let Ended {
-            hold,
-            took,
-            failed,
-            tools,
-        } = ended;
-        let booked = match &took {
-            Some(took) => {
-                tracing::debug!(usage = ?took.usage, estimated = took.estimated, "model call: booked");
-                self.lock().usage.add(took.usage);
-                ledger
-                    .account
-                    .settle(took.usage, took.price, took.estimated, &took.model)
+        let booked = match ended.took {
+            Some((usage, estimated)) => {
+                tracing::debug!(?usage, estimated, "model call: booked");
+                self.state.lock().usage.add(usage);
+                let account = ledger.account;
+                account
+                    .settle(usage, ended.price, estimated, &ended.model)
                     .await
             }
             None => Ok(()),
         };
-        self.free(ledger, hold);
-        if let Some(err) = failed {
-            self.failed(&err, tools);
+        self.free(ledger, ended.hold);
+        if let Some(err) = ended.failed {
+            self.failed(&err, ended.tools);
         }
         booked
     }
 
     fn free(&self, ledger: Ledger<'_>, hold: Hold) {
         ledger.account.release(hold);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.open = state.open.saturating_sub(1);
         drop(state);
         self.booked.notify_waiters();
@@ -208,7 +193,7 @@ impl Desk {
 
     /// The vendor did not answer a call, with `tools` or without, or not to the end. Whether this was once too often.
     pub(super) fn failed(&self, err: &ProviderError, tools: bool) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
         state.work_failed |= tools;
         state.last_failure = Some(err.clone());
@@ -248,29 +233,29 @@ impl Desk {
 
     /// What the last answer of the vendor failed with, if it did.
     pub(super) fn failing(&self) -> Option<ProviderError> {
-        self.lock().last_failure.clone()
+        self.state.lock().last_failure.clone()
     }
 
     /// Whether the model declined the last time it was asked for work.
     pub(super) fn declined(&self) -> bool {
-        self.lock().declined > 0
+        self.state.lock().declined > 0
     }
 
     /// Why nothing more is served.
     pub(super) fn trip(&self) -> Option<Trip> {
-        self.lock().trip.clone()
+        self.state.lock().trip.clone()
     }
 
     /// Nothing more is served. The first reason stands.
     pub(super) fn stop(&self, trip: Trip) -> Trip {
         tracing::info!("model calls: no more are served");
         self.stopped.notify_one();
-        self.lock().trip.get_or_insert(trip).clone()
+        self.state.lock().trip.get_or_insert(trip).clone()
     }
 
     /// A new try may ask again.
     pub(super) fn reopen(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.trip, state.failures, state.closed) = (None, 0, false);
         (state.with_tools, state.declined) = (false, 0);
         (state.work_failed, state.last_failure) = (false, None);
@@ -281,30 +266,36 @@ impl Desk {
         self.note(Note::Say(kind));
     }
 
+    /// Warns in the log.
+    pub(super) fn warn(&self, code: &str, text: String) {
+        let code = code.to_owned();
+        self.say(EventKind::Warned { code, text });
+    }
+
     /// True once for each model.
     pub(super) fn warn_once(&self, model: &str) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.warned.len() < MAX_KNOWN && state.warned.insert(model.to_owned())
     }
 
     /// True once for each path, and for the first few only.
     pub(super) fn turned_away_first(&self, path: &str) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.turned_away.len() < MAX_TURNED_AWAY && state.turned_away.insert(path.to_owned())
     }
 
     /// What went through since somebody last asked.
     pub(super) fn take_usage(&self) -> Usage {
-        std::mem::take(&mut self.lock().usage)
+        std::mem::take(&mut self.state.lock().usage)
     }
 
     fn note(&self, note: Note) {
-        self.lock().notes.push_back(note);
+        self.state.lock().notes.push_back(note);
         self.noted.notify_one();
     }
 
     fn learn(&self, model: &str, bytes: usize, reported: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.estimators.len() < MAX_KNOWN || state.estimators.contains_key(model) {
             state
                 .estimators
@@ -352,7 +343,7 @@ impl Call {
         }
         self.usage = self.usage.filter(|usage| *usage != Usage::default());
         {
-            let mut state = self.desk.lock();
+            let mut state = self.desk.state.lock();
             state.answered = true;
             // A call beside the work, such as one for a title, says nothing of the calls that do the work.
             if self.tools || !state.work_failed {
@@ -386,19 +377,13 @@ impl Call {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let took = self.billed.then(|| Took {
-            model: std::mem::take(&mut self.model),
-            usage: if reported {
-                self.usage.unwrap_or_default()
-            } else {
-                self.counted()
-            },
-            price: self.price,
-            estimated: !reported,
-        });
+        let usage = self.usage.filter(|_| reported);
+        let took = (usage.unwrap_or_else(|| self.counted()), !reported);
         self.desk.note(Note::Ended(Ended {
             hold: self.hold,
-            took,
+            model: std::mem::take(&mut self.model),
+            price: self.price,
+            took: Some(took).filter(|_| self.billed),
             failed,
             tools: self.tools,
         }));

@@ -143,27 +143,18 @@ impl Dialect {
 
     /// A list of models, where the server has none.
     pub(super) fn model_list(self, names: &[&str]) -> Vec<u8> {
-        let list: Value = match self {
+        let all = |row: fn(&str) -> Value| -> Value { names.iter().map(|id| row(id)).collect() };
+        let list = match self {
             Self::Anthropic => {
-                let all: Vec<_> = names
-                    .iter()
-                    .map(|id| json!({ "type": "model", "id": id, "display_name": id }))
-                    .collect();
-                json!({ "data": all, "has_more": false, "first_id": names.first(), "last_id": names.last() })
+                let data = all(|id| json!({ "type": "model", "id": id, "display_name": id }));
+                json!({ "data": data, "has_more": false, "first_id": names.first(), "last_id": names.last() })
             }
             Self::Responses | Self::Chat => {
-                let all: Vec<_> = names
-                    .iter()
-                    .map(|id| json!({ "id": id, "object": "model", "owned_by": "" }))
-                    .collect();
-                json!({ "object": "list", "data": all })
+                let data = all(|id| json!({ "id": id, "object": "model", "owned_by": "" }));
+                json!({ "object": "list", "data": data })
             }
             Self::Gemini => {
-                let all: Vec<_> = names
-                    .iter()
-                    .map(|id| json!({ "name": format!("models/{id}") }))
-                    .collect();
-                json!({ "models": all })
+                json!({ "models": all(|id| json!({ "name": format!("models/{id}") })) })
             }
         };
         list.to_string().into_bytes()

@@ -15,7 +15,6 @@ use hyper::header::{
 use hyper::{Method, Request, Response};
 use tokio::sync::SemaphorePermit;
 use windlass_core::budget::{Estimator, Limit, Price};
-use windlass_core::event::EventKind;
 use windlass_core::provider::{ModelFacts, Provider, ProviderError, ProviderErrorKind};
 use windlass_providers::http::HttpResponse;
 use windlass_providers::models::model_rows;
@@ -108,25 +107,21 @@ impl<'a> Shop<'a> {
             }
         };
         match goes {
-            Route::Models { dialect, of } => {
+            Route::Models { dialect, ref of } => {
                 self.models(dialect, of.as_deref(), &head.headers).await
             }
-            Route::Call(target) | Route::Count(target) if coded(&head.headers) => no(
+            Route::Call(ref target) | Route::Count(ref target) if coded(&head.headers) => no(
                 target.dialect,
                 Fault::Invalid,
                 "compressed requests are not read here; send it as it is",
             ),
-            Route::Count(target) => {
+            Route::Call(ref target) | Route::Count(ref target) => {
                 let _room = self.room(&head.headers).await;
                 match arrived(body, &head.headers).await {
-                    Ok(body) => self.count(&target, &head.headers, body).await,
-                    Err((fault, words)) => closing(no(target.dialect, fault, words)),
-                }
-            }
-            Route::Call(target) => {
-                let _room = self.room(&head.headers).await;
-                match arrived(body, &head.headers).await {
-                    Ok(body) => self.call(&target, &head.headers, body, last).await,
+                    Ok(body) if matches!(goes, Route::Count(_)) => {
+                        self.count(target, &head.headers, body).await
+                    }
+                    Ok(body) => self.call(target, &head.headers, body, last).await,
                     Err((fault, words)) => closing(no(target.dialect, fault, words)),
                 }
             }
@@ -155,11 +150,7 @@ impl<'a> Shop<'a> {
         let Some((upstream, protocol)) = self.upstream(dialect) else {
             return nobody(dialect);
         };
-        let named = target
-            .named
-            .as_ref()
-            .map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
-        let mut ask = match Ask::read(dialect, named, &body) {
+        let mut ask = match read(target, &body) {
             Ok(ask) => ask,
             Err(why) => return no(dialect, Fault::Invalid, &why),
         };
@@ -371,10 +362,7 @@ impl<'a> Shop<'a> {
         let text = format!(
             "the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on"
         );
-        self.meter.desk.say(EventKind::Warned {
-            code: "not_passed_on".into(),
-            text,
-        });
+        self.meter.desk.warn("not_passed_on", text);
     }
 
     /// Says what the vendor is not told that the agent wanted it to do: each once.
@@ -387,10 +375,7 @@ impl<'a> Shop<'a> {
                 "the agent wanted `{what}` of the vendor of its model, which is done outside of the sandbox or costs more \
                  than the price that is reserved; it was left out"
             );
-            self.meter.desk.say(EventKind::Warned {
-                code: "not_passed_on".into(),
-                text,
-            });
+            self.meter.desk.warn("not_passed_on", text);
         }
     }
 
@@ -412,10 +397,7 @@ impl<'a> Shop<'a> {
                 "the price of `{model}` is not known, so the cost limit does not bind; the token limit does (`prices` in \
                  the configuration sets one)"
             );
-            self.meter.desk.say(EventKind::Warned {
-                code: "unknown_price".into(),
-                text,
-            });
+            self.meter.desk.warn("unknown_price", text);
         }
         None
     }
@@ -437,11 +419,7 @@ impl<'a> Shop<'a> {
         let Some((upstream, protocol)) = self.upstream(dialect) else {
             return nobody(dialect);
         };
-        let named = target
-            .named
-            .as_ref()
-            .map(|(model, _)| (model.as_str(), false));
-        let ask = match Ask::read(dialect, named, &body) {
+        let ask = match read(target, &body) {
             Ok(ask) => ask,
             Err(why) => return no(dialect, Fault::Invalid, &why),
         };
@@ -508,6 +486,13 @@ impl<'a> Shop<'a> {
             Err(err) => no(dialect, Fault::Upstream, &err.to_string()),
         }
     }
+}
+
+/// What is asked.
+fn read<'b>(target: &Target, body: &'b Bytes) -> Result<Ask<'b>, String> {
+    let named = target.named.as_ref();
+    let named = named.map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
+    Ask::read(target.dialect, named, body)
 }
 
 impl Meter {

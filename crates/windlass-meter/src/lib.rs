@@ -67,14 +67,6 @@ pub struct Meter {
     desk: Arc<Desk>,
 }
 
-impl std::fmt::Debug for Meter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meter")
-            .field("upstreams", &self.upstreams)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Meter {
     /// A meter in front of these vendors. A request goes to the first that understands it. `prices` is what the
     /// configuration says of a model; where it says nothing, the vendor's table counts. With a cost limit that somebody

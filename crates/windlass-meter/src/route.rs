@@ -71,36 +71,23 @@ pub(super) fn route(
 ) -> Result<Route, No> {
     let path = uri.path();
     let dialect = dialect_of(path, headers);
+    let no = |fault, words| Err((dialect, fault, words));
     if uri.scheme().is_some() || uri.authority().is_some() || method == Method::CONNECT {
-        return Err((
-            dialect,
-            Fault::Invalid,
-            "this is a model endpoint and no proxy",
-        ));
+        let words = "this is a model endpoint and no proxy";
+        return no(Fault::Invalid, words);
     }
-    if !headers
-        .get(HOST)
-        .is_none_or(|host| is_loopback(host.as_bytes()))
-    {
-        return Err((
-            dialect,
-            Fault::NotFound,
-            "requests for other hosts are not passed on from here",
-        ));
+    let host = headers.get(HOST);
+    if !host.is_none_or(|host| is_loopback(host.as_bytes())) {
+        let words = "requests for other hosts are not passed on from here";
+        return no(Fault::NotFound, words);
     }
     if !shows_key(uri, headers, key) {
-        return Err((
-            dialect,
-            Fault::BadKey,
-            "this endpoint takes only the key that the agent of this run was given",
-        ));
+        let words = "this endpoint takes only the key that the agent of this run was given";
+        return no(Fault::BadKey, words);
     }
     if headers.contains_key(UPGRADE) {
-        return Err((
-            dialect,
-            Fault::Upgrade,
-            "web sockets are not passed on from here; ask over HTTP",
-        ));
+        let words = "web sockets are not passed on from here; ask over HTTP";
+        return no(Fault::Upgrade, words);
     }
     let (get, post) = (method == Method::GET, method == Method::POST);
     let beta = has_pair(uri, "beta=true").then_some("beta=true");
@@ -115,7 +102,7 @@ pub(super) fn route(
         "/v1/responses" if post => Ok(Route::Call(target(Dialect::Responses, None))),
         "/v1/chat/completions" if post => Ok(Route::Call(target(Dialect::Chat, None))),
         "/v1/models" | "/v1beta/models" if get => Ok(Route::Models { dialect, of: None }),
-        _ => named(path, get, post, uri, dialect).ok_or((dialect, Fault::NotFound, NOTHING)),
+        _ => named(path, get, post, uri, dialect).map_or_else(|| no(Fault::NotFound, NOTHING), Ok),
     }
 }
 

@@ -24,16 +24,8 @@ impl<'a> NoTools<'a> {
     /// The same job for a runtime that gets no tools.
     pub(crate) fn job<'b>(&'b self, job: &Job<'b>) -> Job<'b> {
         Job {
-            prompt: job.prompt,
-            iteration: job.iteration,
-            pending: job.pending.clone(),
-            foreign_session: job.foreign_session.clone(),
-            outlet: job.outlet,
             toolbox: self,
-            account: job.account,
-            files: job.files,
-            processes: job.processes,
-            cancel: job.cancel.clone(),
+            ..job.clone()
         }
     }
 }

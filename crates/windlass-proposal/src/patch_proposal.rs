@@ -10,16 +10,12 @@ mod proposal;
 use std::sync::Arc;
 
 use serde_json::json;
-use windlass_core::BoxFuture;
 use windlass_core::event::EventKind;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::outcome::FailReason;
-use windlass_core::runtime::{
-    Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop,
-};
+use windlass_core::runtime::{Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
-use windlass_core::terms::Terms;
 use windlass_core::turn::Planned;
 
 pub use self::proposal::{Operation, Proposal, ProposedFile, schema};
@@ -41,8 +37,7 @@ const TEST_SECONDS: u64 = 600;
 const APPLY: &str = "apply_patch";
 const SHELL: &str = "bash";
 
-/// What it can do at most; the first three the runtime inside must be able to.
-pub const CAPABILITIES: [Capability; 4] = [
+pub(crate) const CAPABILITIES: &[Capability] = &[
     Capability::TextCompletion,
     Capability::StreamingText,
     Capability::StructuredOutput,
@@ -62,54 +57,16 @@ old lines, =======, the new lines, >>>>>>> REPLACE; an empty SEARCH makes a new 
 must be exactly those of the file and must occur once: give enough of them. Modes, links and binary files cannot be \
 patched. To delete or only move a file, leave its patch empty.";
 
-/// Any runtime that answers in [`schema`], as a coder.
-pub struct PatchProposal {
-    /// Who proposes. It must have been told to answer in [`schema`].
-    pub inner: Arc<dyn Runtime>,
-}
-
-impl Runtime for PatchProposal {
-    fn name(&self) -> &str {
-        "patch"
+pub(crate) async fn run(inner: &dyn Runtime, job: &Job<'_>) -> Result<Stop, RuntimeError> {
+    let (proposal, calls) = (0, 0);
+    Course {
+        inner,
+        job,
+        proposal,
+        calls,
     }
-
-    fn model(&self) -> Option<&str> {
-        self.inner.model()
-    }
-
-    fn loses_from(&self, model: &str) -> Vec<String> {
-        self.inner.loses_from(model)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let inner = self.inner.capabilities();
-        Capabilities::of(
-            CAPABILITIES
-                .into_iter()
-                .filter(|one| *one == Capability::ApplyPatch || inner.has(*one)),
-        )
-    }
-
-    fn terms(&self, terms: &mut Terms) {
-        self.inner.terms(terms);
-    }
-
-    fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
-        Box::pin(async move {
-            Course {
-                inner: self.inner.as_ref(),
-                job: &job,
-                proposal: 0,
-                calls: 0,
-            }
-            .drive()
-            .await
-        })
-    }
-
-    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
-        self.inner.compact(job)
-    }
+    .drive()
+    .await
 }
 
 /// One try.
@@ -126,8 +83,10 @@ struct Course<'a> {
 enum Tried {
     /// It is in the files, and nothing that was run speaks against it.
     Good,
-    /// This goes back; the patch may be in the files all the same.
-    Back { text: String, applied: bool },
+    /// Nothing was written; this goes back.
+    NotApplied(String),
+    /// It is in the files, and this about its tests goes back.
+    TestsFail(String),
 }
 
 impl Course<'_> {
@@ -159,32 +118,20 @@ impl Course<'_> {
                         .await?;
                     continue;
                 }
-                Ok(proposal) if !proposal.read.is_empty() => {
-                    let text = format!(
-                        "Files were shown {MAX_READS} times; propose the change with what you know, without `read`."
-                    );
-                    Tried::Back {
-                        text,
-                        applied: false,
-                    }
-                }
+                Ok(proposal) if !proposal.read.is_empty() => Tried::NotApplied(format!(
+                    "Files were shown {MAX_READS} times; propose the change with what you know, without `read`."
+                )),
                 Ok(proposal) => self.attempt(&proposal).await?,
-                Err(text) => Tried::Back {
-                    text,
-                    applied: false,
-                },
+                Err(text) => Tried::NotApplied(text),
             };
             match tried {
                 Tried::Good => return Ok(Stop::Answered { output }),
-                Tried::Back { text, .. } if rounds < MAX_ROUNDS => {
+                Tried::NotApplied(text) | Tried::TestsFail(text) if rounds < MAX_ROUNDS => {
                     rounds += 1;
                     self.say(text).await?;
                 }
                 // The files are judged by the validators, not by what the model wanted to be judged by.
-                Tried::Back {
-                    text,
-                    applied: true,
-                } => {
+                Tried::TestsFail(text) => {
                     let text = format!(
                         "after {} proposals the tests it names still fail: {text}",
                         rounds + 1
@@ -192,10 +139,7 @@ impl Course<'_> {
                     self.warn("proposed_tests_failed", text).await?;
                     return Ok(Stop::Answered { output });
                 }
-                Tried::Back {
-                    text,
-                    applied: false,
-                } => {
+                Tried::NotApplied(text) => {
                     let detail = format!(
                         "after {} proposals none could be applied: {text}",
                         rounds + 1
@@ -224,26 +168,15 @@ impl Course<'_> {
     }
 
     async fn attempt(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
-        let (summary, files) = (
-            proposal.summary.clone(),
-            proposal
-                .files
-                .iter()
-                .map(|file| file.path.clone())
-                .collect(),
-        );
+        let summary = proposal.summary.clone();
+        let files = proposal.files.iter().map(|file| file.path.clone());
+        let files = files.collect();
         self.proposal = self
-            .job
-            .outlet
             .emit(EventKind::PatchProposed { summary, files })
             .await?;
         if proposal.files.is_empty() {
-            self.job
-                .outlet
-                .emit(EventKind::PatchChecked {
-                    problems: Vec::new(),
-                })
-                .await?;
+            let problems = Vec::new();
+            self.emit(EventKind::PatchChecked { problems }).await?;
             return self.test(proposal).await;
         }
         let (tree, asked) = (Arc::clone(self.job.files), proposal.clone());
@@ -251,33 +184,20 @@ impl Course<'_> {
         let checked =
             checked.unwrap_or_else(|err| Err(vec![format!("the check fell over: {err}")]));
         let problems = checked.as_ref().err().cloned().unwrap_or_default();
-        self.job
-            .outlet
-            .emit(EventKind::PatchChecked { problems })
-            .await?;
+        self.emit(EventKind::PatchChecked { problems }).await?;
         match checked {
             Ok(checked) => self.apply(proposal, checked).await,
-            Err(problems) => Ok(Tried::Back {
-                text: refused(&problems.join("\n- ")),
-                applied: false,
-            }),
+            Err(problems) => Ok(Tried::NotApplied(refused(&problems.join("\n- ")))),
         }
     }
 
     async fn apply(&mut self, proposal: &Proposal, checked: Checked) -> Result<Tried, StoreError> {
         let result = self.call(APPLY, json!({ "patch": checked.patch })).await?;
         if result.error.is_some() {
-            return Ok(Tried::Back {
-                text: refused(&result.text),
-                applied: false,
-            });
+            return Ok(Tried::NotApplied(refused(&result.text)));
         }
-        self.job
-            .outlet
-            .emit(EventKind::PatchApplied {
-                files: checked.files,
-            })
-            .await?;
+        let files = checked.files;
+        self.emit(EventKind::PatchApplied { files }).await?;
         self.test(proposal).await
     }
 
@@ -312,14 +232,10 @@ impl Course<'_> {
         if failed.is_empty() {
             return Ok(Tried::Good);
         }
-        let text = format!(
+        Ok(Tried::TestsFail(format!(
             "The patch is in the files now, and these tests fail. Propose what is to change further, against the files as they are now; do not repeat what is done.\n\n{}",
             failed.join("\n\n")
-        );
-        Ok(Tried::Back {
-            text,
-            applied: true,
-        })
+        )))
     }
 
     /// One call of our own tools, judged and logged like a model's.
@@ -330,20 +246,12 @@ impl Course<'_> {
     ) -> Result<ToolResult, StoreError> {
         self.calls += 1;
         let id = CallId(format!("proposal-{}-{}", self.proposal, self.calls));
-        let call = ToolCall {
-            id,
-            name: tool.to_owned(),
-            args,
-            malformed: None,
+        let call = ToolCall::new(id, tool, args);
+        let planned = Planned {
+            call: call.clone(),
+            refuse: None,
         };
-        let settled = self
-            .job
-            .toolbox
-            .call(vec![Planned {
-                call: call.clone(),
-                refuse: None,
-            }])
-            .await?;
+        let settled = self.job.toolbox.call(vec![planned]).await?;
         let missing =
             || ToolResult::failed(&call, ErrorCategory::Exception, "the call has no result");
         Ok(settled
@@ -353,22 +261,17 @@ impl Course<'_> {
     }
 
     async fn say(&self, text: String) -> Result<(), StoreError> {
-        self.job
-            .outlet
-            .emit(EventKind::said(Message::internal(text)))
-            .await?;
-        Ok(())
+        let said = EventKind::said(Message::internal(text));
+        self.emit(said).await.map(drop)
     }
 
     async fn warn(&self, code: &str, text: String) -> Result<(), StoreError> {
-        self.job
-            .outlet
-            .emit(EventKind::Warned {
-                code: code.to_owned(),
-                text,
-            })
-            .await?;
-        Ok(())
+        let code = code.to_owned();
+        self.emit(EventKind::Warned { code, text }).await.map(drop)
+    }
+
+    async fn emit(&self, kind: EventKind) -> Result<u64, StoreError> {
+        self.job.outlet.emit(kind).await
     }
 }
 

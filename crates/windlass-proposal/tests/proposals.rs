@@ -16,8 +16,8 @@ use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
 use windlass_core::terms::Isolation;
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::workspace::Root;
-use windlass_proposal::completion::Completion;
-use windlass_proposal::patch_proposal::{PatchProposal, schema};
+use windlass_proposal::patch_proposal::schema;
+use windlass_proposal::{AnswerForm, OneAnswer};
 use windlass_testing::{
     Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
 };
@@ -67,14 +67,13 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let runtime: Arc<dyn Runtime> = match patches {
-        true => Arc::new(PatchProposal {
-            inner: native(&provider, Some(schema())),
-        }),
-        false => Arc::new(Completion {
-            inner: native(&provider, None),
-        }),
+    let form = if patches {
+        AnswerForm::Patch
+    } else {
+        AnswerForm::Words
     };
+    let inner = native(&provider, patches.then(schema));
+    let runtime: Arc<dyn Runtime> = Arc::new(OneAnswer { form, inner });
     let rule = |pattern: Option<&str>, verdict| Rule {
         tool: "bash".into(),
         pattern: pattern.map(str::to_owned),
@@ -545,10 +544,12 @@ async fn a_completion_answers_and_leaves_the_tree_as_it_was() {
 fn each_says_what_it_can_do() {
     let provider = ScriptedProvider::new(Vec::new());
     let (patch, completion) = (
-        PatchProposal {
+        OneAnswer {
+            form: AnswerForm::Patch,
             inner: native(&provider, Some(schema())),
         },
-        Completion {
+        OneAnswer {
+            form: AnswerForm::Words,
             inner: native(&provider, None),
         },
     );

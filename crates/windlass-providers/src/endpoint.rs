@@ -152,21 +152,26 @@ fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String, End
 
 /// The text as one segment of a path.
 fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'@' => {
-                out.push(char::from(byte))
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
+    let out = percent_escaped(text, b"@");
     // A segment of dots alone would climb.
     if matches!(out.as_str(), "." | "..") {
         out.replace('.', "%2E%2E")
     } else {
         out
     }
+}
+
+/// Percent-escapes all but the unreserved characters and these.
+pub(crate) fn percent_escaped(text: &str, kept: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
 use crate::framing::FramingError;
-use crate::http::HttpError;
+use crate::http::{HttpError, HttpErrorKind};
 
 /// How much of an unexpected answer is quoted.
 const QUOTE: usize = 200;
@@ -16,20 +16,19 @@ const LONGEST_MESSAGE: usize = 600;
 /// Later than this is never.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// The connection failed in a way that may not happen again.
+const INTERRUPTED: ProviderErrorKind = ProviderErrorKind::Network { transient: true };
+
 impl From<HttpError> for ProviderError {
     fn from(err: HttpError) -> Self {
-        let kind = match &err {
-            HttpError::Setup(_) | HttpError::Redirect { .. } | HttpError::Cassette(_) => {
-                ProviderErrorKind::InvalidRequest
-            }
-            HttpError::Malformed { .. } | HttpError::TooLarge { .. } => {
-                ProviderErrorKind::InvalidResponse
-            }
-            other => ProviderErrorKind::Network {
-                transient: other.is_transient(),
-            },
+        use HttpErrorKind as K;
+        let kind = match err.kind {
+            K::Setup | K::Redirect | K::Cassette => ProviderErrorKind::InvalidRequest,
+            K::Malformed | K::TooLarge => ProviderErrorKind::InvalidResponse,
+            K::Tls | K::TooSlow => ProviderErrorKind::Network { transient: false },
+            K::Dns | K::Refused | K::ConnectTimeout | K::Proxy | K::Idle | K::Broken => INTERRUPTED,
         };
-        error(kind, err.to_string(), None)
+        error(kind, err.message, None)
     }
 }
 
@@ -45,11 +44,7 @@ impl From<FramingError> for ProviderError {
 /// The stream ended before the answer did.
 pub(crate) fn cut(host: &str) -> ProviderError {
     let message = format!("the stream of `{host}` ended before the answer did");
-    error(
-        ProviderErrorKind::Network { transient: true },
-        message,
-        None,
-    )
+    error(INTERRUPTED, message, None)
 }
 
 /// A request that is larger than the window of the model, and was not sent.
@@ -64,11 +59,8 @@ pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) 
 
 /// A vendor without a list of models, or with one that cannot be read.
 pub(crate) fn no_list(vendor: &str) -> ProviderError {
-    error(
-        ProviderErrorKind::InvalidResponse,
-        format!("`{vendor}` does not say which models it has"),
-        None,
-    )
+    let message = format!("`{vendor}` does not say which models it has");
+    error(ProviderErrorKind::InvalidResponse, message, None)
 }
 
 /// A question that took too long.
@@ -78,11 +70,7 @@ pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
         "`{host}` did not say what it serves within {} s",
         limit.as_secs()
     );
-    error(
-        ProviderErrorKind::Network { transient: true },
-        message,
-        None,
-    )
+    error(INTERRUPTED, message, None)
 }
 
 /// Keys that make no header.
@@ -375,12 +363,6 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
             .and_then(|value| value.to_str().ok())
             .map(str::trim)
     };
-    let seconds = |text: &str, unit: f64| -> Option<Duration> {
-        let number: f64 = text.parse().ok()?;
-        let seconds = number * unit;
-        (seconds.is_finite() && seconds >= 0.0)
-            .then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
-    };
     if let Some(wait) = text("retry-after-ms").and_then(|text| seconds(text, 0.001)) {
         return Some(wait);
     }
@@ -400,7 +382,12 @@ fn retry_delay(value: &Value) -> Option<Duration> {
     let text = details
         .iter()
         .find_map(|detail| detail.get("retryDelay")?.as_str())?;
-    let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
+    seconds(text.strip_suffix('s')?, 1.0)
+}
+
+/// A number of `unit` seconds as a time that can be waited.
+fn seconds(text: &str, unit: f64) -> Option<Duration> {
+    let seconds = text.parse::<f64>().ok()? * unit;
     (seconds.is_finite() && seconds >= 0.0)
         .then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
 }

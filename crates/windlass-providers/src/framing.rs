@@ -7,8 +7,9 @@ mod lines;
 
 use std::borrow::Cow;
 
-pub use aws::{AwsDecoder, AwsLimits};
+pub use aws::AwsDecoder;
 pub use lines::LineDecoder;
+pub(crate) use lines::LineSplitter;
 
 use crate::sse::SseDecoder;
 

@@ -56,121 +56,79 @@ impl Default for HttpOptions {
     }
 }
 
-/// Why an exchange did not happen or did not end.
+/// Why an exchange failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HttpError {
-    /// The options cannot be used.
-    #[error("cannot set up HTTP: {0}")]
-    Setup(String),
-    /// The name has no address.
-    #[error("cannot find the address of `{host}` (DNS); check the name and the network")]
-    Dns {
-        /// The name asked for.
-        host: String,
-    },
-    /// Nobody listens.
-    #[error("`{host}` refused the connection; is the server running?")]
-    Refused {
-        /// Host and port.
-        host: String,
-    },
-    /// No connection in time.
-    #[error("no connection to `{host}` within {seconds} s")]
-    ConnectTimeout {
-        /// Host and port.
-        host: String,
-        /// The limit.
-        seconds: u64,
-    },
-    /// The certificate or the handshake is bad.
-    #[error("TLS with `{host}` failed: {detail}")]
-    Tls {
-        /// Host and port.
-        host: String,
-        /// What the TLS library says.
-        detail: String,
-    },
-    /// The proxy did not let us through.
-    #[error("the proxy did not connect us to `{host}`: {detail}")]
-    Proxy {
-        /// Host and port behind the proxy.
-        host: String,
-        /// What the proxy did.
-        detail: String,
-    },
-    /// No byte for the idle time.
-    #[error("no byte from `{host}` for {seconds} s")]
-    Idle {
-        /// Host and port.
-        host: String,
-        /// The limit.
-        seconds: u64,
-    },
-    /// The answer went on for too long.
-    #[error("the answer of `{host}` was not over after {seconds} s")]
-    TooSlow {
-        /// Host and port.
-        host: String,
-        /// The limit.
-        seconds: u64,
-    },
-    /// The connection broke.
-    #[error("the connection to `{host}` broke: {detail}")]
-    Broken {
-        /// Host and port.
-        host: String,
-        /// What the HTTP library says.
-        detail: String,
-    },
-    /// The bytes are not HTTP, or not the promised encoding.
-    #[error("`{host}` did not answer in proper HTTP: {detail}")]
-    Malformed {
-        /// Host and port.
-        host: String,
-        /// What the HTTP library says.
-        detail: String,
-    },
-    /// The body passed [`HttpOptions::max_body`].
-    #[error("the answer of `{host}` is larger than {limit} bytes")]
-    TooLarge {
-        /// Host and port.
-        host: String,
-        /// The limit.
-        limit: u64,
-    },
-    /// A redirect we do not follow.
-    #[error("`{host}` redirects {detail}; set the base URL to the final address")]
-    Redirect {
-        /// Host and port.
-        host: String,
-        /// Where to, and why not.
-        detail: String,
-    },
-    /// The cassette that is played holds another exchange.
-    #[error("{0}")]
-    Cassette(String),
+#[error("{message}")]
+pub struct HttpError {
+    /// What to match on.
+    pub kind: HttpErrorKind,
+    /// For a person: what happened, with the host.
+    pub message: String,
 }
 
-impl HttpError {
-    /// Whether the same exchange may succeed in a moment.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Dns { .. }
-            | Self::Refused { .. }
-            | Self::ConnectTimeout { .. }
-            | Self::Proxy { .. }
-            | Self::Idle { .. }
-            | Self::Broken { .. } => true,
-            Self::Setup(_)
-            | Self::Tls { .. }
-            | Self::TooSlow { .. }
-            | Self::Malformed { .. }
-            | Self::TooLarge { .. }
-            | Self::Redirect { .. }
-            | Self::Cassette(_) => false,
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpErrorKind {
+    /// The options cannot be used.
+    Setup,
+    /// The name has no address.
+    Dns,
+    /// Nobody listens.
+    Refused,
+    /// No connection in time.
+    ConnectTimeout,
+    /// The certificate or the handshake is bad.
+    Tls,
+    /// The proxy did not let us through.
+    Proxy,
+    /// No byte for the idle time.
+    Idle,
+    /// The answer went on for too long.
+    TooSlow,
+    /// The connection broke.
+    Broken,
+    /// The bytes are not HTTP, or not the promised encoding.
+    Malformed,
+    /// The body passed [`HttpOptions::max_body`].
+    TooLarge,
+    /// A redirect we do not follow.
+    Redirect,
+    /// The cassette that is played holds another exchange.
+    Cassette,
+}
+
+impl HttpErrorKind {
+    fn error(self, message: String) -> HttpError {
+        HttpError {
+            kind: self,
+            message,
         }
     }
+}
+
+/// The options cannot be used.
+fn unusable(why: impl std::fmt::Display) -> HttpError {
+    HttpErrorKind::Setup.error(format!("cannot set up HTTP: {why}"))
+}
+
+fn silent(host: &str, limit: Duration) -> HttpError {
+    let seconds = limit.as_secs();
+    HttpErrorKind::Idle.error(format!("no byte from `{host}` for {seconds} s"))
+}
+
+fn malformed(host: &str, detail: &str) -> HttpError {
+    HttpErrorKind::Malformed.error(format!("`{host}` did not answer in proper HTTP: {detail}"))
+}
+
+fn no_way_through(host: &str, detail: &str) -> HttpError {
+    HttpErrorKind::Proxy.error(format!(
+        "the proxy did not connect us to `{host}`: {detail}"
+    ))
+}
+
+fn redirected(host: &str, detail: &str) -> HttpError {
+    let message = format!("`{host}` redirects {detail}; set the base URL to the final address");
+    HttpErrorKind::Redirect.error(message)
 }
 
 /// The client. Cheap to clone; clones share the connection pool.
@@ -208,10 +166,10 @@ impl Http {
     pub fn new(options: &HttpOptions) -> Result<Self, HttpError> {
         let roots = match &options.extra_ca_pem {
             Some(pem) => tls::parse_roots(pem)
-                .map_err(|why| HttpError::Setup(format!("the extra CA file: {why}")))?,
+                .map_err(|why| unusable(format!("the extra CA file: {why}")))?,
             None => Vec::new(),
         };
-        let config = tls::client_config(roots).map_err(|err| HttpError::Setup(err.to_string()))?;
+        let config = tls::client_config(roots).map_err(unusable)?;
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(config)
             .http1_only()
@@ -225,9 +183,7 @@ impl Http {
         for proxy in proxies(options)? {
             builder = builder.proxy(proxy);
         }
-        let client = builder
-            .build()
-            .map_err(|err| HttpError::Setup(chain(&err)))?;
+        let client = builder.build().map_err(|err| unusable(chain(&err)))?;
         Ok(Self {
             client,
             connect_timeout: options.connect_timeout,
@@ -264,28 +220,18 @@ impl Http {
         self
     }
 
-    /// Sends a body and waits for the head of the answer.
-    pub async fn post(
+    /// Sends a body, or asks for an address without one, and waits for the head of the answer.
+    pub async fn send(
         &self,
         url: &Url,
         headers: HeaderMap,
-        body: Bytes,
+        body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        self.exchange(Method::POST, url, headers, body).await
-    }
-
-    /// Asks for an address.
-    pub async fn get(&self, url: &Url, headers: HeaderMap) -> Result<HttpResponse, HttpError> {
-        self.exchange(Method::GET, url, headers, Bytes::new()).await
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        url: &Url,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<HttpResponse, HttpError> {
+        let method = match body {
+            Some(_) => Method::POST,
+            None => Method::GET,
+        };
+        let body = body.unwrap_or_default();
         let asked = Asked {
             method: &method,
             url,
@@ -305,22 +251,15 @@ impl Http {
             let response = match tokio::time::timeout(self.idle_timeout, request.send()).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(err)) => return Err(self.classify(&err, &host)),
-                Err(_) => {
-                    return Err(HttpError::Idle {
-                        host,
-                        seconds: self.idle_timeout.as_secs(),
-                    });
-                }
+                Err(_) => return Err(silent(&host, self.idle_timeout)),
             };
             if !response.status().is_redirection() {
                 return Ok(self.response(response, host, &asked));
             }
             url = next_hop(&url, &response)?;
         }
-        Err(HttpError::Redirect {
-            host: host_of(&url),
-            detail: format!("more than {MAX_REDIRECTS} times"),
-        })
+        let detail = format!("more than {MAX_REDIRECTS} times");
+        Err(redirected(&host_of(&url), &detail))
     }
 
     fn response(
@@ -354,7 +293,9 @@ impl Http {
     }
 
     fn played(&self, player: &Player, asked: &Asked<'_>) -> Result<HttpResponse, HttpError> {
-        let answer = player.answer(asked).map_err(HttpError::Cassette)?;
+        let answer = player
+            .answer(asked)
+            .map_err(|why| HttpErrorKind::Cassette.error(why))?;
         let mut headers = HeaderMap::new();
         if let Ok(content_type) = HeaderValue::from_str(&answer.content_type) {
             headers.insert(CONTENT_TYPE, content_type);
@@ -384,42 +325,36 @@ impl Http {
 
     /// Names what went wrong. The libraries below give few types, so their words decide where a type is missing.
     fn classify(&self, err: &reqwest::Error, host: &str) -> HttpError {
-        let host = host.to_owned();
         let mut source: Option<&(dyn StdError + 'static)> = Some(err);
         let detail = chain(err);
         while let Some(cause) = source {
-            if let Some(named) = classify_io(innermost(cause), &host, &detail) {
+            if let Some(named) = classify_io(innermost(cause), host, &detail) {
                 return named;
             }
             let words = cause.to_string();
             if words.contains("dns error") {
-                return HttpError::Dns {
-                    host: host
-                        .rsplit_once(':')
-                        .map_or(host.clone(), |(name, _)| name.to_owned()),
-                };
+                let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+                return HttpErrorKind::Dns.error(format!(
+                    "cannot find the address of `{name}` (DNS); check the name and the network"
+                ));
             }
             if words.contains("tunnel error")
                 || words.contains("proxy authentication")
                 || words.contains("socks")
             {
-                return HttpError::Proxy {
-                    host,
-                    detail: words,
-                };
+                return no_way_through(host, &words);
             }
             source = cause.source();
         }
         if err.is_timeout() {
-            return HttpError::ConnectTimeout {
-                host,
-                seconds: self.connect_timeout.as_secs(),
-            };
+            let seconds = self.connect_timeout.as_secs();
+            let message = format!("no connection to `{host}` within {seconds} s");
+            return HttpErrorKind::ConnectTimeout.error(message);
         }
         if detail.contains("invalid HTTP") || detail.contains("message head is too large") {
-            return HttpError::Malformed { host, detail };
+            return malformed(host, &detail);
         }
-        HttpError::Broken { host, detail }
+        HttpErrorKind::Broken.error(format!("the connection to `{host}` broke: {detail}"))
     }
 }
 
@@ -463,10 +398,9 @@ impl HttpBody {
             Ok(bytes) => {
                 self.read = self.read.saturating_add(bytes.len() as u64);
                 if self.read > self.http.max_body {
-                    return Err(HttpError::TooLarge {
-                        host: self.host.clone(),
-                        limit: self.http.max_body,
-                    });
+                    let (host, limit) = (&self.host, self.http.max_body);
+                    let message = format!("the answer of `{host}` is larger than {limit} bytes");
+                    return Err(HttpErrorKind::TooLarge.error(message));
                 }
                 Ok(bytes)
             }
@@ -482,10 +416,9 @@ impl HttpBody {
     }
 
     fn too_slow(&self) -> HttpError {
-        HttpError::TooSlow {
-            host: self.host.clone(),
-            seconds: self.http.total_timeout.as_secs(),
-        }
+        let (host, seconds) = (&self.host, self.http.total_timeout.as_secs());
+        let message = format!("the answer of `{host}` was not over after {seconds} s");
+        HttpErrorKind::TooSlow.error(message)
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, HttpError>>> {
@@ -501,10 +434,7 @@ impl HttpBody {
                 if Instant::now() >= self.deadline {
                     return Poll::Ready(Some(Err(self.too_slow())));
                 }
-                Poll::Ready(Some(Err(HttpError::Idle {
-                    host: self.host.clone(),
-                    seconds: limit.as_secs(),
-                })))
+                Poll::Ready(Some(Err(silent(&self.host, limit))))
             }
         }
     }
@@ -545,26 +475,18 @@ fn innermost<'a>(mut cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError +
 }
 
 fn classify_io(cause: &(dyn StdError + 'static), host: &str, detail: &str) -> Option<HttpError> {
-    let host = host.to_owned();
     if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-        return Some(HttpError::Tls {
-            host,
-            detail: tls.to_string(),
-        });
+        return Some(HttpErrorKind::Tls.error(format!("TLS with `{host}` failed: {tls}")));
     }
     match cause.downcast_ref::<std::io::Error>()?.kind() {
         std::io::ErrorKind::ConnectionRefused if detail.contains("tunnel error") => {
-            Some(HttpError::Proxy {
-                host,
-                detail: "it refused the connection".to_owned(),
-            })
+            Some(no_way_through(host, "it refused the connection"))
         }
-        std::io::ErrorKind::ConnectionRefused => Some(HttpError::Refused { host }),
+        std::io::ErrorKind::ConnectionRefused => Some(HttpErrorKind::Refused.error(format!(
+            "`{host}` refused the connection; is the server running?"
+        ))),
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
-            Some(HttpError::Malformed {
-                host,
-                detail: detail.to_owned(),
-            })
+            Some(malformed(host, detail))
         }
         _ => None,
     }
@@ -594,9 +516,8 @@ fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
             continue;
         };
         // The address may hold a password, so it is not echoed.
-        let proxy = make(value).map_err(|_| {
-            HttpError::Setup(format!("{name} is not an address like http://host:port"))
-        })?;
+        let proxy = make(value)
+            .map_err(|_| unusable(format!("{name} is not an address like http://host:port")))?;
         proxies.push(proxy.no_proxy(reqwest::NoProxy::from_string(&exceptions)));
     }
     Ok(proxies)
@@ -604,32 +525,29 @@ fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
 
 /// Where a redirect leads, if we go there: same host and port, or the same host upgraded to TLS.
 fn next_hop(from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> {
-    let refuse = |detail: String| HttpError::Redirect {
-        host: host_of(from),
-        detail,
-    };
+    let refuse = |detail: &str| redirected(&host_of(from), detail);
     let target = response
         .headers()
         .get(LOCATION)
         .and_then(|value| value.to_str().ok());
-    let target = target.ok_or_else(|| refuse("without saying where to".to_owned()))?;
+    let target = target.ok_or_else(|| refuse("without saying where to"))?;
     let to = from
         .join(target)
-        .map_err(|_| refuse("to something that is not an address".to_owned()))?;
+        .map_err(|_| refuse("to something that is not an address"))?;
     let same_host = to.host_str() == from.host_str();
     let same_origin =
         to.scheme() == from.scheme() && to.port_or_known_default() == from.port_or_known_default();
     let upgraded = from.scheme() == "http" && to.scheme() == "https";
     if !same_host || !(same_origin || upgraded) {
         // Neither the key nor the source code in the body may go to a host nobody configured.
-        return Err(refuse(format!(
+        return Err(refuse(&format!(
             "to another host ({}), which is not followed",
             host_of(&to)
         )));
     }
     match response.status().as_u16() {
         301 | 302 | 307 | 308 => Ok(to),
-        status => Err(refuse(format!(
+        status => Err(refuse(&format!(
             "with status {status}, which loses the request"
         ))),
     }

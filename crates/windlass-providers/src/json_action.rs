@@ -143,11 +143,8 @@ fn read(reader: &mut Reader, chunk: Chunk, batch: &mut Batch) -> Result<(), Prov
             kind: ProviderErrorKind::InvalidResponse,
             message: "the model's JSON action is larger than any action may be".to_owned(),
             status: None,
-        }),
-        Chunk::End(end) => {
-            reader.finish(end, batch);
-            Ok(())
-        }
+        })?,
+        Chunk::End(end) => reader.finish(end, batch),
         // A model that calls natively after all is understood, too; its calls stand behind ours.
         Chunk::CallStart { index, id, name } => {
             reader.native_call();
@@ -156,17 +153,13 @@ fn read(reader: &mut Reader, chunk: Chunk, batch: &mut Batch) -> Result<(), Prov
                 id,
                 name,
             });
-            Ok(())
         }
         Chunk::CallArgs { index, json } => {
             batch.args(index.saturating_add(1), &json);
-            Ok(())
         }
-        other => {
-            batch.push(other);
-            Ok(())
-        }
+        other => batch.push(other),
     }
+    Ok(())
 }
 
 /// The work of one answer, done when its chunks are asked for.

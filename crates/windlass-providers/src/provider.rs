@@ -22,7 +22,7 @@ use windlass_core::message::Part;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::{BoxFuture, BoxStream};
 
-use self::ask::{Known, lock};
+use self::ask::Known;
 pub use self::relay::Parcel;
 use crate::auth::{Auth, BadKey};
 use crate::cassette::{self, Label};
@@ -235,7 +235,7 @@ impl WireProvider {
         }
         let url = self.endpoint.url(request.model);
         let headers = self.signed("POST", &url, &body)?;
-        let response = self.http.post(&url, headers, body).await?;
+        let response = self.http.send(&url, headers, Some(body)).await?;
         Ok((
             check_head(response, self.vendor.protocol.framing(), (self.now)()).await?,
             text,
@@ -300,7 +300,7 @@ impl Provider for WireProvider {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        if let Some(known) = lock(&self.known).get(model) {
+        if let Some(known) = self.known.lock().get(model) {
             return known.facts.clone();
         }
         let compatible = self.vendor.base_url.is_none();

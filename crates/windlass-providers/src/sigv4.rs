@@ -8,6 +8,8 @@ use reqwest::Url;
 use ring::{digest, hmac};
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::endpoint::percent_escaped;
+
 /// Long-term or temporary keys of an AWS account.
 #[derive(Debug, Clone)]
 pub struct AwsKeys {
@@ -68,7 +70,8 @@ pub fn sign(
     let mut canonical = format!(
         "{}\n{}\n{}\n",
         request.method,
-        escape(request.url.path(), true),
+        // What is escaped in a path already is escaped once more: that is how every service but one wants it.
+        percent_escaped(request.url.path(), b"/"),
         canonical_query(request.url)
     );
     for (name, value) in &headers {
@@ -127,28 +130,14 @@ fn hex(bytes: &[u8]) -> String {
 fn canonical_query(url: &Url) -> String {
     let mut pairs: Vec<_> = url
         .query_pairs()
-        .map(|(name, value)| format!("{}={}", escape(&name, false), escape(&value, false)))
+        .map(|(name, value)| {
+            [name, value]
+                .map(|text| percent_escaped(&text, b""))
+                .join("=")
+        })
         .collect();
     pairs.sort_unstable();
     pairs.join("&")
-}
-
-/// Percent-escapes all but the unreserved characters. What is escaped in a path already is escaped once more: that is
-/// how every service but one wants it.
-fn escape(text: &str, path: bool) -> String {
-    text.bytes()
-        .fold(String::with_capacity(text.len()), |mut out, byte| {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    out.push(char::from(byte))
-                }
-                b'/' if path => out.push('/'),
-                _ => {
-                    let _ = write!(out, "%{byte:02X}");
-                }
-            }
-            out
-        })
 }
 
 #[cfg(test)]
@@ -242,6 +231,6 @@ mod tests {
                 Some("session")
             )
         );
-        assert_eq!(escape("/model/a%3A0/x", true), "/model/a%253A0/x");
+        assert_eq!(percent_escaped("/model/a%3A0/x", b"/"), "/model/a%253A0/x");
     }
 }

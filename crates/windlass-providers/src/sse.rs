@@ -4,43 +4,24 @@
 
 use std::borrow::Cow;
 
-use crate::framing::{Event, FramingError, MOST, text};
-
-/// Caps that bound the memory one stream can take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SseLimits {
-    /// Longest single line in bytes.
-    pub line: usize,
-    /// Most bytes of `data` in one event.
-    pub event: usize,
-}
-
-impl Default for SseLimits {
-    fn default() -> Self {
-        Self {
-            line: MOST,
-            event: MOST,
-        }
-    }
-}
+use crate::framing::{Event, FramingError, LineSplitter, MOST, text};
 
 /// The decoder of one stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SseDecoder {
-    limits: SseLimits,
-    /// The start of a line whose end has not arrived.
-    partial: Vec<u8>,
+    lines: LineSplitter,
+    /// Most bytes of `data` in one event.
+    max_event: usize,
     /// Data of the event being built, when it could not stay borrowed.
     data: Vec<u8>,
     name: Vec<u8>,
     has_data: bool,
-    last_id: String,
-    retry_ms: Option<u64>,
-    /// A carriage return ended the last line: a line feed that follows belongs to it.
-    skip_line_feed: bool,
-    /// The first line is behind us, so a byte-order mark is no longer looked for.
-    started: bool,
-    failed: Option<FramingError>,
+}
+
+impl Default for SseDecoder {
+    fn default() -> Self {
+        Self::with_limits(MOST, MOST)
+    }
 }
 
 /// Where the pieces of the event under construction are while one push is being read.
@@ -51,57 +32,39 @@ struct Borrowed<'a> {
 }
 
 impl SseDecoder {
-    /// A decoder with the given caps.
-    pub fn new(limits: SseLimits) -> Self {
+    fn with_limits(max_line: usize, max_event: usize) -> Self {
         Self {
-            limits,
-            ..Self::default()
+            lines: LineSplitter::new(max_line),
+            max_event,
+            data: Vec::new(),
+            name: Vec::new(),
+            has_data: false,
         }
-    }
-
-    /// The last event id the stream named; empty when it named none.
-    pub fn last_id(&self) -> &str {
-        &self.last_id
-    }
-
-    /// The reconnection time the stream asked for, in milliseconds.
-    pub fn retry_ms(&self) -> Option<u64> {
-        self.retry_ms
     }
 
     /// Reads the next bytes and hands each finished event to `on_event`.
     ///
-    /// An error ends the stream for good: later pushes return it again.
+    /// An error of the framing ends the stream for good: later pushes return it again.
     pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
         mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(failed) = &self.failed {
-            return Err(failed.clone().into());
-        }
         let mut rest = bytes;
         let mut held = Borrowed::default();
-        while !rest.is_empty() {
-            if std::mem::take(&mut self.skip_line_feed) && rest[0] == b'\n' {
-                rest = &rest[1..];
-                continue;
-            }
-            let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else {
-                break;
-            };
-            let line = &rest[..end];
-            self.skip_line_feed = rest[end] == b'\r';
-            rest = &rest[end + 1..];
-            if self.partial.is_empty() {
-                self.line(line, &mut held, &mut on_event)?;
-            } else {
-                self.grow_partial(line)?;
-                self.partial_line(&mut held, &mut on_event)?;
+        while let Some(line) = self.lines.next(&mut rest)? {
+            match line {
+                Cow::Borrowed(line) => self.line(line, &mut held, &mut on_event)?,
+                // What a collected line says is copied, because the line is gone after it.
+                Cow::Owned(line) => {
+                    self.keep(&std::mem::take(&mut held));
+                    let mut collected = Borrowed::default();
+                    self.line(&line, &mut collected, &mut on_event)?;
+                    self.keep(&collected);
+                }
             }
         }
         self.keep(&held);
-        self.grow_partial(rest)?;
         Ok(())
     }
 
@@ -113,48 +76,16 @@ impl SseDecoder {
         &mut self,
         mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(failed) = &self.failed {
-            return Err(failed.clone().into());
-        }
-        let mut held = Borrowed::default();
-        if !self.partial.is_empty() {
-            self.partial_line(&mut held, &mut on_event)?;
-        }
-        self.dispatch(&mut held, &mut on_event)
-    }
-
-    /// Runs the line that was collected in `partial`; what it says is copied, because the buffer is used again.
-    fn partial_line<E: From<FramingError>>(
-        &mut self,
-        held: &mut Borrowed<'_>,
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.keep(held);
-        *held = Borrowed::default();
-        let mut line = std::mem::take(&mut self.partial);
-        let mut from_partial = Borrowed::default();
-        self.line(&line, &mut from_partial, on_event)?;
-        self.keep(&from_partial);
-        line.clear();
-        self.partial = line;
-        Ok(())
+        self.push(b"\n", &mut on_event)?;
+        self.dispatch(&mut Borrowed::default(), &mut on_event)
     }
 
     fn line<'a, E: From<FramingError>>(
         &mut self,
-        mut line: &'a [u8],
+        line: &'a [u8],
         held: &mut Borrowed<'a>,
         on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if !self.started {
-            self.started = true;
-            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-        }
-        if line.len() > self.limits.line {
-            return Err(self
-                .fail(FramingError::LineTooLong(self.limits.line))
-                .into());
-        }
         if line.is_empty() {
             return self.dispatch(held, on_event);
         }
@@ -168,14 +99,6 @@ impl SseDecoder {
         match field {
             b"data" => self.data_line(value, held)?,
             b"event" => held.name = Some(value),
-            b"id" if !value.contains(&0) => {
-                self.last_id = String::from_utf8_lossy(value).into_owned()
-            }
-            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
-                self.retry_ms = std::str::from_utf8(value)
-                    .ok()
-                    .and_then(|text| text.parse().ok());
-            }
             _ => {} // A comment (empty field name) or a field nobody defined.
         }
         Ok(())
@@ -237,29 +160,13 @@ impl SseDecoder {
         }
     }
 
-    fn grow_partial(&mut self, bytes: &[u8]) -> Result<(), FramingError> {
-        // A mark at the start of the stream is not part of the line; it is stripped when the line is read.
-        let allowed = self.limits.line + if self.started { 0 } else { 3 };
-        if self.partial.len() + bytes.len() > allowed {
-            return Err(self.fail(FramingError::LineTooLong(self.limits.line)));
-        }
-        self.partial.extend_from_slice(bytes);
-        Ok(())
-    }
-
     fn check_event(&mut self, size: usize) -> Result<(), FramingError> {
-        if size > self.limits.event {
-            return Err(self.fail(FramingError::EventTooLarge(self.limits.event)));
+        if size <= self.max_event {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Remembers the failure and frees what was collected.
-    fn fail(&mut self, error: FramingError) -> FramingError {
-        self.failed = Some(error.clone());
-        self.partial = Vec::new();
         self.data = Vec::new();
-        error
+        let too_large = FramingError::EventTooLarge(self.max_event);
+        Err(self.lines.fail(too_large))
     }
 }
 
@@ -273,9 +180,9 @@ mod tests {
 
     fn decode_pieces<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
-        limits: SseLimits,
+        (max_line, max_event): (usize, usize),
     ) -> (Seen, Option<FramingError>) {
-        let mut decoder = SseDecoder::new(limits);
+        let mut decoder = SseDecoder::with_limits(max_line, max_event);
         let mut seen = Seen::new();
         let mut take = |event: Event<'_>| {
             seen.push((event.name.into_owned(), event.data.into_owned()));
@@ -297,19 +204,19 @@ mod tests {
             .map(|(name, data)| (name.to_string(), data.to_string()))
             .collect();
         assert_eq!(
-            decode_pieces([stream], SseLimits::default()),
+            decode_pieces([stream], (MOST, MOST)),
             (expect.clone(), None)
         );
         for split in 0..=stream.len() {
             let (head, tail) = stream.split_at(split);
             assert_eq!(
-                decode_pieces([head, tail], SseLimits::default()).0,
+                decode_pieces([head, tail], (MOST, MOST)).0,
                 expect,
                 "split at {split}"
             );
         }
         assert_eq!(
-            decode_pieces(stream.chunks(1), SseLimits::default()).0,
+            decode_pieces(stream.chunks(1), (MOST, MOST)).0,
             expect,
             "byte by byte"
         );
@@ -383,18 +290,6 @@ mod tests {
     }
 
     #[test]
-    fn id_and_retry_are_kept_for_the_reader() {
-        let mut decoder = SseDecoder::default();
-        decoder
-            .push(
-                b"id: 7\nretry: 1500\ndata: a\n\nid: x\0y\nretry: 9s\n\n",
-                |_| Ok::<(), FramingError>(()),
-            )
-            .unwrap();
-        assert_eq!((decoder.last_id(), decoder.retry_ms()), ("7", Some(1500)));
-    }
-
-    #[test]
     fn whole_lines_are_borrowed_from_the_piece() {
         let mut decoder = SseDecoder::default();
         let mut borrowed = 0;
@@ -412,10 +307,7 @@ mod tests {
 
     #[test]
     fn a_line_or_event_past_its_cap_is_an_error_for_good() {
-        let limits = SseLimits {
-            line: 16,
-            event: 20,
-        };
+        let limits = (16, 20);
         let long = [b"data: ok\n\ndata: ".as_slice(), &[b'x'; 11], b"\n\n"].concat();
         let many = b"data: 1234567890\ndata: 1234567890\n\n";
         for size in 1..long.len() {
@@ -430,7 +322,7 @@ mod tests {
                 Some(FramingError::EventTooLarge(20))
             );
         }
-        let mut decoder = SseDecoder::new(limits);
+        let mut decoder = SseDecoder::with_limits(16, 20);
         let mut ignore = |_: Event<'_>| Ok::<(), FramingError>(());
         assert!(decoder.push(&[b'x'; 40], &mut ignore).is_err());
         assert!(decoder.push(b"data: a\n\n", &mut ignore).is_err());
@@ -447,13 +339,13 @@ mod tests {
             cuts.extend([0, stream.len()]);
             cuts.sort_unstable();
             let pieces = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]);
-            let whole = decode_pieces([stream.as_slice()], SseLimits::default());
-            prop_assert_eq!(decode_pieces(pieces, SseLimits::default()), whole);
+            let whole = decode_pieces([stream.as_slice()], (MOST, MOST));
+            prop_assert_eq!(decode_pieces(pieces, (MOST, MOST)), whole);
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), size in 1usize..40) {
-            let limits = SseLimits { line: 64, event: 64 };
+            let limits = (64, 64);
             let whole = decode_pieces([bytes.as_slice()], limits);
             prop_assert_eq!(decode_pieces(bytes.chunks(size), limits), whole);
         }

@@ -3,7 +3,7 @@
 use serde_json::Map;
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_engine::NativeRuntime;
-use windlass_proposal::{completion, patch_proposal};
+use windlass_proposal::AnswerForm;
 use windlass_runtimes::agents::{AgentKind, AgentSpec};
 
 use crate::adapter::{AgentSetup, build};
@@ -24,11 +24,8 @@ pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
             Features::of(NativeRuntime::FEATURES.iter().copied()),
         ),
-        AgentKind::Completion => (Capabilities::of(completion::CAPABILITIES), Features::NONE),
-        AgentKind::Patch => (
-            Capabilities::of(patch_proposal::CAPABILITIES),
-            Features::NONE,
-        ),
+        AgentKind::Completion => (at_most(AnswerForm::Words), Features::NONE),
+        AgentKind::Patch => (at_most(AnswerForm::Patch), Features::NONE),
         _ => {
             let setup = AgentSetup {
                 known,
@@ -52,4 +49,8 @@ pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
             }
         }
     }
+}
+
+fn at_most(form: AnswerForm) -> Capabilities {
+    Capabilities::of(form.capabilities().iter().copied())
 }

@@ -88,7 +88,7 @@ pub(crate) fn build(
                 let more = options.args.take().unwrap_or_default();
                 options.args = Some(setup.words.iter().cloned().chain(more).collect());
             }
-            boxed(Acp::new(setup.known, options, dialect).map_err(|err| err.to_string()))
+            boxed(Acp::new(setup.known, options, dialect))
         }),
         AgentKind::Aider => read(given).and_then(|options| {
             let python = python.ok_or(NO_PYTHON)?;

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use windlass_runtimes::install::{Install, platformed};
 use crate::error::RegistryError;
 use crate::program::{Program, Search};
 use crate::python;
-use crate::said::said;
+use crate::said::{ended_within, said};
 
 /// The note of a whole install; without it, what is there is a part of one.
 const NOTE: &str = "windlass-install.json";
@@ -108,7 +108,7 @@ impl Installed<'_> {
             }
         }
         self.program(known).ok_or_else(|| {
-            failed(format!(
+            RegistryError::failed(format!(
                 "`{}` was installed, and its program is not where it should be",
                 known.name
             ))
@@ -152,15 +152,15 @@ impl Installed<'_> {
     ) -> Result<(), RegistryError> {
         let search = self.search();
         let npm = search.find("npm").map_err(|_| {
-            failed("npm is needed to install this agent, and was not found".to_owned()).hint(
+            RegistryError::failed("npm is needed to install this agent, and was not found".to_owned()).hint(
                 "install Node with the system's package manager, for example `apt-get install npm` or `brew install \
                  node`",
             )
         })?;
-        let folder = self.begin(name)?;
+        let (_lock, folder) = self.begin(name)?;
         say(&format!(
             "installing {package} {version} into {}",
-            folder.1.display()
+            folder.display()
         ));
         let mut command = Command::new(npm.file);
         command
@@ -171,7 +171,7 @@ impl Installed<'_> {
                 "--loglevel=error",
                 "--prefix",
             ])
-            .arg(&folder.1);
+            .arg(&folder);
         command.arg(format!("{package}@{version}"));
         // What is found beside the folder that it runs in is nobody's program.
         let before = search
@@ -184,10 +184,10 @@ impl Installed<'_> {
         }
         ran(
             command,
-            &folder.1,
+            &folder,
             &format!("npm could not install {package}@{version}"),
         )?;
-        finished(&folder.1, version)
+        finished(&folder, version)
     }
 
     fn pip(
@@ -199,27 +199,27 @@ impl Installed<'_> {
         say: &dyn Fn(&str),
     ) -> Result<(), RegistryError> {
         let python = python::find(range).map_err(|why| {
-            failed(format!("`{name}` cannot be installed: {why}")).hint(format!(
+            RegistryError::failed(format!("`{name}` cannot be installed: {why}")).hint(format!(
                 "install Python 3.{} with the system's package manager, pyenv or uv, and try again",
                 range.1
             ))
         })?;
-        let folder = self.begin(name)?;
+        let (_lock, folder) = self.begin(name)?;
         say(&format!(
             "installing {} into {}",
             packages.join(" "),
-            folder.1.display()
+            folder.display()
         ));
         let mut command = Command::new(python);
-        command.args(["-I", "-m", "venv"]).arg(&folder.1);
+        command.args(["-I", "-m", "venv"]).arg(&folder);
         ran(
             command,
-            &folder.1,
+            &folder,
             "the Python environment could not be made (is Python's venv module installed?)",
         )?;
-        let constraints = folder.1.join("constraints.txt");
+        let constraints = folder.join("constraints.txt");
         std::fs::write(&constraints, pins).map_err(at(&constraints))?;
-        let mut command = Command::new(folder.1.join("bin/python"));
+        let mut command = Command::new(folder.join("bin/python"));
         command.args([
             "-I",
             "-m",
@@ -233,10 +233,10 @@ impl Installed<'_> {
         command.arg(constraints).args(packages);
         ran(
             command,
-            &folder.1,
+            &folder,
             &format!("pip could not install {}", packages.join(" ")),
         )?;
-        finished(&folder.1, version)
+        finished(&folder, version)
     }
 
     /// An empty folder for an agent, which nobody else fills meanwhile.
@@ -259,10 +259,10 @@ impl Installed<'_> {
         let file = file.map_err(at(&path))?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
-            Err(_) => Err(
-                failed(format!("`{name}` is being installed by another process"))
-                    .hint("wait until that is done, and try again"),
-            ),
+            Err(_) => Err(RegistryError::failed(format!(
+                "`{name}` is being installed by another process"
+            ))
+            .hint("wait until that is done, and try again")),
         }
     }
 }
@@ -280,28 +280,17 @@ pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
         .env("PIP_DEFAULT_TIMEOUT", "15")
         .env("PIP_NO_INPUT", "1");
     let mut child = command.spawn().map_err(|err| err.to_string())?;
-    let until = Instant::now() + time;
-    loop {
-        match child.try_wait().map_err(|err| err.to_string())? {
-            Some(status) if status.success() => return Ok(()),
-            Some(_) => {
-                let mut said = String::new();
-                if let Some(mut err) = child.stderr.take() {
-                    let _ = std::io::Read::read_to_string(&mut err, &mut said);
-                }
-                return Err(said
-                    .trim()
-                    .lines()
-                    .next_back()
-                    .unwrap_or("it failed")
-                    .to_owned());
+    match ended_within(&mut child, time).map_err(|err| err.to_string())? {
+        Some(status) if status.success() => Ok(()),
+        Some(_) => {
+            let mut said = String::new();
+            if let Some(mut err) = child.stderr.take() {
+                let _ = std::io::Read::read_to_string(&mut err, &mut said);
             }
-            None if Instant::now() > until => {
-                let _ = child.kill().and_then(|()| child.wait());
-                return Err(format!("it took longer than {} seconds", time.as_secs()));
-            }
-            None => std::thread::sleep(Duration::from_millis(50)),
+            let last = said.trim().lines().next_back();
+            Err(last.unwrap_or("it failed").to_owned())
         }
+        None => Err(format!("it took longer than {} seconds", time.as_secs())),
     }
 }
 
@@ -309,10 +298,9 @@ pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
 fn cleared(folder: &Path) -> Result<(), RegistryError> {
     let _ = std::fs::remove_file(folder.join(NOTE));
     match std::fs::remove_dir_all(folder) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(failed(format!(
-            "{} cannot be removed: {err}",
-            folder.display()
-        ))),
+        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(RegistryError::failed(
+            format!("{} cannot be removed: {err}", folder.display()),
+        )),
         _ => Ok(()),
     }
 }
@@ -331,18 +319,14 @@ fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Regis
     command.stdin(Stdio::null()).stdout(std::io::stderr());
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(failed(format!("{otherwise} (see above)"))),
-        Err(err) => Err(failed(format!("{otherwise}: {err}"))),
+        Ok(_) => Err(RegistryError::failed(format!("{otherwise} (see above)"))),
+        Err(err) => Err(RegistryError::failed(format!("{otherwise}: {err}"))),
     }
 }
 
 /// The error of an operation on this path.
 fn at(path: &Path) -> impl Fn(std::io::Error) -> RegistryError {
-    move |err| failed(format!("{}: {err}", path.display()))
-}
-
-fn failed(what: String) -> RegistryError {
-    RegistryError::failed(what)
+    move |err| RegistryError::failed(format!("{}: {err}", path.display()))
 }
 
 fn main_version(said: &str) -> Option<u32> {

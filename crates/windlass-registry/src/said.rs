@@ -1,9 +1,9 @@
 //! What a program of the machine says of itself in a few words: a Python or a Node, before something is installed for it.
 //! It runs as it is, and is not waited for longer than that takes.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a program may take.
@@ -22,18 +22,8 @@ pub(crate) fn said(program: &Path, args: &[&str]) -> Option<String> {
         .stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let stdout = child.stdout.take();
-    let began = Instant::now();
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.success(),
-            Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                break false;
-            }
-        }
-    };
+    let ended = ended_within(&mut child, PATIENCE)
+        .is_ok_and(|status| status.is_some_and(|status| status.success()));
     // What it started may still hold the pipe of one that had to be ended.
     let mut stdout = stdout.filter(|_| ended)?;
     // It has ended, so that what it said is in the pipe; whoever else holds that is not waited for.
@@ -41,6 +31,22 @@ pub(crate) fn said(program: &Path, args: &[&str]) -> Option<String> {
     let mut said = vec![0; MAX_SAID];
     let length = stdout.read(&mut said).ok()?;
     Some(String::from_utf8_lossy(&said[..length]).into_owned())
+}
+
+/// How a program ended; it is killed where it takes longer than that, and this is `None`.
+pub(crate) fn ended_within(child: &mut Child, time: Duration) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if began.elapsed() >= time {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[cfg(test)]

@@ -21,17 +21,17 @@ use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::ToolKind;
 use serde_json::Value;
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{AcpDialogue, AcpSetup, Serves};
 use self::options::AcpOptions;
 use self::profile::Profile;
 use self::words::clean;
-use crate::agent::{Adapter, AgentAttempt, Answer, ModelAccess, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, ModelAccess, told_anew};
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, start, stay};
+use crate::driver::{Conversation, Started, start, stay};
+use crate::filling::{StartTexts, Texts, owned};
 use crate::mcp_server;
 
 /// An agent that speaks the protocol.
@@ -42,14 +42,11 @@ pub struct Acp {
     options: AcpOptions,
     profile: &'static Profile,
     dialect: Dialect,
+    /// Those of the profile with a person's on top.
+    texts: StartTexts,
     /// What its tools do that it says nothing of.
     kinds: Arc<HashMap<String, ToolKind>>,
 }
-
-/// Why options make no agent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct AcpError(pub String);
 
 impl Acp {
     /// This agent with these options, for a model that speaks this dialect. [`crate::agents::ANY_ACP`] is any agent, by
@@ -58,7 +55,7 @@ impl Acp {
         spec: &'static AgentSpec,
         options: AcpOptions,
         dialect: Dialect,
-    ) -> Result<Self, AcpError> {
+    ) -> Result<Self, String> {
         let profile = &spec.acp;
         let own: Vec<String> = profile
             .command
@@ -76,32 +73,37 @@ impl Acp {
             argv.extend(args.iter().cloned());
         }
         if argv.first().is_none_or(String::is_empty) {
-            return Err(AcpError(
-                "an agent needs the command that starts it; set `command`".to_owned(),
-            ));
+            return Err("an agent needs the command that starts it; set `command`".to_owned());
         }
         // It is put between quotes of other formats.
         let plain = |name: &String| {
             !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\')
         };
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
-            return Err(AcpError(format!(
-                "`{}` is not the name of a model",
-                clean(model)
-            )));
+            return Err(format!("`{}` is not the name of a model", clean(model)));
         }
-        mcp_server::check(&options.mcp_servers, "").map_err(AcpError)?;
+        mcp_server::check(&options.mcp_servers, "")?;
         if !profile.mcp && !options.mcp_servers.is_empty() {
-            return Err(AcpError(format!(
+            return Err(format!(
                 "{} connects to no MCP server that it is given",
                 spec.name
-            )));
+            ));
         }
         let kinds = Arc::new(kinds(profile, &options)?);
         let name = options.name.clone().unwrap_or_else(|| match spec.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),
         });
+        let clear = profile.steered_by.iter().map(|path| (*path).to_owned());
+        let texts = StartTexts {
+            env: with_own(profile.env, &options.env),
+            point_at: match &options.point_at {
+                Some(own) => own.clone(),
+                None => owned(profile.point_at),
+            },
+            home_files: with_own(profile.home_files, &options.home_files),
+            clear: clear.chain(options.steered_by.iter().cloned()).collect(),
+        };
         let model = options.model.clone();
         Ok(Self {
             name,
@@ -110,6 +112,7 @@ impl Acp {
             options,
             profile,
             dialect,
+            texts,
             kinds,
         })
     }
@@ -123,37 +126,21 @@ impl Acp {
 
     /// Whether the agent is told its model by what it is started with.
     fn names_model(&self, own_login: bool) -> bool {
-        let pointing = self.options.point_at.as_ref();
-        let mut texts: Vec<&str> = self.argv.iter().map(String::as_str).collect();
-        texts.extend(self.profile.env.iter().map(|(_, text)| *text));
-        texts.extend(self.profile.home_files.iter().map(|(_, text)| *text));
-        texts.extend(
-            self.options
-                .env
-                .values()
-                .chain(self.options.home_files.values())
-                .map(String::as_str),
-        );
-        texts.extend(
-            self.options
-                .session_meta
-                .as_deref()
-                .or(self.profile.session_meta),
-        );
-        if !own_login {
-            match pointing {
-                Some(own) => texts.extend(own.values().map(String::as_str)),
-                None => texts.extend(self.profile.point_at.iter().map(|(_, text)| *text)),
-            }
-        }
-        texts.iter().any(|text| text.contains("{model}"))
+        let texts = self.argv.iter().chain(self.texts.used(!own_login));
+        texts
+            .map(String::as_str)
+            .chain(self.session_meta())
+            .any(|text| text.contains("{model}"))
+    }
+
+    /// What the agent is told beside the protocol as a session begins.
+    fn session_meta(&self) -> Option<&str> {
+        let own = self.options.session_meta.as_deref();
+        own.or(self.profile.session_meta)
     }
 
     /// The program that was kept from the turn before, or a new one.
-    async fn running(
-        &self,
-        attempt: &AgentAttempt<'_>,
-    ) -> Result<Conversation<AcpDialogue>, String> {
+    async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<AcpDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
@@ -187,48 +174,25 @@ impl Adapter for Acp {
     }
 
     fn capabilities(&self) -> Capabilities {
-        use Capability as C;
-        let all = [
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-        ];
-        Capabilities::of(all.into_iter().chain(self.profile.mcp.then_some(C::Mcp)))
+        let mcp = self.profile.mcp.then_some(Capability::Mcp);
+        Capabilities::of(CODER.into_iter().chain(mcp))
     }
 
     fn features(&self) -> Features {
-        let known = [
-            (
-                Feature::ToolApproval,
-                self.options.asks.unwrap_or(self.profile.asks),
-            ),
-            (
-                Feature::ReportsCost,
-                self.options
-                    .reports_cost
-                    .unwrap_or(self.profile.reports_cost),
-            ),
-            (Feature::Resume, true),
-            (Feature::Cancel, true),
-            (Feature::ModelChoice, true),
-            (Feature::Modes, true),
-        ];
+        use Feature as F;
+        let (options, profile) = (&self.options, self.profile);
+        let asks = options.asks.unwrap_or(profile.asks);
+        let reports_cost = options.reports_cost.unwrap_or(profile.reports_cost);
+        let always = [F::Resume, F::Cancel, F::ModelChoice, F::Modes];
+        let known = asks.then_some(F::ToolApproval).into_iter();
         Features::of(
             known
-                .into_iter()
-                .filter_map(|(one, has)| has.then_some(one)),
+                .chain(reports_cost.then_some(F::ReportsCost))
+                .chain(always),
         )
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {
@@ -240,8 +204,13 @@ impl Adapter for Acp {
     }
 }
 
+/// Texts of a profile with a person's on top.
+fn with_own(profile: &[(&str, &str)], own: &Texts) -> Texts {
+    owned(profile).into_iter().chain(own.clone()).collect()
+}
+
 /// What the tools of an agent do by its profile, and by what a person says of them.
-fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, AcpError> {
+fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
     let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
     let said = options
         .kinds
@@ -249,9 +218,9 @@ fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, Tool
         .map(|(tool, kind)| (tool.as_str(), kind.as_str()));
     let read = |(tool, kind): (&str, &str)| match serde_json::from_value(Value::from(kind)) {
         Ok(kind) if kind != ToolKind::Other => Ok((tool.to_owned(), kind)),
-        _ => Err(AcpError(format!(
+        _ => Err(format!(
             "`kinds.{tool}` is `{kind}`; there is read, edit, delete, move, search, execute, think and fetch"
-        ))),
+        )),
     };
     known.chain(said).map(read).collect()
 }

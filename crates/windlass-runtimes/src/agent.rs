@@ -42,6 +42,32 @@ const SHOWN: usize = 300;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
 
+const NO_NAMESPACE: &str = "what the agent sends to its model can only be counted where its network is its own, and \
+                            this run has the machine's; leave the network off or allow hosts by name";
+
+/// What an agent can do that reads and changes files and runs commands by itself.
+pub(crate) const CODER: [Capability; 7] = [
+    Capability::TextCompletion,
+    Capability::StreamingText,
+    Capability::StructuredOutput,
+    Capability::NativeToolLoop,
+    Capability::FilesystemRead,
+    Capability::FilesystemEdit,
+    Capability::Shell,
+];
+
+/// What holds for a protocol in which the agent asks about its calls and stays in one conversation.
+pub(crate) const CONVERSES: [Feature; 5] = [
+    Feature::ToolApproval,
+    Feature::Resume,
+    Feature::Cancel,
+    Feature::ReportsTokens,
+    Feature::ModelChoice,
+];
+
+/// An answer that is on its way.
+pub type Answering<'a> = BoxFuture<'a, Result<Answer, RuntimeError>>;
+
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
     /// The runtime's name, as people type it.
@@ -63,11 +89,7 @@ pub trait Adapter: Send + Sync {
     ///
     /// When `attempt.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
     /// must be gone when this returns or is dropped.
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>>;
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a>;
 }
 
 /// How one turn of a conversation ended, as the agent says. Nothing of it is believed before the files were looked at.
@@ -115,51 +137,21 @@ pub struct WantedOutput {
 
 /// A foreign agent under the contract.
 pub struct ForeignRuntime {
-    adapter: Box<dyn Adapter>,
-    metering: Metering,
-    clock: Arc<dyn Clock>,
-    output: Option<WantedOutput>,
+    /// The agent.
+    pub adapter: Box<dyn Adapter>,
+    /// How the spending is known.
+    pub metering: Metering,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What its answer has to fit, where a schema was given.
+    pub output: Option<WantedOutput>,
     /// What it is told behind the contract: a profile, what the project says that it does not read itself.
-    instructions: String,
+    pub instructions: String,
     /// Which version of its program works, where that is known.
-    version: Option<String>,
+    pub version: Option<String>,
 }
 
 impl ForeignRuntime {
-    /// An agent, and how it is known what it spends.
-    #[must_use]
-    pub fn new(adapter: Box<dyn Adapter>, metering: Metering, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            adapter,
-            metering,
-            clock,
-            output: None,
-            instructions: String::new(),
-            version: None,
-        }
-    }
-
-    /// The same, with an answer that has to fit a schema.
-    #[must_use]
-    pub fn answering(mut self, output: Option<WantedOutput>) -> Self {
-        self.output = output;
-        self
-    }
-
-    /// The same, with the version of its program, for the log.
-    #[must_use]
-    pub fn versioned(mut self, version: Option<String>) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// The same, with further words behind the contract.
-    #[must_use]
-    pub fn instructed(mut self, instructions: String) -> Self {
-        self.instructions = instructions;
-        self
-    }
-
     async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let place = match job.processes.enclose().await {
             Ok(place) => place,
@@ -170,7 +162,7 @@ impl ForeignRuntime {
                 url: format!("http://127.0.0.1:{port}"),
                 key: endpoint.key(),
             },
-            (Metering::Wire(_), None) => return Ok(no_namespace()),
+            (Metering::Wire(_), None) => return Ok(failed(FailReason::Isolation, NO_NAMESPACE)),
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
@@ -187,7 +179,7 @@ impl ForeignRuntime {
             .await?;
         for host in place.take_refused() {
             let rule = "sandbox: network".to_owned();
-            job.outlet
+            attempt
                 .emit(EventKind::ConnectionRefused { host, rule })
                 .await?;
         }
@@ -493,12 +485,6 @@ impl Runtime for ForeignRuntime {
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
         Box::pin(async move { self.one_try(&job).await })
     }
-}
-
-fn no_namespace() -> Stop {
-    let detail = "what the agent sends to its model can only be counted where its network is its own, and this run has \
-                  the machine's; leave the network off or allow hosts by name";
-    failed(FailReason::Isolation, detail)
 }
 
 /// JSON without the fence that models like to put around it.

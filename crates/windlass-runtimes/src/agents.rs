@@ -360,27 +360,15 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             point_at: &[("OPENCODE_CONFIG_CONTENT", OPENCODE)],
             // Only packages that are part of the program: it cannot fetch others in its place.
-            words: &[
-                (
-                    Some(Dialect::Anthropic),
-                    &[("{package}", "@ai-sdk/anthropic"), ("{path}", "/v1")],
-                ),
-                (
-                    Some(Dialect::OpenAiResponses),
-                    &[("{package}", "@ai-sdk/openai"), ("{path}", "/v1")],
-                ),
-                (
-                    Some(Dialect::Gemini),
-                    &[("{package}", "@ai-sdk/google"), ("{path}", "/v1beta")],
-                ),
-                (
-                    None,
-                    &[
-                        ("{package}", "@ai-sdk/openai-compatible"),
-                        ("{path}", "/v1"),
-                    ],
-                ),
-            ],
+            words: (
+                &["{package}", "{path}"],
+                &[
+                    (Some(Dialect::Anthropic), &["@ai-sdk/anthropic", "/v1"]),
+                    (Some(Dialect::OpenAiResponses), &["@ai-sdk/openai", "/v1"]),
+                    (Some(Dialect::Gemini), &["@ai-sdk/google", "/v1beta"]),
+                    (None, &["@ai-sdk/openai-compatible", "/v1"]),
+                ],
+            ),
             asks: true,
             turn_usage: TurnUsage::LastCall,
             keeps_directory: true,
@@ -525,40 +513,21 @@ pub const AGENTS: &[AgentSpec] = &[
                 ("GOOGLE_API_KEY", "{key}"),
             ],
             home_files: &[(".config/goose/custom_providers/windlass.json", GOOSE)],
-            words: &[
-                (
-                    Some(Dialect::Anthropic),
-                    &[
-                        ("{provider}", "windlass"),
-                        ("{engine}", "anthropic"),
-                        ("{path}", "v1/messages"),
-                    ],
-                ),
-                (
-                    Some(Dialect::OpenAiResponses),
-                    &[
-                        ("{provider}", "windlass"),
-                        ("{engine}", "openai"),
-                        ("{path}", "v1/responses"),
-                    ],
-                ),
-                (
-                    Some(Dialect::Gemini),
-                    &[
-                        ("{provider}", "google"),
-                        ("{engine}", "openai"),
-                        ("{path}", ""),
-                    ],
-                ),
-                (
-                    None,
-                    &[
-                        ("{provider}", "windlass"),
-                        ("{engine}", "openai"),
-                        ("{path}", "v1/chat/completions"),
-                    ],
-                ),
-            ],
+            words: (
+                &["{provider}", "{engine}", "{path}"],
+                &[
+                    (
+                        Some(Dialect::Anthropic),
+                        &["windlass", "anthropic", "v1/messages"],
+                    ),
+                    (
+                        Some(Dialect::OpenAiResponses),
+                        &["windlass", "openai", "v1/responses"],
+                    ),
+                    (Some(Dialect::Gemini), &["google", "openai", ""]),
+                    (None, &["windlass", "openai", "v1/chat/completions"]),
+                ],
+            ),
             fs: false,
             terminal: false,
             asks: true,

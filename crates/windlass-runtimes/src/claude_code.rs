@@ -9,13 +9,12 @@ mod launch;
 mod options;
 mod words;
 
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
-use crate::agent::{Adapter, AgentAttempt, Answer};
-use crate::driver::{Conversation, one_turn, start};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
+use crate::driver::{Conversation, Started, one_turn, start};
 use crate::given::or_usual;
 use crate::offered::offered;
 
@@ -42,7 +41,7 @@ impl ClaudeCode {
         &self,
         attempt: &AgentAttempt<'_>,
         resume: Option<String>,
-    ) -> Result<Conversation<ClaudeDialogue>, String> {
+    ) -> Started<ClaudeDialogue> {
         let tools = offered(attempt.job.toolbox);
         let launch = launch(&self.options, attempt, resume.as_deref(), !tools.is_empty());
         let program = start(attempt, launch, &self.options.program).await?;
@@ -62,24 +61,15 @@ impl Adapter for ClaudeCode {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = [
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FunctionTools,
-            C::Mcp,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-            C::Subagents,
-        ];
+        let all = CODER
+            .into_iter()
+            .chain([C::FunctionTools, C::Mcp, C::Subagents]);
         // With a list of tools it can only do what they can.
         let allows = |tools: &[&str]| match &self.options.allowed_tools {
             Some(allowed) => allowed.iter().any(|tool| tools.contains(&tool.as_str())),
             None => true,
         };
-        Capabilities::of(all.into_iter().filter(|one| match one {
+        Capabilities::of(all.filter(|one| match one {
             C::FilesystemRead => allows(&["Read", "Bash"]),
             C::FilesystemEdit => allows(&["Edit", "Write", "MultiEdit", "Bash"]),
             C::Shell => allows(&["Bash"]),
@@ -89,22 +79,11 @@ impl Adapter for ClaudeCode {
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::HostTools,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ReportsCost,
-            Feature::ModelChoice,
-        ])
+        let more = [Feature::HostTools, Feature::ReportsCost];
+        Features::of(CONVERSES.into_iter().chain(more))
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(one_turn(
             attempt,
             attempt.session(),

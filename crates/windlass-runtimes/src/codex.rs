@@ -7,12 +7,11 @@ mod items;
 mod launch;
 mod options;
 
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{CodexDialogue, CodexSetup};
-use crate::agent::{Adapter, AgentAttempt, Answer};
-use crate::driver::{Conversation, one_turn, start};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
+use crate::driver::{Conversation, Started, one_turn, start};
 use crate::given::or_usual;
 use crate::offered::offered;
 
@@ -39,7 +38,7 @@ impl Codex {
         &self,
         attempt: &AgentAttempt<'_>,
         resume: Option<String>,
-    ) -> Result<Conversation<CodexDialogue>, String> {
+    ) -> Started<CodexDialogue> {
         let launch = launch::launch(&self.options, attempt);
         let program = start(attempt, launch, &self.options.program).await?;
         let dialogue = CodexDialogue::new(CodexSetup {
@@ -65,36 +64,15 @@ impl Adapter for Codex {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        Capabilities::of([
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FunctionTools,
-            C::Mcp,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-            C::ApplyPatch,
-        ])
+        let more = [C::FunctionTools, C::Mcp, C::ApplyPatch];
+        Capabilities::of(CODER.into_iter().chain(more))
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::HostTools,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ModelChoice,
-        ])
+        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(one_turn(
             attempt,
             attempt.session(),

@@ -9,10 +9,11 @@ use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
-use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::tool::{Admitted, Effect};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::agent::{Answer, End, Reported};
+use crate::likeness::{Likeness, unlike};
 use crate::services::{Grant, Reply};
 
 /// A protocol, for as long as its program runs.
@@ -24,7 +25,9 @@ pub trait Dialogue: Send {
     fn input(&mut self, input: Input, out: &mut Outputs);
 
     /// Which of our calls a call of the agent is like, so that the same rules judge it.
-    fn liken(&self, call: ToolCall) -> ForeignCall;
+    fn liken(&self, _call: &ToolCall) -> Likeness {
+        unlike(Effect::Execute)
+    }
 
     /// How its output is read.
     fn framing(&self) -> Framing {

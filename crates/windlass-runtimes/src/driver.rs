@@ -79,6 +79,9 @@ impl<D: Dialogue> Conversation<D> {
     }
 }
 
+/// A conversation with a program that was started, or why it was not.
+pub(crate) type Started<D> = Result<Conversation<D>, String>;
+
 /// Starts a program in the enclosure of the attempt; in words, why it could not be started.
 pub(crate) async fn start(
     attempt: &AgentAttempt<'_>,
@@ -95,7 +98,7 @@ pub(crate) async fn start(
 /// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
 pub(crate) async fn stay<D: Dialogue + 'static>(
     attempt: &AgentAttempt<'_>,
-    running: Result<Conversation<D>, String>,
+    running: Started<D>,
     prompt: &str,
 ) -> Result<Answer, RuntimeError> {
     let mut running = match running {
@@ -119,27 +122,25 @@ pub(crate) async fn one_turn<'a, D: Dialogue>(
     attempt: &'a AgentAttempt<'a>,
     resume: Option<String>,
     prompt: &str,
-    start: impl Fn(Option<String>, String) -> BoxFuture<'a, Result<Conversation<D>, String>> + Send,
+    start: impl Fn(Option<String>, String) -> BoxFuture<'a, Started<D>> + Send,
 ) -> Result<Answer, RuntimeError> {
-    let mut first = match start(resume, prompt.to_owned()).await {
-        Ok(conversation) => conversation,
-        Err(why) => return Ok(broken(why)),
-    };
-    if let Ended::Answered(answer) = first.turn(attempt, prompt.to_owned()).await? {
-        return Ok(answer);
+    let (mut resume, mut prompt) = (resume, prompt.to_owned());
+    for anew in [false, true] {
+        let mut conversation = match start(resume.take(), prompt.clone()).await {
+            Ok(conversation) => conversation,
+            Err(why) => return Ok(broken(why)),
+        };
+        match conversation.turn(attempt, prompt.clone()).await? {
+            Ended::Answered(answer) => return Ok(answer),
+            Ended::Forgotten if anew => break,
+            Ended::Forgotten => {}
+        }
+        let warning = conversation.dialogue.forgot_warning();
+        drop(conversation);
+        attempt.warn("session_lost", warning).await?;
+        prompt = told_anew(attempt, &prompt);
     }
-    let warning = first.dialogue.forgot_warning();
-    drop(first);
-    attempt.warn("session_lost", warning).await?;
-    let prompt = told_anew(attempt, prompt);
-    let mut again = match start(None, prompt.clone()).await {
-        Ok(conversation) => conversation,
-        Err(why) => return Ok(broken(why)),
-    };
-    Ok(match again.turn(attempt, prompt).await? {
-        Ended::Answered(answer) => answer,
-        Ended::Forgotten => broken(UNASKED.to_owned()),
-    })
+    Ok(broken(UNASKED.to_owned()))
 }
 
 fn broken(why: String) -> Answer {

@@ -1,7 +1,10 @@
 //! Texts of a person's or a profile's with words in braces that stand for what is known when an agent is started: where
 //! its model is asked, its home, the tree. Nothing here knows whose texts they are.
 
-use crate::agent::ModelAccess;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::agent::{AgentAttempt, ModelAccess};
 
 /// Every client's own variables: whoever needs another kind says so in its options.
 pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
@@ -14,18 +17,112 @@ pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
     ("GEMINI_API_KEY", "{key}"),
 ];
 
+/// Names with texts.
+pub(crate) type Texts = BTreeMap<String, String>;
+
+/// Texts of a profile, owned.
+pub(crate) fn owned(pairs: &[(&str, &str)]) -> Texts {
+    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+    pairs.iter().map(owned).collect()
+}
+
+/// What a program is started with beside its words.
+#[derive(Debug, Clone, Default)]
+pub struct StartTexts {
+    /// Variables.
+    pub env: Texts,
+    /// Variables that point it at the model endpoint; left out with a login of its own.
+    pub point_at: Texts,
+    /// Files for its home, by their path there.
+    pub home_files: Texts,
+    /// Files and folders of its home that are removed before each start.
+    pub clear: Vec<String>,
+}
+
+impl StartTexts {
+    /// All texts that are used with this access to a model.
+    pub(crate) fn used(&self, metered: bool) -> impl Iterator<Item = &String> {
+        let pointing = self.point_at.values().filter(move |_| metered);
+        let others = self.env.values().chain(self.home_files.values());
+        pointing.chain(others)
+    }
+}
+
 /// Values that stand for words in braces.
 pub(crate) struct Values<'a> {
+    /// The agent that is told them.
+    pub(crate) of: &'a str,
     /// Where its model is asked.
     pub(crate) access: &'a ModelAccess,
     pub(crate) model: Option<&'a str>,
-    pub(crate) home: &'a str,
-    pub(crate) workspace: &'a str,
+    pub(crate) home: Cow<'a, str>,
+    pub(crate) workspace: Cow<'a, str>,
     /// Further ones, with their braces.
     pub(crate) words: &'a [(&'a str, &'a str)],
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
+    /// The values of this attempt.
+    pub(crate) fn new(
+        attempt: &'a AgentAttempt<'_>,
+        of: &'a str,
+        model: Option<&'a str>,
+        words: &'a [(&'a str, &'a str)],
+    ) -> Self {
+        Self {
+            of,
+            access: &attempt.model,
+            model,
+            home: attempt.enclosure.home().to_string_lossy(),
+            workspace: attempt.job.files.root().to_string_lossy(),
+            words,
+        }
+    }
+
+    /// A word of its command, which cannot be left out.
+    pub(crate) fn word(&self, word: &str) -> Result<String, String> {
+        let filled = self.unless_unmetered("the command", word)?;
+        filled.ok_or_else(|| {
+            let of = self.of;
+            format!("the command of {of} names the model endpoint, and this run has none")
+        })
+    }
+
+    /// Puts the files into the agent's home, and gives its variables.
+    pub(crate) fn prepare(
+        &self,
+        attempt: &AgentAttempt<'_>,
+        texts: &StartTexts,
+    ) -> Result<Vec<(String, String)>, String> {
+        let mut env = Texts::new();
+        let pointing = texts.point_at.iter().filter(|_| self.access.is_metered());
+        for (name, text) in pointing.chain(&texts.env) {
+            if let Some(text) = self.unless_unmetered(name, text)? {
+                env.insert(name.clone(), text);
+            }
+        }
+        attempt.clear_home(&texts.clear)?;
+        for (path, text) in &texts.home_files {
+            if let Some(text) = self.unless_unmetered(path, text)? {
+                attempt.put_home(path, &text)?;
+            }
+        }
+        Ok(env.into_iter().collect())
+    }
+
+    /// The text with its values. Left out without a word is only what belongs to a model endpoint that this run does not
+    /// have.
+    fn unless_unmetered(&self, what: &str, text: &str) -> Result<Option<String>, String> {
+        let filled = self.fill(text);
+        if filled.is_none() && self.model.is_none() && text.contains("{model}") {
+            let of = self.of;
+            return Err(format!(
+                "{what} of {of} needs the name of a model; name one"
+            ));
+        }
+        Ok(filled)
+    }
+
     /// The text with its values; `None` where one of them is not there in this run. In a text that is a JSON object they
     /// are written as parts of JSON strings.
     pub(crate) fn fill(&self, text: &str) -> Option<String> {
@@ -38,8 +135,8 @@ impl Values<'_> {
             ("{url}", url),
             ("{key}", key),
             ("{model}", self.model),
-            ("{home}", Some(self.home)),
-            ("{workspace}", Some(self.workspace)),
+            ("{home}", Some(self.home.as_ref())),
+            ("{workspace}", Some(self.workspace.as_ref())),
         ];
         let known = known
             .into_iter()
@@ -75,10 +172,11 @@ mod tests {
     #[track_caller]
     fn check(access: &ModelAccess, text: &str, filled: Option<&str>) {
         let values = Values {
+            of: "a",
             access,
             model: Some("m{url}"),
-            home: "/h",
-            workspace: "/w",
+            home: "/h".into(),
+            workspace: "/w".into(),
             words: &[("{path}", "/v1")],
         };
         assert_eq!(values.fill(text).as_deref(), filled);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The longest line that is read: pictures and whole files come in one.
 pub const MAX_LINE: usize = 16 << 20;
@@ -37,18 +37,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             skipping: false,
             too_long: 0,
             not_json: 0,
-        }
-    }
-
-    /// The next JSON value; `None` at the end. May be dropped while it waits: nothing is lost.
-    pub async fn next(&mut self) -> std::io::Result<Option<Value>> {
-        loop {
-            let Some(line) = self.line().await? else {
-                return Ok(None);
-            };
-            if let Some(value) = self.value(&line) {
-                return Ok(Some(value));
-            }
         }
     }
 
@@ -100,17 +88,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Writes one JSON value as a line.
-pub async fn write_line<W: AsyncWrite + Unpin + ?Sized>(
-    to: &mut W,
-    value: &Value,
-) -> std::io::Result<()> {
-    let mut line = value.to_string().into_bytes();
-    line.push(b'\n');
-    to.write_all(&line).await?;
-    to.flush().await
-}
-
 /// The end of what was said, however much that was.
 #[derive(Debug, Default)]
 pub struct Tail {
@@ -140,17 +117,6 @@ impl Tail {
             .trim()
             .to_owned()
     }
-
-    /// Reads a stream to its end and keeps the end of it.
-    pub async fn follow(&mut self, mut from: impl AsyncRead + Unpin) {
-        let mut piece = vec![0; PIECE];
-        while let Ok(n) = from.read(&mut piece).await {
-            if n == 0 {
-                return;
-            }
-            self.push(&piece[..n]);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -166,8 +132,8 @@ mod tests {
         runtime.block_on(async {
             let mut lines = Lines::new(text);
             let mut seen = Vec::new();
-            while let Some(value) = lines.next().await.unwrap() {
-                seen.push(value.to_string());
+            while let Some(line) = lines.line().await.unwrap() {
+                seen.extend(lines.value(&line).map(|value| value.to_string()));
             }
             assert_eq!(seen, values);
             assert_eq!((lines.too_long, lines.not_json), (too_long, not_json));

@@ -80,13 +80,17 @@ impl McpServer {
 
     /// As `.mcp.json` has it, with what goes without saying said.
     pub(crate) fn in_full(&self) -> Value {
-        let transport = self.transport.unwrap_or(match self.url {
+        json!(Self {
+            transport: Some(self.transport()),
+            ..self.clone()
+        })
+    }
+
+    /// The way to reach it, which need not be said.
+    pub(crate) fn transport(&self) -> McpTransport {
+        self.transport.unwrap_or(match self.url {
             Some(_) => McpTransport::Http,
             None => McpTransport::Stdio,
-        });
-        json!(Self {
-            transport: Some(transport),
-            ..self.clone()
         })
     }
 

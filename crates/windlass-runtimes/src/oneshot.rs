@@ -13,13 +13,12 @@ pub mod options;
 mod printed;
 pub mod program;
 
-use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::OneShotDialogue;
 use self::program::{Output, Program};
-use crate::agent::{Adapter, AgentAttempt, Answer, told_anew};
-use crate::driver::{Conversation, one_turn, start};
+use crate::agent::{Adapter, AgentAttempt, Answer, Answering, told_anew};
+use crate::driver::{Conversation, Started, one_turn, start};
 
 /// A program for one prompt at a time.
 pub struct OneShot {
@@ -41,7 +40,7 @@ impl OneShot {
         attempt: &AgentAttempt<'_>,
         session: Option<String>,
         say: String,
-    ) -> Result<Conversation<OneShotDialogue>, String> {
+    ) -> Started<OneShotDialogue> {
         let Program { name, output, .. } = &self.program;
         let (launch, input) = launch::launch(&self.program, attempt, session.as_deref(), &say)
             .map_err(|why| format!("{name} was not started: {why}"))?;
@@ -113,11 +112,7 @@ impl Adapter for OneShot {
         )
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             // One that has conversations names them first.
             let names =

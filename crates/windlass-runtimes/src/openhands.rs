@@ -10,13 +10,12 @@ mod ended;
 mod launch;
 mod options;
 
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
-use crate::agent::{Adapter, AgentAttempt, Answer, told_anew};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES, told_anew};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, start, stay};
+use crate::driver::{Conversation, Started, start, stay};
 
 pub use self::options::OpenHandsOptions;
 
@@ -38,10 +37,7 @@ impl OpenHands {
     }
 
     /// The server that was kept from the turn before, or a new one.
-    async fn running(
-        &self,
-        attempt: &AgentAttempt<'_>,
-    ) -> Result<Conversation<OpenHandsDialogue>, String> {
+    async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<OpenHandsDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
@@ -63,10 +59,8 @@ impl OpenHands {
     }
 
     fn has(&self, tools: &[&str]) -> bool {
-        self.options
-            .tools
-            .iter()
-            .any(|tool| tools.contains(&tool.as_str()))
+        let wanted = |tool: &String| tools.contains(&tool.as_str());
+        self.options.tools.iter().any(wanted)
     }
 }
 
@@ -81,41 +75,20 @@ impl Adapter for OpenHands {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = [
-            (C::TextCompletion, true),
-            (C::StreamingText, true),
-            (C::StructuredOutput, true),
-            (C::NativeToolLoop, true),
-            (C::Mcp, true),
-            (
-                C::FilesystemRead,
-                self.has(&["terminal", "file_editor", "read_file"]),
-            ),
-            (
-                C::FilesystemEdit,
-                self.has(&["terminal", "file_editor", "write_file", "edit"]),
-            ),
-            (C::Shell, self.has(&["terminal"])),
-        ];
-        Capabilities::of(all.into_iter().filter_map(|(one, has)| has.then_some(one)))
+        let all = CODER.into_iter().chain([C::Mcp]);
+        Capabilities::of(all.filter(|one| match one {
+            C::FilesystemRead => self.has(&["terminal", "file_editor", "read_file"]),
+            C::FilesystemEdit => self.has(&["terminal", "file_editor", "write_file", "edit"]),
+            C::Shell => self.has(&["terminal"]),
+            _ => true,
+        }))
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ReportsCost,
-            Feature::ModelChoice,
-        ])
+        Features::of(CONVERSES.into_iter().chain([Feature::ReportsCost]))
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {

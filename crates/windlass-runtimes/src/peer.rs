@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use windlass_core::BoxFuture;
 use windlass_core::clock::Clock;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
@@ -93,7 +94,9 @@ impl Peer {
             Framing::Text => match self.line().await {
                 Ok(Some(line)) => Some(Input::Text(line)),
                 Ok(None) | Err(_) => {
-                    let end = self.exited().await;
+                    // A program may close its output before it is done; it is waited for, however long that takes.
+                    self.hang_up();
+                    let end = self.wait(Box::pin(std::future::pending())).await?;
                     Some(Input::Ended(end, self.complaint()))
                 }
             },
@@ -119,28 +122,6 @@ impl Peer {
                 Step::Wrote(Ok(())) | Step::Complained => {}
             }
         }
-    }
-
-    /// Waits for the end of a program that said its last line, and of everything that it started, however long that
-    /// takes; a program may close its output before it is done.
-    pub async fn exited(&mut self) -> Result<ProcessEnd, ProcessError> {
-        self.hang_up();
-        let Self {
-            stderr, tail, life, ..
-        } = self;
-        let mut over = life.wait();
-        let end = loop {
-            tokio::select! {
-                biased;
-                end = &mut over => break end,
-                () = complain(stderr, tail) => {}
-            }
-        };
-        // Nobody is left to write; what is in the pipe is often why it ended.
-        while stderr.is_some() {
-            complain(stderr, tail).await;
-        }
-        end
     }
 
     /// Asks the program and everything it started to end.
@@ -179,6 +160,14 @@ impl Peer {
             }
         }
         self.hang_up();
+        self.wait(time).await?.ok()
+    }
+
+    /// Waits for its end until the time is over, and reads what it still says.
+    async fn wait(
+        &mut self,
+        mut time: BoxFuture<'_, ()>,
+    ) -> Option<Result<ProcessEnd, ProcessError>> {
         let Self {
             lines,
             stderr,
@@ -191,7 +180,7 @@ impl Peer {
         let end = loop {
             tokio::select! {
                 biased;
-                end = &mut over => break end.ok(),
+                end = &mut over => break end,
                 () = &mut time => return None,
                 line = lines.line(), if !said_all => said_all = !matches!(line, Ok(Some(_))),
                 () = complain(stderr, tail) => {}
@@ -205,7 +194,7 @@ impl Peer {
                 () = &mut time => break,
             }
         }
-        end
+        Some(end)
     }
 
     /// How it ended, for a person, after it said the last.

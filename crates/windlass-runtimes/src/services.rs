@@ -3,7 +3,7 @@
 
 mod terminals;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,10 +80,6 @@ pub enum Grant {
 }
 
 impl ClientServices {
-    fn grants(&self) -> MutexGuard<'_, Vec<(CallId, Grant)>> {
-        self.grants.lock()
-    }
-
     /// Remembers what a call was allowed. A path that leads out of the workspace is not.
     pub(crate) fn grant(&self, call: &CallId, grants: Vec<Grant>, files: &dyn Files) {
         let resolved = grants.into_iter().filter_map(|grant| match grant {
@@ -94,7 +90,7 @@ impl ClientServices {
             }
             run @ Grant::Run(_) => Some(run),
         });
-        let mut all = self.grants();
+        let mut all = self.grants.lock();
         all.extend(resolved.map(|grant| (call.clone(), grant)));
         let over = all.len().saturating_sub(MAX_GRANTS);
         all.drain(..over);
@@ -102,12 +98,12 @@ impl ClientServices {
 
     /// Forgets what a call was allowed that is over.
     pub(crate) fn revoke(&self, call: &CallId) {
-        self.grants().retain(|(of, _)| of != call);
+        self.grants.lock().retain(|(of, _)| of != call);
     }
 
     /// A turn is over: nothing is allowed any more, and all commands end.
     pub(crate) async fn close(&self, processes: &dyn Processes) {
-        self.grants().clear();
+        self.grants.lock().clear();
         self.terminals.stop_all(processes).await;
     }
 
@@ -160,7 +156,7 @@ impl ClientServices {
     }
 
     fn use_up(&self, fits: impl Fn(&Grant) -> bool) -> bool {
-        let mut grants = self.grants();
+        let mut grants = self.grants.lock();
         let at = grants.iter().position(|(_, grant)| fits(grant));
         at.map(|at| grants.remove(at)).is_some()
     }

@@ -8,13 +8,12 @@ mod history;
 mod launch;
 mod options;
 
-use windlass_core::BoxFuture;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::SidecarDialogue;
-use crate::agent::{Adapter, AgentAttempt, Answer};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, start, stay};
+use crate::driver::{Conversation, Started, start, stay};
 use crate::given::or_usual;
 
 pub use self::options::{Helper, Sdk, SidecarOptions};
@@ -36,10 +35,7 @@ impl Sidecar {
     }
 
     /// The program that was kept from the turn before, or a new one.
-    async fn running(
-        &self,
-        attempt: &AgentAttempt<'_>,
-    ) -> Result<Conversation<SidecarDialogue>, String> {
+    async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<SidecarDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
@@ -49,11 +45,7 @@ impl Sidecar {
         Ok(Conversation::new(dialogue, program))
     }
 
-    async fn begin(
-        &self,
-        attempt: &AgentAttempt<'_>,
-        say: &str,
-    ) -> Result<Conversation<SidecarDialogue>, String> {
+    async fn begin(&self, attempt: &AgentAttempt<'_>, say: &str) -> Started<SidecarDialogue> {
         let mut running = self.running(attempt).await?;
         let new = running.dialogue.is_new();
         let start = launch::start(self.sdk, self.wire, &self.options, attempt, say, new)?;
@@ -72,39 +64,18 @@ impl Adapter for Sidecar {
     }
 
     fn capabilities(&self) -> Capabilities {
-        use Capability as C;
-        Capabilities::of([
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FunctionTools,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-        ])
+        Capabilities::of(CODER.into_iter().chain([Capability::FunctionTools]))
     }
 
     fn features(&self) -> Features {
-        Features::of([
-            Feature::ToolApproval,
-            Feature::HostTools,
-            Feature::Resume,
-            Feature::Cancel,
-            Feature::ReportsTokens,
-            Feature::ModelChoice,
-        ])
+        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
     }
 
     fn lives_by_the_log(&self) -> bool {
         true
     }
 
-    fn converse<'a>(
-        &'a self,
-        attempt: &'a AgentAttempt<'a>,
-        say: &'a str,
-    ) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move { stay(attempt, self.begin(attempt, say).await, say).await })
     }
 }

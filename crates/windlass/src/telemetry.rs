@@ -269,7 +269,7 @@ impl Post for Collector {
             let url = self.target.address(signal);
             let answer = self
                 .http
-                .post(&url, headers, body.into())
+                .send(&url, headers, Some(body.into()))
                 .await
                 .map_err(|err| err.to_string())?;
             let (status, host) = (answer.status, answer.body.host().to_owned());

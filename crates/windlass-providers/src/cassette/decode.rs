@@ -84,35 +84,26 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
         id: row.id.clone(),
         ..Decoded::default()
     };
-    let failed = |message: String| DecodedError {
-        kind: "invalid_request",
-        message,
-        status: None,
+    let status = row.response.status;
+    let usable = match (row.protocol(), row.body()) {
+        (None, _) => Err(invalid(format!(
+            "the protocol `{}` is not one we speak",
+            row.protocol
+        ))),
+        (Some(_), Err(err)) => Err(invalid(err.to_string())),
+        (Some(_), Ok(body)) if !(200..300).contains(&status) => {
+            let (headers, now) = (HeaderMap::new(), SystemTime::UNIX_EPOCH);
+            Err(errors::from_status(status, &headers, &body, now).into())
+        }
+        (Some(protocol), Ok(body)) => Ok((protocol, body)),
     };
-    let Some(protocol) = row.protocol() else {
-        let message = format!("the protocol `{}` is not one we speak", row.protocol);
-        return Decoded {
-            error: Some(failed(message)),
-            ..decoded
-        };
-    };
-    let body = match row.body() {
-        Ok(body) => body,
+    let (protocol, body) = match usable {
+        Ok(usable) => usable,
         Err(err) => {
-            return Decoded {
-                error: Some(failed(err.to_string())),
-                ..decoded
-            };
+            decoded.error = Some(err);
+            return decoded;
         }
     };
-    let status = row.response.status;
-    if !(200..300).contains(&status) {
-        let err = errors::from_status(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
-        return Decoded {
-            error: Some(err.into()),
-            ..decoded
-        };
-    }
     let body = disguised(body, protocol.framing(), options);
     let (mut batch, error) = read(protocol, &body, options);
     let mut indexes = Vec::new();
@@ -158,6 +149,14 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
     }
     decoded.error = error.map(Into::into);
     decoded
+}
+
+fn invalid(message: String) -> DecodedError {
+    DecodedError {
+        kind: "invalid_request",
+        message,
+        status: None,
+    }
 }
 
 fn read(

@@ -11,31 +11,27 @@ const PRELUDE: usize = 12;
 /// What stands around headers and payload.
 const AROUND: usize = PRELUDE + 4;
 
-/// Caps that bound the memory one stream can take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AwsLimits {
-    /// Largest message in bytes.
-    pub message: usize,
-    /// Most bytes of headers in one message.
-    pub headers: usize,
-}
-
-impl Default for AwsLimits {
-    fn default() -> Self {
-        Self {
-            message: MOST,
-            headers: 128 << 10,
-        }
-    }
-}
-
 /// The decoder of one stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AwsDecoder {
-    limits: AwsLimits,
+    /// Largest message in bytes.
+    max_message: usize,
+    /// Most bytes of headers in one message.
+    max_headers: usize,
     /// The start of a message whose end has not arrived.
     partial: Vec<u8>,
     failed: Option<FramingError>,
+}
+
+impl Default for AwsDecoder {
+    fn default() -> Self {
+        Self {
+            max_message: MOST,
+            max_headers: 128 << 10,
+            partial: Vec::new(),
+            failed: None,
+        }
+    }
 }
 
 /// The headers that say what a message is.
@@ -49,15 +45,6 @@ struct Headers<'a> {
 }
 
 impl AwsDecoder {
-    /// A decoder with the given caps.
-    #[must_use]
-    pub fn new(limits: AwsLimits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
-    }
-
     /// Reads the next bytes and hands each finished event to `on_event`: the name is its event type, the data its
     /// payload. An exception is an error.
     ///
@@ -111,10 +98,10 @@ impl AwsDecoder {
         if crc32fast::hash(&start[..8]) != number(start, 8) as u32 {
             return Err(FramingError::Checksum);
         }
-        if total > self.limits.message {
-            return Err(FramingError::EventTooLarge(self.limits.message));
+        if total > self.max_message {
+            return Err(FramingError::EventTooLarge(self.max_message));
         }
-        if headers > self.limits.headers || headers.saturating_add(AROUND) > total {
+        if headers > self.max_headers || headers.saturating_add(AROUND) > total {
             return Err(FramingError::Malformed("its lengths contradict each other"));
         }
         Ok(total)
@@ -270,10 +257,11 @@ pub(crate) mod tests {
     #[track_caller]
     fn check(body: &[u8], expect: &[(&str, &str)], error: Option<FramingError>) {
         for size in 1..=body.len() {
-            let mut decoder = AwsDecoder::new(AwsLimits {
-                message: 300,
-                headers: 200,
-            });
+            let mut decoder = AwsDecoder {
+                max_message: 300,
+                max_headers: 200,
+                ..AwsDecoder::default()
+            };
             let mut seen = Vec::new();
             let mut failed = None;
             for piece in body.chunks(size) {

@@ -1,123 +1,122 @@
-//! One JSON document a line: bytes in, lines out. A line that lies whole inside one piece is never copied.
-//! Blank lines are keep-alives. It does not look inside a line.
+//! Lines: bytes in, lines out. A line that lies whole inside one piece is never copied. And one JSON document a line,
+//! where blank lines are keep-alives; it does not look inside a line.
 
 use std::borrow::Cow;
 
 use super::{Event, FramingError, MOST, text};
 
-/// The decoder of one stream.
+/// Cuts a stream into lines that end with a line feed, a carriage return or both.
 #[derive(Debug)]
-pub struct LineDecoder {
+pub(crate) struct LineSplitter {
     limit: usize,
     /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
+    /// A carriage return ended the last line: a line feed that follows belongs to it.
+    skip_line_feed: bool,
     /// The first line is behind us, so a byte-order mark is no longer looked for.
     started: bool,
     failed: Option<FramingError>,
 }
 
-impl Default for LineDecoder {
-    fn default() -> Self {
-        Self::new(MOST)
-    }
-}
-
-impl LineDecoder {
-    /// A decoder for lines of at most `limit` bytes.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
+impl LineSplitter {
+    /// For lines of at most `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
             partial: Vec::new(),
+            skip_line_feed: false,
             started: false,
             failed: None,
         }
     }
 
+    /// Takes the next line off `rest`, without its end. `None` when `rest` is used up; the start of a line is kept for
+    /// the next piece. An error ends the stream for good: later calls return it again.
+    pub(crate) fn next<'a>(
+        &mut self,
+        rest: &mut &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>, FramingError> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
+        if !rest.is_empty() && std::mem::take(&mut self.skip_line_feed) {
+            *rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+        }
+        let end = memchr::memchr2(b'\n', b'\r', rest);
+        let (line, left) = rest.split_at(end.unwrap_or(rest.len()));
+        // A mark at the start of the stream is not part of the line.
+        let allowed = self.limit + if self.started { 0 } else { 3 };
+        if self.partial.len() + line.len() > allowed {
+            return Err(self.fail(FramingError::LineTooLong(self.limit)));
+        }
+        let Some((end, left)) = left.split_first() else {
+            self.partial.extend_from_slice(line);
+            *rest = left;
+            return Ok(None);
+        };
+        *rest = left;
+        self.skip_line_feed = *end == b'\r';
+        let mut line = Cow::Borrowed(line);
+        if !self.partial.is_empty() {
+            self.partial.extend_from_slice(&line);
+            line = Cow::Owned(std::mem::take(&mut self.partial));
+        }
+        if !std::mem::replace(&mut self.started, true) && line.starts_with(b"\xef\xbb\xbf") {
+            line = match line {
+                Cow::Borrowed(line) => Cow::Borrowed(&line[3..]),
+                Cow::Owned(line) => Cow::Owned(line[3..].to_vec()),
+            };
+        }
+        if line.len() > self.limit {
+            return Err(self.fail(FramingError::LineTooLong(self.limit)));
+        }
+        Ok(Some(line))
+    }
+
+    /// Remembers the failure and frees what was collected.
+    pub(crate) fn fail(&mut self, error: FramingError) -> FramingError {
+        self.failed = Some(error.clone());
+        self.partial = Vec::new();
+        error
+    }
+}
+
+/// The decoder of one stream of JSON lines.
+#[derive(Debug)]
+pub struct LineDecoder(LineSplitter);
+
+impl Default for LineDecoder {
+    fn default() -> Self {
+        Self(LineSplitter::new(MOST))
+    }
+}
+
+impl LineDecoder {
     /// Reads the next bytes and hands each finished line to `on_event`.
     ///
-    /// An error ends the stream for good: later pushes return it again.
+    /// An error of the framing ends the stream for good: later pushes return it again.
     pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
         mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(failed) = &self.failed {
-            return Err(failed.clone().into());
-        }
         let mut rest = bytes;
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            let line = &rest[..end];
-            rest = &rest[end + 1..];
-            if self.partial.is_empty() {
-                self.line(line, &mut on_event)?;
-            } else {
-                self.grow(line)?;
-                self.partial_line(&mut on_event)?;
+        while let Some(line) = self.0.next(&mut rest)? {
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                let (name, data) = ("message".into(), text(line));
+                on_event(Event { name, data })?;
             }
         }
-        Ok(self.grow(rest)?)
+        Ok(())
     }
 
     /// The stream is over: hands over a last line without its line end.
     pub fn finish<E: From<FramingError>>(
         &mut self,
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(failed) = &self.failed {
-            return Err(failed.clone().into());
-        }
-        self.partial_line(&mut on_event)
-    }
-
-    fn partial_line<E: From<FramingError>>(
-        &mut self,
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut line = std::mem::take(&mut self.partial);
-        let result = self.line(&line, on_event);
-        line.clear();
-        self.partial = line;
-        result
-    }
-
-    fn line<E: From<FramingError>>(
-        &mut self,
-        mut line: &[u8],
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if !std::mem::replace(&mut self.started, true) {
-            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-        }
-        if line.len() > self.limit {
-            return Err(self.fail().into());
-        }
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            return Ok(());
-        }
-        on_event(Event {
-            name: Cow::Borrowed("message"),
-            data: text(line),
-        })
-    }
-
-    fn grow(&mut self, bytes: &[u8]) -> Result<(), FramingError> {
-        // A mark at the start of the stream is not part of the line; it is stripped when the line is read.
-        let allowed = self.limit + if self.started { 0 } else { 3 };
-        if self.partial.len() + bytes.len() > allowed {
-            return Err(self.fail());
-        }
-        self.partial.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Remembers the failure and frees what was collected.
-    fn fail(&mut self) -> FramingError {
-        let error = FramingError::LineTooLong(self.limit);
-        self.failed = Some(error.clone());
-        self.partial = Vec::new();
-        error
+        self.push(b"\n", on_event)
     }
 }
 
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     fn read(body: &[u8], limit: usize, size: usize) -> (Vec<String>, Option<FramingError>) {
-        let mut decoder = LineDecoder::new(limit);
+        let mut decoder = LineDecoder(LineSplitter::new(limit));
         let mut seen = Vec::new();
         let mut take = |event: Event<'_>| {
             seen.push(event.data.into_owned());

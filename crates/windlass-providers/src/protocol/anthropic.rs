@@ -7,17 +7,16 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
 use super::Batch;
-use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
 use super::wire::{Count, Text};
 use crate::errors;
 use crate::framing::Event;
 
-pub(super) use encode::samples;
-pub(super) use encode::{encode, encode_hosted};
+pub(super) use encode::{encode, samples};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
@@ -115,18 +114,19 @@ struct WireError<'a> {
     message: Text<'a>,
 }
 
-impl Decode for AnthropicDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+impl ReadJson for AnthropicDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    fn shortcut(&mut self, event: &Event<'_>, out: &mut Batch) -> bool {
         if event.name == "ping" {
-            return Ok(());
+            return true;
         }
-        if let Some(text) = self.frame.text(&event.data) {
-            out.text(&text);
-            return Ok(());
+        let text = self.frame.text(&event.data);
+        match &text {
+            Some(text) => out.text(text),
+            None => self.frame.forget(),
         }
-        // Another event may change what the next delta means, so the frame is learnt anew after it.
-        self.frame.forget();
-        read_json(self, event, out)
+        text.is_some()
     }
 
     fn finish(&mut self, out: &mut Batch) {
@@ -136,10 +136,6 @@ impl Decode for AnthropicDecoder {
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
-
-impl ReadJson for AnthropicDecoder {
-    type Wire<'a> = Wire<'a>;
 
     fn mark(&mut self, mark: &str, out: &mut Batch) -> bool {
         let done = mark == "[DONE]";
@@ -149,12 +145,7 @@ impl ReadJson for AnthropicDecoder {
         done
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         match wire.kind.as_str() {
             "content_block_delta" => self.delta(wire, &event.data, out),
             "content_block_start" => self.start(wire, out),

@@ -4,12 +4,12 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use windlass_core::provider::{ProviderError, Request};
+use windlass_core::provider::ProviderError;
 
-use super::anthropic::{AnthropicDecoder, encode_hosted};
-use super::decode::{Decode, Ending};
+use super::Batch;
+use super::anthropic::AnthropicDecoder;
+use super::decode::{Decode, Ending, ReadResult};
 use super::wire::Text;
-use super::{BEDROCK_VERSION, Batch, Quirks};
 use crate::errors;
 use crate::framing::{Event, FramingError, text};
 
@@ -28,11 +28,6 @@ struct Wire<'a> {
     bytes: Text<'a>,
 }
 
-/// The body of a request.
-pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    encode_hosted(request, quirks, BEDROCK_VERSION, false)
-}
-
 /// The event of the Messages protocol inside a message; `false` when there is none in it.
 pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
     let wire: Wire<'_> =
@@ -49,7 +44,7 @@ pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
 }
 
 impl Decode for BedrockDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if !unwrap(&event.data, &mut self.event)? {
             return Ok(()); // not an event of the model
         }

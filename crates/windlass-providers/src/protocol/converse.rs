@@ -6,10 +6,10 @@ mod encode;
 use serde::Deserialize;
 use serde_json::json;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
 use super::Batch;
-use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Text};
 use crate::framing::Event;
 
@@ -89,10 +89,8 @@ struct WireUsage {
     cache_write_input_tokens: Count,
 }
 
-impl Decode for ConverseDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        read_json(self, event, out)
-    }
+impl ReadJson for ConverseDecoder {
+    type Wire<'a> = Wire<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
         self.ending.end(false, out);
@@ -101,17 +99,8 @@ impl Decode for ConverseDecoder {
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
 
-impl ReadJson for ConverseDecoder {
-    type Wire<'a> = Wire<'a>;
-
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         match event.name.as_ref() {
             "contentBlockDelta" => self.delta(wire, out),
             "contentBlockStart" => self.start(wire, out),

@@ -40,24 +40,32 @@ impl Decoder {
     }
 }
 
+/// Whether an event could be read. An error is the upstream's own, or says that this is not its protocol.
+pub(super) type ReadResult = Result<(), ProviderError>;
+
 /// Reads one answer in one protocol. Nothing is asked of it once the answer ended.
 pub(super) trait Decode: Debug + Send {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError>;
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> ReadResult;
     /// The stream is over: ends the answer if everything needed for that has arrived.
     fn finish(&mut self, out: &mut Batch);
     fn ending(&self) -> &Ending;
 }
 
 /// Reads the events of a protocol that are JSON of one shape.
-pub(super) trait ReadJson {
+pub(super) trait ReadJson: Debug + Send {
     type Wire<'a>: Deserialize<'a>;
 
-    fn read(
-        &mut self,
-        wire: &Self::Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError>;
+    fn read(&mut self, wire: &Self::Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult;
+
+    /// As for [`Decode`].
+    fn finish(&mut self, _out: &mut Batch) {}
+
+    fn ending(&self) -> &Ending;
+
+    /// Takes an event without reading its JSON; `false` when it has to be read.
+    fn shortcut(&mut self, _event: &Event<'_>, _out: &mut Batch) -> bool {
+        false
+    }
 
     /// Takes an event that is no JSON but a mark of servers, such as `[DONE]`; `false` when it is none.
     fn mark(&mut self, _mark: &str, _out: &mut Batch) -> bool {
@@ -70,28 +78,37 @@ pub(super) trait ReadJson {
     }
 }
 
-pub(super) fn read_json<R: ReadJson>(
-    reader: &mut R,
-    event: &Event<'_>,
-    out: &mut Batch,
-) -> Result<(), ProviderError> {
-    let err = match serde_json::from_str::<R::Wire<'_>>(&event.data) {
-        Ok(wire) => return reader.read(&wire, event, out),
-        Err(err) => err,
-    };
-    if reader.mark(event.data.trim(), out) {
-        return Ok(());
+impl<R: ReadJson> Decode for R {
+    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> ReadResult {
+        if self.shortcut(event, out) {
+            return Ok(());
+        }
+        let err = match serde_json::from_str::<R::Wire<'_>>(&event.data) {
+            Ok(wire) => return self.read(&wire, event, out),
+            Err(err) => err,
+        };
+        if self.mark(event.data.trim(), out) {
+            return Ok(());
+        }
+        let Some(mended) = mend_surrogates(&event.data) else {
+            return Err(self.unreadable(&event.data, &err));
+        };
+        let mended = Event {
+            name: Cow::Borrowed(event.name.as_ref()),
+            data: Cow::Owned(mended),
+        };
+        match serde_json::from_str::<R::Wire<'_>>(&mended.data) {
+            Ok(wire) => self.read(&wire, &mended, out),
+            Err(err) => Err(errors::not_an_event(&event.data, &err)),
+        }
     }
-    let Some(mended) = mend_surrogates(&event.data) else {
-        return Err(reader.unreadable(&event.data, &err));
-    };
-    let mended = Event {
-        name: Cow::Borrowed(event.name.as_ref()),
-        data: Cow::Owned(mended),
-    };
-    match serde_json::from_str::<R::Wire<'_>>(&mended.data) {
-        Ok(wire) => reader.read(&wire, &mended, out),
-        Err(err) => Err(errors::not_an_event(&event.data, &err)),
+
+    fn finish(&mut self, out: &mut Batch) {
+        ReadJson::finish(self, out);
+    }
+
+    fn ending(&self) -> &Ending {
+        ReadJson::ending(self)
     }
 }
 

@@ -12,7 +12,7 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
-use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Lenient, Text};
 use crate::errors;
 use crate::framing::Event;
@@ -103,12 +103,9 @@ struct WireUsage {
     thoughts_token_count: Count,
 }
 
-impl Decode for GeminiDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        read_json(self, event, out)
-    }
+impl ReadJson for GeminiDecoder {
+    type Wire<'a> = Wire<'a>;
 
-    /// Parts and counts may follow the reason, so the answer lasts as long as the body.
     fn finish(&mut self, out: &mut Batch) {
         self.ending.end(self.calls > 0, out);
     }
@@ -116,10 +113,6 @@ impl Decode for GeminiDecoder {
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
-
-impl ReadJson for GeminiDecoder {
-    type Wire<'a> = Wire<'a>;
 
     fn mark(&mut self, mark: &str, _out: &mut Batch) -> bool {
         matches!(mark, "[DONE]" | "")
@@ -129,12 +122,7 @@ impl ReadJson for GeminiDecoder {
         errors::in_body(data.as_bytes()).unwrap_or_else(|| errors::not_an_event(data, err))
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        _event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, _event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -217,12 +205,7 @@ impl GeminiDecoder {
         }
     }
 
-    fn finish_reason(
-        &mut self,
-        reason: &str,
-        message: &str,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn finish_reason(&mut self, reason: &str, message: &str, out: &mut Batch) -> ReadResult {
         let end = match reason {
             "" => return Ok(()),
             "STOP" => EndReason::Done,

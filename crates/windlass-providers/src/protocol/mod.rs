@@ -22,6 +22,7 @@ use windlass_core::provider::{Chunk, Request, ToolChoice};
 use crate::framing::Framing;
 
 pub use self::decode::Decoder;
+pub use self::openai_responses::reasons;
 pub use self::wishes::is_strict;
 
 const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
@@ -80,12 +81,6 @@ impl Quirks {
     };
 }
 
-/// Whether this is one of OpenAI's models that reason; they take no temperature, and their reasoning can be asked for.
-#[must_use]
-pub fn reasons(model: &str) -> bool {
-    openai_responses::reasons(model)
-}
-
 /// The name of the output limit in a chat completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxTokensField {
@@ -111,15 +106,15 @@ impl Protocol {
     #[must_use]
     pub fn encode(self, request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         match self {
-            Self::AnthropicMessages => anthropic::encode(request, quirks),
+            Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => {
+                // The address of Bedrock says that a stream is wanted.
+                let stream = self != Self::BedrockAnthropic;
+                anthropic::encode(request, quirks, self.hosted_version(), stream)
+            }
             Self::OpenAiChat => openai_chat::encode(request, quirks),
             Self::OpenAiResponses => openai_responses::encode(request, quirks),
             Self::Gemini => gemini::encode(request, quirks),
             Self::OllamaChat => ollama::encode(request, quirks),
-            Self::BedrockAnthropic => bedrock::encode(request, quirks),
-            Self::VertexAnthropic => {
-                anthropic::encode_hosted(request, quirks, VERTEX_VERSION, true)
-            }
             Self::BedrockConverse => converse::encode(request, quirks),
         }
     }

@@ -6,9 +6,9 @@ mod encode;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
-use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::wire::{Count, Lenient, Text, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
@@ -60,10 +60,8 @@ impl OllamaDecoder {
     }
 }
 
-impl Decode for OllamaDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        read_json(self, event, out)
-    }
+impl ReadJson for OllamaDecoder {
+    type Wire<'a> = Wire<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
         self.think.finish(out);
@@ -73,17 +71,8 @@ impl Decode for OllamaDecoder {
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
 
-impl ReadJson for OllamaDecoder {
-    type Wire<'a> = Wire<'a>;
-
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        _event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, _event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if let Some(error) = wire.error.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }

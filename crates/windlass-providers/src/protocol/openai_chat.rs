@@ -5,12 +5,11 @@ mod encode;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use windlass_core::budget::Usage;
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use windlass_core::provider::{Chunk, EndReason};
 
-use super::decode::{Decode, Ending, ReadJson, read_json};
+use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
-use super::wire::{Count, Lenient, Loose, Text, WireCall};
+use super::wire::{Count, Lenient, Loose, OpenAiUsage, Text, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
 use crate::framing::Event;
@@ -49,7 +48,7 @@ const MOST_DETAILS: usize = 4_096;
 pub(super) struct Wire<'a> {
     #[serde(borrow)]
     choices: Option<Vec<WireChoice<'a>>>,
-    usage: Option<WireUsage>,
+    usage: Option<OpenAiUsage>,
     x_groq: Option<WireInner>,
     error: Lenient<Value>,
 }
@@ -88,7 +87,7 @@ impl Wire<'_> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireInner {
-    usage: Option<WireUsage>,
+    usage: Option<OpenAiUsage>,
 }
 
 #[derive(Default, Deserialize)]
@@ -112,22 +111,6 @@ struct WireDelta<'a> {
     tool_calls: Option<Vec<WireCall<'a>>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireUsage {
-    prompt_tokens: Count,
-    completion_tokens: Count,
-    prompt_tokens_details: Option<WirePromptDetails>,
-    prompt_cache_hit_tokens: Count,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WirePromptDetails {
-    cached_tokens: Count,
-    cache_write_tokens: Count,
-}
-
 impl ChatDecoder {
     /// For one answer of a vendor with these quirks.
     pub(super) fn new(quirks: &Quirks) -> Self {
@@ -142,16 +125,17 @@ impl ChatDecoder {
     }
 }
 
-impl Decode for ChatDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        if event.name != "error"
-            && let Some(text) = self.frame.text(&event.data)
-        {
-            self.think.push(&text, out);
-            return Ok(());
+impl ReadJson for ChatDecoder {
+    type Wire<'a> = Wire<'a>;
+
+    fn shortcut(&mut self, event: &Event<'_>, out: &mut Batch) -> bool {
+        let text = self.frame.text(&event.data);
+        let text = text.filter(|_| event.name != "error");
+        match &text {
+            Some(text) => self.think.push(text, out),
+            None => self.frame.forget(),
         }
-        self.frame.forget();
-        read_json(self, event, out)
+        text.is_some()
     }
 
     fn finish(&mut self, out: &mut Batch) {
@@ -183,10 +167,6 @@ impl Decode for ChatDecoder {
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
-
-impl ReadJson for ChatDecoder {
-    type Wire<'a> = Wire<'a>;
 
     fn mark(&mut self, mark: &str, out: &mut Batch) -> bool {
         if mark == "[DONE]" {
@@ -197,12 +177,7 @@ impl ReadJson for ChatDecoder {
         matches!(mark, "[DONE]" | "")
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -225,8 +200,8 @@ impl ReadJson for ChatDecoder {
             }
         }
         let groq = wire.x_groq.as_ref().and_then(|inner| inner.usage.as_ref());
-        if let Some(usage) = wire.usage.as_ref().or(groq) {
-            count(usage, out);
+        if let Some(usage) = wire.usage.as_ref().or(groq).and_then(OpenAiUsage::counted) {
+            out.push(Chunk::Usage(usage));
         }
         Ok(())
     }
@@ -252,7 +227,7 @@ impl ChatDecoder {
                     self.part(part, out);
                 }
             }
-            Loose::Absent | Loose::Object(_) => {}
+            Loose::Absent | Loose::Number(_) | Loose::Object(_) => {}
         }
         let refusal = delta.refusal.as_str();
         if !refusal.is_empty() {
@@ -342,7 +317,7 @@ impl ChatDecoder {
         Some(self.calls.len() - 1)
     }
 
-    fn finish_reason(&mut self, reason: &str, out: &mut Batch) -> Result<(), ProviderError> {
+    fn finish_reason(&mut self, reason: &str, out: &mut Batch) -> ReadResult {
         let end = match reason {
             "" => return Ok(()),
             "stop" | "eos" | "end_turn" | "stop_sequence" | "completed" => EndReason::Done,
@@ -365,22 +340,6 @@ impl ChatDecoder {
         self.ending.stop.get_or_insert(end);
         Ok(())
     }
-}
-
-/// The prompt's count includes what came from a cache.
-fn count(wire: &WireUsage, out: &mut Batch) {
-    let (Some(prompt), Some(output)) = (wire.prompt_tokens.0, wire.completion_tokens.0) else {
-        return;
-    };
-    let details = wire.prompt_tokens_details.as_ref();
-    let cached = details
-        .and_then(|details| details.cached_tokens.0)
-        .or(wire.prompt_cache_hit_tokens.0);
-    let written = details.and_then(|details| details.cache_write_tokens.0);
-    let (cached, written) = (cached.unwrap_or(0), written.unwrap_or(0));
-    out.push(Chunk::Usage(Usage::of_prompt(
-        prompt, cached, written, output,
-    )));
 }
 
 /// Pieces of one detail (same type and number) become one again: texts are joined, other fields keep their last value.

@@ -7,16 +7,16 @@ mod encode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
-use super::decode::{Decode, Ending, ReadJson, read_json};
-use super::wire::{Count, Lenient, Text};
+use super::decode::{Ending, ReadJson, ReadResult};
+use super::wire::{Count, Lenient, OpenAiUsage, Text};
 use crate::errors;
 use crate::framing::Event;
 
-pub(super) use encode::{encode, reasons};
+pub(super) use encode::encode;
+pub use encode::reasons;
 
 /// Reads one answer.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ pub(super) struct Wire<'a> {
 struct WireResponse {
     error: Lenient<Value>,
     incomplete_details: Lenient<WireIncomplete>,
-    usage: Lenient<WireUsage>,
+    usage: Lenient<OpenAiUsage>,
     output: Lenient<Vec<Value>>,
 }
 
@@ -98,48 +98,19 @@ struct WireIncomplete {
     reason: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireUsage {
-    input_tokens: Count,
-    output_tokens: Count,
-    input_tokens_details: Lenient<WireInputDetails>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireInputDetails {
-    cached_tokens: Count,
-    cache_write_tokens: Count,
-}
-
-impl Decode for ResponsesDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
-        read_json(self, event, out)
-    }
-
-    /// Only the event that ends an answer does so.
-    fn finish(&mut self, _out: &mut Batch) {}
+impl ReadJson for ResponsesDecoder {
+    type Wire<'a> = Wire<'a>;
 
     fn ending(&self) -> &Ending {
         &self.ending
     }
-}
-
-impl ReadJson for ResponsesDecoder {
-    type Wire<'a> = Wire<'a>;
 
     /// A gateway's mark; the answer ends with an event of its own.
     fn mark(&mut self, mark: &str, _out: &mut Batch) -> bool {
         matches!(mark, "[DONE]" | "")
     }
 
-    fn read(
-        &mut self,
-        wire: &Wire<'_>,
-        event: &Event<'_>,
-        out: &mut Batch,
-    ) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
         // Some servers name the event in its own line only.
         let kind = if wire.kind.as_str().is_empty() {
             event.name.as_ref()
@@ -381,8 +352,8 @@ impl ResponsesDecoder {
                 self.done(Some(at as u64), item, out);
             }
         }
-        if let Some(usage) = &response.usage.0 {
-            count(usage, out);
+        if let Some(usage) = response.usage.0.and_then(|usage| usage.counted()) {
+            out.push(Chunk::Usage(usage));
         }
         let reason = response
             .incomplete_details
@@ -463,20 +434,4 @@ fn error_event(data: &str) -> ProviderError {
             errors::from_error_value(&value)
         }
     }
-}
-
-/// The input's count includes what came from a cache, and the output's the reasoning.
-fn count(wire: &WireUsage, out: &mut Batch) {
-    let (Some(all), Some(output)) = (wire.input_tokens.0, wire.output_tokens.0) else {
-        return;
-    };
-    let details = wire.input_tokens_details.0.as_ref();
-    let cached = details.and_then(|details| details.cached_tokens.0);
-    let written = details.and_then(|details| details.cache_write_tokens.0);
-    out.push(Chunk::Usage(Usage::of_prompt(
-        all,
-        cached.unwrap_or(0),
-        written.unwrap_or(0),
-        output,
-    )));
 }

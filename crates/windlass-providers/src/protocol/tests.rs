@@ -397,7 +397,8 @@ fn without_a_system_prompt_the_mark_is_on_the_tools_and_vendors_without_marks_ge
         options: &options,
     };
     let body: Value =
-        serde_json::from_slice(&anthropic::encode(&request(""), &Quirks::NONE)).unwrap();
+        serde_json::from_slice(&anthropic::encode(&request(""), &Quirks::NONE, None, true))
+            .unwrap();
     assert_eq!(body.get("system"), None);
     assert_eq!(
         (
@@ -410,7 +411,7 @@ fn without_a_system_prompt_the_mark_is_on_the_tools_and_vendors_without_marks_ge
         cache_marks: false,
         ..Quirks::NONE
     };
-    let body = String::from_utf8(anthropic::encode(&request("s"), &unmarked)).unwrap();
+    let body = String::from_utf8(anthropic::encode(&request("s"), &unmarked, None, true)).unwrap();
     assert!(!body.contains("cache_control"));
 }
 

@@ -4,13 +4,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{
     Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Value, json};
+use windlass_core::budget::Usage;
 use windlass_core::history::Entry;
 use windlass_core::message::{Message, Part, ToolCall, ToolResult};
-use windlass_core::provider::{Request, ToolChoice};
+use windlass_core::provider::{Request, Sampling, ToolChoice};
 use windlass_core::tool::{ToolSet, ToolSpec};
 
 /// A text, or absent when it is anything else.
@@ -29,14 +31,15 @@ impl Text<'_> {
 pub(super) struct Count(pub(super) Option<u64>);
 
 /// More tokens than any model has; a larger number is a mistake and reads as absent.
-const MOST: u64 = 1_000_000_000_000;
+const MOST: f64 = 1e12;
 
-/// Text, or a list of parts, or a whole JSON object where text was expected.
+/// Text, or a number, a list of parts or a whole JSON object where text was expected.
 #[derive(Debug, Default)]
 pub(super) enum Loose<'a> {
     #[default]
     Absent,
     Text(Cow<'a, str>),
+    Number(f64),
     Parts(Vec<Value>),
     Object(Value),
 }
@@ -47,7 +50,7 @@ impl Loose<'_> {
         match self {
             Loose::Text(text) => Some(Cow::Borrowed(text)),
             Loose::Object(value) => Some(Cow::Owned(value.to_string())),
-            Loose::Absent | Loose::Parts(_) => None,
+            Loose::Absent | Loose::Number(_) | Loose::Parts(_) => None,
         }
     }
 }
@@ -71,132 +74,127 @@ pub(super) struct WireFunction<'a> {
     pub(super) arguments: Loose<'a>,
 }
 
-macro_rules! ignore_others {
-    ($absent:expr) => {
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-    };
+/// The tokens that a protocol of OpenAI counts: the first names are those of Chat Completions, the second those of
+/// Responses. Where a server sends both, the larger counts.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct OpenAiUsage {
+    prompt_tokens: Count,
+    input_tokens: Count,
+    completion_tokens: Count,
+    output_tokens: Count,
+    prompt_tokens_details: Lenient<InputDetails>,
+    input_tokens_details: Lenient<InputDetails>,
+    prompt_cache_hit_tokens: Count,
 }
 
-macro_rules! ignore_numbers {
-    ($absent:expr) => {
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok($absent)
-        }
-    };
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: Count,
+    cache_write_tokens: Count,
 }
 
-macro_rules! ignore_containers {
-    ($absent:expr) => {
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok($absent)
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            Ok($absent)
-        }
-    };
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(text))))
-            }
-            ignore_others!(Text(None));
-            ignore_numbers!(Text(None));
-            ignore_containers!(Text(None));
-        }
-        de.deserialize_any(V)
+impl OpenAiUsage {
+    /// What was counted; none where one of the two sums is missing. The input includes what came from a cache, and the
+    /// output the reasoning.
+    pub(super) fn counted(&self) -> Option<Usage> {
+        let input = self.prompt_tokens.0.max(self.input_tokens.0)?;
+        let output = self.completion_tokens.0.max(self.output_tokens.0)?;
+        let details = self.prompt_tokens_details.0.or(self.input_tokens_details.0);
+        let details = details.unwrap_or_default();
+        let cached = details.cached_tokens.0.or(self.prompt_cache_hit_tokens.0);
+        let written = details.cache_write_tokens.0.unwrap_or(0);
+        Some(Usage::of_prompt(
+            input,
+            cached.unwrap_or(0),
+            written,
+            output,
+        ))
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Count;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a count")
-            }
-            fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
-                Ok(Count((n <= MOST).then_some(n)))
-            }
-            fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
-                Ok(Count(u64::try_from(n).ok().filter(|n| *n <= MOST)))
-            }
-            fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
-                let whole = n.is_finite() && n >= 0.0 && n.fract() == 0.0 && n <= MOST as f64;
-                Ok(Count(whole.then_some(n as u64)))
-            }
-            fn visit_str<E>(self, _: &str) -> Result<Count, E> {
-                Ok(Count(None))
-            }
-            ignore_others!(Count(None));
-            ignore_containers!(Count(None));
+/// Reads any JSON value. Lists and objects are built only where they are kept, and passed over otherwise.
+struct AnyJson {
+    keeps_containers: bool,
+}
+
+impl<'de> Visitor<'de> for AnyJson {
+    type Value = Loose<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Loose<'de>, E> {
+        Ok(Loose::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Loose<'de>, E> {
+        Ok(Loose::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_u64<E>(self, n: u64) -> Result<Loose<'de>, E> {
+        Ok(Loose::Number(n as f64))
+    }
+
+    fn visit_i64<E>(self, n: i64) -> Result<Loose<'de>, E> {
+        Ok(Loose::Number(n as f64))
+    }
+
+    fn visit_f64<E>(self, n: f64) -> Result<Loose<'de>, E> {
+        Ok(Loose::Number(n))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Loose<'de>, E> {
+        Ok(Loose::Absent)
+    }
+
+    fn visit_unit<E>(self) -> Result<Loose<'de>, E> {
+        Ok(Loose::Absent)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Loose<'de>, A::Error> {
+        if !self.keeps_containers {
+            return IgnoredAny.visit_seq(seq).map(|_| Loose::Absent);
         }
-        de.deserialize_any(V)
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Loose::Parts)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Loose<'de>, A::Error> {
+        if !self.keeps_containers {
+            return IgnoredAny.visit_map(map).map(|_| Loose::Absent);
+        }
+        Value::deserialize(MapAccessDeserializer::new(map)).map(Loose::Object)
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Loose<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or parts")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Loose<'de>, E> {
-                Ok(Loose::Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Loose<'de>, E> {
-                Ok(Loose::Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_string<E>(self, text: String) -> Result<Loose<'de>, E> {
-                Ok(Loose::Text(Cow::Owned(text)))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose<'de>, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = seq.next_element()? {
-                    parts.push(part);
-                }
-                Ok(Loose::Parts(parts))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose<'de>, A::Error> {
-                let mut object = serde_json::Map::new();
-                while let Some((key, value)) = map.next_entry()? {
-                    object.insert(key, value);
-                }
-                Ok(Loose::Object(Value::Object(object)))
-            }
-            ignore_others!(Loose::Absent);
-            ignore_numbers!(Loose::Absent);
+        let keeps_containers = true;
+        de.deserialize_any(AnyJson { keeps_containers })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let keeps_containers = false;
+        match de.deserialize_any(AnyJson { keeps_containers })? {
+            Loose::Text(text) => Ok(Self(Some(text))),
+            _ => Ok(Self(None)),
         }
-        de.deserialize_any(V)
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let keeps_containers = false;
+        match de.deserialize_any(AnyJson { keeps_containers })? {
+            Loose::Number(n) if (0.0..=MOST).contains(&n) && n.fract() == 0.0 => {
+                Ok(Self(Some(n as u64)))
+            }
+            _ => Ok(Self(None)),
+        }
     }
 }
 
@@ -276,6 +274,16 @@ pub(super) fn write_key(out: &mut Vec<u8>, name: &str) {
 pub(super) fn write_field(out: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
     write_key(out, name);
     write_json(out, value);
+}
+
+/// Writes how the answer is sampled, with temperatures up to `hottest` and the stop sequences under this name.
+pub(super) fn write_sampling(out: &mut Vec<u8>, options: &Sampling, hottest: f64, stop: &str) {
+    if let Some(temperature) = options.temperature {
+        write_field(out, "temperature", &temperature.clamp(0.0, hottest));
+    }
+    if !options.stop.is_empty() {
+        write_field(out, stop, &options.stop);
+    }
 }
 
 /// Appends every message, encoded once and kept beside it, with commas between them. A message with nothing to say

@@ -1,7 +1,6 @@
 //! Questions to a server beside the requests: what a model can hold, and which models are there. Each is asked once,
 //! with a short limit, and what was learnt is kept for the life of the provider.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,15 +28,10 @@ const MOST_KNOWN: usize = 256;
 /// How much of a list or a description is read.
 const MOST_OF_A_LIST: usize = 8 << 20;
 
-/// A panic while the lock was held has not harmed a map of facts.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl WireProvider {
     /// What the server says about a model; asked once.
     pub(super) async fn ask_once(&self, model: &str) -> Result<Known, ProviderError> {
-        let known = lock(&self.known).get(model).cloned();
+        let known = self.known.lock().get(model).cloned();
         match known {
             Some(known) => Ok(known),
             None => self.ask(model).await,
@@ -67,7 +61,7 @@ impl WireProvider {
         self.vendor
             .probe
             .read(&answer, model, self.context_window, &mut known.facts);
-        let mut all = lock(&self.known);
+        let mut all = self.known.lock();
         if all.len() < MOST_KNOWN {
             all.insert(model.to_owned(), known.clone());
         }
@@ -97,10 +91,7 @@ impl WireProvider {
         let asked = async {
             let mut headers = self.headers.clone();
             headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            let response = match body {
-                Some(body) => self.http.post(url, headers, Bytes::from(body)).await?,
-                None => self.http.get(url, headers).await?,
-            };
+            let response = self.http.send(url, headers, body.map(Bytes::from)).await?;
             let HttpResponse {
                 status,
                 headers,
@@ -120,7 +111,7 @@ impl WireProvider {
 
     /// A reported count of tokens makes the next guess better. Counts far below the usual leave something out.
     pub(super) fn learn(&self, model: &str, bytes: usize, reported: u64) {
-        if let Some(known) = lock(&self.known).get_mut(model)
+        if let Some(known) = self.known.lock().get_mut(model)
             && reported.saturating_mul(6) >= bytes as u64
         {
             known.estimator.correct(bytes, reported);

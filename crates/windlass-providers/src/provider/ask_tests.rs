@@ -12,7 +12,7 @@ use windlass_core::provider::{
 };
 use windlass_core::tool::ToolSet;
 
-use super::{Known, lock};
+use super::Known;
 use crate::loopback::{Act, Server, chunk, last_chunk, whole};
 use crate::provider::{ProviderOptions, SetupError, WireProvider};
 use crate::sigv4::AwsKeys;
@@ -160,7 +160,7 @@ async fn reported_counts_make_the_guess_better_and_short_ones_do_not() {
     let server = ollama(4_096).await;
     let provider = provider("ollama", &server.url, |_| ());
     let guess = |provider: &WireProvider| -> u64 {
-        let known: Known = lock(&provider.known).get("m:1").unwrap().clone();
+        let known: Known = provider.known.lock().get("m:1").unwrap().clone();
         known.estimator.tokens(10_000)
     };
     assert_eq!(ask(&provider, "hello").await.1, None);

@@ -75,10 +75,7 @@ impl WireProvider {
         if self.signer.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let sent = match body {
-            Some(body) => self.http.post(&url, headers, body).await,
-            None => self.http.get(&url, headers).await,
-        };
+        let sent = self.http.send(&url, headers, body).await;
         sent.map_err(|err| self.hide_key(err.into()))
     }
 

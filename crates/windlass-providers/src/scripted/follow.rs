@@ -44,33 +44,21 @@ pub(super) fn next(script: &Script, history: &[Entry]) -> Next {
         .flat_map(|entry| &entry.parts)
         .filter_map(result)
         .collect();
-    let open: Vec<Open> = (0..step.calls.len())
-        .map(|nth| open(step, at, nth, &results))
-        .collect();
-    let made = |text: &str, calls: Vec<Call>| {
-        Box::new(Step {
+    let made = |text: &str, make: fn(&Call, &str, &Open) -> Option<Call>| {
+        let calls = step.calls.iter().enumerate().filter_map(|(nth, call)| {
+            let name = format!("{}-{}", at + 1, nth + 1);
+            make(call, &name, &open(call, &name, &results))
+        });
+        let calls: Vec<Call> = calls.collect();
+        let step = Step {
             text: Some(text.to_owned()),
             calls,
             ..Step::default()
-        })
+        };
+        (!step.calls.is_empty()).then(|| Next::Made(at, Box::new(step)))
     };
-    let looks: Vec<Call> = step
-        .calls
-        .iter()
-        .enumerate()
-        .filter_map(|(nth, call)| look(call, at, nth, &open))
-        .collect();
-    if !looks.is_empty() {
-        return Next::Made(at, made(LOOKING, looks));
-    }
-    let agains: Vec<Call> = step
-        .calls
-        .iter()
-        .enumerate()
-        .filter_map(|(nth, call)| again(call, at, nth, &open))
-        .collect();
-    if !agains.is_empty() {
-        return Next::Made(at, made(AGAIN, agains));
+    if let Some(made) = made(LOOKING, look).or_else(|| made(AGAIN, again)) {
+        return made;
     }
     // Asked once more after its last words, a model says them again.
     let is_over = at + 1 == script.len() && step.calls.is_empty();
@@ -117,8 +105,8 @@ fn result(part: &Part) -> Option<&ToolResult> {
 }
 
 /// What the results say about one call of a step.
-fn open(step: &Step, at: usize, nth: usize, results: &[&ToolResult]) -> Open {
-    let name = format!("{}-{}", at + 1, nth + 1);
+fn open(call: &Call, name: &str, results: &[&ToolResult]) -> Open {
+    let check = call.check.as_ref();
     let (call, look) = (format!("call-{name}"), format!("look-{name}"));
     let about = |id: &str, of: &str| {
         id == of
@@ -135,7 +123,6 @@ fn open(step: &Step, at: usize, nth: usize, results: &[&ToolResult]) -> Open {
         return Open::Nothing;
     };
     let interrupted = last.error == Some(ErrorCategory::Interrupted);
-    let check = step.calls.get(nth).and_then(|call| call.check.as_ref());
     if about(last.id.0.as_str(), &look) {
         return match check {
             Some(_) if interrupted => Open::Look(tries),
@@ -150,26 +137,25 @@ fn open(step: &Step, at: usize, nth: usize, results: &[&ToolResult]) -> Open {
     }
 }
 
-fn look(call: &Call, at: usize, nth: usize, open: &[Open]) -> Option<Call> {
-    let (Some(Open::Look(tries)), Some(check)) = (open.get(nth), &call.check) else {
+fn look(call: &Call, name: &str, open: &Open) -> Option<Call> {
+    let (Open::Look(tries), Some(check)) = (open, &call.check) else {
         return None;
     };
-    let id = Some(format!("look-{}-{}-{tries}", at + 1, nth + 1));
     Some(Call {
         name: check.name.clone(),
         args: check.args.clone(),
         args_text: None,
-        id,
+        id: Some(format!("look-{name}-{tries}")),
         check: None,
     })
 }
 
-fn again(call: &Call, at: usize, nth: usize, open: &[Open]) -> Option<Call> {
-    let Some(Open::Again(tries)) = open.get(nth) else {
+fn again(call: &Call, name: &str, open: &Open) -> Option<Call> {
+    let Open::Again(tries) = open else {
         return None;
     };
     Some(Call {
-        id: Some(format!("call-{}-{}-{tries}", at + 1, nth + 1)),
+        id: Some(format!("call-{name}-{tries}")),
         ..call.clone()
     })
 }

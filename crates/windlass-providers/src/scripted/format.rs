@@ -1,8 +1,10 @@
 //! The script's format: TOML with a `[[step]]` table per answer, or JSON lines with one object per answer.
 //! What was written and nothing more; an error shows the line and points at the place.
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+use windlass_core::provider::{EndReason, ProviderErrorKind};
 
 /// A parsed script.
 #[derive(Debug, Clone)]
@@ -39,7 +41,7 @@ pub struct ScriptError {
     pub excerpt: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
     context_window: Option<u64>,
@@ -69,7 +71,7 @@ pub(super) struct Step {
     pub(super) calls: Vec<Call>,
     pub(super) pieces: Option<usize>,
     pub(super) usage: Option<Usage>,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<EndReason>,
     /// The last call's arguments stop half way.
     pub(super) cut: bool,
     /// Nothing follows, and nothing ends.
@@ -116,6 +118,12 @@ pub(super) struct Check {
     pub(super) shows: String,
 }
 
+/// A kind of error by its word alone.
+fn kind_of_word<'de, D: Deserializer<'de>>(de: D) -> Result<ProviderErrorKind, D::Error> {
+    let word = String::deserialize(de)?;
+    serde_json::from_value(json!({ "is": word })).map_err(D::Error::custom)
+}
+
 fn empty_object() -> Value {
     Value::Object(serde_json::Map::new())
 }
@@ -131,19 +139,11 @@ pub(super) struct Usage {
     pub(super) cache_write: u64,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum End {
-    Done,
-    ToolCalls,
-    Length,
-    Refused,
-}
-
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Failure {
-    pub(super) kind: FailureKind,
+    #[serde(deserialize_with = "kind_of_word")]
+    pub(super) kind: ProviderErrorKind,
     pub(super) message: Option<String>,
     pub(super) status: Option<u16>,
     /// Seconds.
@@ -151,20 +151,6 @@ pub(super) struct Failure {
     /// After how many pieces of the answer it happens; at once when it is not given.
     #[serde(default)]
     pub(super) after: usize,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum FailureKind {
-    Authentication,
-    RateLimited,
-    ContextLength,
-    ModelNotFound,
-    Unavailable,
-    InvalidRequest,
-    InvalidResponse,
-    Refused,
-    Network,
 }
 
 /// A script longer than this is a mistake.
@@ -282,12 +268,7 @@ impl OneOrMany {
 }
 
 fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
-    let mut document = Document {
-        context_window: None,
-        max_output: None,
-        follow: None,
-        step: Vec::new(),
-    };
+    let mut document = Document::default();
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
-use super::format::{Call, End, Failure, FailureKind, Step};
+use super::format::{Call, Failure, Step};
 
 /// Characters in a piece when the step does not say how many pieces it wants.
 const PIECE: usize = 16;
@@ -60,11 +60,8 @@ fn finish(step: &Step, chunks: &mut Vec<Chunk>) {
             output,
         }));
     }
-    let end = match step.end {
-        Some(End::Done) => EndReason::Done,
-        Some(End::ToolCalls) => EndReason::ToolCalls,
-        Some(End::Length) => EndReason::Length,
-        Some(End::Refused) => EndReason::Refused,
+    let end = match &step.end {
+        Some(end) => end.clone(),
         None if step.refusal.is_some() => EndReason::Refused,
         None if !step.calls.is_empty() => EndReason::ToolCalls,
         None => EndReason::Done,
@@ -104,37 +101,26 @@ fn failed(failure: &Failure) -> ProviderError {
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     let retry_after =
         seconds.map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())));
-    let (kind, words) = match failure.kind {
-        FailureKind::Authentication => (
-            ProviderErrorKind::Authentication,
-            "the key was not accepted",
-        ),
-        FailureKind::RateLimited => (
-            ProviderErrorKind::RateLimited { retry_after },
-            "too many requests",
-        ),
-        FailureKind::ContextLength => (
-            ProviderErrorKind::ContextLength,
-            "the request does not fit the window",
-        ),
-        FailureKind::ModelNotFound => (ProviderErrorKind::ModelNotFound, "no such model"),
-        FailureKind::Unavailable => (
-            ProviderErrorKind::Unavailable { retry_after },
-            "the upstream is overloaded",
-        ),
-        FailureKind::InvalidRequest => (
-            ProviderErrorKind::InvalidRequest,
-            "the request was not accepted",
-        ),
-        FailureKind::InvalidResponse => (
-            ProviderErrorKind::InvalidResponse,
-            "the answer was not of the protocol",
-        ),
-        FailureKind::Refused => (ProviderErrorKind::Refused, "the upstream declined"),
-        FailureKind::Network => (
-            ProviderErrorKind::Network { transient: true },
-            "the stream ended before the answer did",
-        ),
+    let mut kind = failure.kind.clone();
+    let words = match &mut kind {
+        ProviderErrorKind::Authentication => "the key was not accepted",
+        ProviderErrorKind::RateLimited { retry_after: wait } => {
+            *wait = retry_after;
+            "too many requests"
+        }
+        ProviderErrorKind::ContextLength => "the request does not fit the window",
+        ProviderErrorKind::ModelNotFound => "no such model",
+        ProviderErrorKind::Unavailable { retry_after: wait } => {
+            *wait = retry_after;
+            "the upstream is overloaded"
+        }
+        ProviderErrorKind::InvalidRequest => "the request was not accepted",
+        ProviderErrorKind::InvalidResponse => "the answer was not of the protocol",
+        ProviderErrorKind::Refused => "the upstream declined",
+        ProviderErrorKind::Network { transient } => {
+            *transient = true;
+            "the stream ended before the answer did"
+        }
     };
     let message = failure
         .message

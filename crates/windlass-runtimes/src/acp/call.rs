@@ -11,10 +11,11 @@ use agent_client_protocol::v1::schema::{
 use serde_json::{Map, Value, json};
 use windlass_core::id::CallId;
 use windlass_core::message::ToolCall;
-use windlass_core::tool::{Effect, ForeignCall, Like};
+use windlass_core::tool::{Effect, Like};
 
 use super::words::{clean, clip, shell_line};
 use crate::json;
+use crate::likeness::Likeness;
 
 /// Bytes of a call's input that are kept, and of each new text of a file.
 const MAX_KEPT: usize = 256 << 10;
@@ -329,7 +330,7 @@ impl Told {
     }
 
     /// What of ours it amounts to, in a workspace that is there.
-    pub(super) fn foreign(&self, root: &Path) -> ForeignCall {
+    pub(super) fn likeness(&self, root: &Path) -> Likeness {
         let mut like = Vec::new();
         if let Some(command) = self.command() {
             like.push(self.like_bash(&command, root));
@@ -339,13 +340,13 @@ impl Told {
             // Some show the place that changes, and not the file.
             let place =
                 self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
-            let write = || like_of("write_file", json!({ "path": path, "content": content }));
+            let write = || Like::new("write_file", json!({ "path": path, "content": content }));
             like.push(if place { self.like_edit(path) } else { write() });
         }
         like.extend(
             self.deleted
                 .iter()
-                .map(|path| like_of("delete_file", json!({ "path": path }))),
+                .map(|path| Like::new("delete_file", json!({ "path": path }))),
         );
         let told = |path: &String| {
             self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path)
@@ -354,26 +355,20 @@ impl Told {
         match self.kind {
             ToolKind::Edit => like.extend(others.map(|path| self.like_edit(path))),
             ToolKind::Delete => {
-                like.extend(others.map(|path| like_of("delete_file", json!({ "path": path }))))
+                like.extend(others.map(|path| Like::new("delete_file", json!({ "path": path }))))
             }
             ToolKind::Move => like.extend(self.like_move()),
             ToolKind::Read => {
-                like.extend(others.map(|path| like_of("read_file", json!({ "path": path }))))
+                like.extend(others.map(|path| Like::new("read_file", json!({ "path": path }))))
             }
             ToolKind::Search => like.push(self.like_search()),
             _ => {}
         }
         // Something that only looks, but nobody knows at what, may be anything.
         let blind = like.is_empty() && self.kind == ToolKind::Read;
-        let effect = if blind {
-            Effect::Execute
-        } else {
-            self.effect()
-        };
-        ForeignCall {
-            call: self.call(),
-            like,
-            effect,
+        match blind {
+            true => (like, Effect::Execute),
+            false => (like, self.effect()),
         }
     }
 
@@ -389,18 +384,18 @@ impl Told {
         if let Some(workdir) = workdir.filter(|workdir| Path::new(workdir) != root) {
             args["workdir"] = json!(workdir);
         }
-        like_of("bash", args)
+        Like::new("bash", args)
     }
 
     fn like_edit(&self, path: &str) -> Like {
         let (old, new) = (self.text_of(OLD), self.text_of(NEW));
         match (old, new) {
             (Some(old), Some(new)) if !old.is_empty() => {
-                like_of("edit_file", json!({ "path": path, "old": old, "new": new }))
+                Like::new("edit_file", json!({ "path": path, "old": old, "new": new }))
             }
             _ => {
                 let content = self.text_of(&["content", "text"]).unwrap_or_default();
-                like_of("write_file", json!({ "path": path, "content": content }))
+                Like::new("write_file", json!({ "path": path, "content": content }))
             }
         }
     }
@@ -413,11 +408,11 @@ impl Told {
             .text_of(&["to", "destination", "new_path", "newPath"])
             .or(self.paths.get(1).map(String::as_str));
         match (from, to) {
-            (Some(from), Some(to)) => vec![like_of(
+            (Some(from), Some(to)) => vec![Like::new(
                 "move_file",
                 json!({ "from": from, "to": to, "overwrite": true }),
             )],
-            (Some(from), None) => vec![like_of("delete_file", json!({ "path": from }))],
+            (Some(from), None) => vec![Like::new("delete_file", json!({ "path": from }))],
             _ => Vec::new(),
         }
     }
@@ -428,12 +423,8 @@ impl Told {
         if let Some(path) = self.paths.first() {
             args["path"] = json!(path);
         }
-        like_of("grep", args)
+        Like::new("grep", args)
     }
-}
-
-fn like_of(tool: &str, args: Value) -> Like {
-    Like::new(tool, args)
 }
 
 /// What a block says; what are no words is named.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use windlass_core::budget::Usage;
 use windlass_core::message::ToolCall;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
-use windlass_core::tool::{Admitted, ForeignCall};
+use windlass_core::tool::{Admitted, Effect};
 
 use super::call::Told;
 use super::options::AcpOptions;
@@ -28,6 +28,7 @@ use super::words::{clean, clip};
 use super::{permission, usage};
 use crate::agent::{End, Reported};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use crate::likeness::{Likeness, unlike};
 use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
 use crate::services::{Grant, Reply};
 
@@ -293,13 +294,13 @@ impl AcpDialogue {
             serde_json::from_value(ticket.data["options"].take()).unwrap_or_default();
         let call = ticket.data["call"].as_str().unwrap_or_default().into();
         let admitted = matches!(verdict, Admitted::Yes { .. });
-        let outcome = permission::outcome(&options, admitted);
+        let (reply, allows) = permission::outcome(&options, admitted);
         self.transcript.judged(&call, admitted);
         // An agent that offers no way to say yes is not told yes.
-        if let Some(told) = self.transcript.open_call(&call).filter(|_| outcome.allows) {
+        if let Some(told) = self.transcript.open_call(&call).filter(|_| allows) {
             out.push(Output::Grant(call, grants(told, &self.setup.root)));
         }
-        self.reply(&ticket.data["id"], &Ok(outcome.reply), out);
+        self.reply(&ticket.data["id"], &Ok(reply), out);
     }
 }
 
@@ -359,10 +360,10 @@ impl Dialogue for AcpDialogue {
         }
     }
 
-    fn liken(&self, call: ToolCall) -> ForeignCall {
+    fn liken(&self, call: &ToolCall) -> Likeness {
         match self.transcript.open_call(&call.id) {
-            Some(told) => told.foreign(&self.setup.root),
-            None => ForeignCall::unknown(call),
+            Some(told) => told.likeness(&self.setup.root),
+            None => unlike(Effect::Execute),
         }
     }
 
@@ -407,7 +408,7 @@ fn grants(told: &Told, root: &Path) -> Vec<Grant> {
     });
     let mut all: Vec<Grant> = shown.collect();
     if told.diffs.is_empty() {
-        let like = told.foreign(root).like.into_iter();
+        let like = told.likeness(root).0.into_iter();
         let written = like.filter(|like| like.tool == "write_file" || like.tool == "edit_file");
         all.extend(written.filter_map(|like| {
             Some(Grant::Write {

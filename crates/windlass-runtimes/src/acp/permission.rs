@@ -4,14 +4,6 @@
 use agent_client_protocol::v1::schema::{PermissionOption, PermissionOptionKind};
 use serde_json::{Value, json};
 
-/// What it is told.
-pub(super) struct Outcome {
-    /// As its protocol has it.
-    pub reply: Value,
-    /// Whether that is a yes.
-    pub allows: bool,
-}
-
 /// Words in an answer that would change more than this call.
 const CHANGES_A_MODE: &[&str] = &[
     "mode",
@@ -28,8 +20,8 @@ const CHANGES_A_MODE: &[&str] = &[
 /// Words in a no that would end the turn, where another no lets the agent go on.
 const ENDS_THE_TURN: &[&str] = &["cancel", "abort", "stop"];
 
-/// The answer for a call that may run, or may not.
-pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
+/// The answer for a call that may run, or may not, in the words of the protocol; and whether that is a yes.
+pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> (Value, bool) {
     let of = |kind| options.iter().filter(move |option| option.kind == kind);
     let chosen = if admitted {
         let mut once = of(PermissionOptionKind::AllowOnce);
@@ -41,16 +33,12 @@ pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
         let goes_on = once.find(|option| !says(option, ENDS_THE_TURN)).or(first);
         goes_on.or_else(|| of(PermissionOptionKind::RejectAlways).next())
     };
-    match chosen {
-        Some(option) => Outcome {
-            reply: json!({ "outcome": { "outcome": "selected", "optionId": option.option_id } }),
-            allows: admitted,
-        },
-        None => Outcome {
-            reply: json!({ "outcome": { "outcome": "cancelled" } }),
-            allows: false,
-        },
-    }
+    let outcome = match chosen {
+        Some(option) => json!({ "outcome": "selected", "optionId": option.option_id }),
+        None => json!({ "outcome": "cancelled" }),
+    };
+    let allows = admitted && chosen.is_some();
+    (json!({ "outcome": outcome }), allows)
 }
 
 fn says(option: &PermissionOption, words: &[&str]) -> bool {
@@ -71,13 +59,10 @@ mod tests {
     #[track_caller]
     fn check(options: Value, admitted: bool, chosen: Option<&str>) {
         let options: Vec<PermissionOption> = serde_json::from_value(options).unwrap();
-        let outcome = outcome(&options, admitted);
-        assert_eq!(outcome.reply["outcome"]["optionId"].as_str(), chosen);
-        assert_eq!(
-            outcome.reply["outcome"]["outcome"] == "cancelled",
-            chosen.is_none()
-        );
-        assert_eq!(outcome.allows, admitted && chosen.is_some());
+        let (reply, allows) = outcome(&options, admitted);
+        assert_eq!(reply["outcome"]["optionId"].as_str(), chosen);
+        assert_eq!(reply["outcome"]["outcome"] == "cancelled", chosen.is_none());
+        assert_eq!(allows, admitted && chosen.is_some());
     }
 
     #[test]

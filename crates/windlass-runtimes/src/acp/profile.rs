@@ -17,6 +17,12 @@ pub enum TurnUsage {
     LastCall,
 }
 
+/// Further words in braces, and what they stand for by what the model speaks. `None` is for all that are not named.
+pub type DialectWords = (
+    &'static [&'static str],
+    &'static [(Option<Dialect>, &'static [&'static str])],
+);
+
 /// Names and what they stand for.
 pub type Pairs = &'static [(&'static str, &'static str)];
 
@@ -33,8 +39,8 @@ pub struct Profile {
     pub point_at: Pairs,
     /// Files of its home, by their path there.
     pub home_files: Pairs,
-    /// Further words in braces, by what the model speaks. `None` is for all that are not named.
-    pub words: &'static [(Option<Dialect>, Pairs)],
+    /// Further words in its texts.
+    pub words: DialectWords,
     /// How it signs in, where it has to be told.
     pub auth_method: Option<&'static str>,
     /// What a session is begun with beside the protocol, as JSON: the `_meta` of `session/new`.
@@ -69,7 +75,7 @@ pub const GENERIC: Profile = Profile {
     env: &[],
     point_at: EVERY_CLIENT,
     home_files: &[],
-    words: &[],
+    words: (&[], &[]),
     auth_method: None,
     session_meta: None,
     mode: None,
@@ -97,12 +103,12 @@ impl Profile {
     }
 
     /// The words in braces for a model that speaks so.
-    pub(super) fn words_for(&self, dialect: Dialect) -> Pairs {
-        let fits = |which: &Option<Dialect>| which.is_none_or(|which| which == dialect);
-        self.words
-            .iter()
-            .find(|(which, _)| fits(which))
-            .map_or(&[], |(_, words)| words)
+    pub(super) fn words_for(&self, dialect: Dialect) -> Vec<(&'static str, &'static str)> {
+        let (names, rows) = self.words;
+        let mut rows = rows.iter();
+        let row = rows.find(|(which, _)| which.is_none_or(|which| which == dialect));
+        let values = row.map_or(&[][..], |(_, values)| values);
+        names.iter().copied().zip(values.iter().copied()).collect()
     }
 }
 
@@ -127,11 +133,12 @@ mod tests {
                 Dialect::Gemini,
             ] {
                 let values = Values {
+                    of: "a",
                     access: &access,
                     model: Some("vendor/m-1.5:latest"),
-                    home: "/h",
-                    workspace: "/w\"\\w",
-                    words: profile.words_for(dialect),
+                    home: "/h".into(),
+                    workspace: "/w\"\\w".into(),
+                    words: &profile.words_for(dialect),
                 };
                 let meta = profile.session_meta.map(|text| ("session_meta", text));
                 for (name, text) in profile

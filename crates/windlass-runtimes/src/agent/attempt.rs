@@ -1,9 +1,8 @@
 //! One attempt of a foreign agent at a job: its enclosure, the way to its model, and the doors to log, gate and user. It
 //! keeps count of calls, so that every one has its result when the attempt ends.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::any::Any;
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use windlass_core::CancellationToken;
@@ -66,6 +65,17 @@ pub struct Reported {
 }
 
 impl Reported {
+    /// Adds what was reported further.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.usage.add(more.usage);
+        if let Some(cost) = more.cost_micros {
+            self.cost_micros = Some(self.cost_micros.unwrap_or_default().saturating_add(cost));
+        }
+        if more.model.is_some() {
+            self.model.clone_from(&more.model);
+        }
+    }
+
     /// The tokens to book, and the price at which they cost what the agent says they did; a cost without tokens is put
     /// on one. Where it names no cost the given price counts. `None` when there is nothing.
     pub(super) fn booked(&self, price: Option<Price>) -> Option<(Usage, Option<Price>)> {
@@ -107,7 +117,8 @@ pub struct AgentAttempt<'a> {
     pub clock: &'a dyn Clock,
     /// Words behind the contract.
     pub(super) instructions: &'a str,
-    name: String,
+    /// The runtime's name.
+    pub(super) name: &'a str,
     state: Mutex<State>,
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -137,7 +148,7 @@ impl<'a> AgentAttempt<'a> {
         model: ModelAccess,
         cancel: CancellationToken,
     ) -> Self {
-        let name = runtime.adapter.name().to_owned();
+        let name = runtime.adapter.name();
         // The log says whose session it was; another agent's is of no use here.
         let own = job
             .foreign_session
@@ -146,34 +157,19 @@ impl<'a> AgentAttempt<'a> {
         let resume = own
             .filter(|(whose, id)| *whose == name && is_session(id))
             .map(|(_, id)| id.to_owned());
-        let (output, clock) = (runtime.output.as_ref(), runtime.clock.as_ref());
-        let (instructions, state, kept) = (
-            runtime.instructions.as_str(),
-            Mutex::default(),
-            Mutex::default(),
-        );
         Self {
             job,
             enclosure,
             model,
             resume,
-            output,
+            output: runtime.output.as_ref(),
             cancel,
-            clock,
-            instructions,
+            clock: runtime.clock.as_ref(),
+            instructions: &runtime.instructions,
             name,
-            state,
-            kept,
+            state: Mutex::default(),
+            kept: Mutex::default(),
         }
-    }
-
-    /// The runtime's name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 
     /// Keeps something between two turns of the try: the program that runs, for one. It is dropped with the try.
@@ -185,12 +181,6 @@ impl<'a> AgentAttempt<'a> {
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
         let kept = self.kept.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
-    }
-
-    /// The agent's home and the workspace, as texts.
-    pub(crate) fn places(&self) -> (Cow<'_, str>, Cow<'_, str>) {
-        let (home, workspace) = (self.enclosure.home(), self.job.files.root());
-        (home.to_string_lossy(), workspace.to_string_lossy())
     }
 
     /// A path in the agent's home, as a text.
@@ -219,7 +209,7 @@ impl<'a> AgentAttempt<'a> {
     pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
         let session = session.filter(|id| is_session(id));
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.session = session.map(str::to_owned).or_else(|| state.session.take());
             if std::mem::replace(&mut state.began, true) {
                 return Ok(());
@@ -232,14 +222,16 @@ impl<'a> AgentAttempt<'a> {
             return Ok(());
         }
         let foreign_session = session.map(|id| format!("{}:{id}", self.name));
-        let iteration = self.job.iteration;
-        self.job
-            .outlet
-            .emit(EventKind::IterationStarted {
-                iteration,
-                foreign_session,
-            })
-            .await?;
+        self.emit(EventKind::IterationStarted {
+            iteration: self.job.iteration,
+            foreign_session,
+        })
+        .await
+    }
+
+    /// Logs an event.
+    pub(crate) async fn emit(&self, kind: EventKind) -> Result<(), RuntimeError> {
+        self.job.outlet.emit(kind).await?;
         Ok(())
     }
 
@@ -254,7 +246,11 @@ impl<'a> AgentAttempt<'a> {
     /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.
     #[must_use]
     pub fn session(&self) -> Option<String> {
-        self.state().session.clone().or_else(|| self.resume.clone())
+        self.state
+            .lock()
+            .session
+            .clone()
+            .or_else(|| self.resume.clone())
     }
 
     /// A whole message of the agent's model. Calls in it have to be announced here before they are admitted, observed or
@@ -263,21 +259,20 @@ impl<'a> AgentAttempt<'a> {
         self.began(None).await?;
         self.count_said(message.parts.iter().map(weigh).sum())?;
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             for call in message.calls() {
                 if state.open.len() < MAX_OPEN {
                     state.open.insert(call.id.clone(), call.clone());
                 }
             }
         }
-        self.job.outlet.emit(EventKind::said(message)).await?;
-        Ok(())
+        self.emit(EventKind::said(message)).await
     }
 
     /// The name of a call in the log, where its own may have been used in the session before: there are programs and
     /// servers that count from one in every answer.
     pub fn call_id(&self, theirs: &str) -> CallId {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let used = state.used.get_or_insert_with(|| {
             let mut used: HashMap<String, u32> = HashMap::new();
             for entry in self.job.outlet.history().iter() {
@@ -299,20 +294,16 @@ impl<'a> AgentAttempt<'a> {
     /// A piece of an answer, for whoever watches.
     pub fn delta(&self, of: DeltaOf, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
-            self.job.outlet.show(EventKind::Delta {
-                of,
-                text: text.to_owned(),
-            });
+            let text = text.to_owned();
+            self.job.outlet.show(EventKind::Delta { of, text });
         }
     }
 
     /// The newest output of a call, for whoever watches.
     pub fn progress(&self, call: &CallId, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
-            self.job.outlet.show(EventKind::CallProgress {
-                id: call.clone(),
-                text: text.to_owned(),
-            });
+            let (id, text) = (call.clone(), text.to_owned());
+            self.job.outlet.show(EventKind::CallProgress { id, text });
         }
     }
 
@@ -326,7 +317,7 @@ impl<'a> AgentAttempt<'a> {
             .into_iter()
             .filter_map(|path| Before::of(self.job.files.as_ref(), path))
             .collect();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match &admitted {
             Admitted::Yes { .. } => {
                 if !before.is_empty() && state.before.len() < MAX_OPEN {
@@ -358,7 +349,7 @@ impl<'a> AgentAttempt<'a> {
             .await?
             .into_iter()
             .next();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // It has its result. A call that is dropped on the way stays open, so that it gets one in the end.
         state.open.remove(&call.id);
         let Some(settled) = settled else {
@@ -370,14 +361,14 @@ impl<'a> AgentAttempt<'a> {
 
     /// Notes a call that the agent runs without having asked.
     pub async fn observed(&self, call: ToolCall, effect: Effect) -> Result<(), RuntimeError> {
-        self.state().worked |= effect > Effect::Read;
+        self.state.lock().worked |= effect > Effect::Read;
         self.job.toolbox.observed(call).await?;
         Ok(())
     }
 
     /// Notes what the agent says came of a call. One that nobody knows, or that has its result, is passed over.
     pub async fn reported_result(&self, result: ToolResult) -> Result<(), RuntimeError> {
-        if self.state().open.remove(&result.id).is_none() {
+        if self.state.lock().open.remove(&result.id).is_none() {
             return Ok(());
         }
         self.count_said(result.text.len())?;
@@ -388,7 +379,7 @@ impl<'a> AgentAttempt<'a> {
 
     /// What became of the files that a call was to write.
     fn looked_again(&self, call: &CallId) -> Vec<Seen> {
-        let before = self.state().before.remove(call).unwrap_or_default();
+        let before = self.state.lock().before.remove(call).unwrap_or_default();
         before
             .into_iter()
             .filter_map(|before| before.compare(self.job.files.as_ref()))
@@ -396,7 +387,7 @@ impl<'a> AgentAttempt<'a> {
     }
 
     fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
-        let said = &mut self.state().said;
+        let said = &mut self.state.lock().said;
         *said = said.saturating_add(bytes).saturating_add(FRAME);
         if *said <= MAX_SAID {
             return Ok(());
@@ -410,46 +401,38 @@ impl<'a> AgentAttempt<'a> {
 
     /// What the agent says it spent since it last said so.
     pub fn spent(&self, more: &Reported) {
-        let mut state = self.state();
-        let mut sum = state.reported.take().unwrap_or_default();
-        add(&mut sum, more);
-        state.reported = Some(sum);
-        add(&mut state.unbooked, more);
+        let mut state = self.state.lock();
+        state.reported.get_or_insert_default().add(more);
+        state.unbooked.add(more);
     }
 
     /// Something a person should know.
     pub async fn warn(&self, code: &str, text: String) -> Result<(), RuntimeError> {
-        self.job
-            .outlet
-            .emit(EventKind::Warned {
-                code: code.to_owned(),
-                text,
-            })
-            .await?;
-        Ok(())
+        let code = code.to_owned();
+        self.emit(EventKind::Warned { code, text }).await
     }
 
     /// Whether the agent did more than look.
     pub(super) fn did_something(&self) -> bool {
-        self.state().worked
+        self.state.lock().worked
     }
 
     /// Whether the last call was refused and nothing was done since.
     pub(crate) fn ended_at_a_refusal(&self) -> bool {
-        self.state().refused
+        self.state.lock().refused
     }
 
     pub(super) fn reported(&self) -> Option<Reported> {
-        self.state().reported.clone()
+        self.state.lock().reported.clone()
     }
 
     pub(super) fn take_unbooked(&self) -> Reported {
-        std::mem::take(&mut self.state().unbooked)
+        std::mem::take(&mut self.state.lock().unbooked)
     }
 
     /// Gives every call that is still open a result.
     pub(super) async fn close_open_calls(&self, why: &str) -> Result<(), RuntimeError> {
-        let open = std::mem::take(&mut self.state().open);
+        let open = std::mem::take(&mut self.state.lock().open);
         for call in open.into_values() {
             let result = ToolResult::failed(&call, ErrorCategory::Interrupted, why);
             let seen = self.looked_again(&call.id);
@@ -482,16 +465,6 @@ fn worst(call: &ForeignCall) -> Effect {
         Effect::Read
     } else {
         call.effect
-    }
-}
-
-fn add(sum: &mut Reported, more: &Reported) {
-    sum.usage.add(more.usage);
-    if let Some(cost) = more.cost_micros {
-        sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(cost));
-    }
-    if more.model.is_some() {
-        sum.model.clone_from(&more.model);
     }
 }
 

@@ -1,7 +1,6 @@
 //! What an agent is told: the contract, what it cannot know, and the prompt; and what it is told again when it was stopped,
 //! or has forgotten.
 
-use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Part, Role, ToolResult};
 use windlass_core::runtime::{Outlet, RuntimeError};
 
@@ -24,22 +23,13 @@ pub(super) async fn opening(
     by_the_log: bool,
 ) -> Result<String, RuntimeError> {
     let job = attempt.job;
-    if job
-        .prompt
-        .parts
-        .iter()
-        .any(|part| matches!(part, Part::Image { .. }))
-    {
+    let picture = |part: &Part| matches!(part, Part::Image { .. });
+    if job.prompt.parts.iter().any(picture) {
         let text = format!(
             "pictures are not passed on to {}; name the file in words instead",
-            attempt.name()
+            attempt.name
         );
-        job.outlet
-            .emit(EventKind::Warned {
-                code: "not_passed_on".into(),
-                text,
-            })
-            .await?;
+        attempt.warn("not_passed_on", text).await?;
     }
     if !job.pending.is_empty() && by_the_log {
         // They are ours, so that they are run here, with the answers they have.

@@ -2,19 +2,13 @@
 //! is judged by the worst it can do; what nobody knows is taken for a program.
 
 use serde_json::{Map, Value, json};
-use windlass_core::message::ToolCall;
-use windlass_core::tool::{Effect, ForeignCall};
+use windlass_core::tool::Effect;
 
 use crate::json;
 use crate::likeness::{Likeness, like, unlike};
 
 /// What a call amounts to.
-pub(super) fn foreign(call: ToolCall) -> ForeignCall {
-    let (like, effect) = likeness(&call.name, &call.args);
-    ForeignCall { call, like, effect }
-}
-
-fn likeness(name: &str, args: &Value) -> Likeness {
+pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
         let (path, content) = (text(path), text(content));

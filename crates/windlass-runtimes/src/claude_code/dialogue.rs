@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Part, ToolCall};
-use windlass_core::tool::{Admitted, ForeignCall, ToolSpec};
+use windlass_core::tool::{Admitted, ToolSpec};
 
-use super::calls::foreign;
+use super::calls::likeness;
 use super::ended::{answer, reported};
 use super::hosted::{self, Asked};
 use super::options::OURS;
@@ -14,6 +14,7 @@ use super::words::{blocks, delta_of, hook_answer, permission_answer, result_text
 use crate::agent::{Answer, End};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
+use crate::likeness::Likeness;
 
 /// The id of the request that registers our hook, and of the one that interrupts.
 const HELLO: &str = "windlass-1";
@@ -229,8 +230,8 @@ impl Dialogue for ClaudeDialogue {
         true
     }
 
-    fn liken(&self, call: ToolCall) -> ForeignCall {
-        foreign(call)
+    fn liken(&self, call: &ToolCall) -> Likeness {
+        likeness(&call.name, &call.args)
     }
 }
 

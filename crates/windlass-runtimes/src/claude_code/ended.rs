@@ -54,16 +54,15 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
         model: model.map(str::to_owned),
         ..Reported::default()
     };
-    let number = |from: &Value, key: &str| json::number(from, key);
     // By model since the last such line, with the agents it started; the plain number has only the main one in it.
     if let Some(models) = line["model_usage_since_last_result"].as_object() {
         let mut cost = 0.0;
         for one in models.values() {
             sum.usage.add(Usage {
-                input: number(one, "inputTokens"),
-                cache_read: number(one, "cacheReadInputTokens"),
-                cache_write: number(one, "cacheCreationInputTokens"),
-                output: number(one, "outputTokens"),
+                input: json::number(one, "inputTokens"),
+                cache_read: json::number(one, "cacheReadInputTokens"),
+                cache_write: json::number(one, "cacheCreationInputTokens"),
+                output: json::number(one, "outputTokens"),
             });
             cost += one["costUSD"].as_f64().unwrap_or_default();
         }
@@ -72,10 +71,10 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
     }
     let usage = line.get("usage")?;
     sum.usage = Usage {
-        input: number(usage, "input_tokens"),
-        cache_read: number(usage, "cache_read_input_tokens"),
-        cache_write: number(usage, "cache_creation_input_tokens"),
-        output: number(usage, "output_tokens"),
+        input: json::number(usage, "input_tokens"),
+        cache_read: json::number(usage, "cache_read_input_tokens"),
+        cache_write: json::number(usage, "cache_creation_input_tokens"),
+        output: json::number(usage, "output_tokens"),
     };
     Some(sum)
 }

@@ -39,7 +39,7 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
     if message.get("id").is_none() {
         return Asked::Answered(answer(0.into(), json!({})));
     }
-    Asked::Answered(match method {
+    let result = match method {
         "initialize" => {
             let wanted = json::text(params, "protocolVersion");
             let revision = REVISIONS
@@ -48,15 +48,12 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
                 .unwrap_or(&REVISIONS[0]);
             let server = json!({ "name": OURS, "version": env!("CARGO_PKG_VERSION") });
             let can = json!({ "tools": {} });
-            answer(
-                id,
-                json!({ "protocolVersion": revision, "capabilities": can, "serverInfo": server }),
-            )
+            json!({ "protocolVersion": revision, "capabilities": can, "serverInfo": server })
         }
-        "ping" => answer(id, json!({})),
+        "ping" => json!({}),
         "tools/list" => {
             let tools: Vec<Value> = tools.iter().map(listed).collect();
-            answer(id, json!({ "tools": tools }))
+            json!({ "tools": tools })
         }
         "tools/call" => {
             let tool = json::text(params, "name");
@@ -72,8 +69,9 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
                 call: call.map(str::to_owned),
             };
         }
-        _ => refused(id, -32601, "method not found"),
-    })
+        _ => return Asked::Answered(refused(id, -32601, "method not found")),
+    };
+    Asked::Answered(answer(id, result))
 }
 
 fn listed(spec: &ToolSpec) -> Value {

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{Part, ToolCall};
-use windlass_core::tool::{Admitted, ForeignCall, ToolSpec};
+use windlass_core::tool::{Admitted, ToolSpec};
 
 use super::ended::{Meter, end, failed};
-use super::items::{call, command, foreign, result};
+use super::items::{call, command, likeness, result};
 use crate::agent::{End, Reported};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
+use crate::likeness::Likeness;
 use crate::offered::is_offered;
 use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
 
@@ -453,8 +454,8 @@ impl Dialogue for CodexDialogue {
         true
     }
 
-    fn liken(&self, call: ToolCall) -> ForeignCall {
-        foreign(call, &self.setup.root)
+    fn liken(&self, call: &ToolCall) -> Likeness {
+        likeness(call, &self.setup.root)
     }
 
     fn max_unread(&self) -> usize {

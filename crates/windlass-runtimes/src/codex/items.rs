@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
-use windlass_core::tool::{Effect, ForeignCall, Like};
+use windlass_core::tool::{Effect, Like};
 
 use crate::json;
 use crate::likeness::{Likeness, like, unlike};
@@ -43,12 +43,7 @@ pub(super) fn command(line: &str, cwd: &str) -> Value {
 }
 
 /// What a call amounts to; `root` is where the workspace is.
-pub(super) fn foreign(call: ToolCall, root: &str) -> ForeignCall {
-    let (like, effect) = likeness(&call, root);
-    ForeignCall { call, like, effect }
-}
-
-fn likeness(call: &ToolCall, root: &str) -> Likeness {
+pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
     let text = |key: &str| json::text(&call.args, key);
     match call.name.as_str() {
         "exec_command" => {

@@ -10,7 +10,7 @@ use windlass_core::event::EventKind;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::RuntimeError;
-use windlass_core::tool::{Admitted, Effect};
+use windlass_core::tool::{Admitted, Effect, ForeignCall};
 
 use crate::agent::{AgentAttempt, Answer, CANCEL_GRACE, End};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
@@ -188,7 +188,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             Output::Flush => self.flush().await?,
             Output::Note(message) => {
                 self.said.add(&message.parts);
-                attempt.job.outlet.emit(EventKind::said(message)).await?;
+                attempt.emit(EventKind::said(message)).await?;
             }
             Output::Announce(call) => self.announce(call).await?,
             Output::Judge {
@@ -368,7 +368,8 @@ impl<'t, 'v> Turn<'t, 'v> {
             return Ok(());
         }
         let (attempt, id) = (self.attempt, call.id.0.clone());
-        let call = self.dialogue.liken(call);
+        let (like, effect) = self.dialogue.liken(&call);
+        let call = ForeignCall { call, like, effect };
         self.work.push(Box::pin(async move {
             Ok(Done::Judged(n, id, attempt.admit(call).await?))
         }));
@@ -463,7 +464,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         if !std::mem::replace(&mut known.asked, true) && ran {
             // It ran without a question. Its enclosure alone held it.
             let call = known.call.clone();
-            let effect = self.dialogue.liken(call.clone()).effect;
+            let effect = self.dialogue.liken(&call).1;
             self.attempt.observed(call, effect).await?;
         }
         self.attempt.reported_result(result).await

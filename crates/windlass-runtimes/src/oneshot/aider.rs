@@ -15,6 +15,7 @@ use crate::acp::words::end_of;
 use crate::agent::Reported;
 use crate::dialect::Dialect;
 use crate::dollars::micros;
+use crate::filling::{StartTexts, owned};
 use crate::given::{check_args, check_env};
 
 /// What starts it, and where that is put in its home.
@@ -157,10 +158,12 @@ impl AiderOptions {
             command: vec![self.python, "-s".to_owned()],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
-            env: pairs(HELD).chain(env).collect(),
-            point_at: pairs(POINTED).collect(),
-            home_files: [(START_AT.to_owned(), START.to_owned())].into(),
-            clear: [CHAT, LOG].map(str::to_owned).to_vec(),
+            texts: StartTexts {
+                env: owned(HELD).into_iter().chain(env).collect(),
+                point_at: owned(POINTED),
+                home_files: owned(&[(START_AT, START)]),
+                clear: [CHAT, LOG].map(str::to_owned).to_vec(),
+            },
             model: self.model,
             output: Output::Aider,
         })
@@ -254,12 +257,6 @@ const POINTED: &[(&str, &str)] = &[
     ("GEMINI_API_KEY", "{key}"),
 ];
 
-fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
-    pairs
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-}
-
 /// The model by the name that says how it is asked.
 fn named(model: &str, dialect: Dialect) -> String {
     let how = match dialect {
@@ -299,20 +296,12 @@ fn read_notes(chat: &str, log: &str) -> Notes {
         }
         let told = &event["properties"];
         let number = |key: &str| told[key].as_u64().unwrap_or_default();
-        let sum = sum.get_or_insert_with(Reported::default);
-        let (input, output) = (number("prompt_tokens"), number("completion_tokens"));
-        sum.usage.add(Usage {
-            input,
-            output,
-            ..Usage::default()
+        let cost = told["cost"].as_f64().and_then(micros);
+        sum.get_or_insert_default().add(&Reported {
+            usage: Usage::of_prompt(number("prompt_tokens"), 0, 0, number("completion_tokens")),
+            cost_micros: cost.filter(|cost| *cost > 0),
+            model: None,
         });
-        if let Some(cost) = told["cost"]
-            .as_f64()
-            .and_then(micros)
-            .filter(|cost| *cost > 0)
-        {
-            sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(cost));
-        }
     }
     let failed = sum.is_none().then(|| {
         let said: Vec<&str> = chat

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall};
-use windlass_core::tool::{Effect, ForeignCall};
+use windlass_core::tool::Effect;
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use super::aider::{self, Notes};
@@ -246,10 +246,6 @@ impl Dialogue for OneShotDialogue {
             Input::HomeFiles(files) => self.closing(Some(aider::notes(&files)), out),
             _ => {}
         }
-    }
-
-    fn liken(&self, call: ToolCall) -> ForeignCall {
-        ForeignCall::unknown(call)
     }
 
     fn finish(&mut self, out: &mut Outputs) {

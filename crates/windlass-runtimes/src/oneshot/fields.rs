@@ -88,13 +88,9 @@ impl Fields {
     /// Whether tokens are among them.
     #[must_use]
     pub fn has_tokens(&self) -> bool {
-        [
-            &self.input_tokens,
-            &self.total_input_tokens,
-            &self.output_tokens,
-        ]
-        .iter()
-        .any(|place| place.is_some())
+        self.input_tokens.is_some()
+            || self.total_input_tokens.is_some()
+            || self.output_tokens.is_some()
     }
 
     /// What a line says.
@@ -212,12 +208,9 @@ impl TryFrom<String> for Place {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let choices = text
-            .split('|')
-            .map(|one| choice(one.trim()))
-            .collect::<Result<Vec<_>, _>>();
-        match choices {
-            Ok(choices) if choices.len() <= MAX_PARTS => Ok(Self { text, choices }),
+        let choices = text.split('|').map(|one| choice(one.trim()));
+        match choices.collect::<Option<Vec<_>>>() {
+            Some(choices) if choices.len() <= MAX_PARTS => Ok(Self { text, choices }),
             _ => Err(format!(
                 "`{text}` is no place in a line; write names with dots between them, as `part.text`, and conditions in \
                  front of a colon, as `type=text:part.text`"
@@ -232,34 +225,26 @@ impl From<Place> for String {
     }
 }
 
-fn choice(text: &str) -> Result<Choice, ()> {
+fn choice(text: &str) -> Option<Choice> {
     let (only, at) = text.split_once(':').unwrap_or(("", text));
     let condition = |one: &str| {
-        let (at, wanted) = one.split_once('=').ok_or(())?;
-        Ok((path(at)?, wanted.trim().to_owned()))
+        let (at, wanted) = one.split_once('=')?;
+        Some((path(at)?, wanted.trim().to_owned()))
     };
     let only: Vec<_> = match only {
-        "" if text.contains(':') => return Err(()),
+        "" if text.contains(':') => return None,
         "" => Vec::new(),
-        only => only.split(',').map(condition).collect::<Result<_, ()>>()?,
+        only => only.split(',').map(condition).collect::<Option<_>>()?,
     };
     let path = path(at)?;
-    if only.len() > MAX_PARTS {
-        Err(())
-    } else {
-        Ok(Choice { only, path })
-    }
+    (only.len() <= MAX_PARTS).then_some(Choice { only, path })
 }
 
-fn path(text: &str) -> Result<Vec<String>, ()> {
+fn path(text: &str) -> Option<Vec<String>> {
     let names: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
     let plain =
         |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '=');
-    if names.len() <= MAX_PARTS && names.iter().all(plain) {
-        Ok(names)
-    } else {
-        Err(())
-    }
+    (names.len() <= MAX_PARTS && names.iter().all(plain)).then_some(names)
 }
 
 fn found<'a>(place: &Option<Place>, line: &'a Value) -> Vec<&'a Value> {

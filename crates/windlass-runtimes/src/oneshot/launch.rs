@@ -17,15 +17,8 @@ pub(super) fn launch(
     session: Option<&str>,
     say: &str,
 ) -> Result<(Launch, String), String> {
-    let (home, workspace) = attempt.places();
     let file = attempt.in_home(PROMPT_FILE);
-    let values = |words| Values {
-        access: &attempt.model,
-        model: program.model.as_deref(),
-        home: &home,
-        workspace: &workspace,
-        words,
-    };
+    let model = program.model.as_deref();
     let by = program.prompt_by();
     if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
         return Err(format!(
@@ -39,34 +32,14 @@ pub(super) fn launch(
         (PROMPT_AT, &file),
         (SESSION, session.unwrap_or_default()),
     ];
+    let values = Values::new(attempt, &program.name, model, &words);
     let resume = session.map(|_| &program.resume_args).into_iter().flatten();
     let mut argv = program.command.clone();
     for word in program.args.iter().chain(resume) {
-        match values(&words).fill(word) {
-            Some(word) => argv.push(word),
-            None => {
-                return Err("its words name the model endpoint, and this run has none".to_owned());
-            }
-        }
+        argv.push(values.word(word)?);
     }
-    let mut env: Vec<(String, String)> = Vec::new();
-    let pointing = program
-        .point_at
-        .iter()
-        .filter(|_| attempt.model.is_metered());
-    for (name, text) in pointing.chain(&program.env) {
-        // Left out is only what belongs to a model endpoint that this run does not have.
-        if let Some(text) = values(&[]).fill(text) {
-            env.retain(|(known, _)| known != name);
-            env.push((name.clone(), text));
-        }
-    }
-    attempt.clear_home(&program.clear)?;
-    for (path, text) in &program.home_files {
-        if let Some(text) = values(&[]).fill(text) {
-            attempt.put_home(path, &text)?;
-        }
-    }
+    let values = Values::new(attempt, &program.name, model, &[]);
+    let env = values.prepare(attempt, &program.texts)?;
     if by == PromptBy::File {
         attempt.put_home(PROMPT_FILE, say)?;
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::Fields;
 use super::program::{Output, Program};
-use crate::filling::EVERY_CLIENT;
+use crate::filling::{EVERY_CLIENT, StartTexts, owned};
 
 /// The options of one program; see [`Program`] for the words in braces.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -61,12 +61,6 @@ impl CliOptions {
             }
             Format::Jsonl => Output::Lines(Box::new(self.fields)),
         };
-        let clients = || {
-            EVERY_CLIENT
-                .iter()
-                .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-                .collect()
-        };
         let own = || {
             self.command
                 .last()
@@ -79,10 +73,12 @@ impl CliOptions {
             command: self.command,
             args: self.args,
             resume_args: self.resume_args,
-            env: self.env,
-            point_at: self.point_at.unwrap_or_else(clients),
-            home_files: self.home_files,
-            clear: Vec::new(),
+            texts: StartTexts {
+                env: self.env,
+                point_at: self.point_at.unwrap_or_else(|| owned(EVERY_CLIENT)),
+                home_files: self.home_files,
+                clear: Vec::new(),
+            },
             model: self.model,
             output,
         })

@@ -1,9 +1,8 @@
 //! A program that does one prompt and ends, as data: how it is started, where the prompt goes, what its output is, and
 //! how it is pointed at its model. Nothing here starts one.
 
-use std::collections::BTreeMap;
-
 use super::fields::Fields;
+use crate::filling::StartTexts;
 
 /// Where the prompt is written for a program that reads it from a file, in its home.
 pub(super) const PROMPT_FILE: &str = ".windlass/prompt.md";
@@ -14,7 +13,7 @@ pub(super) const SESSION: &str = "{session}";
 
 /// One program.
 ///
-/// In `args`, `resume_args`, `env`, `point_at` and `home_files` words in braces stand for what is known when it is
+/// In `args`, `resume_args` and `texts` words in braces stand for what is known when it is
 /// started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (its home), `{workspace}`; in words
 /// also `{prompt}`, `{prompt_file}` and, to go on, `{session}`.
 #[derive(Debug, Clone, Default)]
@@ -27,14 +26,8 @@ pub struct Program {
     pub args: Vec<String>,
     /// Further words with which it goes on with an earlier conversation; without them it has none.
     pub resume_args: Vec<String>,
-    /// Variables.
-    pub env: BTreeMap<String, String>,
-    /// Variables that point it at the model endpoint; left out with a login of its own.
-    pub point_at: BTreeMap<String, String>,
-    /// Files for its home, by their path there.
-    pub home_files: BTreeMap<String, String>,
-    /// Files and folders of its home that are removed before each start.
-    pub clear: Vec<String>,
+    /// Its variables and the files of its home.
+    pub texts: StartTexts,
     /// The model it is told.
     pub model: Option<String>,
     /// What it prints.
@@ -78,12 +71,9 @@ impl Program {
             .iter()
             .chain(&self.args)
             .chain(&self.resume_args);
-        let values = self
-            .env
-            .values()
-            .chain(self.point_at.values())
-            .chain(self.home_files.values());
-        words.chain(values).any(|text| text.contains("{model}"))
+        words
+            .chain(self.texts.used(true))
+            .any(|text| text.contains("{model}"))
     }
 
     /// What is wrong with it, before anything starts.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
-use windlass_core::tool::{Effect, ForeignCall};
+use windlass_core::tool::Effect;
 
 use crate::json::{self, clipped};
 use crate::likeness::{Likeness, like, unlike};
@@ -38,12 +38,7 @@ pub(super) fn kind(of: &Value) -> &str {
 }
 
 /// What a call amounts to; `cwd` is where its terminal is, when that is not the workspace.
-pub(super) fn foreign(call: ToolCall, cwd: Option<&str>) -> ForeignCall {
-    let (like, effect) = likeness(&call.name, &call.args, cwd);
-    ForeignCall { call, like, effect }
-}
-
-fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> Likeness {
+pub(super) fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> Likeness {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
         let (path, content) = (text(path), text(content));

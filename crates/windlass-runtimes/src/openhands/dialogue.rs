@@ -9,13 +9,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall, ToolResult};
-use windlass_core::tool::{Admitted, ForeignCall};
+use windlass_core::tool::Admitted;
 
-use super::calls::{call, cwd, foreign, kind, result};
+use super::calls::{call, cwd, kind, likeness, result};
 use super::ended::{Meter, end};
 use crate::agent::End;
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
+use crate::likeness::Likeness;
 
 /// How long the server may take to start: it reads some hundred megabytes of Python, from a disk that may be cold.
 const START: Duration = Duration::from_secs(180);
@@ -195,9 +196,8 @@ impl OpenHandsDialogue {
             }
             Phase::Resuming(steps) if reply.is_good() => self.resume_on(steps, out),
             Phase::Resuming(_) => {
-                let why = reply.complaint();
                 self.fail(
-                    format!("it does not go on with its conversation: {why}"),
+                    reply.complaint("it does not go on with its conversation"),
                     out,
                 );
             }
@@ -208,10 +208,7 @@ impl OpenHandsDialogue {
                         id.clone_into(&mut self.id);
                         self.follow(out);
                     }
-                    None => {
-                        let why = reply.complaint();
-                        self.fail(format!("it began no conversation: {why}"), out);
-                    }
+                    None => self.fail(reply.complaint("it began no conversation"), out),
                 }
             }
             Phase::Following if reply.is_good() => {
@@ -225,8 +222,7 @@ impl OpenHandsDialogue {
                 self.say(out);
             }
             Phase::Following => {
-                let why = reply.complaint();
-                self.fail(format!("its events cannot be followed: {why}"), out);
+                self.fail(reply.complaint("its events cannot be followed"), out);
             }
             Phase::Starting | Phase::Open => out.push(Output::Unknown),
         }
@@ -304,12 +300,12 @@ impl OpenHandsDialogue {
             Some("events/respond_to_confirmation") if reply.is_good() => self.run(out),
             Some(_) if reply.is_good() => {}
             Some(what) => {
-                let why = format!("it refused `{what}`: {}", reply.complaint());
+                let why = reply.complaint(&format!("it refused `{what}`"));
                 self.over(End::Broken(why), out);
             }
             // The way of its events is one request that ends when it is lost.
             None if reply.status == 0 => {
-                let why = format!("its events were lost: {}", reply.complaint());
+                let why = reply.complaint("its events were lost");
                 self.over(End::Broken(why), out);
             }
             None => out.push(Output::Unknown),
@@ -538,8 +534,8 @@ impl Dialogue for OpenHandsDialogue {
         }
     }
 
-    fn liken(&self, call: ToolCall) -> ForeignCall {
-        foreign(call, self.cwd.as_deref())
+    fn liken(&self, call: &ToolCall) -> Likeness {
+        likeness(&call.name, &call.args, self.cwd.as_deref())
     }
 }
 
@@ -557,16 +553,13 @@ impl Reply {
     }
 
     /// What is wrong, for a person.
-    fn complaint(&self) -> String {
+    fn complaint(&self, what: &str) -> String {
         let text = match &self.body {
             Value::String(text) => text.clone(),
             body => body.get("detail").unwrap_or(body).to_string(),
         };
-        format!(
-            "{} ({})",
-            &text[..text.floor_char_boundary(500)],
-            self.status
-        )
+        let text = &text[..text.floor_char_boundary(500)];
+        format!("{what}: {text} ({})", self.status)
     }
 }
 

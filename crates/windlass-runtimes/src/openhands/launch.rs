@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
 
 use super::OpenHandsOptions;
 use crate::agent::{AgentAttempt, ModelAccess};
 use crate::dialect::Dialect;
-use crate::mcp_server::{McpServer, McpTransport};
+use crate::mcp_server::McpServer;
 
 /// Ours, between the pipes and the server.
 const BRIDGE: &str = include_str!("bridge.py");
@@ -175,22 +175,13 @@ pub(super) fn terms(options: &OpenHandsOptions, root: &Path) -> String {
 }
 
 fn mcp_server(server: &McpServer) -> Value {
-    let mut all = Map::new();
-    let transport = server.transport.unwrap_or(match server.url {
-        Some(_) => McpTransport::Http,
-        None => McpTransport::Stdio,
-    });
-    all.insert("transport".to_owned(), json!(transport));
-    if let Some(command) = &server.command {
-        all.insert("command".to_owned(), json!(command));
-        all.insert("args".to_owned(), json!(server.args));
-        all.insert("env".to_owned(), json!(server.env));
+    let transport = server.transport();
+    match &server.command {
+        Some(command) => {
+            json!({ "transport": transport, "command": command, "args": server.args, "env": server.env })
+        }
+        None => json!({ "transport": transport, "url": server.url, "headers": server.headers }),
     }
-    if let Some(url) = &server.url {
-        all.insert("url".to_owned(), json!(url));
-        all.insert("headers".to_owned(), json!(server.headers));
-    }
-    Value::Object(all)
 }
 
 #[cfg(test)]

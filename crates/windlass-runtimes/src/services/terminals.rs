@@ -1,7 +1,7 @@
 //! Commands that the agent has us run: judged as our `bash`, run beside the run's other commands in the same sandbox,
 //! with a bound on how many there are and how much of what they say is kept. All of them end with the turn.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -65,13 +65,9 @@ struct Which {
 }
 
 impl Terminals {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
-    }
-
     /// Ends all of them.
     pub(super) async fn stop_all(&self, processes: &dyn Processes) {
-        let open = std::mem::take(&mut self.state().open);
+        let open = std::mem::take(&mut self.0.lock().open);
         for terminal in open.into_values().filter(|terminal| terminal.end.is_none()) {
             // One that is gone already cannot be stopped, and need not be.
             let _ = processes.stop(&terminal.job).await;
@@ -80,7 +76,7 @@ impl Terminals {
 
     /// Opens one; its name.
     fn open(&self, job: JobId, most: Option<usize>) -> String {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.made += 1;
         let id = format!("term_{}", state.made);
         let terminal = Terminal {
@@ -97,7 +93,7 @@ impl Terminals {
 
     /// Takes in what a command said since; how it ended, when it is over.
     fn look(&self, processes: &dyn Processes, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let terminal = state.open.get_mut(id).ok_or_else(|| no_terminal(id))?;
         // A command that says things faster than they are taken is looked at again later.
         for _ in 0..MAX_KEPT / PIECE {
@@ -126,7 +122,7 @@ impl Terminals {
 
     /// The end of what one said, also when it was released.
     pub(super) fn said(&self, id: &str) -> Option<String> {
-        let state = self.state();
+        let state = self.0.lock();
         let mut released = state.released.iter().rev();
         match released.find(|(known, _)| known == id) {
             Some((_, said)) => Some(said.clone()),
@@ -135,7 +131,7 @@ impl Terminals {
     }
 
     fn told(&self, id: &str) -> Result<Value, RpcError> {
-        let state = self.state();
+        let state = self.0.lock();
         let terminal = state.open.get(id).ok_or_else(|| no_terminal(id))?;
         let mut told = json!({ "output": terminal.kept, "truncated": terminal.truncated });
         if let Some(end) = terminal.end {
@@ -150,7 +146,7 @@ impl Service<'_> {
     pub(super) async fn create(self, params: Value) -> Result<Value, Unserved> {
         let request: CreateTerminalRequest = fits(params)?;
         let (line, exports, workdir) = self.command(&request)?;
-        if self.services.terminals.state().open.len() >= MAX_OPEN {
+        if self.services.terminals.0.lock().open.len() >= MAX_OPEN {
             let why = format!("{MAX_OPEN} terminals are open already; release one");
             return Err(failed(why).into());
         }
@@ -207,7 +203,7 @@ impl Service<'_> {
     pub(super) async fn kill(self, params: Value) -> Result<Value, Unserved> {
         let Which { terminal_id: id } = fits(params)?;
         let job = {
-            let state = self.services.terminals.state();
+            let state = self.services.terminals.0.lock();
             let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
             terminal.end.is_none().then(|| terminal.job.clone())
         };
@@ -224,7 +220,7 @@ impl Service<'_> {
         // What it said is still of use to the log; one that cannot be looked at said nothing.
         let _ = self.look(&id);
         let terminal = {
-            let mut state = self.services.terminals.state();
+            let mut state = self.services.terminals.0.lock();
             let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
             state
                 .released

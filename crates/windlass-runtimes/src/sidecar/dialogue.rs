@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Message, Part, ToolCall};
 use windlass_core::outcome::RefusalCategory;
-use windlass_core::tool::{ForeignCall, REFUSE};
+use windlass_core::tool::REFUSE;
 
 use super::ended;
 use super::options::SidecarOptions;
@@ -159,10 +159,6 @@ impl Dialogue for SidecarDialogue {
     }
 
     /// Its calls are ours; the engine judges them when it runs them.
-    fn liken(&self, call: ToolCall) -> ForeignCall {
-        ForeignCall::unknown(call)
-    }
-
     fn repeats_names(&self) -> bool {
         true
     }

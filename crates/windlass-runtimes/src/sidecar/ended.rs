@@ -42,11 +42,8 @@ fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
         }
         "refused" => {
             let words = json::some_text(done, "output").filter(|words| !words.is_empty());
-            End::Refused(
-                words
-                    .unwrap_or("its model declined, and does not say why")
-                    .to_owned(),
-            )
+            let words = words.unwrap_or("its model declined, and does not say why");
+            End::Refused(words.to_owned())
         }
         "error" => failed(done.get("error").unwrap_or(&Value::Null)),
         "cancelled" => End::Broken("it stopped half way by itself".to_owned()),

@@ -1,6 +1,6 @@
 //! How a sidecar is started, and what a turn of it begins with. Nothing is started here.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
 use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
 use windlass_providers::protocol::{is_strict, reasons};
@@ -113,18 +113,16 @@ fn tool(spec: &ToolSpec) -> Value {
 }
 
 fn settings(options: &SidecarOptions) -> Value {
-    let mut settings = Map::new();
-    let mut say = |name: &str, value: Option<Value>| {
-        value.and_then(|value| settings.insert(name.to_owned(), value))
-    };
-    say("temperature", options.temperature.map(Value::from));
-    say("max_output", options.max_output.map(Value::from));
-    say("effort", options.effort.as_deref().map(Value::from));
-    say(
-        "parallel_tool_calls",
-        options.parallel_tool_calls.map(Value::from),
-    );
-    Value::Object(settings)
+    let mut settings = json!({
+        "temperature": options.temperature,
+        "max_output": options.max_output,
+        "effort": options.effort,
+        "parallel_tool_calls": options.parallel_tool_calls,
+    });
+    if let Value::Object(settings) = &mut settings {
+        settings.retain(|_, value| !value.is_null());
+    }
+    settings
 }
 
 /// The first agent and those it can hand over to, each with what it is told.

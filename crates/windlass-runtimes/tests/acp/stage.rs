@@ -547,7 +547,14 @@ impl Stage {
         } else {
             Metering::Wire(Arc::new(NoTraffic))
         };
-        let runtime = ForeignRuntime::new(Box::new(acp), metering, self.clock);
+        let runtime = ForeignRuntime {
+            adapter: Box::new(acp),
+            metering,
+            clock: self.clock,
+            output: None,
+            instructions: String::new(),
+            version: None,
+        };
         let job = Job {
             prompt: &prompt,
             iteration: 1,

@@ -103,8 +103,14 @@ impl Stage {
         prompt: &str,
         clock: Arc<dyn windlass_core::clock::Clock>,
     ) -> Stop {
-        let runtime = ForeignRuntime::new(Box::new(adapter), self.metering.clone(), clock);
-        let runtime = runtime.answering(self.output.clone());
+        let runtime = ForeignRuntime {
+            adapter: Box::new(adapter),
+            metering: self.metering.clone(),
+            clock,
+            output: self.output.clone(),
+            instructions: String::new(),
+            version: None,
+        };
         let files: Arc<dyn Files> = match &self.root {
             Some(root) => Arc::new(Rooted(root.clone(), memory_files().await)),
             None => memory_files().await,

@@ -13,8 +13,7 @@ use windlass_engine::{NativeOptions, NativeRuntime};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
 use windlass_meter::Meter;
-use windlass_proposal::completion::Completion;
-use windlass_proposal::patch_proposal::{self, PatchProposal};
+use windlass_proposal::{AnswerForm, OneAnswer, patch_proposal};
 use windlass_providers::WireProvider;
 use windlass_registry::adapter;
 use windlass_runtimes::agent::{ForeignRuntime, Metering, WantedOutput};
@@ -114,11 +113,12 @@ impl Making<'_> {
             instructions: self.prompt.instructions.clone(),
         };
         let inner = Arc::new(NativeRuntime::new(provider, self.clock.clone(), options));
-        Ok(match form {
-            AgentKind::Patch => Arc::new(PatchProposal { inner }),
-            AgentKind::Completion => Arc::new(Completion { inner }),
-            _ => inner,
-        })
+        let form = match form {
+            AgentKind::Patch => AnswerForm::Patch,
+            AgentKind::Completion => AnswerForm::Words,
+            _ => return Ok(inner),
+        };
+        Ok(Arc::new(OneAnswer { form, inner }))
     }
 
     fn foreign(&self, plan: &ForeignPlan, schema: Option<&str>) -> Result<Arc<dyn Runtime>, Error> {
@@ -135,16 +135,21 @@ impl Making<'_> {
         };
         let adapter = adapter(&plan.setup)?;
         let metering = self.metering(plan)?;
-        let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone())
-            .versioned(plan.setup.version());
-        let words = match plan.setup.known.kind {
+        let instructions = match plan.setup.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
             AgentKind::Sidecar(_) => self.prompt.system(),
             _ => self
                 .prompt
                 .for_others(|file| plan.setup.known.instruction_files.contains(&file)),
         };
-        Ok(Arc::new(runtime.answering(output).instructed(words)))
+        Ok(Arc::new(ForeignRuntime {
+            adapter,
+            metering,
+            clock: self.clock.clone(),
+            output,
+            instructions,
+            version: plan.setup.version(),
+        }))
     }
 
     fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Error> {

@@ -18,23 +18,14 @@ const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const LEAST_THINKING: u64 = 1_024;
 
 /// The body of a request. Messages come before everything that may change from step to step, so that the bytes up
-/// to the last cache mark are the same in the next request.
-pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    body(request, quirks, None, true)
-}
-
-/// The body of a request to a cloud that hosts the models: it names a version of its own and no model, which stands
-/// in the address, as does with some that the answer is a stream.
-pub(in crate::protocol) fn encode_hosted(
+/// to the last cache mark are the same in the next request. `hosted` is the version that a cloud names which hosts the
+/// models: its address names the model and, with some, that the answer is a stream.
+pub(in crate::protocol) fn encode(
     request: &Request<'_>,
     quirks: &Quirks,
-    version: &str,
+    hosted: Option<&str>,
     stream: bool,
 ) -> Vec<u8> {
-    body(request, quirks, Some(version), stream)
-}
-
-fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bool) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     match hosted {

@@ -8,7 +8,8 @@ use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSpec;
 
 use crate::protocol::wire::{
-    joined, likely_size, object_args, result_text, write_field, write_key, write_tools,
+    joined, likely_size, object_args, result_text, write_field, write_key, write_sampling,
+    write_tools,
 };
 use crate::protocol::{Quirks, wishes};
 
@@ -47,12 +48,7 @@ pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> 
     write_key(&mut body, "inferenceConfig");
     body.push(b'{');
     write_field(&mut body, "maxTokens", &request.max_output);
-    if let Some(temperature) = request.options.temperature {
-        write_field(&mut body, "temperature", &temperature.clamp(0.0, 1.0));
-    }
-    if !request.options.stop.is_empty() {
-        write_field(&mut body, "stopSequences", &request.options.stop);
-    }
+    write_sampling(&mut body, request.options, 1.0, "stopSequences");
     body.extend_from_slice(b"}}");
     body
 }

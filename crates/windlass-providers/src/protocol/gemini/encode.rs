@@ -8,6 +8,7 @@ use windlass_core::tool::ToolSet;
 
 use crate::protocol::wire::{
     joined, likely_size, object_args, tool_choice, write_field, write_key, write_messages,
+    write_sampling,
 };
 use crate::protocol::{Quirks, wishes};
 
@@ -69,12 +70,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, schema: Option<&Value>, t
     write_key(body, "generationConfig");
     body.push(b'{');
     write_field(body, "maxOutputTokens", &request.max_output);
-    if let Some(temperature) = options.temperature {
-        write_field(body, "temperature", &temperature.clamp(0.0, 2.0));
-    }
-    if !options.stop.is_empty() {
-        write_field(body, "stopSequences", &options.stop);
-    }
+    write_sampling(body, options, 2.0, "stopSequences");
     // The third generation thinks by level and still takes a number; the second knows numbers only.
     let level = options
         .reasoning_effort

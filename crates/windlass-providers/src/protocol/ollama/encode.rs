@@ -8,7 +8,7 @@ use windlass_core::provider::{Request, Sampling, ToolChoice};
 use crate::protocol::Quirks;
 use crate::protocol::wire::{
     function, joined, likely_size, object_args, results, thoughts, write_field, write_key,
-    write_messages, write_system, write_tools,
+    write_messages, write_sampling, write_system, write_tools,
 };
 
 const KEY: &str = "ollama";
@@ -43,12 +43,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
     if let Some(window) = quirks.window {
         write_field(body, "num_ctx", &window);
     }
-    if let Some(temperature) = options.temperature {
-        write_field(body, "temperature", &temperature.clamp(0.0, 2.0));
-    }
-    if !options.stop.is_empty() {
-        write_field(body, "stop", &options.stop);
-    }
+    write_sampling(body, options, 2.0, "stop");
     body.push(b'}');
     write_field(body, "stream", &true);
     // A server that knows these words refuses what does not fit instead of dropping the beginning of it.

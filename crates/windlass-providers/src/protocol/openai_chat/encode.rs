@@ -6,7 +6,7 @@ use windlass_core::provider::{Request, ToolChoice};
 
 use crate::protocol::wire::{
     function, joined, likely_size, results, thoughts, tool_choice, user_content, write_field,
-    write_key, write_messages, write_system, write_tools,
+    write_key, write_messages, write_sampling, write_system, write_tools,
 };
 use crate::protocol::{MaxTokensField, Quirks, ReasoningBack, openai_responses, wishes};
 
@@ -49,14 +49,11 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
     }
     let options = request.options;
     let reasons = openai_responses::reasons(request.model);
-    if let Some(temperature) = options.temperature.filter(|_| !reasons) {
-        write_field(body, "temperature", &temperature.clamp(0.0, 2.0));
+    if !reasons {
+        write_sampling(body, options, 2.0, "stop");
     }
     if let Some(effort) = wishes::effort(options) {
         write_field(body, "reasoning_effort", effort);
-    }
-    if !options.stop.is_empty() && !reasons {
-        write_field(body, "stop", &options.stop);
     }
     if let Some(schema) = &options.output_schema {
         write_key(body, "response_format");

@@ -89,7 +89,8 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
 }
 
 /// Whether this is one of the vendor's models that reason; they take no temperature and no stop sequences.
-pub(in crate::protocol) fn reasons(model: &str) -> bool {
+#[must_use]
+pub fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let digits = |text: &str| {
         text.chars()
