@@ -302,8 +302,9 @@ impl ToolResult {
     /// The result of a call that was stopped and may have happened.
     #[must_use]
     pub fn interrupted(call: &ToolCall, why: &str) -> Self {
-        let text =
-            format!("{why}; it may have happened in part or in full, so check before you repeat it");
+        let text = format!(
+            "{why}; it may have happened in part or in full, so check before you repeat it"
+        );
         Self::failed(call, ErrorCategory::Interrupted, &text)
     }
 }
