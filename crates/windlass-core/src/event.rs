@@ -544,7 +544,7 @@ impl EventKind {
             | Self::Said { message, .. } => clean.message(message),
             Self::RunStarted { prompt, flags, .. } => {
                 clean.message(prompt);
-                flags.texts_mut().for_each(|text| clean.text(text));
+                flags.values_mut().for_each(|value| clean.value(value));
             }
             Self::CallStarted { call, rule, .. } => {
                 clean.call(call);

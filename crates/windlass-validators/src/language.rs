@@ -48,15 +48,6 @@ pub enum Language {
     Css,
 }
 
-/// How sure a verdict is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certainty {
-    /// A parser of the whole language: what it rejects is wrong.
-    Exact,
-    /// A grammar made for editors, which may not know the newest syntax: only what a change added counts.
-    Grammar,
-}
-
 /// Name, other names, endings of file names; with commas between them.
 type Row = (Language, &'static str, &'static str, &'static str);
 
@@ -195,18 +186,15 @@ impl Language {
         Some(found)
     }
 
-    /// Whether its verdict stands alone.
+    /// Whether it has a parser of the whole language: what that rejects is wrong. Others have a grammar made for editors,
+    /// which may not know the newest syntax: only what a change added counts.
     #[must_use]
-    pub fn certainty(self) -> Certainty {
+    pub fn is_exact(self) -> bool {
         match self {
-            Self::Python | Self::JavaScript | Self::TypeScript | Self::Tsx | Self::Rust => {
-                Certainty::Exact
-            }
-            Self::Json | Self::Jsonc | Self::JsonLines | Self::Toml | Self::Yaml => {
-                Certainty::Exact
-            }
-            Self::Go | Self::Java | Self::C | Self::Cpp | Self::CSharp => Certainty::Grammar,
-            Self::Ruby | Self::Php | Self::Bash | Self::Html | Self::Css => Certainty::Grammar,
+            Self::Python | Self::JavaScript | Self::TypeScript | Self::Tsx | Self::Rust => true,
+            Self::Json | Self::Jsonc | Self::JsonLines | Self::Toml | Self::Yaml => true,
+            Self::Go | Self::Java | Self::C | Self::Cpp | Self::CSharp => false,
+            Self::Ruby | Self::Php | Self::Bash | Self::Html | Self::Css => false,
         }
     }
 }

@@ -10,7 +10,7 @@ use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 
 use super::{Checked, Flaw, MAX_FILE, Project, check, place};
 use crate::base::{Check, Found, about, each_file};
-use crate::language::{Certainty, Language};
+use crate::language::Language;
 
 /// The most findings in all.
 const MAX_FINDINGS: usize = 200;
@@ -90,9 +90,7 @@ impl Look {
         };
         let project = self.project(language, path);
         match check(language, path, &bytes, &project) {
-            Checked::Flaws(flaws)
-                if !flaws.is_empty() && language.certainty() != Certainty::Exact =>
-            {
+            Checked::Flaws(flaws) if !flaws.is_empty() && !language.is_exact() => {
                 self.added(change, language, &bytes, flaws)
             }
             checked => checked,
