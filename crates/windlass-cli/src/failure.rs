@@ -37,6 +37,11 @@ impl Failure {
         Self::new(exit::USAGE, what)
     }
 
+    /// Anything else went wrong.
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        Self::new(exit::FAILED, what)
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

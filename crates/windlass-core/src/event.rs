@@ -478,6 +478,13 @@ impl EventKind {
         }
     }
 
+    /// Something a person should know.
+    #[must_use]
+    pub fn warned(code: &str, text: impl Into<String>) -> Self {
+        let (code, text) = (code.to_owned(), text.into());
+        Self::Warned { code, text }
+    }
+
     /// Changes that were taken back.
     #[must_use]
     pub fn undone(of: u64, also: Vec<u64>, swaps: Vec<Swap>) -> Self {
@@ -537,7 +544,7 @@ impl EventKind {
             | Self::Said { message, .. } => clean.message(message),
             Self::RunStarted { prompt, flags, .. } => {
                 clean.message(prompt);
-                flags.texts_mut().for_each(|text| clean.text(text));
+                flags.values_mut().for_each(|value| clean.value(value));
             }
             Self::CallStarted { call, rule, .. } => {
                 clean.call(call);

@@ -1,10 +1,10 @@
 //! The flags that a run was started with, as the log keeps them.
 //!
 //! ```
-//! use windlass_core::flags::{FlagValue, SavedFlags};
+//! use windlass_core::flags::SavedFlags;
 //!
 //! let mut flags = SavedFlags::default();
-//! flags.set("model", FlagValue::Text("m".into()));
+//! flags.set("model", "m".into());
 //! assert!(flags.get("model").is_some());
 //! assert!(flags.unset("model"));
 //! ```
@@ -13,27 +13,13 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// Flags by name, without the ones that were not given.
+/// Flags by name, without the ones that were not given: a switch, a number, a text, or a list of texts. Values of a later
+/// version are kept as they are.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct SavedFlags(BTreeMap<String, FlagValue>);
-
-/// The value of a flag.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum FlagValue {
-    /// A flag without a value, or with `true` or `false`.
-    Switch(bool),
-    /// A whole number.
-    Number(u64),
-    /// Anything else with one value.
-    Text(String),
-    /// A flag that may be given more than once.
-    List(Vec<String>),
-    /// A value of a later version, kept as it is.
-    Other(serde_json::Value),
-}
+pub struct SavedFlags(BTreeMap<String, Value>);
 
 impl SavedFlags {
     /// Whether no flag was given.
@@ -43,7 +29,7 @@ impl SavedFlags {
     }
 
     /// Sets one flag.
-    pub fn set(&mut self, name: impl Into<String>, value: FlagValue) {
+    pub fn set(&mut self, name: impl Into<String>, value: Value) {
         self.0.insert(name.into(), value);
     }
 
@@ -54,12 +40,12 @@ impl SavedFlags {
 
     /// The value of one flag.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&FlagValue> {
+    pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
     /// All flags, sorted by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &FlagValue)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
@@ -70,18 +56,14 @@ impl SavedFlags {
         self
     }
 
-    /// Every text in the values, to be redacted.
-    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        self.0.values_mut().flat_map(|value| match value {
-            FlagValue::Text(text) => std::slice::from_mut(text).iter_mut(),
-            FlagValue::List(texts) => texts.iter_mut(),
-            FlagValue::Switch(_) | FlagValue::Number(_) | FlagValue::Other(_) => [].iter_mut(),
-        })
+    /// The values, to be redacted.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        self.0.values_mut()
     }
 }
 
-impl FromIterator<(String, FlagValue)> for SavedFlags {
-    fn from_iter<I: IntoIterator<Item = (String, FlagValue)>>(flags: I) -> Self {
+impl FromIterator<(String, Value)> for SavedFlags {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(flags: I) -> Self {
         Self(flags.into_iter().collect())
     }
 }

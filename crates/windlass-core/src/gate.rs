@@ -29,6 +29,19 @@ pub use pattern::glob_match;
 pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};
 
+/// A table of names, with spaces between them.
+struct Words(&'static str);
+
+impl Words {
+    fn iter(&self) -> impl Iterator<Item = &'static str> {
+        self.0.split_ascii_whitespace()
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.iter().any(|known| known == name)
+    }
+}
+
 /// What may happen with a call, strictest last.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,

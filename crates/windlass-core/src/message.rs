@@ -287,34 +287,25 @@ impl ToolResult {
     #[must_use]
     pub fn failed(call: &ToolCall, category: ErrorCategory, text: &str) -> Self {
         Self {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            text: format!("Error [{}]: {text}", category.word()),
             error: Some(category),
-            artifact: None,
+            ..Self::done(call, format!("Error [{}]: {text}", category.word()))
         }
     }
 
     /// The result of a call that was never begun.
     #[must_use]
     pub fn not_run(call: &ToolCall, why: &str) -> Self {
-        Self::failed(
-            call,
-            ErrorCategory::Interrupted,
-            &format!("not run, because {why}"),
-        )
+        let text = format!("not run, because {why}");
+        Self::failed(call, ErrorCategory::Interrupted, &text)
     }
 
     /// The result of a call that was stopped and may have happened.
     #[must_use]
     pub fn interrupted(call: &ToolCall, why: &str) -> Self {
-        Self::failed(
-            call,
-            ErrorCategory::Interrupted,
-            &format!(
-                "{why}; it may have happened in part or in full, so check before you repeat it"
-            ),
-        )
+        let text = format!(
+            "{why}; it may have happened in part or in full, so check before you repeat it"
+        );
+        Self::failed(call, ErrorCategory::Interrupted, &text)
     }
 }
 

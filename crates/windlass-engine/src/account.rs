@@ -12,10 +12,12 @@ use windlass_core::event::EventKind;
 use windlass_core::runtime::{Account, Hold, Outlet};
 use windlass_core::store::StoreError;
 
+use crate::run::RunOutlet;
+
 /// The books of one run.
 pub(crate) struct Books {
     budget: Budget,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     started: Duration,
     /// What the run had taken before it was gone on with.
     before: Duration,
@@ -59,20 +61,15 @@ impl Books {
     }
 
     pub(crate) fn spent(&self) -> Spent {
-        self.lock().spent
+        self.state.lock().spent
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
         let now = self.clock.monotonic();
-        let state = self.lock();
-        let waiting = state
-            .waiting_since
-            .map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        self.before
-            + now
-                .saturating_sub(self.started)
-                .saturating_sub(state.waited)
-                .saturating_sub(waiting)
+        let state = self.state.lock();
+        let waiting = state.waiting_since.map(|since| now.saturating_sub(since));
+        let waited = state.waited + waiting.unwrap_or_default();
+        self.before + now.saturating_sub(self.started).saturating_sub(waited)
     }
 
     /// What is left of the time limit.
@@ -85,29 +82,25 @@ impl Books {
     /// How long until four fifths of the time are used; `None` when that was said or there is no limit.
     pub(crate) fn time_to_warning(&self) -> Option<Duration> {
         let mark = Duration::from_secs(self.budget.seconds?).mul_f64(0.8);
-        let warned = self.lock().time_warned;
+        let warned = self.state.lock().time_warned;
         (!warned).then(|| mark.saturating_sub(self.elapsed()))
     }
 
     /// Whether it is time to say so; true once.
     pub(crate) fn warn_about_time(&self) -> bool {
         let due = self.time_to_warning().is_some_and(|left| left.is_zero());
-        due && !std::mem::replace(&mut self.lock().time_warned, true)
+        due && !std::mem::replace(&mut self.state.lock().time_warned, true)
     }
 
     /// Stops the clock while a person thinks, until the guard is dropped.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
         let now = self.clock.monotonic();
-        self.lock().waiting_since.get_or_insert(now);
+        self.state.lock().waiting_since.get_or_insert(now);
         Waiting(self)
     }
 
     pub(crate) fn iteration_began(&self) {
-        self.lock().spent.iterations += 1;
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.lock().spent.iterations += 1;
     }
 }
 
@@ -117,7 +110,7 @@ pub(crate) struct Waiting<'a>(&'a Books);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let now = self.0.clock.monotonic();
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if let Some(since) = state.waiting_since.take() {
             state.waited += now.saturating_sub(since);
         }
@@ -125,12 +118,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// The account as a runtime sees it: the books, and the log that hears of every booking.
-pub(crate) struct OpenAccount<'a> {
-    pub(crate) books: &'a Books,
-    pub(crate) outlet: &'a dyn Outlet,
-}
-
-impl Account for OpenAccount<'_> {
+impl Account for RunOutlet {
     fn elapsed(&self) -> Duration {
         self.books.elapsed()
     }
@@ -153,7 +141,7 @@ impl Account for OpenAccount<'_> {
 
     fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit> {
         let elapsed = self.books.elapsed();
-        let mut state = self.books.lock();
+        let mut state = self.books.state.lock();
         let mut spent = state.spent;
         state.held.iter().for_each(|(_, held)| spent.add(held));
         if let Some(limit) = self.books.budget.exceeded(&spent, elapsed) {
@@ -164,15 +152,12 @@ impl Account for OpenAccount<'_> {
             steps: 1,
             ..Spent::default()
         };
-        held.settle(
-            Usage {
-                input,
-                output,
-                ..Usage::default()
-            },
-            price,
-            false,
-        );
+        let usage = Usage {
+            input,
+            output,
+            ..Usage::default()
+        };
+        held.settle(usage, price, false);
         state.holds += 1;
         let id = state.holds;
         state.held.push((id, held));
@@ -180,7 +165,11 @@ impl Account for OpenAccount<'_> {
     }
 
     fn release(&self, hold: Hold) {
-        self.books.lock().held.retain(|(id, _)| *id != hold.id);
+        self.books
+            .state
+            .lock()
+            .held
+            .retain(|(id, _)| *id != hold.id);
     }
 
     fn settle<'a>(
@@ -191,26 +180,23 @@ impl Account for OpenAccount<'_> {
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         let (before, after) = {
-            let mut state = self.books.lock();
+            let mut state = self.books.state.lock();
             let before = state.spent;
             state.spent.settle(usage, price, estimated);
             state.spent.steps += 1;
             (before, state.spent)
         };
         Box::pin(async move {
-            let cost_micros = price.map(|price| price.cost(usage));
-            let model = model.to_owned();
-            self.outlet
-                .emit(EventKind::Spent {
-                    model,
-                    call: usage,
-                    cost_micros,
-                    estimated,
-                    total: after,
-                })
-                .await?;
+            let spent = EventKind::Spent {
+                model: model.to_owned(),
+                call: usage,
+                cost_micros: price.map(|price| price.cost(usage)),
+                estimated,
+                total: after,
+            };
+            self.emit(spent).await?;
             for limit in self.books.budget.warned(&before, &after) {
-                self.outlet.emit(EventKind::BudgetWarned { limit }).await?;
+                self.emit(EventKind::BudgetWarned { limit }).await?;
             }
             Ok(())
         })

@@ -32,21 +32,17 @@ pub(crate) struct Desk(Mutex<HashMap<AskId, oneshot::Sender<Answer>>>);
 impl Desk {
     pub(crate) fn open(&self, id: AskId) -> oneshot::Receiver<Answer> {
         let (to, from) = oneshot::channel();
-        self.lock().insert(id, to);
+        self.0.lock().insert(id, to);
         from
     }
 
     pub(crate) fn close(&self, id: &AskId) {
-        self.lock().remove(id);
+        self.0.lock().remove(id);
     }
 
     pub(crate) fn answer(&self, id: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
         let missing = || NoSuchAsk(id.clone());
-        let to = self.lock().remove(id).ok_or_else(missing)?;
+        let to = self.0.lock().remove(id).ok_or_else(missing)?;
         to.send(answer).map_err(|_| missing())
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<AskId, oneshot::Sender<Answer>>> {
-        self.0.lock()
     }
 }

@@ -99,10 +99,7 @@ impl Writer<'_> {
                     "the model wrote no summary ({why}), so the log alone stands for what was left out"
                 );
                 outlet
-                    .emit(EventKind::Warned {
-                        code: "summary_not_written".into(),
-                        text,
-                    })
+                    .emit(EventKind::warned("summary_not_written", text))
                     .await?;
                 Ok(Sections::known(before, facts))
             }

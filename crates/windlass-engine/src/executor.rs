@@ -18,6 +18,7 @@ pub(crate) use one::describe_panic;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use windlass_core::BoxFuture;
@@ -148,14 +149,13 @@ impl Executor {
 
     /// Whether a command of this step failed before this process came to it.
     fn failed_before(&self) -> bool {
-        let executes = |name: &str| {
-            self.tools
-                .get(name)
-                .is_some_and(|tool| tool.spec().effect == Effect::Execute)
-        };
-        self.outlet
-            .log
-            .with_history(|history| history.failed_in_step().any(executes))
+        let log = &self.outlet.log;
+        log.with_history(|history| history.failed_in_step().any(|name| self.executes(name)))
+    }
+
+    fn executes(&self, tool: &str) -> bool {
+        let tool = self.tools.get(tool);
+        tool.is_some_and(|tool| tool.spec().effect == Effect::Execute)
     }
 
     /// Whether a call may run beside its neighbours: it says so, and only looks.
@@ -173,7 +173,7 @@ impl Executor {
         // Only when all are judged: a question about one must not leave another begun and not run.
         for one in &judged {
             if let Judged::Ready(ready) = one {
-                self.log_started(ready).await?;
+                self.log_ready(ready).await?;
             }
         }
         let results = futures_util::stream::iter(judged.into_iter().map(|one| async move {
@@ -181,14 +181,9 @@ impl Executor {
                 Judged::Settled(settled) => (settled, None),
                 Judged::Ready(ready) => {
                     let began = self.clock.monotonic();
-                    let done = self.execute(&ready).await;
-                    (
-                        Settled {
-                            result: done.result,
-                            effect: Some(Effect::Read),
-                        },
-                        Some(began),
-                    )
+                    let result = self.execute(&ready).await.result;
+                    let effect = Some(Effect::Read);
+                    (Settled { result, effect }, Some(began))
                 }
             }
         }))
@@ -197,7 +192,7 @@ impl Executor {
         let mut settled = Vec::new();
         while let Some((one, ran)) = results.next().await {
             if let Some(began) = ran {
-                self.log_finished(&one.result, began).await?;
+                self.log_ran(&one.result, began).await?;
             }
             settled.push(one);
         }
@@ -213,13 +208,13 @@ impl Executor {
             Judged::Settled(settled) => return Ok(settled),
             Judged::Ready(ready) => ready,
         };
-        self.log_started(&ready).await?;
+        self.log_ready(&ready).await?;
+        let call = || ready.call.id.clone();
         let effect = ready.tool.spec().effect;
-        if let Some(command) = &ready.command {
-            let (call, command) = (ready.call.id.clone(), command.clone());
-            self.outlet
-                .emit(EventKind::CommandStarted { call, command })
-                .await?;
+        if let Some(command) = ready.command.clone() {
+            let call = call();
+            let started = EventKind::CommandStarted { call, command };
+            self.outlet.emit(started).await?;
         }
         // What may have happened must be on disk before it happens; one sync serves the whole step, because the
         // message that asked for all its calls is in it.
@@ -236,38 +231,31 @@ impl Executor {
         if let Some(ran) = done.command {
             for host in ran.refused {
                 let rule = "sandbox: network".to_owned();
-                self.outlet
-                    .emit(EventKind::ConnectionRefused { host, rule })
-                    .await?;
+                let refused = EventKind::ConnectionRefused { host, rule };
+                self.outlet.emit(refused).await?;
             }
-            let (call, ms) = (ready.call.id.clone(), millis(ran.took));
-            self.outlet
-                .emit(EventKind::CommandFinished {
-                    call,
-                    end: ran.end,
-                    bytes: ran.bytes,
-                    ms,
-                })
-                .await?;
+            let finished = EventKind::CommandFinished {
+                call: call(),
+                end: ran.end,
+                bytes: ran.bytes,
+                ms: millis(ran.took),
+            };
+            self.outlet.emit(finished).await?;
         }
         let (found, full) = match snapshots {
             Some(snapshots) => self.found(snapshots.as_ref(), &ready.call.id).await?,
             None => (Vec::new(), None),
         };
         for (change, swap) in matched(done.changes, found) {
-            self.outlet
-                .emit(EventKind::FileChanged {
-                    call: ready.call.id.clone(),
-                    change,
-                    swap,
-                })
-                .await?;
+            let call = call();
+            let changed = EventKind::FileChanged { call, change, swap };
+            self.outlet.emit(changed).await?;
         }
         if let Some(snapshots) = snapshots {
             snapshots.logged(&ready.call.id);
         }
         self.tell_keys(done.keys).await?;
-        self.log_finished(&done.result, began).await?;
+        self.log_ran(&done.result, began).await?;
         if let Some(why) = full {
             return Err(StoreError::new(StoreErrorKind::Full, why));
         }
@@ -297,12 +285,8 @@ impl Executor {
             if !self.told_lost.lock().insert(text.clone()) {
                 continue;
             }
-            self.outlet
-                .emit(EventKind::Warned {
-                    code: "not_undoable".into(),
-                    text,
-                })
-                .await?;
+            let warned = EventKind::warned("not_undoable", text);
+            self.outlet.emit(warned).await?;
         }
         Ok((files, full))
     }
@@ -316,27 +300,19 @@ impl Executor {
                     told.push(text.clone());
                 }
             }
-            self.outlet
-                .emit(EventKind::Warned {
-                    code: "key_in_file".into(),
-                    text,
-                })
-                .await?;
+            let warned = EventKind::warned("key_in_file", text);
+            self.outlet.emit(warned).await?;
         }
         Ok(())
     }
 
     /// Judges a call in the light of the ones before it: after a failed command, later commands of the step do not run.
     async fn judge_after(&self, planned: Planned, step: &StepState) -> Result<Judged, StoreError> {
-        let executes = self
-            .tools
-            .get(&planned.call.name)
-            .is_some_and(|tool| tool.spec().effect == Effect::Execute);
+        let executes = self.executes(&planned.call.name);
         if step.command_failed && executes && planned.refuse.is_none() {
             let text = "not run, because a command before it in the same step failed; look at that result first";
-            return self
-                .refused(&planned.call, ErrorCategory::Interrupted, text)
-                .await;
+            let category = ErrorCategory::Interrupted;
+            return self.refused(&planned.call, category, text).await;
         }
         self.judge(planned).await
     }
@@ -348,43 +324,40 @@ impl Executor {
         text: &str,
     ) -> Result<Judged, StoreError> {
         let result = ToolResult::failed(call, category, text);
-        self.outlet
-            .emit(EventKind::CallFinished {
-                result: result.clone(),
-                ms: 0,
-            })
-            .await?;
+        self.log_finished(result.clone(), 0).await?;
         let effect = self.tools.get(&call.name).map(|tool| tool.spec().effect);
         Ok(Judged::Settled(Settled { result, effect }))
     }
 
-    async fn log_started(&self, ready: &Ready) -> Result<(), StoreError> {
-        let Some((verdict, rule)) = ready.under.clone() else {
-            return Ok(());
-        };
-        self.outlet
-            .emit(EventKind::CallStarted {
-                call: ready.call.clone(),
-                verdict,
-                rule,
-            })
-            .await?;
-        Ok(())
+    async fn log_ready(&self, ready: &Ready) -> Result<(), StoreError> {
+        match ready.under.clone() {
+            Some((verdict, rule)) => self.log_started(ready.call.clone(), verdict, rule).await,
+            None => Ok(()),
+        }
     }
 
-    async fn log_finished(
+    async fn log_started(
         &self,
-        result: &ToolResult,
-        began: std::time::Duration,
+        call: ToolCall,
+        verdict: Verdict,
+        rule: String,
     ) -> Result<(), StoreError> {
+        let started = EventKind::CallStarted {
+            call,
+            verdict,
+            rule,
+        };
+        self.outlet.emit(started).await.map(drop)
+    }
+
+    async fn log_ran(&self, result: &ToolResult, began: Duration) -> Result<(), StoreError> {
         let ms = millis(self.clock.monotonic().saturating_sub(began));
-        self.outlet
-            .emit(EventKind::CallFinished {
-                result: result.clone(),
-                ms,
-            })
-            .await?;
-        Ok(())
+        self.log_finished(result.clone(), ms).await
+    }
+
+    async fn log_finished(&self, result: ToolResult, ms: u64) -> Result<(), StoreError> {
+        let finished = EventKind::CallFinished { result, ms };
+        self.outlet.emit(finished).await.map(drop)
     }
 }
 
@@ -395,11 +368,8 @@ fn matched(
 ) -> Vec<(FileChange, Option<Swap>)> {
     let mut all = Vec::with_capacity(changes.len().max(found.len()));
     for change in changes {
-        let own = found
-            .iter()
-            .position(|(_, swap)| swap.path == change.path)
-            .map(|at| found.remove(at).1);
-        all.push((change, own));
+        let own = found.iter().position(|(_, swap)| swap.path == change.path);
+        all.push((change, own.map(|at| found.remove(at).1)));
     }
     all.extend(found.into_iter().map(|(change, swap)| (change, Some(swap))));
     all
@@ -411,6 +381,6 @@ struct StepState {
     command_failed: bool,
 }
 
-pub(crate) fn millis(duration: std::time::Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -218,10 +218,7 @@ impl NativeRuntime {
                     self.options.model
                 );
                 job.outlet
-                    .emit(EventKind::Warned {
-                        code: "model_not_probed".into(),
-                        text,
-                    })
+                    .emit(EventKind::warned("model_not_probed", text))
                     .await?;
                 self.facts.clone()
             }
@@ -302,10 +299,7 @@ impl NativeRuntime {
             self.options.model
         );
         job.outlet
-            .emit(EventKind::Warned {
-                code: "unknown_price".into(),
-                text,
-            })
+            .emit(EventKind::warned("unknown_price", text))
             .await?;
         Ok(())
     }

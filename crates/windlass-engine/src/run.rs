@@ -215,6 +215,21 @@ pub(crate) struct RunOutlet {
 }
 
 impl RunOutlet {
+    pub(crate) fn new(log: Arc<Log>, scope: Scope, books: Books, options: &RunOptions) -> Self {
+        Self {
+            clock: books.clock.clone(),
+            log,
+            scope,
+            books,
+            on_ask: options.on_ask,
+            ask_timeout: options.ask_timeout,
+            ask_expiry: options.ask_expiry,
+            control: Arc::default(),
+            untorn: AtomicU32::new(0),
+            held: Mutex::default(),
+        }
+    }
+
     pub(crate) async fn sync(&self) -> Result<(), StoreError> {
         self.log.sync().await
     }
@@ -247,16 +262,12 @@ impl RunOutlet {
         .await
     }
 
-    fn held(&self) -> parking_lot::MutexGuard<'_, HeldDeltas> {
-        self.held.lock()
-    }
-
     /// Shows what was held back of an answer that is about to be committed.
     fn show_held(&self) {
-        let rest = self.held().finish(self.log.redactor());
+        let rest = self.held.lock().finish(self.log.redactor());
         for (of, text) in rest {
-            self.log
-                .show_live(&self.scope, EventKind::Delta { of, text });
+            let delta = EventKind::Delta { of, text };
+            self.log.show_live(&self.scope, delta);
         }
     }
 
@@ -266,13 +277,9 @@ impl RunOutlet {
         answer: Answer,
         by: AnsweredBy,
     ) -> Result<Answer, StoreError> {
-        self.emit(EventKind::Answered {
-            ask,
-            answer: answer.clone(),
-            by,
-        })
-        .await?;
-        Ok(answer)
+        let used = answer.clone();
+        self.emit(EventKind::Answered { ask, answer, by }).await?;
+        Ok(used)
     }
 }
 
@@ -287,7 +294,7 @@ impl Outlet for RunOutlet {
     fn show(&self, kind: EventKind) {
         let kind = match kind {
             EventKind::Delta { of, text } => {
-                let text = self.held().push(self.log.redactor(), &of, &text);
+                let text = self.held.lock().push(self.log.redactor(), &of, &text);
                 if text.is_empty() {
                     return;
                 }
@@ -299,10 +306,8 @@ impl Outlet for RunOutlet {
     }
 
     fn watched(&self) -> bool {
-        self.scope
-            .view
-            .as_ref()
-            .is_some_and(|view| view.live && !view.to.is_closed())
+        let view = self.scope.view.as_ref();
+        view.is_some_and(|view| view.live && !view.to.is_closed())
     }
 
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
@@ -348,11 +353,8 @@ impl Outlet for RunOutlet {
             let queued = self.log.with_history(|history| history.queue().steering());
             let any = !queued.is_empty();
             for Waiting { seq, prompt, .. } in queued {
-                self.emit(EventKind::Said {
-                    message: prompt,
-                    queued: Some(seq),
-                })
-                .await?;
+                let (message, queued) = (prompt, Some(seq));
+                self.emit(EventKind::Said { message, queued }).await?;
             }
             Ok(any)
         })

@@ -12,12 +12,11 @@ mod land;
 mod room;
 
 use parking_lot::Mutex;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use windlass_core::budget::Spent;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
@@ -29,7 +28,7 @@ use windlass_core::message::{Message, Origin, Role};
 use windlass_core::redact::clean_message;
 use windlass_core::run::Run;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
-use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
+use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{
@@ -39,7 +38,7 @@ use windlass_core::workspace::{
 use crate::account::Books;
 use crate::asking::{NoSuchAsk, OnAsk};
 use crate::log::{Log, Scope, View};
-use crate::run::{Control, Halt, RunHandle, RunOptions, RunOutlet};
+use crate::run::{Halt, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 
 /// Events a view may be behind before a durable one waits for it.
@@ -68,6 +67,12 @@ pub(crate) struct Parts {
     pub(crate) gate: PermissionGate,
     pub(crate) workspace: String,
     pub(crate) program: String,
+}
+
+impl Parts {
+    fn fresh_trace(&self) -> TraceId {
+        TraceId::fresh(self.clock.entropy(), self.clock.entropy())
+    }
 }
 
 /// Opens sessions.
@@ -292,26 +297,16 @@ impl Engine {
 
     async fn create(&self) -> Result<Session, EngineError> {
         let parts = &self.0;
-        // Two sessions of the same second may draw the same id; a third time is not chance any more.
-        for attempt in 0.. {
-            let id = SessionId::fresh(parts.clock.now(), parts.clock.entropy());
-            let opened = match parts.store.open_writer(&id, OpenLog::New).await {
-                Err(err) if err.kind == StoreErrorKind::Exists && attempt < 3 => continue,
-                other => other?,
-            };
-            let session = self.session(id, opened.writer, History::default());
-            let model = parts.runtime.model().map(str::to_owned);
-            let (workspace, runtime) = (parts.workspace.clone(), parts.runtime.name().to_owned());
-            let opened = EventKind::SessionOpened {
-                workspace,
-                runtime,
-                model,
-                program: parts.program.clone(),
-            };
-            session.log.emit(&session.scope(None), opened).await?;
-            return Ok(session);
-        }
-        Err(EngineError::Busy)
+        let (id, writer) = self.free().await?;
+        let session = self.session(id, writer, History::default());
+        let opened = EventKind::SessionOpened {
+            workspace: parts.workspace.clone(),
+            runtime: parts.runtime.name().to_owned(),
+            model: parts.runtime.model().map(str::to_owned),
+            program: parts.program.clone(),
+        };
+        session.log.emit(&session.scope(None), opened).await?;
+        Ok(session)
     }
 
     async fn resume(&self, id: SessionId) -> Result<Session, EngineError> {
@@ -344,22 +339,12 @@ impl Engine {
         let session = self.session(id, writer, history);
         let scope = session.scope(None);
         for text in notices {
-            session
-                .log
-                .emit(
-                    &scope,
-                    EventKind::Warned {
-                        code: "log_repaired".into(),
-                        text,
-                    },
-                )
-                .await?;
+            let warned = EventKind::warned("log_repaired", text);
+            session.log.emit(&scope, warned).await?;
         }
         if let Some(compaction) = bounded {
-            session
-                .log
-                .emit(&scope, EventKind::Compacted { compaction })
-                .await?;
+            let compacted = EventKind::Compacted { compaction };
+            session.log.emit(&scope, compacted).await?;
         }
         session.note_model().await?;
         Ok(session)
@@ -372,7 +357,7 @@ impl Engine {
         history: History,
     ) -> Session {
         let parts = self.0.clone();
-        let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
+        let trace = parts.fresh_trace();
         let first_seq = history.last_seq() + 1;
         let log = Arc::new(Log::new(
             id.clone(),
@@ -498,20 +483,8 @@ impl Session {
         start: driver::Start,
         options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
-        let busy = self
-            .busy
-            .clone()
-            .try_lock_owned()
-            .map_err(|_| EngineError::Busy)?;
+        let busy = self.alone()?;
         let parts = &self.parts;
-        let (to, events) = mpsc::channel(VIEW_ROOM);
-        let control = Arc::new(Control::default());
-        let view = View {
-            to,
-            live: options.live,
-            gone: control.stop.clone(),
-            lost: Arc::default(),
-        };
         let (spent, before) = match &start {
             driver::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
             driver::Start::Answer { ask, .. } => (
@@ -519,22 +492,22 @@ impl Session {
                 Duration::from_millis(ask.run_ms),
             ),
         };
-        let outlet = Arc::new(RunOutlet {
-            log: self.log.clone(),
-            scope: Scope {
-                run: Some(id.clone()),
-                trace: self.fresh_trace(),
-                view: Some(view),
-            },
-            books: Books::new(options.budget, parts.clock.clone(), spent, before),
-            clock: parts.clock.clone(),
-            on_ask: options.on_ask,
-            ask_timeout: options.ask_timeout,
-            ask_expiry: options.ask_expiry,
-            control: control.clone(),
-            untorn: AtomicU32::new(0),
-            held: Mutex::default(),
+        let books = Books::new(options.budget, parts.clock.clone(), spent, before);
+        let scope = Scope {
+            run: Some(id.clone()),
+            trace: parts.fresh_trace(),
+            view: None,
+        };
+        let mut outlet = RunOutlet::new(self.log.clone(), scope, books, &options);
+        let control = outlet.control.clone();
+        let (to, events) = mpsc::channel(VIEW_ROOM);
+        outlet.scope.view = Some(View {
+            to,
+            live: options.live,
+            gone: control.stop.clone(),
+            lost: Arc::default(),
         });
+        let outlet = Arc::new(outlet);
         *self.current.lock() = Arc::downgrade(&outlet);
         let run = driver::RunParts {
             parts: parts.clone(),
@@ -600,14 +573,16 @@ impl Session {
 
     /// Writes one durable event while no run is going here.
     async fn write_alone(&self, run: Option<RunId>, kind: EventKind) -> Result<u64, EngineError> {
-        let _alone = self
-            .busy
-            .clone()
-            .try_lock_owned()
-            .map_err(|_| EngineError::Busy)?;
+        let _alone = self.alone()?;
         let seq = self.log.emit(&self.scope(run), kind).await?;
         self.log.sync().await?;
         Ok(seq)
+    }
+
+    /// The session's place for one run, as long as no run is going.
+    fn alone(&self) -> Result<OwnedMutexGuard<()>, EngineError> {
+        let busy = self.busy.clone().try_lock_owned();
+        busy.map_err(|_| EngineError::Busy)
     }
 
     fn redacted(&self, mut prompt: Message) -> Message {
@@ -623,10 +598,6 @@ impl Session {
         }
     }
 
-    fn fresh_trace(&self) -> TraceId {
-        TraceId::fresh(self.parts.clock.entropy(), self.parts.clock.entropy())
-    }
-
     async fn note_model(&self) -> Result<(), EngineError> {
         let now = self.parts.runtime.model().map(str::to_owned);
         let was = self.look(|history| history.model().map(str::to_owned));
@@ -638,19 +609,12 @@ impl Session {
                 "`{to}` goes on where `{from}` was, without: {}",
                 lost.join(", ")
             );
-            self.log
-                .emit(&self.scope(None), EventKind::ModelSwitched { from, to })
-                .await?;
+            let scope = self.scope(None);
+            let switched = EventKind::ModelSwitched { from, to };
+            self.log.emit(&scope, switched).await?;
             if !lost.is_empty() {
-                self.log
-                    .emit(
-                        &self.scope(None),
-                        EventKind::Warned {
-                            code: "abilities_differ".into(),
-                            text,
-                        },
-                    )
-                    .await?;
+                let warned = EventKind::warned("abilities_differ", text);
+                self.log.emit(&scope, warned).await?;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! is neither held up nor failed by it: what finds no room is dropped and counted, what is not taken is not sent again,
 //! and trouble is told once.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +105,7 @@ impl Exporter {
 
     /// Takes what came to its end. Never waits.
     pub fn give(&self, finished: Finished) {
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         for point in finished.points {
             queue.meter.add(point);
         }
@@ -128,22 +128,17 @@ impl Exporter {
 
     /// Sends what waits, for at most this long. Gives what went wrong, the first time something did.
     pub async fn flush(&self, limit: Duration) -> Option<String> {
-        if self.shared.lock().slow {
+        if self.shared.queue.lock().slow {
             // Who let us wait in vain once does not hold up the end of every run.
             self.shared.wake.notify_one();
-        } else if tokio::time::timeout(limit, self.shared.send_all())
-            .await
-            .is_err()
-        {
-            let mut queue = self.shared.lock();
+        } else if let Err(_late) = tokio::time::timeout(limit, self.shared.send_all()).await {
+            let mut queue = self.shared.queue.lock();
             queue.slow = true;
-            let why = format!(
-                "the collector did not answer within {} s",
-                limit.as_secs_f32()
-            );
+            let seconds = limit.as_secs_f32();
+            let why = format!("the collector did not answer within {seconds} s");
             queue.trouble.get_or_insert(why);
         }
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         let trouble = queue.trouble.take().filter(|_| !queue.told)?;
         queue.told = true;
         let lost = queue.dropped + queue.spans.len() as u64;
@@ -158,15 +153,11 @@ impl Drop for Exporter {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
-    }
-
     async fn send_all(&self) {
         let _one = self.sending.lock().await;
         loop {
             let (spans, series) = {
-                let mut queue = self.lock();
+                let mut queue = self.queue.lock();
                 (queue.batch(), queue.meter.take())
             };
             if spans.is_empty() && series.is_empty() {
@@ -174,7 +165,7 @@ impl Shared {
             }
             let count = spans.len() as u64;
             // Counted as lost until they have arrived: this may be dropped half way.
-            self.lock().dropped += count;
+            self.queue.lock().dropped += count;
             let mut sent = Ok(());
             if !spans.is_empty() {
                 let body = otlp::traces(&self.resource, &spans).to_string();
@@ -182,13 +173,13 @@ impl Shared {
                 sent = self.post.post(Signal::Traces, body.into_bytes()).await;
             }
             if sent.is_ok() {
-                self.lock().dropped -= count;
+                self.queue.lock().dropped -= count;
             }
             if !series.is_empty() {
                 let body = otlp::metrics(&self.resource, &series).to_string();
                 sent = sent.and(self.post.post(Signal::Metrics, body.into_bytes()).await);
             }
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             queue.slow &= sent.is_err();
             if let Err(why) = sent {
                 queue.trouble.get_or_insert(why);

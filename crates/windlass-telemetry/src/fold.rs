@@ -127,14 +127,12 @@ impl Spans {
     #[must_use]
     pub fn finish(mut self) -> Finished {
         let mut out = Finished::default();
+        let told = Told {
+            options: &self.options,
+            facts: &self.facts,
+        };
         if let Some(open) = self.run.take() {
-            open.interrupt(
-                &Told {
-                    options: &self.options,
-                    facts: &self.facts,
-                },
-                &mut out,
-            );
+            open.interrupt(&told, &mut out);
         }
         out
     }
@@ -145,17 +143,11 @@ impl Told<'_> {
     fn served(&self, model: Option<&str>) -> Vec<Attribute> {
         let model = model.or(self.facts.model.as_deref());
         // A model call needs the name of somebody.
-        let provider = self
-            .options
-            .provider
-            .as_deref()
-            .or(model.map(|_| "unknown"));
-        let provider =
-            provider.map(|provider| ("gen_ai.provider.name", provider_name(provider).into()));
-        provider
-            .into_iter()
-            .chain(model.map(|model| ("gen_ai.request.model", model.into())))
-            .collect()
+        let provider = self.options.provider.as_deref();
+        let provider = provider.or(model.map(|_| "unknown")).map(provider_name);
+        let provider = provider.map(|provider| ("gen_ai.provider.name", provider.into()));
+        let model = model.map(|model| ("gen_ai.request.model", model.into()));
+        provider.into_iter().chain(model).collect()
     }
 
     /// Words that somebody wrote; absent where content is not told.

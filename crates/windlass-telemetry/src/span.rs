@@ -144,6 +144,29 @@ pub struct SpanEvent {
 }
 
 impl Span {
+    /// A span that ends where it starts, until it is closed.
+    pub(crate) fn new(trace: String, id: SpanId, name: String, kind: Kind, start: i64) -> Self {
+        Self {
+            trace,
+            id,
+            parent: None,
+            name,
+            kind,
+            start,
+            end: start,
+            attributes: Vec::new(),
+            events: Vec::new(),
+            dropped_events: 0,
+            error: None,
+            detail: None,
+        }
+    }
+
+    /// One more attribute.
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.attributes.push((name, value.into()));
+    }
+
     /// Something happened. Only so much of it is kept.
     pub fn tell(&mut self, event: SpanEvent) {
         match self.events.len() < MAX_EVENTS {
@@ -156,7 +179,7 @@ impl Span {
     pub fn close(&mut self, end: i64, error: Option<String>) {
         self.end = end.max(self.start);
         if let Some(error) = &error {
-            self.attributes.push(("error.type", error.as_str().into()));
+            self.set("error.type", error.as_str());
         }
         self.error = error;
     }

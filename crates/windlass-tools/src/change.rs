@@ -3,11 +3,12 @@
 
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolFailure, ToolOutput};
-use windlass_core::workspace::{Change as Happened, FileChange, Files};
+use windlass_core::workspace::{Change as Happened, FileChange, FileError, Files};
 use windlass_edit::diff::{Diff, unified};
 use windlass_edit::patch::Change;
 use windlass_edit::text::Text;
 
+use crate::place::{joined, tidy};
 use crate::seen::Seen;
 
 /// The longest diff that goes into the log or an approval, per file.
@@ -22,12 +23,7 @@ pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), 
         };
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         let (parent, target) = (files.resolve(parent)?, files.resolve(path)?);
-        let own = if parent.path == "." {
-            name.to_owned()
-        } else {
-            format!("{}/{name}", parent.path)
-        };
-        if target.path != own {
+        if target.path != joined(&parent.path, name) {
             let text = format!(
                 "is a link to {}; patch that file by its own path, or use move_file or delete_file on the link",
                 target.path
@@ -45,15 +41,8 @@ pub(crate) fn apply(
     notes: &[String],
     seen: &Seen,
 ) -> Result<ToolOutput, ToolFailure> {
-    for change in changes {
-        if let Change::Modify { path, before, .. }
-        | Change::Delete { path, before }
-        | Change::Move {
-            from: path, before, ..
-        } = change
-        {
-            seen.check(files, path, before)?;
-        }
+    for (path, before) in changes.iter().filter_map(|change| sides(change).0) {
+        seen.check(files, path, before)?;
     }
     Ok(output(write_all(files, changes, seen)?, notes))
 }
@@ -69,7 +58,8 @@ pub(crate) fn write_all(
     order.sort_by_key(|change| matches!(change, Change::Delete { .. }));
     let mut done: Vec<&Change> = Vec::with_capacity(order.len());
     for change in order {
-        if let Err(err) = make(files, change) {
+        let (old, new) = sides(change);
+        if let Err(err) = swap(files, old, new) {
             let mut failure = ToolFailure::from(err);
             if !done.is_empty() {
                 failure.text = format!("{}; {}", failure.text, take_back(files, &done));
@@ -107,81 +97,87 @@ pub(crate) fn preview(changes: &[Change]) -> String {
     changes.iter().map(shown).collect()
 }
 
-fn make(files: &dyn Files, change: &Change) -> Result<(), windlass_core::workspace::FileError> {
+/// One side of a change: the path and the bytes of the file, where there is one.
+type Side<'a> = Option<(&'a str, &'a [u8])>;
+
+/// A change as its file before and after it.
+fn sides(change: &Change) -> (Side<'_>, Side<'_>) {
     match change {
-        Change::Create { path, after } => files.replace(path, None, after),
+        Change::Create { path, after } => (None, Some((path, after))),
         Change::Modify {
             path,
             before,
             after,
-        } => files.replace(path, Some(before), after),
-        Change::Delete { path, .. } => files.remove(path),
+        } => (Some((path, before)), Some((path, after))),
+        Change::Delete { path, before } => (Some((path, before)), None),
         Change::Move {
             from,
             to,
             before,
             after,
-        } => {
+        } => (Some((from, before)), Some((to, after))),
+    }
+}
+
+/// A change of the text of a file, which keeps its encoding and line ends.
+pub(crate) fn modify<T>(
+    files: &dyn Files,
+    path: &str,
+    before: Vec<u8>,
+    edit: impl FnOnce(&str) -> Result<(String, T), ToolFailure>,
+) -> Result<(Change, T), ToolFailure> {
+    let exception = |err| about(path, ErrorCategory::Exception, err);
+    let text = Text::decode(&before).map_err(exception)?;
+    let (after, more) = edit(&text.content)?;
+    let after = text.encode(&after).map_err(exception)?;
+    let path = tidy(files, path);
+    let change = Change::Modify {
+        path,
+        before,
+        after,
+    };
+    Ok((change, more))
+}
+
+/// Puts one side of a change in the place of the other.
+fn swap(files: &dyn Files, old: Side<'_>, new: Side<'_>) -> Result<(), FileError> {
+    match (old, new) {
+        (Some((from, before)), Some((to, after))) if from != to => {
             files.rename(from, to, false)?;
             if before == after {
                 return Ok(());
             }
             files.replace(to, Some(before), after).inspect_err(|_| {
-                // A half-made move is no move; if even this fails, the write's error is the one to tell.
                 let _ = files.rename(to, from, false);
             })
         }
+        (old, Some((path, after))) => files.replace(path, old.map(|(_, before)| before), after),
+        (Some((path, _)), None) => files.remove(path),
+        (None, None) => Ok(()),
     }
 }
 
 fn take_back(files: &dyn Files, done: &[&Change]) -> String {
     let mut stuck = Vec::new();
     for change in done.iter().rev() {
-        let (path, result) = match change {
-            Change::Create { path, .. } => (path, files.remove(path)),
-            Change::Modify {
-                path,
-                before,
-                after,
-            } => (path, files.replace(path, Some(after), before)),
-            Change::Delete { path, before } => (path, files.replace(path, None, before)),
-            Change::Move {
-                from,
-                to,
-                before,
-                after,
-            } => {
-                let back = if before == after {
-                    Ok(())
-                } else {
-                    files.replace(to, Some(after), before)
-                };
-                (to, back.and_then(|()| files.rename(to, from, false)))
-            }
-        };
-        if let Err(err) = result {
+        let (old, new) = sides(change);
+        if let (Err(err), Some((path, _))) = (swap(files, new, old), new.or(old)) {
             stuck.push(format!("{path} ({err})"));
         }
     }
-    if stuck.is_empty() {
-        "the files changed before it were put back as they were".to_owned()
-    } else {
-        format!("these could not be put back: {}", stuck.join(", "))
+    match stuck.is_empty() {
+        true => "the files changed before it were put back as they were".to_owned(),
+        false => format!("these could not be put back: {}", stuck.join(", ")),
     }
 }
 
 fn remember(files: &dyn Files, change: &Change, seen: &Seen) {
-    match change {
-        Change::Create { path, after } | Change::Modify { path, after, .. } => {
-            seen.note(files, path, after)
-        }
-        Change::Delete { path, .. } => seen.forget(files, path),
-        Change::Move {
-            from, to, after, ..
-        } => {
-            seen.forget(files, from);
-            seen.note(files, to, after);
-        }
+    let (old, new) = sides(change);
+    if let Some((path, _)) = old {
+        seen.forget(files, path);
+    }
+    if let Some((path, after)) = new {
+        seen.note(files, path, after);
     }
 }
 
@@ -206,43 +202,15 @@ fn report(change: &Change) -> FileChange {
 }
 
 fn diff(change: &Change) -> Option<Diff> {
-    let text = |bytes: &[u8]| Text::decode(bytes).ok().map(|text| text.content);
-    const NONE: &str = "/dev/null";
-    let (old, new, before, after) = match change {
-        Change::Create { path, after } => (
-            NONE.to_owned(),
-            format!("b/{path}"),
-            String::new(),
-            text(after)?,
-        ),
-        Change::Modify {
-            path,
-            before,
-            after,
-        } => (
-            format!("a/{path}"),
-            format!("b/{path}"),
-            text(before)?,
-            text(after)?,
-        ),
-        Change::Delete { path, before } => (
-            format!("a/{path}"),
-            NONE.to_owned(),
-            text(before)?,
-            String::new(),
-        ),
-        Change::Move {
-            from,
-            to,
-            before,
-            after,
-        } => (
-            format!("a/{from}"),
-            format!("b/{to}"),
-            text(before)?,
-            text(after)?,
-        ),
+    let side = |mark: &str, side: Side<'_>| match side {
+        Some((path, bytes)) => {
+            let text = Text::decode(bytes).ok()?.content;
+            Some((format!("{mark}/{path}"), text))
+        }
+        None => Some(("/dev/null".to_owned(), String::new())),
     };
+    let (old, new) = sides(change);
+    let ((old, before), (new, after)) = (side("a", old)?, side("b", new)?);
     Some(unified(&old, &new, &before, &after, MAX_DIFF))
 }
 

@@ -14,7 +14,7 @@ use windlass_edit::patch::Change;
 use windlass_edit::text::{Text, lines};
 
 use crate::change::{self, about};
-use crate::place::{blocking, read_whole, tidy, writes};
+use crate::place::{blocking, read_whole, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -64,10 +64,8 @@ impl TypedTool for EditFile {
     }
 
     fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
-        let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before)
-            .ok()?
-            .0]))
+        let (change, _) = plan(ctx.files.as_ref(), &args, None).ok()?;
+        Some(change::preview(&[change]))
     }
 
     fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
@@ -112,21 +110,14 @@ impl TypedTool for EditFile {
 }
 
 fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
-    let before = read_whole(files, &args.path)?;
-    seen.check(files, &args.path, &before)?;
-    let (change, applied) = plan(files, args, before)?;
+    let (change, applied) = plan(files, args, Some(seen))?;
     let done = change::write_all(files, &[change], seen)?;
-    let mut notes: Vec<String> = applied
-        .iter()
-        .filter(|one| one.count > 1)
+    let many = applied.iter().filter(|one| one.count > 1);
+    let mut notes: Vec<String> = many
         .map(|one| format!("replaced {} places", one.count))
         .collect();
-    if let Some(how) = applied
-        .iter()
-        .map(|one| one.how)
-        .max()
-        .filter(|how| *how > How::LineEndings)
-    {
+    let how = applied.iter().map(|one| one.how).max();
+    if let Some(how) = how.filter(|how| *how > How::LineEndings) {
         let what = match how {
             How::Indentation => "indentation; the new text was re-indented",
             How::Punctuation => "how its quotes and dashes are written",
@@ -141,31 +132,29 @@ fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolF
 fn plan(
     files: &dyn Files,
     args: &Args,
-    before: Vec<u8>,
+    seen: Option<&Seen>,
 ) -> Result<(Change, Vec<Applied>), ToolFailure> {
-    let edits = edits(args)?;
-    let text =
-        Text::decode(&before).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
-    let applied = apply_all(&text.content, &edits)
-        .map_err(|(index, err)| refusal(args, &edits, index, &err))?;
-    let after = applied.last().map_or("", |last| last.content.as_str());
-    let after = text
-        .encode(after)
-        .map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
-    if after == before {
-        return Err(ToolFailure::invalid(format!(
-            "{}: together the edits change nothing",
-            args.path
-        )));
+    let before = read_whole(files, &args.path)?;
+    if let Some(seen) = seen {
+        seen.check(files, &args.path, &before)?;
     }
-    Ok((
-        Change::Modify {
-            path: tidy(files, &args.path),
-            before,
-            after,
-        },
-        applied,
-    ))
+    let edits = edits(args)?;
+    let (change, applied) = change::modify(files, &args.path, before, |text| {
+        let applied =
+            apply_all(text, &edits).map_err(|(index, err)| refusal(args, &edits, index, &err))?;
+        let after = applied.last().map(|last| last.content.clone());
+        Ok((after.unwrap_or_default(), applied))
+    })?;
+    if let Change::Modify { before, after, .. } = &change
+        && before == after
+    {
+        return Err(about(
+            &args.path,
+            ErrorCategory::InvalidArguments,
+            "together the edits change nothing",
+        ));
+    }
+    Ok((change, applied))
 }
 
 fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {
@@ -200,20 +189,16 @@ fn refusal(args: &Args, edits: &[Edit<'_>], index: usize, err: &EditError) -> To
         | EditError::Repeated { .. }
         | EditError::Elided => ErrorCategory::InvalidArguments,
     };
-    let which = if edits.len() > 1 {
-        format!("edit {} of {}: ", index + 1, edits.len())
-    } else {
-        String::new()
+    let (which, none) = match edits.len() {
+        0..=1 => (String::new(), ""),
+        all => (
+            format!("edit {} of {all}: ", index + 1),
+            "\nnone of the edits was made",
+        ),
     };
-    let hint = if category == ErrorCategory::NotFound && numbered(edits[index].old) {
-        "\n`old` has the line numbers of read_file in it; leave them out"
-    } else {
-        ""
-    };
-    let none = if edits.len() > 1 {
-        "\nnone of the edits was made"
-    } else {
-        ""
+    let hint = match category == ErrorCategory::NotFound && numbered(edits[index].old) {
+        true => "\n`old` has the line numbers of read_file in it; leave them out",
+        false => "",
     };
     about(&args.path, category, format!("{which}{err}{hint}{none}"))
 }

@@ -10,10 +10,9 @@ use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::Files;
 use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
 use windlass_edit::patch::Change;
-use windlass_edit::text::Text;
 
 use crate::change::{self, about};
-use crate::place::{blocking, read_whole, tidy, writes};
+use crate::place::{blocking, read_whole, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -64,47 +63,35 @@ impl TypedTool for EditLines {
     }
 
     fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
-        let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        Some(change::preview(&[
-            plan(ctx.files.as_ref(), &args, before).ok()?
-        ]))
+        let change = plan(ctx.files.as_ref(), &args).ok()?;
+        Some(change::preview(&[change]))
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
         let seen = self.0.clone();
         blocking(ctx.files, move |files| {
-            let before = read_whole(files, &args.path)?;
-            let change = plan(files, &args, before)?;
-            Ok(change::output(
-                change::write_all(files, &[change], &seen)?,
-                &[],
-            ))
+            let done = change::write_all(files, &[plan(files, &args)?], &seen)?;
+            Ok(change::output(done, &[]))
         })
         .await
     }
 }
 
-fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<Change, ToolFailure> {
-    let edits = args
-        .edits
-        .iter()
-        .map(line_edit)
-        .collect::<Result<Vec<_>, _>>()?;
-    let exception = |err| about(&args.path, ErrorCategory::Exception, err);
-    let text = Text::decode(&before).map_err(exception)?;
-    let after = apply(&text.content, &edits).map_err(|err| {
-        let category = match err {
-            AnchorError::Stale { .. } => ErrorCategory::Stale,
-            _ => ErrorCategory::InvalidArguments,
-        };
-        about(&args.path, category, err)
+fn plan(files: &dyn Files, args: &Args) -> Result<Change, ToolFailure> {
+    let before = read_whole(files, &args.path)?;
+    let edits: Result<Vec<_>, _> = args.edits.iter().map(line_edit).collect();
+    let edits = edits?;
+    let (change, ()) = change::modify(files, &args.path, before, |text| {
+        let after = apply(text, &edits).map_err(|err| {
+            let category = match err {
+                AnchorError::Stale { .. } => ErrorCategory::Stale,
+                _ => ErrorCategory::InvalidArguments,
+            };
+            about(&args.path, category, err)
+        })?;
+        Ok((after, ()))
     })?;
-    let after = text.encode(&after).map_err(exception)?;
-    Ok(Change::Modify {
-        path: tidy(files, &args.path),
-        before,
-        after,
-    })
+    Ok(change)
 }
 
 fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {

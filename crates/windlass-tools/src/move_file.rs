@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, Files};
 
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
+use crate::place::{MAX_FILE, blocking, failure, is_directory, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -76,10 +75,7 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
             args.from
         )));
     }
-    if files
-        .stat(&args.to)
-        .is_ok_and(|stat| stat.kind == FileKind::Directory)
-    {
+    if is_directory(files, &args.to) {
         let name = args.from.rsplit('/').next().unwrap_or(&args.from);
         return Err(ToolFailure::invalid(format!(
             "{} is a directory; name the file, as in {}/{name}",
@@ -90,13 +86,10 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
     files
         .rename(&args.from, &args.to, args.overwrite)
         .map_err(|err| match err.kind {
-            FileErrorKind::Exists => ToolFailure::new(
-                ErrorCategory::InvalidArguments,
-                format!(
-                    "{} exists already; choose another name or set overwrite",
-                    args.to
-                ),
-            ),
+            FileErrorKind::Exists => ToolFailure::invalid(format!(
+                "{} exists already; choose another name or set overwrite",
+                args.to
+            )),
             _ => failure(files, &args.from, err),
         })?;
     seen.forget(files, &args.from);

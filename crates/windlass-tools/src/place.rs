@@ -1,6 +1,7 @@
 //! Paths of a call: what they resolve to for the judge, what to suggest when nothing is there, and the way to do file
 //! work without holding up other calls. Never opens anything by itself.
 
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::CancellationToken;
@@ -21,10 +22,9 @@ pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure>
     // A link with the name of a credential leads to one, whatever that is called.
     let secret = is_credential(path) && !is_credential(&resolved.path);
     Ok(Touch::Read {
-        path: if secret {
-            path.to_owned()
-        } else {
-            resolved.path
+        path: match secret {
+            true => path.to_owned(),
+            false => resolved.path,
         },
         inside: resolved.inside,
     })
@@ -42,13 +42,8 @@ pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Vec<Touch>, ToolFa
     let parent = ctx
         .files
         .resolve(if parent.is_empty() { "/" } else { parent })?;
-    let named = if parent.path == "." {
-        name.to_owned()
-    } else {
-        format!("{}/{name}", parent.path)
-    };
     let named = Touch::Write {
-        path: named,
+        path: joined(&parent.path, name),
         inside: parent.inside,
     };
     if !matches!(name, "" | "." | "..") && !touches.contains(&named) {
@@ -57,22 +52,26 @@ pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Vec<Touch>, ToolFa
     Ok(touches)
 }
 
+/// The path of an entry of a directory.
+pub(crate) fn joined(parent: &str, name: &str) -> String {
+    match parent {
+        "." => name.to_owned(),
+        _ => format!("{parent}/{name}"),
+    }
+}
+
 /// A path as it is reported: relative to the workspace and without empty steps. Links stay as they are named.
 pub(crate) fn tidy(files: &dyn Files, path: &str) -> String {
-    let given = std::path::Path::new(path);
+    let given = Path::new(path);
     let inside = given.strip_prefix(files.root()).unwrap_or(given);
     // Collecting the components drops `.` and doubled slashes; `..` stays and is judged when the file is opened.
     let parts = inside
         .components()
-        .filter(|part| *part != std::path::Component::CurDir);
-    let tidy = parts
-        .collect::<std::path::PathBuf>()
-        .to_string_lossy()
-        .into_owned();
-    if tidy.is_empty() {
-        path.to_owned()
-    } else {
-        tidy
+        .filter(|part| *part != Component::CurDir);
+    let tidy: PathBuf = parts.collect();
+    match tidy.as_os_str().is_empty() {
+        true => path.to_owned(),
+        false => tidy.to_string_lossy().into_owned(),
     }
 }
 
@@ -89,32 +88,26 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Files) -> Result<T, ToolFailure> + Send + 'static,
 ) -> Result<T, ToolFailure> {
     let files = files.clone();
-    match tokio::task::spawn_blocking(move || work(files.as_ref())).await {
-        Ok(result) => result,
-        Err(err) => Err(ToolFailure::new(
-            ErrorCategory::Exception,
-            format!("the tool itself failed: {err}"),
-        )),
-    }
+    let worked = tokio::task::spawn_blocking(move || work(files.as_ref())).await;
+    worked.unwrap_or_else(|err| {
+        let text = format!("the tool itself failed: {err}");
+        Err(ToolFailure::new(ErrorCategory::Exception, text))
+    })
 }
 
 /// Reads a whole file to be shown or edited.
 pub(crate) fn read_bounded(files: &dyn Files, path: &str) -> Result<Vec<u8>, FileError> {
     let bytes = files.read(path, MAX_FILE)?;
-    let breaks = bytes
-        .iter()
-        .filter(|byte| matches!(byte, b'\n' | b'\r'))
-        .count();
-    if breaks > MAX_LINES {
-        let message = format!(
-            "{path} has {breaks} line breaks, more than the limit of {MAX_LINES}; use bash for it"
-        );
-        return Err(FileError {
+    let breaks = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r'));
+    match breaks.count() {
+        0..=MAX_LINES => Ok(bytes),
+        breaks => Err(FileError {
             kind: FileErrorKind::TooLarge,
-            message,
-        });
+            message: format!(
+                "{path} has {breaks} line breaks, more than the limit of {MAX_LINES}; use bash for it"
+            ),
+        }),
     }
-    Ok(bytes)
 }
 
 /// The same; when nothing is there, the failure names what is there instead.
@@ -126,11 +119,7 @@ pub(crate) fn read_whole(files: &dyn Files, path: &str) -> Result<Vec<u8>, ToolF
 pub(crate) fn failure(files: &dyn Files, path: &str, err: FileError) -> ToolFailure {
     let suggestion = match err.kind {
         FileErrorKind::NotFound => suggest(files, path),
-        FileErrorKind::WrongKind
-            if files
-                .stat(path)
-                .is_ok_and(|stat| stat.kind == FileKind::Directory) =>
-        {
+        FileErrorKind::WrongKind if is_directory(files, path) => {
             Some("use list_directory to see what is in it".to_owned())
         }
         _ => None,
@@ -142,6 +131,11 @@ pub(crate) fn failure(files: &dyn Files, path: &str, err: FileError) -> ToolFail
     failure
 }
 
+pub(crate) fn is_directory(files: &dyn Files, path: &str) -> bool {
+    let stat = files.stat(path);
+    stat.is_ok_and(|stat| stat.kind == FileKind::Directory)
+}
+
 fn suggest(files: &dyn Files, path: &str) -> Option<String> {
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     let listing = files.list(if parent.is_empty() { "." } else { parent }, 2000);
@@ -151,28 +145,16 @@ fn suggest(files: &dyn Files, path: &str) -> Option<String> {
     let likeness = here.iter().map(|other| (ratio(name, other), other));
     let close = likeness.max_by(|left, right| left.0.total_cmp(&right.0));
     if let Some((_, close)) = close.filter(|(likeness, _)| *likeness >= 0.6) {
-        let full = if parent == "." {
-            close.clone()
-        } else {
-            format!("{parent}/{close}")
-        };
-        return Some(format!("did you mean {full}?"));
+        return Some(format!("did you mean {}?", joined(parent, close)));
     }
     // The name may be right and the directory wrong.
-    let glob = name
-        .chars()
-        .all(|c| c.is_alphanumeric() || "._-".contains(c))
-        .then(|| name.to_owned())?;
-    let found = files
-        .find(
-            &FindQuery {
-                under: String::new(),
-                glob,
-                max: 3,
-            },
-            &CancellationToken::new(),
-        )
-        .ok()?;
+    let plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    let query = FindQuery {
+        under: String::new(),
+        glob: name.chars().all(plain).then(|| name.to_owned())?,
+        max: 3,
+    };
+    let found = files.find(&query, &CancellationToken::new()).ok()?;
     (!found.paths.is_empty())
         .then(|| format!("a file of that name is at {}", found.paths.join(", ")))
 }

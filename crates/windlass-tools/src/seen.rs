@@ -2,7 +2,7 @@
 //!
 //! Holds a hash per path and a bounded number of paths. Never holds content.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(crate) struct Seen(Mutex<HashMap<(PathBuf, String), u64>>);
 impl Seen {
     /// The model has seen these bytes at this path, or wrote them.
     pub(crate) fn note(&self, files: &dyn Files, path: &str, bytes: &[u8]) {
-        let mut map = self.map();
+        let mut map = self.0.lock();
         if map.len() >= MAX_PATHS {
             map.clear();
         }
@@ -34,7 +34,7 @@ impl Seen {
 
     /// The path is gone.
     pub(crate) fn forget(&self, files: &dyn Files, path: &str) {
-        self.map().remove(&key(files, path));
+        self.0.lock().remove(&key(files, path));
     }
 
     /// Refuses when the model saw other bytes than these. The refusal shows the current text, which then counts
@@ -45,7 +45,7 @@ impl Seen {
         path: &str,
         bytes: &[u8],
     ) -> Result<(), ToolFailure> {
-        let known = self.map().get(&key(files, path)).copied();
+        let known = self.0.lock().get(&key(files, path)).copied();
         if known.is_none_or(|known| known == hash(bytes)) {
             return Ok(());
         }
@@ -55,11 +55,6 @@ impl Seen {
             offer(bytes)
         );
         Err(ToolFailure::new(ErrorCategory::Stale, text))
-    }
-
-    fn map(&self) -> MutexGuard<'_, HashMap<(PathBuf, String), u64>> {
-        // A panic elsewhere cannot leave the map half changed.
-        self.0.lock()
     }
 }
 
@@ -81,10 +76,9 @@ fn offer(bytes: &[u8]) -> String {
         Ok(text) => {
             let all = lines(&text.content);
             let shown = numbered(&all[..all.len().min(MAX_OFFERED)], 1);
-            let rest = if all.len() > MAX_OFFERED {
-                format!("\n[{} lines in all; read_file shows the rest]", all.len())
-            } else {
-                String::new()
+            let rest = match all.len() {
+                0..=MAX_OFFERED => String::new(),
+                count => format!("\n[{count} lines in all; read_file shows the rest]"),
             };
             format!("It reads now:\n{shown}{rest}")
         }

@@ -140,28 +140,13 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
             "bandit is not installed; install it with `{install}`"
         ));
     }
-    let text = ended
-        .output
-        .find('{')
-        .map(|at| &ended.output[at..])
-        .unwrap_or_default();
-    let Some(Ok(said)) = serde_json::Deserializer::from_str(text)
-        .into_iter::<Said>()
-        .next()
-    else {
-        let tail: String = ended
-            .output
-            .chars()
-            .rev()
-            .take(300)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-            .collect();
-        return Report::unverifiable(format!(
-            "bandit gave no report that can be read: {}",
-            one_line(&tail)
-        ));
+    let begins = ended.output.find('{').unwrap_or(ended.output.len());
+    let objects = serde_json::Deserializer::from_str(&ended.output[begins..]);
+    let Some(Ok(said)) = objects.into_iter::<Said>().next() else {
+        let mut tail: Vec<char> = ended.output.chars().rev().take(300).collect();
+        tail.reverse();
+        let tail = one_line(&String::from_iter(tail));
+        return Report::unverifiable(format!("bandit gave no report that can be read: {tail}"));
     };
     let clean = |path: &str| path.trim_start_matches("./").to_owned();
     let mut found = Found::new(MAX_FINDINGS);

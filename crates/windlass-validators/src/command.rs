@@ -85,6 +85,13 @@ pub(crate) fn cut_short(line: &str, end: ProcessEnd, time: Duration) -> Option<S
 }
 
 fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
+    // What failed comes last.
+    let failed = |what: String| {
+        let mut findings = output::findings(&ended.output, root);
+        findings.truncate(output::MAX_FINDINGS - 1);
+        findings.push(Finding::whole(what));
+        (Judgement::Fail, findings)
+    };
     let (judgement, mut findings) = match ended.end {
         ProcessEnd::Exited { code: 0 } => (Judgement::Pass, Vec::new()),
         ProcessEnd::TimedOut | ProcessEnd::Cancelled => {
@@ -95,49 +102,22 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
         }
         ProcessEnd::Exited { code } => match missing(line, code, &ended.output) {
             Some(why) => (Judgement::Unverifiable, vec![Finding::whole(why)]),
-            None => (
-                Judgement::Fail,
-                failed(
-                    format!("`{line}` failed with exit code {code}"),
-                    &ended.output,
-                    root,
-                ),
-            ),
+            None => failed(format!("`{line}` failed with exit code {code}")),
         },
-        ProcessEnd::Signalled { signal } => (
-            Judgement::Fail,
-            failed(
-                format!("`{line}` was ended by signal {signal}"),
-                &ended.output,
-                root,
-            ),
-        ),
+        ProcessEnd::Signalled { signal } => {
+            failed(format!("`{line}` was ended by signal {signal}"))
+        }
     };
     if judgement != Judgement::Pass && !ended.refused.is_empty() {
-        let hosts = ended
-            .refused
-            .iter()
-            .take(5)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join(", ");
-        findings.push(Finding::whole(format!(
-            "it was not allowed to reach {hosts}"
-        )));
+        let hosts = ended.refused[..ended.refused.len().min(5)].join(", ");
+        let why = format!("it was not allowed to reach {hosts}");
+        findings.push(Finding::whole(why));
     }
     Report {
         judgement,
         findings,
         proof: proof(line, ended),
     }
-}
-
-/// The findings, and last what the command itself did.
-fn failed(what: String, text: &str, root: &str) -> Vec<Finding> {
-    let mut findings = output::findings(text, root);
-    findings.truncate(output::MAX_FINDINGS - 1);
-    findings.push(Finding::whole(what));
-    findings
 }
 
 /// What a command needs that is not here, with what to do; `None` when it ran.

@@ -40,18 +40,7 @@ struct AskedChange<'a> {
 struct Answer {
     verdict: String,
     #[serde(default)]
-    findings: Vec<AnswerFinding>,
-}
-
-#[derive(Debug, Deserialize)]
-struct AnswerFinding {
-    #[serde(default)]
-    path: String,
-    #[serde(default)]
-    line: u32,
-    #[serde(default)]
-    column: u32,
-    message: String,
+    findings: Vec<Finding>,
 }
 
 impl Check for Custom {
@@ -115,60 +104,47 @@ fn verdict(ended: &Finished) -> Result<(Judgement, Answer), String> {
         .map_err(|err| format!("gave an answer that does not keep to the contract: {err}"))?;
     let judgement = match answer.verdict.as_str() {
         "pass" if code != 0 => {
-            return Err(format!(
-                "said pass and ended with exit code {code}: that is no verdict"
-            ));
+            let why = format!("said pass and ended with exit code {code}: that is no verdict");
+            return Err(why);
         }
         "pass" => Judgement::Pass,
         "fail" => Judgement::Fail,
         "unverifiable" => Judgement::Unverifiable,
         other => {
-            return Err(format!(
-                "gave the verdict `{other}`; it must be pass, fail or unverifiable"
-            ));
+            let why = format!("gave the verdict `{other}`; it must be pass, fail or unverifiable");
+            return Err(why);
         }
     };
     Ok((judgement, answer))
 }
 
-fn finding(found: AnswerFinding, root: &str) -> Finding {
-    let inner = found
-        .path
-        .strip_prefix(root)
-        .filter(|_| !root.is_empty())
-        .unwrap_or(&found.path);
-    let path = inner
-        .trim_start_matches('/')
-        .trim_start_matches("./")
-        .to_owned();
-    let message: String = found
-        .message
-        .chars()
-        .filter(|c| !c.is_control() || *c == '\n')
-        .take(1_000)
-        .collect();
+fn finding(found: Finding, root: &str) -> Finding {
+    let inner = found.path.strip_prefix(root).unwrap_or(&found.path);
+    let path = inner.trim_start_matches('/').trim_start_matches("./");
+    let path = path.to_owned();
+    let shown = |c: &char| !c.is_control() || *c == '\n';
+    let message = found.message.chars().filter(shown).take(1_000).collect();
     Finding {
         path,
-        line: found.line,
-        column: found.column,
-        ..Finding::whole(message)
+        message,
+        // Only a look at the tree of before can say that.
+        preexisting: false,
+        ..found
     }
 }
 
 /// It did not keep to the contract; what it wrote last may say why.
 fn broken(line: &str, what: &str, ended: &Finished) -> Report {
     let text = without_escapes(&ended.output);
-    let tail: Vec<_> = text
-        .lines()
-        .rev()
-        .filter(|line| !line.trim().is_empty())
-        .take(5)
-        .collect();
-    let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
-    let tail: String = if tail.is_empty() {
-        tail
-    } else {
-        format!("; it wrote: {}", tail.chars().take(600).collect::<String>())
+    let lines = text.lines().rev().filter(|line| !line.trim().is_empty());
+    let mut tail: Vec<_> = lines.take(5).collect();
+    tail.reverse();
+    let tail: String = match tail.is_empty() {
+        true => String::new(),
+        false => "; it wrote: "
+            .chars()
+            .chain(tail.join("\n").chars().take(600))
+            .collect(),
     };
     Report::unverifiable(format!("`{line}` {what}{tail}"))
 }

@@ -36,19 +36,14 @@ impl Look for LookAt<'_> {
     }
 
     fn read(&self, path: &str) -> Option<String> {
-        self.0
-            .read(path, MAX_SETTINGS)
-            .ok()
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        let bytes = self.0.read(path, MAX_SETTINGS).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn top(&self) -> Vec<String> {
-        let listed = self
-            .0
-            .list("", 1_000)
-            .map(|listing| listing.entries)
-            .unwrap_or_default();
-        listed.into_iter().map(|(name, _, _)| name).collect()
+        let listed = self.0.list("", 1_000).map(|listing| listing.entries);
+        let listed = listed.unwrap_or_default().into_iter();
+        listed.map(|(name, _, _)| name).collect()
     }
 }
 
@@ -117,6 +112,15 @@ impl Found<'_> {
         paths.iter().any(|path| self.look.exists(path))
     }
 
+    /// The first word where this path is there, else the second.
+    fn either(&self, path: &str, there: &'static str, otherwise: &'static str) -> &'static str {
+        if self.look.exists(path) {
+            there
+        } else {
+            otherwise
+        }
+    }
+
     fn text(&self, path: &str) -> String {
         self.look.read(path).unwrap_or_default()
     }
@@ -150,10 +154,8 @@ impl Found<'_> {
             || lints(manifest.get("lints"))
             || lints(workspace)
         {
-            self.lint(
-                "cargo-clippy",
-                format!("cargo clippy{all} --all-targets -- -D warnings"),
-            );
+            let line = format!("cargo clippy{all} --all-targets -- -D warnings");
+            self.lint("cargo-clippy", line);
         }
     }
 
@@ -171,16 +173,12 @@ impl Found<'_> {
                 continue;
             }
             // Runners that watch files end after one round there.
-            let once = if *purpose == Purpose::Test {
-                "CI=true "
-            } else {
-                ""
+            let once = match purpose {
+                Purpose::Test => "CI=true ",
+                Purpose::Build | Purpose::Lint => "",
             };
-            self.add(
-                &format!("{manager}-{script}"),
-                *purpose,
-                format!("{once}{manager} run {script}"),
-            );
+            let line = format!("{once}{manager} run {script}");
+            self.add(&format!("{manager}-{script}"), *purpose, line);
         }
     }
 
@@ -204,33 +202,18 @@ impl Found<'_> {
     }
 
     fn python(&mut self) {
-        let project = [
-            "pyproject.toml",
-            "setup.py",
-            "setup.cfg",
-            "requirements.txt",
-            "tox.ini",
-            "pytest.ini",
-            "Pipfile",
-            "noxfile.py",
-        ];
-        if !self.any(&project)
-            && !self.any(&["conftest.py", "tests/__init__.py", "tests/conftest.py"])
+        let project = "pyproject.toml setup.py setup.cfg requirements.txt tox.ini pytest.ini Pipfile noxfile.py \
+             conftest.py tests/__init__.py tests/conftest.py";
+        if !project
+            .split_whitespace()
+            .any(|path| self.look.exists(path))
         {
             return;
         }
-        let python = if self.look.exists(".venv/bin/python") {
-            ".venv/bin/python"
-        } else {
-            "python3"
-        };
+        let python = self.either(".venv/bin/python", ".venv/bin/python", "python3");
         let pyproject = self.toml("pyproject.toml");
-        let tool = |name: &str| {
-            pyproject
-                .get("tool")
-                .and_then(|tool| tool.get(name))
-                .is_some()
-        };
+        let tools = pyproject.get("tool");
+        let tool = |name: &str| tools.and_then(|tool| tool.get(name)).is_some();
         let (tox, setup) = (self.text("tox.ini"), self.text("setup.cfg"));
         let configured = tool("pytest")
             || self.any(&[
@@ -282,11 +265,7 @@ impl Found<'_> {
     fn jvm(&mut self) {
         if self.look.exists("pom.xml") {
             // The wrapper may have lost its mode on the way.
-            let maven = if self.look.exists("mvnw") {
-                "sh ./mvnw"
-            } else {
-                "mvn"
-            };
+            let maven = self.either("mvnw", "sh ./mvnw", "mvn");
             self.build("maven-compile", format!("{maven} -q -B test-compile"));
             self.test("maven-test", format!("{maven} -q -B test"));
         }
@@ -296,27 +275,17 @@ impl Found<'_> {
             "settings.gradle",
             "settings.gradle.kts",
         ]) {
-            let gradle = if self.look.exists("gradlew") {
-                "sh ./gradlew"
-            } else {
-                "gradle"
-            };
-            self.build(
-                "gradle-build",
-                format!("{gradle} --console=plain testClasses"),
-            );
+            let gradle = self.either("gradlew", "sh ./gradlew", "gradle");
+            let line = format!("{gradle} --console=plain testClasses");
+            self.build("gradle-build", line);
             self.test("gradle-test", format!("{gradle} --console=plain test"));
         }
     }
 
     fn dotnet(&mut self) {
         let ends = [".sln", ".slnx", ".csproj", ".fsproj", ".vbproj"];
-        if self
-            .look
-            .top()
-            .iter()
-            .any(|name| ends.iter().any(|end| name.ends_with(end)))
-        {
+        let project = |name: &String| ends.iter().any(|end| name.ends_with(end));
+        if self.look.top().iter().any(project) {
             self.build("dotnet-build", "dotnet build --nologo");
             self.test("dotnet-test", "dotnet test --nologo");
         }
@@ -336,11 +305,7 @@ impl Found<'_> {
         if !self.any(&["Gemfile", "Rakefile", ".rspec"]) {
             return;
         }
-        let bundle = if self.look.exists("Gemfile") {
-            "bundle exec "
-        } else {
-            ""
-        };
+        let bundle = self.either("Gemfile", "bundle exec ", "");
         let rakefile = self.text("Rakefile");
         if self.any(&[".rspec", "spec/spec_helper.rb"]) {
             self.test("rspec", format!("{bundle}rspec"));

@@ -4,38 +4,10 @@
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 /// Tests and checks by their usual names, in any project.
-const TESTS: &[&str] = &[
-    "**/test/**",
-    "**/tests/**",
-    "**/__tests__/**",
-    "**/spec/**",
-    "**/specs/**",
-    "**/testdata/**",
-    "**/__snapshots__/**",
-    "**/test_*.py",
-    "**/*_test.py",
-    "**/conftest.py",
-    "**/*_test.go",
-    "**/*.test.*",
-    "**/*.spec.*",
-    "**/*_test.*",
-    "**/*_spec.rb",
-    "**/*Test.java",
-    "**/*Tests.java",
-    "**/*Test.kt",
-    "**/*Tests.cs",
-    "**/*Test.php",
-    "**/src/test/**",
-    "**/tests.rs",
-    "**/*_tests.rs",
-    "**/*.snap",
-    ".github/workflows/**",
-    ".gitlab-ci.yml",
-    ".circleci/**",
-    "azure-pipelines.yml",
-    "Jenkinsfile",
-    ".travis.yml",
-];
+const TESTS: &str = "**/test/** **/tests/** **/__tests__/** **/spec/** **/specs/** **/testdata/** **/__snapshots__/** **/test_*.py \
+    **/*_test.py **/conftest.py **/*_test.go **/*.test.* **/*.spec.* **/*_test.* **/*_spec.rb **/*Test.java \
+    **/*Tests.java **/*Test.kt **/*Tests.cs **/*Test.php **/src/test/** **/tests.rs **/*_tests.rs **/*.snap \
+    .github/workflows/** .gitlab-ci.yml .circleci/** azure-pipelines.yml Jenkinsfile .travis.yml";
 
 /// Modules of Python and of its test tools. A file of such a name where Python looks first takes the place of the module,
 /// also in the tests.
@@ -58,166 +30,63 @@ const PYTHON_MODULES: &str = "\
     warnings wave weakref webbrowser wsgiref xdist xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo";
 
 /// Programs that run or read Python.
-const PYTHON: &[&str] = &[
-    "pytest", "python", "python3", "tox", "nox", "unittest", "ruff", "mypy", "flake8", "pylint",
-    "uv", "poetry",
-];
+const PYTHON: &str = "pytest python python3 tox nox unittest ruff mypy flake8 pylint uv poetry";
 
-/// What a program reads to know what to do: the words of a line that speak of it, and the paths.
-const SETTINGS: &[(&[&str], &[&str])] = &[
+/// What a program reads to know what to do: the words of a line that speak of it, and the paths, with
+/// spaces between them.
+const SETTINGS: &[(&str, &str)] = &[
     (
-        &["cargo"],
-        &[
-            "**/Cargo.toml",
-            "Cargo.lock",
-            "**/build.rs",
-            "**/.cargo/**",
-            "rust-toolchain*",
-            "clippy.toml",
-            ".clippy.toml",
-            "rustfmt.toml",
-            ".config/nextest.toml",
-        ],
+        "cargo",
+        "**/Cargo.toml Cargo.lock **/build.rs **/.cargo/** rust-toolchain* clippy.toml .clippy.toml rustfmt.toml \
+         .config/nextest.toml",
     ),
     (
-        &[
-            "npm", "npx", "pnpm", "yarn", "bun", "node", "jest", "vitest", "mocha", "eslint",
-            "tsc", "biome",
-        ],
-        &[
-            "**/package.json",
-            "package-lock.json",
-            "pnpm-lock.yaml",
-            "pnpm-workspace.yaml",
-            "yarn.lock",
-            "bun.lock*",
-            ".npmrc",
-            ".yarnrc*",
-            "**/tsconfig*.json",
-            "**/jest.config.*",
-            "**/jest.setup.*",
-            "**/vitest.config.*",
-            "**/vitest.setup.*",
-            "**/vite.config.*",
-            "**/.mocharc*",
-            "**/eslint.config.*",
-            "**/.eslintrc*",
-            ".eslintignore",
-            "**/.prettierrc*",
-            "**/babel.config.*",
-            ".babelrc*",
-            "**/playwright.config.*",
-            "**/cypress.config.*",
-            "**/karma.conf.*",
-            "biome.json*",
-            "turbo.json",
-            "nx.json",
-        ],
+        "npm npx pnpm yarn bun node jest vitest mocha eslint tsc biome",
+        "**/package.json package-lock.json pnpm-lock.yaml pnpm-workspace.yaml yarn.lock bun.lock* .npmrc .yarnrc* \
+         **/tsconfig*.json **/jest.config.* **/jest.setup.* **/vitest.config.* **/vitest.setup.* **/vite.config.* \
+         **/.mocharc* **/eslint.config.* **/.eslintrc* .eslintignore **/.prettierrc* **/babel.config.* .babelrc* \
+         **/playwright.config.* **/cypress.config.* **/karma.conf.* biome.json* turbo.json nx.json",
     ),
     (
         PYTHON,
-        &[
-            "**/pytest.ini",
-            "pyproject.toml",
-            "setup.cfg",
-            "setup.py",
-            "tox.ini",
-            "noxfile.py",
-            "**/conftest.py",
-            ".coveragerc",
-            "mypy.ini",
-            ".mypy.ini",
-            ".flake8",
-            ".pylintrc",
-            "ruff.toml",
-            ".ruff.toml",
-            "**/sitecustomize.py",
-            "requirements*.txt",
-        ],
+        "**/pytest.ini pyproject.toml setup.cfg setup.py tox.ini noxfile.py **/conftest.py .coveragerc mypy.ini \
+         .mypy.ini .flake8 .pylintrc ruff.toml .ruff.toml **/sitecustomize.py requirements*.txt",
     ),
     (
-        &["go", "golangci-lint"],
-        &[
-            "go.mod",
-            "go.sum",
-            "go.work",
-            "vendor/modules.txt",
-            ".golangci.*",
-        ],
+        "go golangci-lint",
+        "go.mod go.sum go.work vendor/modules.txt .golangci.*",
+    ),
+    ("mvn mvnw", "**/pom.xml .mvn/** mvnw mvnw.cmd"),
+    (
+        "gradle gradlew",
+        "**/build.gradle* **/settings.gradle* gradle.properties gradle/** gradlew gradlew.bat buildSrc/**",
     ),
     (
-        &["mvn", "mvnw"],
-        &["**/pom.xml", ".mvn/**", "mvnw", "mvnw.cmd"],
+        "make gmake",
+        "**/Makefile **/makefile **/GNUmakefile **/*.mk",
     ),
     (
-        &["gradle", "gradlew"],
-        &[
-            "**/build.gradle*",
-            "**/settings.gradle*",
-            "gradle.properties",
-            "gradle/**",
-            "gradlew",
-            "gradlew.bat",
-            "buildSrc/**",
-        ],
+        "cmake ctest ninja meson",
+        "**/CMakeLists.txt **/*.cmake CMakePresets.json **/meson.build",
     ),
     (
-        &["make", "gmake"],
-        &["**/Makefile", "**/makefile", "**/GNUmakefile", "**/*.mk"],
+        "dotnet",
+        "**/*.csproj **/*.fsproj **/*.sln **/*.slnx **/Directory.*.props global.json nuget.config",
     ),
     (
-        &["cmake", "ctest", "ninja", "meson"],
-        &[
-            "**/CMakeLists.txt",
-            "**/*.cmake",
-            "CMakePresets.json",
-            "**/meson.build",
-        ],
+        "mix",
+        "mix.exs mix.lock config/** .formatter.exs .credo.exs",
     ),
     (
-        &["dotnet"],
-        &[
-            "**/*.csproj",
-            "**/*.fsproj",
-            "**/*.sln",
-            "**/*.slnx",
-            "**/Directory.*.props",
-            "global.json",
-            "nuget.config",
-        ],
+        "rake rspec bundle rubocop ruby",
+        "Rakefile Gemfile Gemfile.lock .rspec **/*.rake .rubocop.yml",
     ),
     (
-        &["mix"],
-        &[
-            "mix.exs",
-            "mix.lock",
-            "config/**",
-            ".formatter.exs",
-            ".credo.exs",
-        ],
+        "composer phpunit pest",
+        "composer.json composer.lock phpunit.xml* phpstan.neon*",
     ),
-    (
-        &["rake", "rspec", "bundle", "rubocop", "ruby"],
-        &[
-            "Rakefile",
-            "Gemfile",
-            "Gemfile.lock",
-            ".rspec",
-            "**/*.rake",
-            ".rubocop.yml",
-        ],
-    ),
-    (
-        &["composer", "phpunit", "pest"],
-        &[
-            "composer.json",
-            "composer.lock",
-            "phpunit.xml*",
-            "phpstan.neon*",
-        ],
-    ),
-    (&["deno"], &["deno.json*", "deno.lock"]),
-    (&["just"], &["justfile", "Justfile", ".justfile"]),
+    ("deno", "deno.json* deno.lock"),
+    ("just", "justfile Justfile .justfile"),
 ];
 
 /// The paths that a verdict hangs on.
@@ -233,30 +102,20 @@ impl Judges {
     #[must_use]
     pub(crate) fn of(line: &str, more: &[String]) -> Self {
         let words = words(line);
-        let mut globs: Vec<String> = TESTS.iter().map(|glob| (*glob).to_owned()).collect();
-        let speaks = |programs: &[&str]| {
-            words
-                .iter()
-                .any(|word| programs.contains(&word.rsplit('/').next().unwrap_or(word)))
+        let speaks = |programs: &str| {
+            let mut called = words.iter().map(|word| word.rsplit('/').next());
+            called.any(|word| programs.split(' ').any(|known| word == Some(known)))
         };
-        let known: Vec<_> = SETTINGS
-            .iter()
-            .filter(|(programs, _)| speaks(programs))
-            .collect();
         // A target of `make`, or a script, can run anything.
-        let anything =
-            known.is_empty() || speaks(&["make", "just", "sh", "bash", "tox", "nox", "rake"]);
-        for (_, paths) in SETTINGS
+        let anything = SETTINGS.iter().all(|(programs, _)| !speaks(programs))
+            || speaks("make just sh bash tox nox rake");
+        let read = SETTINGS
             .iter()
-            .filter(|row| anything || known.contains(row))
-        {
-            globs.extend(paths.iter().map(|glob| (*glob).to_owned()));
-        }
-        globs.extend(
-            words
-                .iter()
-                .map(|word| globset::escape(word.trim_start_matches("./"))),
-        );
+            .filter(|(programs, _)| anything || speaks(programs));
+        let tables = read.map(|(_, paths)| *paths).chain([TESTS]);
+        let known = tables.flat_map(str::split_whitespace).map(str::to_owned);
+        let named = words.iter().map(|word| word.trim_start_matches("./"));
+        let mut globs: Vec<String> = known.chain(named.map(globset::escape)).collect();
         globs.extend(more.iter().cloned());
         Self {
             paths: set(&globs),

@@ -48,101 +48,60 @@ pub enum Language {
     Css,
 }
 
-/// How sure a verdict is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certainty {
-    /// A parser of the whole language: what it rejects is wrong.
-    Exact,
-    /// A grammar made for editors, which may not know the newest syntax: only what a change added counts.
-    Grammar,
-}
-
-/// Name, other names, endings of file names.
-type Row = (
-    Language,
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-);
+/// Name, other names, endings of file names; with commas between them.
+type Row = (Language, &'static str, &'static str, &'static str);
 
 const TABLE: &[Row] = &[
-    (
-        Language::Python,
-        "python",
-        &["py", "python3", "pyi"],
-        &["py", "pyi", "pyw"],
-    ),
+    (Language::Python, "python", "py,python3,pyi", "py,pyi,pyw"),
     (
         Language::JavaScript,
         "javascript",
-        &["js", "jsx", "mjs", "cjs", "node", "ecmascript"],
-        &["js", "mjs", "cjs", "jsx"],
+        "js,jsx,mjs,cjs,node,ecmascript",
+        "js,mjs,cjs,jsx",
     ),
     (
         Language::TypeScript,
         "typescript",
-        &["ts", "mts", "cts"],
-        &["ts", "mts", "cts"],
+        "ts,mts,cts",
+        "ts,mts,cts",
     ),
-    (Language::Tsx, "tsx", &["typescriptreact"], &["tsx"]),
-    (Language::Rust, "rust", &["rs"], &["rs"]),
-    (Language::Go, "go", &["golang"], &["go"]),
-    (Language::Java, "java", &[], &["java"]),
-    (Language::C, "c", &["h"], &["c", "h"]),
+    (Language::Tsx, "tsx", "typescriptreact", "tsx"),
+    (Language::Rust, "rust", "rs", "rs"),
+    (Language::Go, "go", "golang", "go"),
+    (Language::Java, "java", "", "java"),
+    (Language::C, "c", "h", "c,h"),
     (
         Language::Cpp,
         "cpp",
-        &["c++", "cxx", "cc", "hpp"],
-        &[
-            "cpp", "cc", "cxx", "c++", "hpp", "hh", "hxx", "h++", "ipp", "inl", "tpp",
-        ],
+        "c++,cxx,cc,hpp",
+        "cpp,cc,cxx,c++,hpp,hh,hxx,h++,ipp,inl,tpp",
     ),
     (
         Language::CSharp,
         "csharp",
-        &["c#", "cs", "c-sharp", "c_sharp"],
-        &["cs", "csx"],
+        "c#,cs,c-sharp,c_sharp",
+        "cs,csx",
     ),
-    (
-        Language::Ruby,
-        "ruby",
-        &["rb"],
-        &["rb", "rake", "gemspec", "ru"],
-    ),
-    (
-        Language::Php,
-        "php",
-        &[],
-        &["php", "phtml", "php5", "php7", "php8"],
-    ),
-    (
-        Language::Bash,
-        "bash",
-        &["sh", "shell", "shellscript"],
-        &["sh", "bash"],
-    ),
+    (Language::Ruby, "ruby", "rb", "rb,rake,gemspec,ru"),
+    (Language::Php, "php", "", "php,phtml,php5,php7,php8"),
+    (Language::Bash, "bash", "sh,shell,shellscript", "sh,bash"),
     (
         Language::Json,
         "json",
-        &[],
-        &["json", "geojson", "webmanifest", "ipynb", "har"],
+        "",
+        "json,geojson,webmanifest,ipynb,har",
     ),
     (
         Language::Jsonc,
         "jsonc",
-        &["json with comments"],
-        &["jsonc", "code-workspace"],
+        "json with comments",
+        "jsonc,code-workspace",
     ),
-    (
-        Language::JsonLines,
-        "jsonl",
-        &["ndjson"],
-        &["jsonl", "ndjson"],
-    ),
-    (Language::Toml, "toml", &[], &["toml"]),
-    (Language::Yaml, "yaml", &["yml"], &["yaml", "yml"]),
-    (Language::Html, "html", &["htm"], &["html", "htm"]),
-    (Language::Css, "css", &[], &["css"]),
+    (Language::JsonLines, "jsonl", "ndjson", "jsonl,ndjson"),
+    (Language::Toml, "toml", "", "toml"),
+    (Language::Yaml, "yaml", "yml", "yaml,yml"),
+    (Language::Html, "html", "htm", "html,htm"),
+    (Language::Css, "css", "", "css"),
 ];
 
 /// File names that say the language without an ending.
@@ -171,32 +130,16 @@ const NAMES: &[(&str, Language)] = &[
     (".swcrc", Language::Jsonc),
 ];
 
-/// JSON files whose readers allow comments, by what the name begins and ends with.
-const WITH_COMMENTS: &[(&str, &str)] = &[
-    ("tsconfig", ".json"),
-    ("jsconfig", ".json"),
-    ("devcontainer", ".json"),
-    (".devcontainer", ".json"),
-    (".eslintrc", ".json"),
-    ("api-extractor", ".json"),
-    ("deno", ".json"),
-    ("rush", ".json"),
-    ("tslint", ".json"),
-    ("turbo", ".json"),
-    ("nx", ".json"),
-    ("language-configuration", ".json"),
-    ("wrangler", ".json"),
-    ("biome", ".json"),
-];
+/// JSON files whose readers allow comments, by what the name begins with; it ends with `.json`.
+const WITH_COMMENTS: &str = "tsconfig jsconfig devcontainer .devcontainer .eslintrc api-extractor deno rush tslint turbo nx \
+    language-configuration wrangler biome";
 
 impl Language {
     /// Its name in reports and rows.
     #[must_use]
     pub fn name(self) -> &'static str {
-        TABLE
-            .iter()
-            .find(|row| row.0 == self)
-            .map_or("text", |row| row.1)
+        let row = TABLE.iter().find(|row| row.0 == self);
+        row.map_or("text", |row| row.1)
     }
 
     /// All of them, in the order of the documentation.
@@ -208,10 +151,8 @@ impl Language {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let name = name.trim().trim_start_matches('.').to_ascii_lowercase();
-        TABLE
-            .iter()
-            .find(|row| row.1 == name || row.2.contains(&name.as_str()))
-            .map(|row| row.0)
+        let is = |row: &&Row| row.1 == name || row.2.split(',').any(|other| other == name);
+        TABLE.iter().find(is).map(|row| row.0)
     }
 
     /// By a path, and by the first line of what is there when the name has no ending.
@@ -237,28 +178,23 @@ impl Language {
             return None;
         }
         let ending = ending.to_ascii_lowercase();
-        let found = TABLE
-            .iter()
-            .find(|row| row.3.contains(&ending.as_str()))
-            .map(|row| row.0)?;
+        let ends = |row: &&Row| row.3.split(',').any(|known| known == ending);
+        let found = TABLE.iter().find(ends)?.0;
         if found == Self::Json && allows_comments(folder, stem, name) {
             return Some(Self::Jsonc);
         }
         Some(found)
     }
 
-    /// Whether its verdict stands alone.
+    /// Whether it has a parser of the whole language: what that rejects is wrong. Others have a grammar made for editors,
+    /// which may not know the newest syntax: only what a change added counts.
     #[must_use]
-    pub fn certainty(self) -> Certainty {
+    pub fn is_exact(self) -> bool {
         match self {
-            Self::Python | Self::JavaScript | Self::TypeScript | Self::Tsx | Self::Rust => {
-                Certainty::Exact
-            }
-            Self::Json | Self::Jsonc | Self::JsonLines | Self::Toml | Self::Yaml => {
-                Certainty::Exact
-            }
-            Self::Go | Self::Java | Self::C | Self::Cpp | Self::CSharp => Certainty::Grammar,
-            Self::Ruby | Self::Php | Self::Bash | Self::Html | Self::Css => Certainty::Grammar,
+            Self::Python | Self::JavaScript | Self::TypeScript | Self::Tsx | Self::Rust => true,
+            Self::Json | Self::Jsonc | Self::JsonLines | Self::Toml | Self::Yaml => true,
+            Self::Go | Self::Java | Self::C | Self::Cpp | Self::CSharp => false,
+            Self::Ruby | Self::Php | Self::Bash | Self::Html | Self::Css => false,
         }
     }
 }
@@ -275,12 +211,11 @@ fn allows_comments(folder: &str, stem: &str, name: &str) -> bool {
         return true;
     }
     // `tsconfig.json` and `tsconfig.build.json`, not `tsconfiguration.json`.
-    WITH_COMMENTS.iter().any(|(begin, end)| {
-        name.ends_with(end)
-            && stem
-                .strip_prefix(begin)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
-    })
+    let begins = |begin: &str| {
+        stem.strip_prefix(begin)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+    };
+    name.ends_with(".json") && WITH_COMMENTS.split_whitespace().any(begins)
 }
 
 /// `#!/usr/bin/env -S python3 -u`, `#!/bin/sh`.

@@ -25,6 +25,6 @@ mod testing;
 
 pub use bandit::{BANDIT_VERSION, InstallPlan, bandit_install};
 pub use detect::{Look, LookAt, detect};
-pub use language::{Certainty, Language};
+pub use language::Language;
 pub use plan::{PlanKind, Purpose, Tools, UnknownValidator, ValidatorPlan, build, setup};
 pub use syntax::{Checked, Flaw, MAX_FILE, Project, check};

@@ -17,7 +17,7 @@ pub use place::Flaw;
 pub(crate) use place::one_line;
 pub(crate) use validator::Syntax;
 
-use crate::language::{Certainty, Language};
+use crate::language::Language;
 use deep::{Marks, NoAnswer};
 
 /// The longest file that is read.
@@ -244,7 +244,7 @@ fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
     if looks_binary(bytes) {
         return Err(Checked::Unsure("it looks like a binary file".into()));
     }
-    let strict = language.certainty() == Certainty::Exact && language != Language::JavaScript;
+    let strict = language.is_exact() && language != Language::JavaScript;
     if language == Language::Python
         && let Some(coding) = declared_coding(bytes)
     {

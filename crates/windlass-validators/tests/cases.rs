@@ -8,7 +8,7 @@ use windlass_validators::{Checked, Language, Project, check};
 
 /// Those for which the first line of a flaw may be another: a grammar says where it gave up.
 fn is_exact(language: Language) -> bool {
-    language.certainty() == windlass_validators::Certainty::Exact
+    language.is_exact()
 }
 
 fn cases(text: &str) -> Vec<(String, String)> {

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use windlass_core::flags::{FlagValue, SavedFlags};
+use windlass_core::flags::SavedFlags;
 use windlass_core::workspace::REDACTED;
 
 use crate::error::Error;
@@ -222,10 +222,10 @@ impl RunFlags {
                 .any(|names| names.contains_key(name))
         };
         for (name, value) in saved.iter() {
-            if !known(name) || matches!(value, FlagValue::Other(_)) {
+            if !known(name) || matches!(value, Value::Null | Value::Object(_)) {
                 return Err(refused(name, "which this version does not know"));
             }
-            if texts(value).any(|text| text.contains(REDACTED)) {
+            if value.to_string().contains(REDACTED) {
                 return Err(refused(name, "whose value holds a secret and is not kept"));
             }
         }
@@ -238,9 +238,9 @@ impl RunFlags {
 
     /// The flags that say who works, as far as they are known here: enough for another run.
     pub fn load_model(saved: &SavedFlags) -> AgentFlags {
-        let text = |flag: &str| match saved.get(flag) {
-            Some(FlagValue::Text(text)) if !text.contains(REDACTED) => Some(text.clone()),
-            _ => None,
+        let text = |flag: &str| {
+            let text = saved.get(flag)?.as_str()?;
+            (!text.contains(REDACTED)).then(|| text.to_owned())
         };
         AgentFlags {
             runtime: text("runtime"),
@@ -301,9 +301,14 @@ fn make_absolute(path: &mut PathBuf) {
 
 /// The flags of a set that were given.
 fn given<T: Serialize>(set: &T) -> SavedFlags {
+    let was_given = |value: &Value| match value {
+        Value::Null | Value::Bool(false) | Value::Object(_) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
+    };
     object(set)
         .into_iter()
-        .filter_map(|(name, value)| Some((name, flag_value(value)?)))
+        .filter(|(_, value)| was_given(value))
         .collect()
 }
 
@@ -319,51 +324,15 @@ fn object<T: Serialize>(set: &T) -> Map<String, Value> {
     }
 }
 
-/// None for a flag that was not given.
-fn flag_value(value: Value) -> Option<FlagValue> {
-    match value {
-        Value::Null | Value::Bool(false) | Value::Object(_) => None,
-        Value::Bool(true) => Some(FlagValue::Switch(true)),
-        Value::Number(number) => Some(
-            number
-                .as_u64()
-                .map_or_else(|| FlagValue::Text(number.to_string()), FlagValue::Number),
-        ),
-        Value::String(text) => Some(FlagValue::Text(text)),
-        Value::Array(items) if items.is_empty() => None,
-        Value::Array(items) => Some(FlagValue::List(
-            items
-                .iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect(),
-        )),
-    }
-}
-
 /// Reads the flags of one set.
 fn read<T: DeserializeOwned>(saved: &SavedFlags, names: &Map<String, Value>) -> Result<T, Error> {
     let own = saved.iter().filter(|(name, _)| names.contains_key(*name));
-    let own = own
-        .map(|(name, value)| {
-            (
-                name.to_owned(),
-                serde_json::to_value(value).unwrap_or_default(),
-            )
-        })
-        .collect();
+    let own = own.map(|(name, value)| (name.to_owned(), value.clone()));
+    let own = own.collect();
     serde_json::from_value(Value::Object(own)).map_err(|err| {
         Error::usage(format!("the flags of this run cannot be read: {err}"))
             .hint("give the prompt and the flags anew")
     })
-}
-
-fn texts(value: &FlagValue) -> impl Iterator<Item = &String> {
-    match value {
-        FlagValue::Text(text) => std::slice::from_ref(text).iter(),
-        FlagValue::List(texts) => texts.iter(),
-        FlagValue::Switch(_) | FlagValue::Number(_) | FlagValue::Other(_) => [].iter(),
-    }
 }
 
 fn refused(name: &str, why: &str) -> Error {

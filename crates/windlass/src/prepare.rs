@@ -284,10 +284,7 @@ impl Prepared {
         }
         if let Some(choice) = &choice {
             session
-                .note(EventKind::Warned {
-                    code: "runtime_chosen".to_owned(),
-                    text: choice.whole(),
-                })
+                .note(EventKind::warned("runtime_chosen", choice.whole()))
                 .await?;
         }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);

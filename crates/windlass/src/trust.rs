@@ -187,7 +187,7 @@ mod tests {
             Loosens,
         );
         check("", "sandbox.net = \"off\"", Tightens);
-        check("", "sandbox.net = \"loopback\"", Loosens);
+        check("", "sandbox.net = \"loopback\"", Tightens);
         check("", "sandbox.net = \"open\"", Loosens);
         check("", "sandbox.net = \"no such thing\"", Loosens);
         check(

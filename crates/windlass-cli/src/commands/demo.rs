@@ -10,7 +10,6 @@ use windlass::core::terms::Isolation;
 
 use super::{block_on, replay, undo};
 use crate::args::{DemoArgs, Format, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs};
-use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
@@ -164,15 +163,13 @@ fn make_project(project: &Path) -> Result<(), Failure> {
             Ok(output) if output.status.success() => Ok(()),
             Ok(output) => {
                 let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                Err(Failure::new(
-                    exit::FAILED,
-                    format!("git {} failed: {why}", args.join(" ")),
-                ))
+                Err(Failure::failed(format!(
+                    "git {} failed: {why}",
+                    args.join(" ")
+                )))
             }
-            Err(err) => Err(
-                Failure::new(exit::FAILED, format!("git cannot be started: {err}"))
-                    .hint("the demo makes a small git repository; install git and run it again"),
-            ),
+            Err(err) => Err(Failure::failed(format!("git cannot be started: {err}"))
+                .hint("the demo makes a small git repository; install git and run it again")),
         }
     };
     git(&["init", "-q", "-b", "main"])?;
@@ -195,18 +192,18 @@ impl Folder {
                 Ok(()) => return Ok(Self { path, keep }),
                 Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(err) => {
-                    return Err(Failure::new(
-                        exit::FAILED,
-                        format!("{} cannot be made: {err}", path.display()),
-                    )
+                    return Err(Failure::failed(format!(
+                        "{} cannot be made: {err}",
+                        path.display()
+                    ))
                     .hint("set TMPDIR to a folder that can be written"));
                 }
             }
         }
-        Err(Failure::new(
-            exit::FAILED,
-            format!("{} is full of demo folders", base.display()),
-        ))
+        Err(Failure::failed(format!(
+            "{} is full of demo folders",
+            base.display()
+        )))
     }
 }
 

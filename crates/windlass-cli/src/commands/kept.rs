@@ -169,7 +169,7 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     }
     let card = slot.card.clone();
     slot.discard()
-        .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+        .map_err(|err| Failure::failed(err.to_string()))?;
     let discarded = EventKind::Discarded {
         name: card.name.clone(),
     };
@@ -193,7 +193,7 @@ pub(super) fn gc(
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
     let shelf = kept::shelf(places);
-    let failed = |err: String| Failure::new(exit::FAILED, err);
+    let failed = |err: String| Failure::failed(err);
     let (mut gone, mut freed) = (Vec::new(), 0);
     for (card, why) in shelf.surplus(max_bytes, max_age) {
         if !dry_run {

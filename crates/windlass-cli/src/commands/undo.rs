@@ -60,11 +60,10 @@ fn take_back(args: &TakeBackArgs, request: &UndoRequest) -> Result<ExitCode, Fai
             return Ok(exit::unless_broken(0));
         }
         if !plan.conflicts.is_empty() && !args.partly {
-            return Err(Failure::new(
-                exit::FAILED,
-                format!("nothing was {word}: some files cannot be"),
-            )
-            .hint("look at them with --preview; --partly leaves them out"));
+            return Err(
+                Failure::failed(format!("nothing was {word}: some files cannot be"))
+                    .hint("look at them with --preview; --partly leaves them out"),
+            );
         }
         let files = plan.swaps.len();
         for lost in planned.apply(&settings, &root).await? {

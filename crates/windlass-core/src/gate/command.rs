@@ -1,10 +1,12 @@
 //! The floor under command lines: what the simple commands of a line are never free to do. What is certain ends as
 //! its row says; what only may be is for a person, and not asked about where a kernel sandbox holds it anyway.
 
-use super::floor::{PLAIN_DEVICES, TEMPORARY, credential, protected, under};
+use super::floor::{PLAIN_DEVICES, TEMPORARY, WRITING_OUTSIDE, credential, protected, under};
 use super::secrets::is_credential;
-use super::{Decision, Place, Verdict};
+use super::{Decision, Place, Verdict, Words};
 use crate::shell::{Script, Simple, Target, Word, base_name};
+
+const UNREADABLE: &str = "floor: a command that cannot be read";
 
 /// The strictest thing the floor says about a line, if anything.
 pub(super) fn execute(
@@ -14,11 +16,7 @@ pub(super) fn execute(
 ) -> Option<Decision> {
     let person = |why: &str| {
         let reason = format!("nobody can tell what it does: {why}; write it more plainly");
-        Some(Decision::new(
-            Verdict::Person,
-            "floor: a command that cannot be read",
-            reason,
-        ))
+        Some(Decision::new(Verdict::Person, UNREADABLE, reason))
     };
     let Some(script) = script else {
         return person("it was not taken apart");
@@ -51,7 +49,7 @@ fn privileged(simple: &Simple) -> Option<Decision> {
         .iter()
         .map(|target| target.word.text.as_str())
         .find(|path| to_device(path));
-    (PRIVILEGE.contains(&name) || name.starts_with("mkfs.") || device.is_some()).then(|| {
+    (PRIVILEGE.contains(name) || name.starts_with("mkfs.") || device.is_some()).then(|| {
         let reason = format!(
             "`{}` changes the system, not the workspace",
             device.unwrap_or(name)
@@ -73,11 +71,8 @@ fn secret_of(simple: &Simple, exposed: &[String]) -> Option<Decision> {
         return Some(credential(word, exposed));
     }
     let (word, name) = words().find_map(|word| Some((word, hidden_match(word)?)))?;
-    Some(Decision::new(
-        Verdict::Deny,
-        "floor: credentials",
-        format!("`{word}` would also match `{name}`"),
-    ))
+    let reason = format!("`{word}` would also match `{name}`");
+    Some(Decision::new(Verdict::Deny, "floor: credentials", reason))
 }
 
 /// The hidden credential that a pattern of the shell would match; brackets are taken as any character.
@@ -137,24 +132,19 @@ fn removal(simple: &Simple, place: Place) -> Option<Decision> {
         "`{}` would be removed with all that is in it; only a person can allow it",
         target.word.text
     );
-    Some(Decision::new(
-        Verdict::Person,
-        "floor: removing everything",
-        reason,
-    ))
+    let rule = "floor: removing everything";
+    Some(Decision::new(Verdict::Person, rule, reason))
 }
 
 /// What a command writes where nobody resolved it, and what the words of programs nobody knows may be.
 fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decision> {
     let name = simple.name();
-    let elsewhere = simple
-        .dirs
-        .as_ref()
-        .is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
+    let dirs = simple.dirs.as_ref();
+    let elsewhere = dirs.is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
     let certain = simple.writes.iter().filter(|target| target.at.is_none());
     let certain = certain.filter_map(|target| written(target, elsewhere, place, exposed));
     let reads =
-        simple.looks || simple.starts || READERS.contains(&name) || !simple.writes.is_empty();
+        simple.looks || simple.starts || READERS.contains(name) || !simple.writes.is_empty();
     let guessed = simple.args().iter().filter(|word| {
         !reads
             && !place.sandboxed
@@ -185,49 +175,34 @@ fn written(target: &Target, elsewhere: bool, place: Place, exposed: &[String]) -
     }
     ((leads_out(path) || elsewhere) && !place.sandboxed).then(|| {
         let reason = format!("`{path}` may be outside the workspace; only a person can allow it");
-        Decision::new(
-            Verdict::Person,
-            "floor: writing outside the workspace",
-            reason,
-        )
+        Decision::new(Verdict::Person, WRITING_OUTSIDE, reason)
     })
 }
 
 /// Files that tell agents what to do, written by a command.
 pub(super) fn instructions(path: &str) -> Option<Decision> {
     let name = base_name(path).to_lowercase();
-    INSTRUCTIONS.contains(&name.as_str()).then(|| {
+    INSTRUCTIONS.contains(&name).then(|| {
         let reason = format!("`{path}` tells agents what to do here; only a person can allow it");
         Decision::new(Verdict::Person, "floor: agent configuration", reason)
     })
 }
 
 fn git_of(simple: &Simple, place: Place) -> Option<Decision> {
-    let destroys = if simple.name() == "git" {
-        destructive_git(simple.args())?
-    } else {
-        return None;
-    };
+    let args = (simple.name() == "git").then(|| simple.args());
+    let destroys = destructive_git(args?)?;
     (!place.isolation.is_isolated() || destroys == "push").then(|| {
-        Decision::new(
-            Verdict::Person,
-            "floor: destructive git",
-            "it throws work away or rewrites what others have",
-        )
+        let reason = "it throws work away or rewrites what others have";
+        Decision::new(Verdict::Person, "floor: destructive git", reason)
     })
 }
 
 /// Commands that run what nobody can see beforehand.
 fn unknowable(simple: &Simple) -> Option<Decision> {
     let name = simple.name();
-    let runs_unseen = runs_unseen(simple);
-    runs_unseen.then(|| {
+    runs_unseen(simple).then(|| {
         let reason = format!("what `{name}` would run cannot be told beforehand");
-        Decision::new(
-            Verdict::Person,
-            "floor: a command that cannot be read",
-            reason,
-        )
+        Decision::new(Verdict::Person, UNREADABLE, reason)
     })
 }
 
@@ -237,7 +212,7 @@ fn runs_unseen(simple: &Simple) -> bool {
     match simple.name() {
         "eval" | "source" | "." => unknown,
         // A shell that is fed by another command, or whose script is made while it runs.
-        name if SHELLS.contains(&name) => {
+        name if SHELLS.contains(name) => {
             let fed = simple.piped && args.iter().all(|word| word.text.starts_with('-'));
             fed || unknown || simple.input.as_ref().is_some_and(|input| !input.known)
         }
@@ -309,28 +284,7 @@ fn file_words(simple: &Simple) -> impl Iterator<Item = &Word> {
 
 /// The part of a word that names credentials. A word may be a piece of a program, with names in quotes.
 fn credential_in(word: &str) -> Option<&str> {
-    let borders = |c: char| {
-        c.is_whitespace()
-            || matches!(
-                c,
-                ';' | '|'
-                    | '&'
-                    | '('
-                    | ')'
-                    | '<'
-                    | '>'
-                    | '`'
-                    | '"'
-                    | '\''
-                    | '{'
-                    | '}'
-                    | '$'
-                    | '='
-                    | ','
-                    | '@'
-                    | ':'
-            )
-    };
+    let borders = |c: char| c.is_whitespace() || ";|&()<>`\"'{}$=,@:".contains(c);
     let is_code = word.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ';'));
     word.split(borders)
         .filter(|part| !part.is_empty())
@@ -352,10 +306,7 @@ pub(super) fn always_pattern(script: &Script) -> Option<String> {
     let (Some(simple), None) = (busy.next(), busy.next()) else {
         return None;
     };
-    let plain = |c: char| {
-        c.is_ascii_alphanumeric()
-            || matches!(c, '_' | '.' | '/' | ':' | ',' | '@' | '%' | '+' | '-' | '=')
-    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./:,@%+-=".contains(c);
     let fits = |word: &Word| {
         word.known
             && !word.text.is_empty()
@@ -363,9 +314,9 @@ pub(super) fn always_pattern(script: &Script) -> Option<String> {
             && !word.text.contains("..")
     };
     let name = simple.name();
-    let risky = RISKY.contains(&name)
-        || SHELLS.contains(&name)
-        || PRIVILEGE.contains(&name)
+    let risky = RISKY.contains(name)
+        || SHELLS.contains(name)
+        || PRIVILEGE.contains(name)
         || name.starts_with("python");
     let sets = name == "git"
         && simple
@@ -385,10 +336,10 @@ pub(super) fn always_pattern(script: &Script) -> Option<String> {
             .all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b':')
     };
     let named = match words[..] {
-        ["git", sub, ..] => GIT_LOOKS.contains(&sub).then_some(2),
-        [program, "run", script, ..] if RUNNERS.contains(&program) && task(script) => Some(3),
-        [program, sub, ..] if TASKS.contains(&program) && task(sub) && !sub.starts_with('-') => {
-            (!REACH_FURTHER.contains(&sub)).then_some(2)
+        ["git", sub, ..] => GIT_LOOKS.contains(sub).then_some(2),
+        [program, "run", script, ..] if RUNNERS.contains(program) && task(script) => Some(3),
+        [program, sub, ..] if TASKS.contains(program) && task(sub) && !sub.starts_with('-') => {
+            (!REACH_FURTHER.contains(sub)).then_some(2)
         }
         _ => None,
     };
@@ -456,165 +407,29 @@ fn destructive_git(rest: &[Word]) -> Option<&'static str> {
 }
 
 /// Programs whose second word names a task of the project.
-const TASKS: &[&str] = &[
-    "cargo", "npm", "pnpm", "yarn", "bun", "go", "make", "just", "mvn", "gradle", "dotnet", "mix",
-    "rake",
-];
-const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun"];
+const TASKS: Words = Words("cargo npm pnpm yarn bun go make just mvn gradle dotnet mix rake");
+const RUNNERS: Words = Words("npm pnpm yarn bun");
 /// Second words that fetch or start what the project does not have.
-const REACH_FURTHER: &[&str] = &[
-    "run", "exec", "dlx", "x", "install", "add", "get", "generate", "publish", "config", "login",
-    "init",
-];
-const GIT_LOOKS: &[&str] = &[
-    "status",
-    "diff",
-    "log",
-    "show",
-    "add",
-    "commit",
-    "branch",
-    "blame",
-    "ls-files",
-    "rev-parse",
-];
-const INSTRUCTIONS: &[&str] = &[
-    "agents.md",
-    "claude.md",
-    "claude.local.md",
-    "gemini.md",
-    "copilot-instructions.md",
-    ".cursorrules",
-    ".windsurfrules",
-];
+const REACH_FURTHER: Words =
+    Words("run exec dlx x install add get generate publish config login init");
+const GIT_LOOKS: Words = Words("status diff log show add commit branch blame ls-files rev-parse");
+const INSTRUCTIONS: Words = Words(
+    "agents.md claude.md claude.local.md gemini.md copilot-instructions.md .cursorrules .windsurfrules",
+);
 /// Programs that change none of the files they are given, and git, which has rows of its own.
-const READERS: &[&str] = &[
-    "git",
-    "gh",
-    "find",
-    "source",
-    "cat",
-    "ls",
-    "head",
-    "tail",
-    "grep",
-    "rg",
-    "egrep",
-    "fgrep",
-    "ag",
-    "ack",
-    "wc",
-    "stat",
-    "file",
-    "test",
-    "[",
-    "[[",
-    "echo",
-    "printf",
-    "diff",
-    "cmp",
-    "less",
-    "more",
-    "tree",
-    "du",
-    "df",
-    "sha256sum",
-    "md5sum",
-    "b3sum",
-    "sort",
-    "uniq",
-    "cut",
-    "tr",
-    "nl",
-    "sed",
-    "awk",
-    "gawk",
-    "jq",
-    "yq",
-    "pwd",
-    "cd",
-    "pushd",
-    "popd",
-    "which",
-    "type",
-    "true",
-    "false",
-    "date",
-    "xxd",
-    "od",
-    "strings",
-    "realpath",
-    "readlink",
-    "basename",
-    "dirname",
-    "export",
-    "set",
-    "exit",
-    "sleep",
-    "for",
-];
-const SHELLS: &[&str] = &[
-    "sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "rbash",
-];
+const READERS: Words = Words(
+    "git gh find source cat ls head tail grep rg egrep fgrep ag ack wc stat file test [ [[ echo printf diff cmp less \
+     more tree du df sha256sum md5sum b3sum sort uniq cut tr nl sed awk gawk jq yq pwd cd pushd popd which type true \
+     false date xxd od strings realpath readlink basename dirname export set exit sleep for",
+);
+const SHELLS: Words = Words("sh bash dash zsh ksh ash mksh fish rbash");
 /// Programs with which anything can be done, so that no rule is offered for them.
-const RISKY: &[&str] = &[
-    "node",
-    "deno",
-    "bun",
-    "ruby",
-    "perl",
-    "php",
-    "lua",
-    "tclsh",
-    "osascript",
-    "awk",
-    "gawk",
-    "rm",
-    "rmdir",
-    "shred",
-    "dd",
-    "mv",
-    "chmod",
-    "chown",
-    "ln",
-    "tee",
-    "curl",
-    "wget",
-    "ssh",
-    "scp",
-    "sftp",
-    "rsync",
-    "nc",
-    "ncat",
-    "socat",
-    "eval",
-    "source",
-    ".",
-    "exec",
-    "xargs",
-    "find",
-    "env",
-    "docker",
-    "podman",
-    "kubectl",
-    "helm",
-    "terraform",
-    "kill",
-    "pkill",
-    "killall",
-    "npx",
-    "bunx",
-    "uvx",
-    "crontab",
-    "at",
-    "systemctl",
-    "gdb",
-    "strace",
-    "parallel",
-    "watch",
-];
-const PRIVILEGE: &[&str] = &[
-    "sudo", "su", "doas", "pkexec", "mkfs", "mkswap", "fdisk", "parted", "mount", "umount",
-    "losetup", "insmod", "rmmod", "modprobe", "shutdown", "reboot", "poweroff", "halt", "chroot",
-    "nsenter", "setcap", "visudo", "useradd", "userdel", "usermod", "passwd", "chpasswd",
-];
+const RISKY: Words = Words(
+    "node deno bun ruby perl php lua tclsh osascript awk gawk rm rmdir shred dd mv chmod chown ln tee curl wget ssh \
+     scp sftp rsync nc ncat socat eval source . exec xargs find env docker podman kubectl helm terraform kill pkill \
+     killall npx bunx uvx crontab at systemctl gdb strace parallel watch",
+);
+const PRIVILEGE: Words = Words(
+    "sudo su doas pkexec mkfs mkswap fdisk parted mount umount losetup insmod rmmod modprobe shutdown reboot poweroff \
+     halt chroot nsenter setcap visudo useradd userdel usermod passwd chpasswd",
+);

@@ -3,8 +3,10 @@
 
 use super::command::{self, is_temporary};
 use super::secrets::{is_credential, trimmed};
-use super::{Decision, Place, Proposal, Verdict};
+use super::{Decision, Place, Proposal, Verdict, Words};
 use crate::tool::Touch;
+
+pub(super) const WRITING_OUTSIDE: &str = "floor: writing outside the workspace";
 
 /// The strictest thing the floor says about a call, if anything.
 pub(super) fn floor(proposal: &Proposal<'_>, exposed: &[String]) -> Option<Decision> {
@@ -38,25 +40,20 @@ fn read(
         return None;
     }
     // The folders for temporary files are private ones in a sandbox; what is in this machine's own is not.
-    let own_folder = place.sandboxed && TEMPORARY.contains(&path);
-    if by_command && (FACTS.contains(&path) || own_folder) {
+    let own_folder = place.sandboxed && TEMPORARY.contains(path);
+    if by_command && (FACTS.contains(path) || own_folder) {
         return None;
     }
     if ["/proc", "/sys", "/dev"]
         .iter()
         .any(|prefix| under(path, prefix))
     {
-        return Some(Decision::new(
-            Verdict::Deny,
-            "floor: devices and processes",
-            format!("`{path}` is no file: it is a device or shows a process"),
-        ));
+        let reason = format!("`{path}` is no file: it is a device or shows a process");
+        let rule = "floor: devices and processes";
+        return Some(Decision::new(Verdict::Deny, rule, reason));
     }
-    Some(Decision::new(
-        Verdict::Person,
-        "floor: reading outside the workspace",
-        format!("`{path}` is outside the workspace; only a person can allow it"),
-    ))
+    let rule = "floor: reading outside the workspace";
+    Some(outside(rule, path))
 }
 
 fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
@@ -65,11 +62,7 @@ fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<D
     }
     if !inside {
         let reason = format!("`{path}` is outside the workspace");
-        return Some(Decision::new(
-            Verdict::Deny,
-            "floor: writing outside the workspace",
-            reason,
-        ));
+        return Some(Decision::new(Verdict::Deny, WRITING_OUTSIDE, reason));
     }
     protected(path, place)
 }
@@ -84,56 +77,38 @@ fn command_writes(path: &str, inside: bool, place: Place, exposed: &[String]) ->
         return Some(credential(path, exposed));
     }
     let named = protected(path, place).filter(|decision| decision.verdict == Verdict::Deny);
-    let outside = || match (is_temporary(path), place.sandboxed) {
+    named.or_else(|| match (is_temporary(path), place.sandboxed) {
         (_, true) => None,
-        (true, false) => Some(Decision::new(
-            Verdict::Person,
-            "floor: writing outside the workspace",
-            format!("`{path}` is outside the workspace; only a person can allow it"),
-        )),
+        (true, false) => Some(outside(WRITING_OUTSIDE, path)),
         (false, false) => write(path, inside, place, exposed),
-    };
-    named.or_else(outside)
+    })
+}
+
+fn outside(rule: &str, path: &str) -> Decision {
+    let reason = format!("`{path}` is outside the workspace; only a person can allow it");
+    Decision::new(Verdict::Person, rule, reason)
 }
 
 /// Paths inside the workspace that are not written like others.
 pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
-    let deny = |rule: &str, reason: String| {
-        Some(Decision::new(
-            Verdict::Deny,
-            format!("floor: {rule}"),
-            reason,
-        ))
-    };
     let lower = path.to_lowercase();
-    if lower.split('/').any(is_git_folder) {
-        return deny(
-            "git internals",
-            format!("`{path}` belongs to git; use git commands instead"),
-        );
-    }
     let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
-    if is_shell_file(name) {
-        return deny(
-            "shell start-up files",
-            format!("`{path}` runs in every shell"),
-        );
-    }
-    if is_agent_setting(&lower) {
-        return Some(Decision::new(
-            Verdict::Person,
-            "floor: agent configuration",
-            format!("`{path}` changes what agents may do here; only a person can allow it"),
-        ));
-    }
-    if !place.isolation.is_isolated() && runs_later(&lower) {
-        return Some(Decision::new(
-            Verdict::Person,
-            "floor: runs on this machine later",
-            format!("`{path}` is run by tools on this machine; only a person can allow it"),
-        ));
-    }
-    None
+    let (verdict, rule, why) = if lower.split('/').any(is_git_folder) {
+        let why = "belongs to git; use git commands instead";
+        (Verdict::Deny, "floor: git internals", why)
+    } else if is_shell_file(name) {
+        let rule = "floor: shell start-up files";
+        (Verdict::Deny, rule, "runs in every shell")
+    } else if is_agent_setting(&lower) {
+        let why = "changes what agents may do here; only a person can allow it";
+        (Verdict::Person, "floor: agent configuration", why)
+    } else if !place.isolation.is_isolated() && runs_later(&lower) {
+        let why = "is run by tools on this machine; only a person can allow it";
+        (Verdict::Person, "floor: runs on this machine later", why)
+    } else {
+        return None;
+    };
+    Some(Decision::new(verdict, rule, format!("`{path}` {why}")))
 }
 
 /// Credentials are denied; a path that the configuration names is for a person to allow.
@@ -156,7 +131,7 @@ fn is_agent_setting(lower: &str) -> bool {
     let name = trimmed(lower.rsplit('/').next().unwrap_or(lower));
     lower
         .split('/')
-        .any(|part| AGENT_FOLDERS.contains(&trimmed(part)))
+        .any(|part| AGENT_FOLDERS.contains(trimmed(part)))
         || name == ".mcp.json"
 }
 
@@ -166,14 +141,14 @@ pub(super) fn tells_agents(lower: &str) -> bool {
 }
 
 pub(super) fn is_shell_file(name: &str) -> bool {
-    SHELL_FILES.contains(&name)
+    SHELL_FILES.contains(name)
 }
 
 pub(super) fn runs_later(lower: &str) -> bool {
     let parts: Vec<&str> = lower.split('/').map(trimmed).collect();
     let name = parts.last().copied().unwrap_or_default();
     parts.iter().any(|part| LATER_FOLDERS.contains(part))
-        || LATER_FILES.contains(&name)
+        || LATER_FILES.contains(name)
         || lower.contains(".cargo/config")
         || lower.contains(".github/workflows/")
         || lower.contains(".circleci/")
@@ -197,88 +172,25 @@ pub(super) fn under(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-const FREE_TO_READ: &[&str] = &[
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/bin",
-    "/sbin",
-    "/opt",
-    "/etc",
-    "/nix/store",
-    "/System",
-    "/Library",
-];
+const FREE_TO_READ: Words =
+    Words("/usr /lib /lib64 /bin /sbin /opt /etc /nix/store /System /Library");
 /// What the kernel says about the machine, of no process.
-const FACTS: &[&str] = &[
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/version",
-    "/proc/loadavg",
-    "/proc/uptime",
-    "/proc/filesystems",
-    "/dev/null",
-    "/proc/stat",
-];
-const SHELL_FILES: &[&str] = &[
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    "config.fish",
-    ".kshrc",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-];
+const FACTS: Words = Words(
+    "/proc/cpuinfo /proc/meminfo /proc/version /proc/loadavg /proc/uptime /proc/filesystems /dev/null /proc/stat",
+);
+const SHELL_FILES: Words = Words(
+    ".bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zshenv .zprofile .zlogin config.fish .kshrc \
+     .cshrc .tcshrc .login",
+);
 /// Folders for what is only needed for a while.
-pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
-const AGENT_FOLDERS: &[&str] = &[
-    ".windlass",
-    ".agent",
-    ".agents",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-];
-const LATER_FOLDERS: &[&str] = &[
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".husky",
-    ".githooks",
-    ".buildkite",
-];
-const LATER_FILES: &[&str] = &[
-    ".envrc",
-    "lefthook.yml",
-    "lefthook.yaml",
-    ".lefthook.yml",
-    ".lefthook.yaml",
-    ".pre-commit-config.yaml",
-    ".pre-commit-config.yml",
-    ".gitmodules",
-    ".gitattributes",
-    ".gitlab-ci.yml",
-    "jenkinsfile",
-    "azure-pipelines.yml",
-];
+pub(super) const TEMPORARY: Words = Words("/tmp /var/tmp /dev/shm");
+const AGENT_FOLDERS: Words = Words(".windlass .agent .agents .claude .codex .cursor .gemini");
+const LATER_FOLDERS: Words = Words(".vscode .idea .devcontainer .husky .githooks .buildkite");
+const LATER_FILES: Words = Words(
+    ".envrc lefthook.yml lefthook.yaml .lefthook.yml .lefthook.yaml .pre-commit-config.yaml .pre-commit-config.yml \
+     .gitmodules .gitattributes .gitlab-ci.yml jenkinsfile azure-pipelines.yml",
+);
 /// Devices that hold nothing.
-pub(super) const PLAIN_DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/tty",
-    "/dev/stdout",
-    "/dev/stderr",
-    "/dev/fd",
-    "/dev/shm",
-    "/dev/tcp",
-    "/dev/udp",
-];
+pub(super) const PLAIN_DEVICES: Words = Words(
+    "/dev/null /dev/zero /dev/full /dev/tty /dev/stdout /dev/stderr /dev/fd /dev/shm /dev/tcp /dev/udp",
+);

@@ -1,6 +1,7 @@
 //! What may reach the user's tree (spec 5.1): the floor's rows once more, by the paths that were changed by whatever
 //! means. A call can be judged by what it names; a landing by what it does.
 
+use super::Words;
 use super::floor::{is_git_folder, is_shell_file, runs_later, tells_agents};
 use super::pattern::glob_match;
 use super::secrets::{is_credential, trimmed};
@@ -71,7 +72,7 @@ pub fn executes_later(path: &str) -> bool {
     let name = lower.rsplit('/').next().unwrap_or(&lower);
     runs_later(&lower)
         || tells_agents(&lower)
-        || BUILD_FILES.contains(&name)
+        || BUILD_FILES.contains(name)
         || BUILD_STEMS.iter().any(|stem| {
             name.strip_prefix(stem)
                 .is_some_and(|rest| rest.starts_with(['.', '-']))
@@ -104,89 +105,20 @@ pub fn may_write(patterns: &[String], path: &str) -> bool {
     allowed
 }
 
-const BUILD_FILES: &[&str] = &[
-    "build.rs",
-    "makefile",
-    "gnumakefile",
-    "justfile",
-    "rakefile",
-    "gemfile",
-    "package.json",
-    "binding.gyp",
-    "setup.py",
-    "setup.cfg",
-    "pyproject.toml",
-    "conftest.py",
-    "noxfile.py",
-    "tox.ini",
-    "fabfile.py",
-    "tasks.py",
-    "sitecustomize.py",
-    "usercustomize.py",
-    "cmakelists.txt",
-    "meson.build",
-    "configure",
-    "pom.xml",
-    "gradlew",
-    "mvnw",
-    "build.sbt",
-    "build.xml",
-    "mix.exs",
-    "composer.json",
-    "cargo.toml",
-    "dockerfile",
-    "docker-compose.yml",
-    "compose.yml",
-    "compose.yaml",
-    "vagrantfile",
-    "procfile",
-    "flake.nix",
-    "shell.nix",
-    "default.nix",
-    "build",
-    "build.bazel",
-    "workspace",
-    "taskfile.yml",
-    "directory.build.props",
-    "directory.build.targets",
-    ".npmrc",
-    ".yarnrc",
-    ".yarnrc.yml",
-    ".pnpmfile.cjs",
-    ".mise.toml",
-    ".tool-versions",
-];
-const BUILD_STEMS: &[&str] = &[
-    "gulpfile",
-    "gruntfile",
-    "webpack.config",
-    "vite.config",
-    "vitest.config",
-    "jest.config",
-    "rollup.config",
-    "babel.config",
-    "eslint.config",
-    ".eslintrc",
-    "next.config",
-    "postcss.config",
-    "tailwind.config",
-    "metro.config",
-    "karma.conf",
-    "playwright.config",
-    "dockerfile",
-];
-const BUILD_ENDINGS: &[&str] = &[
-    ".mk",
-    ".gradle",
-    ".gradle.kts",
-    ".cmake",
-    ".csproj",
-    ".fsproj",
-    ".vbproj",
-    ".gemspec",
-    ".podspec",
-    ".pth",
-];
+const BUILD_FILES: Words = Words(
+    "build.rs makefile gnumakefile justfile rakefile gemfile package.json binding.gyp setup.py setup.cfg \
+     pyproject.toml conftest.py noxfile.py tox.ini fabfile.py tasks.py sitecustomize.py usercustomize.py \
+     cmakelists.txt meson.build configure pom.xml gradlew mvnw build.sbt build.xml mix.exs composer.json cargo.toml \
+     dockerfile docker-compose.yml compose.yml compose.yaml vagrantfile procfile flake.nix shell.nix default.nix \
+     build build.bazel workspace taskfile.yml directory.build.props directory.build.targets .npmrc .yarnrc \
+     .yarnrc.yml .pnpmfile.cjs .mise.toml .tool-versions",
+);
+const BUILD_STEMS: Words = Words(
+    "gulpfile gruntfile webpack.config vite.config vitest.config jest.config rollup.config babel.config eslint.config \
+     .eslintrc next.config postcss.config tailwind.config metro.config karma.conf playwright.config dockerfile",
+);
+const BUILD_ENDINGS: Words =
+    Words(".mk .gradle .gradle.kts .cmake .csproj .fsproj .vbproj .gemspec .podspec .pth");
 
 #[cfg(test)]
 mod tests {

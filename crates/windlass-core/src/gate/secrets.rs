@@ -1,5 +1,7 @@
 //! Names that keep secrets (spec 5.2): paths of credentials, and environment variables that children do not get.
 
+use super::Words;
+
 /// Whether a path names credentials (spec 5.2).
 #[must_use]
 pub fn is_credential(path: &str) -> bool {
@@ -97,16 +99,8 @@ pub(super) fn trimmed(part: &str) -> &str {
 }
 
 const SAMPLES: &[&str] = &[".example", ".sample", ".template"];
-const KEY_FILES: &[&str] = &[
-    ".credentials",
-    "id_rsa",
-    "id_dsa",
-    "id_ecdsa",
-    "id_ed25519",
-    ".netrc",
-    ".git-credentials",
-    ".pgpass",
-];
+const KEY_FILES: Words =
+    Words(".credentials id_rsa id_dsa id_ecdsa id_ed25519 .netrc .git-credentials .pgpass");
 const KEY_FOLDERS: &[&[&str]] = &[
     &[".config", "gcloud"],
     &[".local", "share", "keyrings"],

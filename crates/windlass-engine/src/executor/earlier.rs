@@ -1,7 +1,7 @@
 //! Asks and answers of a call that began in another process: they are used, once, and nobody is asked again.
 //! And what is at the paths of a call, by content, so that an answer counts for exactly what was asked about.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use windlass_core::ask::{About, Answer, Approval, Ask, Question};
@@ -32,10 +32,12 @@ impl Earlier {
         for open in calls {
             let id = open.call.id.clone();
             if open.started {
-                lock(&this.begun).insert(id.clone());
+                this.begun.lock().insert(id.clone());
             }
             if !open.answered.is_empty() {
-                lock(&this.answers).insert(id, open.answered.iter().cloned().collect());
+                this.answers
+                    .lock()
+                    .insert(id, open.answered.iter().cloned().collect());
             }
         }
         this
@@ -44,31 +46,26 @@ impl Earlier {
     /// Forgets what does not belong to these calls: another call may come under an id that was used before.
     pub(crate) fn only(&self, calls: &[ToolCall]) {
         let pending = |id: &CallId| calls.iter().any(|call| call.id == *id);
-        lock(&self.begun).retain(pending);
-        lock(&self.answers).retain(|id, _| pending(id));
+        self.begun.lock().retain(pending);
+        self.answers.lock().retain(|id, _| pending(id));
     }
 
     /// Whether a call was begun before; true once.
     pub(crate) fn begun(&self, call: &CallId) -> bool {
-        lock(&self.begun).remove(call)
+        self.begun.lock().remove(call)
     }
 
     /// The answer to the approval of a call, and what exactly was asked.
     pub(crate) fn approval(&self, call: &CallId) -> Option<(Answer, Approval)> {
-        let mut answers = lock(&self.answers);
+        let mut answers = self.answers.lock();
         let known = answers.get_mut(call)?;
         let at = known
             .iter()
             .position(|(ask, _)| matches!(ask.about, About::Approval(_)))?;
-        match known.remove(at)? {
-            (
-                Ask {
-                    about: About::Approval(approval),
-                    ..
-                },
-                answer,
-            ) => Some((answer, *approval)),
-            _ => None,
+        let (ask, answer) = known.remove(at)?;
+        match ask.about {
+            About::Approval(approval) => Some((answer, *approval)),
+            About::Question(_) | About::Landing(_) => None,
         }
     }
 
@@ -82,27 +79,18 @@ impl Earlier {
                 About::Question(_) | About::Landing(_) => false,
             })
         };
-        let id = lock(&self.answers)
-            .iter()
-            .find(|(_, known)| same(known))
-            .map(|(id, _)| id.clone())?;
+        let found = |(id, known): (&CallId, _)| same(known).then(|| id.clone());
+        let id = self.answers.lock().iter().find_map(found)?;
         self.approval(&id)
     }
 
     /// The answer to a question of a call, when the next one it asked was this.
     pub(crate) fn answer(&self, call: &CallId, question: &Question) -> Option<Answer> {
-        let mut answers = lock(&self.answers);
+        let mut answers = self.answers.lock();
         let known = answers.get_mut(call)?;
-        known
-            .pop_front_if(
-                |(ask, _)| matches!(&ask.about, About::Question(asked) if asked == question),
-            )
-            .map(|(_, a)| a)
+        let same = |(ask, _): &mut (Ask, Answer)| matches!(&ask.about, About::Question(asked) if asked == question);
+        Some(known.pop_front_if(same)?.1)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 /// What is at each path inside the workspace that a call touches. Folders and what cannot be read are left out.
@@ -134,14 +122,10 @@ fn image(files: &dyn Files, path: &str) -> Option<Image> {
         return None;
     }
     let ends = || {
-        let end = files.read_range(
-            path,
-            stat.size.saturating_sub(MAX_HASHED / 2),
-            MAX_HASHED / 2,
-        );
-        files
-            .read_range(path, 0, MAX_HASHED / 2)
-            .and_then(|start| Ok([start, end?].concat()))
+        let half = MAX_HASHED / 2;
+        let start = files.read_range(path, 0, half)?;
+        let end = files.read_range(path, stat.size.saturating_sub(half), half)?;
+        Ok([start, end].concat())
     };
     let looked = if stat.size > MAX_HASHED {
         ends()

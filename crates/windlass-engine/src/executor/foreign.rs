@@ -15,7 +15,7 @@ use windlass_core::store::StoreError;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Touch};
 use windlass_core::workspace::{Change, FileChange};
 
-use super::one::{CallVoice, Case, guarded};
+use super::one::{guarded, worst};
 use super::{Executor, millis};
 use crate::redact::holds_mark;
 
@@ -27,10 +27,9 @@ const MAX_OPEN: usize = 4_096;
 const NOT_ASKED: &str = "the agent did not ask; the sandbox holds it";
 
 /// Foreign calls that were begun and have no result.
-#[derive(Default)]
-pub(crate) struct ForeignCalls(Mutex<HashMap<CallId, Begun>>);
+pub(crate) type ForeignCalls = Mutex<HashMap<CallId, Begun>>;
 
-struct Begun {
+pub(crate) struct Begun {
     at: Duration,
     /// Paths it was to write, and whether something was there.
     writes: Vec<(String, bool)>,
@@ -48,60 +47,33 @@ struct Meaning {
 impl Executor {
     pub(super) async fn admit_foreign(&self, foreign: ForeignCall) -> Result<Admitted, StoreError> {
         let call = &foreign.call;
+        let refuse = |category, text| self.refuse_foreign(call, category, text);
         if self.cancel.is_cancelled() {
-            return self
-                .refuse_foreign(
-                    call,
-                    ErrorCategory::Interrupted,
-                    "the run was cancelled".into(),
-                )
-                .await;
+            return refuse(ErrorCategory::Interrupted, "the run was cancelled".into()).await;
         }
         let meaning = match self.meaning(&foreign) {
             Ok(meaning) => meaning,
-            Err((category, text)) => return self.refuse_foreign(call, category, text).await,
+            Err((category, text)) => return refuse(category, text).await,
         };
-        let worst = meaning
-            .touches
-            .iter()
-            .map(Touch::effect)
-            .fold(meaning.effect, Effect::max);
+        let proposal = self.proposal(&meaning.tool, meaning.effect, &meaning.touches);
+        let worst = worst(&proposal);
         if worst >= Effect::Write && holds_mark(&call.args) {
             let text = "the arguments hold words that stand for a hidden secret; leave the line with it as it is";
-            return self
-                .refuse_foreign(call, ErrorCategory::InvalidArguments, text.into())
-                .await;
+            return refuse(ErrorCategory::InvalidArguments, text.into()).await;
         }
-        let case = Case {
-            call,
-            tool: &meaning.tool,
-            effect: meaning.effect,
-            touches: &meaning.touches,
-        };
         let still = |approval: &Approval| {
             let now = self.meaning(&foreign);
             now.is_ok_and(|now| self.is_still(&now.touches, approval))
         };
         let earlier = self.earlier.approval_like(call);
-        let rule = match self
-            .approve(&case, &meaning.decision, earlier, &|| None, &still)
-            .await?
-        {
+        let decision = &meaning.decision;
+        let approved = self.approve(call, &proposal, decision, earlier, &|| None, &still);
+        let rule = match approved.await? {
             Ok(rule) => rule,
-            Err((category, text)) => {
-                let (call_id, rule) = (call.id.clone(), meaning.decision.rule);
-                self.outlet
-                    .emit(EventKind::Denied {
-                        call: call_id,
-                        rule,
-                        reason: text.clone(),
-                    })
-                    .await?;
-                return self.refuse_foreign(call, category, text).await;
-            }
+            Err((category, text)) => return refuse(category, text).await,
         };
         let writes = self.writes(&meaning.touches);
-        self.begin_foreign(call.clone(), meaning.decision.verdict, rule.clone(), writes)
+        self.begin_foreign(call.clone(), decision.verdict, rule.clone(), writes)
             .await?;
         // What may have happened must be on disk before it happens.
         if worst > Effect::Read {
@@ -111,7 +83,7 @@ impl Executor {
     }
 
     pub(super) async fn observe_foreign(&self, call: ToolCall) -> Result<(), StoreError> {
-        if self.foreign.knows(&call.id) {
+        if self.foreign.lock().contains_key(&call.id) {
             return Ok(());
         }
         self.begin_foreign(call, Verdict::Allow, NOT_ASKED.to_owned(), Vec::new())
@@ -123,7 +95,7 @@ impl Executor {
         mut result: ToolResult,
         seen: Vec<Seen>,
     ) -> Result<(), StoreError> {
-        let begun = self.foreign.take(&result.id);
+        let begun = self.foreign.lock().remove(&result.id);
         let redacted = self.redactor.redact(&result.text).into_owned();
         (result.text, result.artifact) = self.fit(&redacted, MAX_OUTPUT, result.artifact.take());
         let mut ms = 0;
@@ -135,21 +107,16 @@ impl Executor {
                     None => self.change_at(path, was_there, result.error.is_some()),
                 };
                 if let Some(change) = change {
-                    let call = result.id.clone();
-                    self.outlet
-                        .emit(EventKind::FileChanged {
-                            call,
-                            change,
-                            swap: None,
-                        })
-                        .await?;
+                    let changed = EventKind::FileChanged {
+                        call: result.id.clone(),
+                        change,
+                        swap: None,
+                    };
+                    self.outlet.emit(changed).await?;
                 }
             }
         }
-        self.outlet
-            .emit(EventKind::CallFinished { result, ms })
-            .await?;
-        Ok(())
+        self.log_finished(result, ms).await
     }
 
     /// What became of a path that a call was to write and that nobody looked at before.
@@ -176,21 +143,14 @@ impl Executor {
         rule: String,
         writes: Vec<(String, bool)>,
     ) -> Result<(), StoreError> {
-        self.foreign.begin(
-            &call.id,
-            Begun {
-                at: self.clock.monotonic(),
-                writes,
-            },
-        );
-        self.outlet
-            .emit(EventKind::CallStarted {
-                call,
-                verdict,
-                rule,
-            })
-            .await?;
-        Ok(())
+        let at = self.clock.monotonic();
+        {
+            let mut open = self.foreign.lock();
+            if open.len() < MAX_OPEN {
+                open.insert(call.id.clone(), Begun { at, writes });
+            }
+        }
+        self.log_started(call, verdict, rule).await
     }
 
     async fn refuse_foreign(
@@ -199,25 +159,22 @@ impl Executor {
         category: ErrorCategory,
         text: String,
     ) -> Result<Admitted, StoreError> {
-        let result = ToolResult::failed(call, category, &text);
-        self.outlet
-            .emit(EventKind::CallFinished { result, ms: 0 })
+        self.log_finished(ToolResult::failed(call, category, &text), 0)
             .await?;
         Ok(Admitted::No { category, text })
     }
 
     /// The strictest verdict on the calls of ours that do the same, with everything they would touch.
     fn meaning(&self, foreign: &ForeignCall) -> Result<Meaning, (ErrorCategory, String)> {
-        if foreign.like.is_empty() {
-            let (tool, effect) = (foreign.call.name.clone(), foreign.effect);
-            let decision = self.decide(&tool, effect, &[]);
-            return Ok(Meaning {
-                tool,
-                effect,
-                touches: Vec::new(),
-                decision,
-            });
-        }
+        let meaning = |tool: &str, effect: Effect, touches: &[Touch]| Meaning {
+            tool: tool.to_owned(),
+            effect,
+            touches: Vec::new(),
+            decision: self
+                .gate
+                .lock()
+                .judge(&self.proposal(tool, effect, touches)),
+        };
         let mut strictest: Option<Meaning> = None;
         let mut touches = Vec::new();
         for like in &foreign.like {
@@ -228,33 +185,20 @@ impl Executor {
                 );
                 return Err((ErrorCategory::Blocked, text));
             };
-            let voice = CallVoice {
-                executor: self,
-                call: &foreign.call,
-            };
+            let voice = self.voice(&foreign.call);
             let own = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
             let own = own.map_err(|failure| (failure.category, failure.text))?;
-            let decision = self.decide(&like.tool, tool.spec().effect, &own);
+            let found = meaning(&like.tool, tool.spec().effect, &own);
             touches.extend(own);
-            if strictest
-                .as_ref()
-                .is_none_or(|known| decision.verdict > known.decision.verdict)
-            {
-                let (tool, effect) = (like.tool.clone(), tool.spec().effect);
-                strictest = Some(Meaning {
-                    tool,
-                    effect,
-                    touches: Vec::new(),
-                    decision,
-                });
+            let known = strictest.as_ref().map(|known| known.decision.verdict);
+            if known.is_none_or(|known| found.decision.verdict > known) {
+                strictest = Some(found);
             }
         }
-        let strictest = strictest.map(|meaning| Meaning { touches, ..meaning });
-        strictest.ok_or_else(|| {
-            (
-                ErrorCategory::Exception,
-                "nothing is known of this call".to_owned(),
-            )
+        Ok(match strictest {
+            Some(meaning) => Meaning { touches, ..meaning },
+            // No call of ours does the same.
+            None => meaning(&foreign.call.name, foreign.effect, &[]),
         })
     }
 
@@ -266,26 +210,5 @@ impl Executor {
             _ => None,
         };
         touches.iter().filter_map(path).collect()
-    }
-}
-
-impl ForeignCalls {
-    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<CallId, Begun>> {
-        self.0.lock()
-    }
-
-    fn knows(&self, id: &CallId) -> bool {
-        self.lock().contains_key(id)
-    }
-
-    fn begin(&self, id: &CallId, begun: Begun) {
-        let mut open = self.lock();
-        if open.len() < MAX_OPEN {
-            open.insert(id.clone(), begun);
-        }
-    }
-
-    fn take(&self, id: &CallId) -> Option<Begun> {
-        self.lock().remove(id)
     }
 }

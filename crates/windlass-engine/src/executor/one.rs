@@ -33,18 +33,6 @@ const MARKED: &str = "the arguments hold words that stand for a hidden secret; w
 /// Notes a session may keep, in bytes.
 const MAX_NOTES: usize = 64 << 10;
 
-/// A call as it is judged.
-pub(super) struct Case<'a> {
-    /// As it was asked for.
-    pub(super) call: &'a ToolCall,
-    /// The tool of ours that rules name.
-    pub(super) tool: &'a str,
-    /// The worst that tool can do.
-    pub(super) effect: Effect,
-    /// What the call would touch.
-    pub(super) touches: &'a [Touch],
-}
-
 /// What came of running a call.
 pub(super) struct Done {
     pub(super) result: ToolResult,
@@ -62,28 +50,18 @@ impl Executor {
             return self.refused(&call, category, &text).await;
         }
         if self.cancel.is_cancelled() {
-            return self
-                .refused(
-                    &call,
-                    ErrorCategory::Interrupted,
-                    "not run, because the run was cancelled",
-                )
-                .await;
+            let text = "not run, because the run was cancelled";
+            return self.refused(&call, ErrorCategory::Interrupted, text).await;
         }
         let Some(tool) = self.tools.get(&call.name).cloned() else {
-            return self
-                .refused(&call, ErrorCategory::UnknownTool, &self.unknown(&call.name))
-                .await;
+            let text = self.unknown(&call.name);
+            return self.refused(&call, ErrorCategory::UnknownTool, &text).await;
         };
+        let invalid = ErrorCategory::InvalidArguments;
         if let Err(text) = self.check_arguments(&call, tool.as_ref()) {
-            return self
-                .refused(&call, ErrorCategory::InvalidArguments, &text)
-                .await;
+            return self.refused(&call, invalid, &text).await;
         }
-        let voice = CallVoice {
-            executor: self,
-            call: &call,
-        };
+        let voice = self.voice(&call);
         if self.earlier.begun(&call.id) {
             return Ok(Judged::Ready(Ready {
                 call,
@@ -97,22 +75,11 @@ impl Executor {
             Ok(touches) => touches,
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
         };
-        let worst = touches
-            .iter()
-            .map(Touch::effect)
-            .fold(tool.spec().effect, Effect::max);
-        if worst >= Effect::Write && holds_mark(&call.args) {
-            return self
-                .refused(&call, ErrorCategory::InvalidArguments, MARKED)
-                .await;
+        let proposal = self.proposal(&call.name, tool.spec().effect, &touches);
+        if worst(&proposal) >= Effect::Write && holds_mark(&call.args) {
+            return self.refused(&call, invalid, MARKED).await;
         }
-        let decision = self.decide(&call.name, tool.spec().effect, &touches);
-        let case = Case {
-            call: &call,
-            tool: &call.name,
-            effect: tool.spec().effect,
-            touches: &touches,
-        };
+        let decision = self.gate.lock().judge(&proposal);
         let ctx = self.ctx(&voice);
         let preview = || {
             guarded(|| Ok(tool.preview(&call.args, &ctx)))
@@ -124,20 +91,10 @@ impl Executor {
             approval.call == call && touches.is_ok_and(|touches| self.is_still(&touches, approval))
         };
         let earlier = self.earlier.approval(&call.id);
-        let rule = match self
-            .approve(&case, &decision, earlier, &preview, &still)
-            .await?
-        {
+        let approved = self.approve(&call, &proposal, &decision, earlier, &preview, &still);
+        let rule = match approved.await? {
             Ok(rule) => rule,
-            Err((category, text)) => {
-                let denied = EventKind::Denied {
-                    call: call.id.clone(),
-                    rule: decision.rule,
-                    reason: text.clone(),
-                };
-                self.outlet.emit(denied).await?;
-                return self.refused(&call, category, &text).await;
-            }
+            Err((category, text)) => return self.refused(&call, category, &text).await,
         };
         let (mut command, mut outside) = (None, Vec::new());
         for touch in touches {
@@ -164,10 +121,7 @@ impl Executor {
         if self.cancel.is_cancelled() {
             return Done::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
         }
-        let voice = CallVoice {
-            executor: self,
-            call: &ready.call,
-        };
+        let voice = self.voice(&ready.call);
         let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish)
             .then(|| Untorn::new(&self.outlet.untorn));
         let files = match &self.outside {
@@ -196,15 +150,10 @@ impl Executor {
         };
         let output = match ended {
             None => {
-                return Done::plain(ToolResult::interrupted(
-                    &ready.call,
-                    "the run was cancelled while it ran",
-                ));
+                let why = "the run was cancelled while it ran";
+                return Done::plain(ToolResult::interrupted(&ready.call, why));
             }
-            Some(Err(panic)) => Err(ToolFailure::new(
-                ErrorCategory::Exception,
-                describe_panic(panic.as_ref()),
-            )),
+            Some(Err(panic)) => Err(panicked(panic.as_ref())),
             Some(Ok(output)) => output,
         };
         self.result(&ready.call, ready.tool.spec().max_output, output)
@@ -214,12 +163,8 @@ impl Executor {
         let output = match output {
             Ok(output) => output,
             Err(failure) => {
-                let text = self.redactor.redact(&failure.text);
-                return Done::plain(ToolResult::failed(
-                    call,
-                    failure.category,
-                    &clip(&text, cap),
-                ));
+                let text = clip(&self.redactor.redact(&failure.text), cap);
+                return Done::plain(ToolResult::failed(call, failure.category, &text));
             }
         };
         let redacted = self.redactor.redact(&output.text);
@@ -228,24 +173,12 @@ impl Executor {
             "(no output)".clone_into(&mut text);
         }
         let result = match output.failed {
-            Some(category) => ToolResult {
-                artifact,
-                ..ToolResult::failed(call, category, &text)
-            },
-            None => ToolResult {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                text,
-                error: None,
-                artifact,
-            },
+            Some(category) => ToolResult::failed(call, category, &text),
+            None => ToolResult::done(call, text),
         };
-        let keys = OF_A_CALL.keys_in(
-            self.files.as_ref(),
-            self.redactor.as_ref(),
-            &output.changes,
-            &[],
-        );
+        let (files, redactor) = (self.files.as_ref(), self.redactor.as_ref());
+        let keys = OF_A_CALL.keys_in(files, redactor, &output.changes, &[]);
+        let result = ToolResult { artifact, ..result };
         Done {
             result,
             changes: output.changes,
@@ -268,23 +201,14 @@ impl Executor {
             Some(stored) => Ok(stored),
             None => self.artifacts.put(text.as_bytes()),
         };
-        match stored {
-            Ok(stored) => {
-                let note = format!(
-                    "\n[... cut; all {} bytes are kept: read_file with path \"artifact:{}\" reads them by range ...]\n",
-                    stored.bytes, stored.id
-                );
-                (clip_with(text, cap, &note), Some(stored))
-            }
-            Err(err) => (
-                clip_with(
-                    text,
-                    cap,
-                    &format!("\n[... cut; the rest could not be stored: {err} ...]\n"),
-                ),
-                None,
+        let note = match &stored {
+            Ok(stored) => format!(
+                "\n[... cut; all {} bytes are kept: read_file with path \"artifact:{}\" reads them by range ...]\n",
+                stored.bytes, stored.id
             ),
-        }
+            Err(err) => format!("\n[... cut; the rest could not be stored: {err} ...]\n"),
+        };
+        (clip_with(text, cap, &note), stored.ok())
     }
 
     fn check_arguments(&self, call: &ToolCall, tool: &dyn Tool) -> Result<(), String> {
@@ -298,21 +222,48 @@ impl Executor {
             .check(&call.name, &tool.spec().schema, &call.args)
     }
 
-    pub(super) fn decide(&self, tool: &str, effect: Effect, touches: &[Touch]) -> Decision {
-        let proposal = Proposal {
+    pub(super) fn proposal<'a>(
+        &self,
+        tool: &'a str,
+        effect: Effect,
+        touches: &'a [Touch],
+    ) -> Proposal<'a> {
+        Proposal {
             tool,
             effect,
             touches,
             place: self.place,
-        };
-        self.gate.lock().judge(&proposal)
+        }
     }
 
-    /// The rule under which the call may run, or what the model is told instead. A person may take long: what they
-    /// approved must still be what would happen.
+    /// The rule under which the call may run, or what the model is told instead, which is logged. A person may take
+    /// long: what they approved must still be what would happen.
     pub(super) async fn approve(
         &self,
-        case: &Case<'_>,
+        call: &ToolCall,
+        proposal: &Proposal<'_>,
+        decision: &Decision,
+        earlier: Option<(Answer, Approval)>,
+        preview: &(dyn Fn() -> Option<String> + Sync),
+        still: &(dyn Fn(&Approval) -> bool + Sync),
+    ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
+        let asked = self.ask_to_approve(call, proposal, decision, earlier, preview, still);
+        let approved = asked.await?;
+        if let Err((_, text)) = &approved {
+            let denied = EventKind::Denied {
+                call: call.id.clone(),
+                rule: decision.rule.clone(),
+                reason: text.clone(),
+            };
+            self.outlet.emit(denied).await?;
+        }
+        Ok(approved)
+    }
+
+    async fn ask_to_approve(
+        &self,
+        call: &ToolCall,
+        proposal: &Proposal<'_>,
         decision: &Decision,
         earlier: Option<(Answer, Approval)>,
         preview: &(dyn Fn() -> Option<String> + Sync),
@@ -332,23 +283,11 @@ impl Executor {
             }
             Verdict::Ask | Verdict::Person => {}
         }
-        let Case {
-            call,
-            tool,
-            effect,
-            touches,
-        } = *case;
-        let proposal = Proposal {
-            tool,
-            effect,
-            touches,
-            place: self.place,
-        };
+        let touches = proposal.touches;
         let person = decision.verdict == Verdict::Person;
-        let always = if person {
-            None
-        } else {
-            PermissionGate::always_rule(&proposal)
+        let always = match person {
+            true => None,
+            false => PermissionGate::always_rule(proposal),
         };
         let (answer, approval) = match earlier {
             Some(known) => known,
@@ -363,44 +302,35 @@ impl Executor {
                     always: always.clone(),
                 };
                 let about = About::Approval(Box::new(approval.clone()));
-                (
-                    self.outlet
-                        .ask_about(about, person, Some(call.id.clone()))
-                        .await?,
-                    approval,
-                )
+                let asked = self.outlet.ask_about(about, person, Some(call.id.clone()));
+                (asked.await?, approval)
             }
         };
         if matches!(answer, Answer::Once | Answer::Always) && !still(&approval) {
             let text = "what it would touch changed while it waited for approval; look again, then ask again";
             return Ok(Err((ErrorCategory::Stale, text.into())));
         }
-        Ok(match answer {
-            Answer::Once => Ok(format!("{}, approved once", decision.rule)),
+        let rule = &decision.rule;
+        let why = match answer {
+            Answer::Once => return Ok(Ok(format!("{rule}, approved once"))),
             Answer::Always => {
                 self.add_rule(always.as_deref());
-                Ok(format!("{}, approved for good", decision.rule))
+                return Ok(Ok(format!("{rule}, approved for good")));
             }
-            Answer::No { note: Some(note) } => {
-                Err((ErrorCategory::Denied, format!("a person said no: {note}")))
+            Answer::Abandoned => {
+                let text = "the run ended before it was approved";
+                return Ok(Err((ErrorCategory::Interrupted, text.into())));
             }
-            Answer::No { note: None } | Answer::Text { .. } => Err((
-                ErrorCategory::Denied,
-                "a person said no; do it another way, or ask".into(),
-            )),
-            Answer::Expired => Err((ErrorCategory::Denied, "nobody answered in time".into())),
-            Answer::Nobody => Err((
-                ErrorCategory::Denied,
-                format!(
-                    "it needs approval ({}) and nobody is there to give it; do it another way",
-                    decision.rule
-                ),
-            )),
-            Answer::Abandoned => Err((
-                ErrorCategory::Interrupted,
-                "the run ended before it was approved".into(),
-            )),
-        })
+            Answer::No { note: Some(note) } => format!("a person said no: {note}"),
+            Answer::No { note: None } | Answer::Text { .. } => {
+                "a person said no; do it another way, or ask".into()
+            }
+            Answer::Expired => "nobody answered in time".into(),
+            Answer::Nobody => format!(
+                "it needs approval ({rule}) and nobody is there to give it; do it another way"
+            ),
+        };
+        Ok(Err((ErrorCategory::Denied, why)))
     }
 
     /// Whether a call would touch what was approved, on the files it was asked about.
@@ -414,43 +344,41 @@ impl Executor {
     }
 
     fn add_rule(&self, always: Option<&str>) {
-        let Some(Ok(rule)) = always.map(|text| Rule::parse(text, Verdict::Allow, Level::Session))
-        else {
-            return;
-        };
-        self.gate.lock().rules.push(rule);
+        let rule = always.map(|text| Rule::parse(text, Verdict::Allow, Level::Session));
+        if let Some(Ok(rule)) = rule {
+            self.gate.lock().rules.push(rule);
+        }
     }
 
     /// What became of a call whose process died, where that can be seen.
     pub(crate) fn happened(&self, call: &ToolCall) -> Option<Happened> {
         let tool = self.tools.get(&call.name)?;
         self.check_arguments(call, tool.as_ref()).ok()?;
-        let voice = CallVoice {
-            executor: self,
-            call,
-        };
-        guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice))))
-            .ok()
-            .flatten()
+        let voice = self.voice(call);
+        let looked = guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice))));
+        looked.ok().flatten()
     }
 
     fn unknown(&self, name: &str) -> String {
         let shown: String = name.chars().take(80).collect();
         let meant = canonical_name(name);
-        let hint = if self.tools.get(meant).is_some() {
-            format!(" Did you mean `{meant}`?")
-        } else {
-            String::new()
+        let hint = match self.tools.get(meant) {
+            Some(_) => format!(" Did you mean `{meant}`?"),
+            None => String::new(),
         };
-        let names: Vec<&str> = self
-            .tools
-            .iter()
-            .map(|tool| tool.spec().name.as_str())
-            .collect();
+        let tools = self.tools.iter();
+        let names: Vec<&str> = tools.map(|tool| tool.spec().name.as_str()).collect();
         format!(
             "there is no tool `{shown}`.{hint} The tools are: {}",
             names.join(", ")
         )
+    }
+
+    pub(super) fn voice<'a>(&'a self, call: &'a ToolCall) -> CallVoice<'a> {
+        CallVoice {
+            executor: self,
+            call,
+        }
     }
 
     pub(super) fn ctx<'a>(&'a self, voice: &'a CallVoice<'a>) -> ToolCtx<'a> {
@@ -493,8 +421,8 @@ impl Drop for Untorn<'_> {
 
 /// How one running call speaks.
 pub(super) struct CallVoice<'a> {
-    pub(super) executor: &'a Executor,
-    pub(super) call: &'a ToolCall,
+    executor: &'a Executor,
+    call: &'a ToolCall,
 }
 
 impl Voice for CallVoice<'_> {
@@ -502,13 +430,10 @@ impl Voice for CallVoice<'_> {
         if self.executor.outlet.watched() {
             // The newest output may end in the middle of a secret.
             let redactor = &self.executor.redactor;
-            let text = redactor
-                .redact(&text[..redactor.settled(text)])
-                .into_owned();
-            self.executor.outlet.show(EventKind::CallProgress {
-                id: self.call.id.clone(),
-                text,
-            });
+            let text = redactor.redact(&text[..redactor.settled(text)]);
+            let (id, text) = (self.call.id.clone(), text.into_owned());
+            let outlet = &self.executor.outlet;
+            outlet.show(EventKind::CallProgress { id, text });
         }
     }
 
@@ -517,11 +442,8 @@ impl Voice for CallVoice<'_> {
             if let Some(answer) = self.executor.earlier.answer(&self.call.id, &question) {
                 return answer;
             }
-            let asked = self.executor.outlet.ask_about(
-                About::Question(question),
-                false,
-                Some(self.call.id.clone()),
-            );
+            let (about, call) = (About::Question(question), Some(self.call.id.clone()));
+            let asked = self.executor.outlet.ask_about(about, false, call);
             // A failed store ends the run at the next event; the call only has to end.
             asked.await.unwrap_or(Answer::Abandoned)
         })
@@ -550,12 +472,18 @@ impl Voice for CallVoice<'_> {
 
 /// A tool is foreign code: its panic is its failure, not ours.
 pub(super) fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
-    std::panic::catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| {
-        Err(ToolFailure::new(
-            ErrorCategory::Exception,
-            describe_panic(panic.as_ref()),
-        ))
-    })
+    std::panic::catch_unwind(AssertUnwindSafe(look))
+        .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> ToolFailure {
+    ToolFailure::new(ErrorCategory::Exception, describe_panic(panic))
+}
+
+/// The worst that a call may do.
+pub(super) fn worst(proposal: &Proposal<'_>) -> Effect {
+    let touched = proposal.touches.iter().map(Touch::effect);
+    touched.fold(proposal.effect, Effect::max)
 }
 
 pub(crate) fn describe_panic(panic: &(dyn std::any::Any + Send)) -> String {

@@ -138,10 +138,7 @@ impl NativeRuntime {
                             "the model's stream held something unknown, which was skipped: {what}"
                         );
                         job.outlet
-                            .emit(EventKind::Warned {
-                                code: "unknown_stream_event".into(),
-                                text,
-                            })
+                            .emit(EventKind::warned("unknown_stream_event", text))
                             .await?;
                     }
                 }

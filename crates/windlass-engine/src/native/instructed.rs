@@ -57,10 +57,7 @@ impl NativeRuntime {
                 changed(was, files)
             );
             job.outlet
-                .emit(EventKind::Warned {
-                    code: "instructions_changed".into(),
-                    text,
-                })
+                .emit(EventKind::warned("instructions_changed", text))
                 .await?;
         }
         Ok(format!("{}{opening}", self.options.system))

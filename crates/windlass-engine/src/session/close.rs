@@ -29,19 +29,15 @@ pub(super) async fn close(
     executor: Option<&Executor>,
 ) -> Result<(), StoreError> {
     let (asks, calls, totals, files) = log.with_history(|history| {
-        let asks: Vec<_> = history
-            .open_asks()
-            .iter()
-            .map(|ask| ask.id.clone())
-            .collect();
+        let asks = history.open_asks().iter();
+        let asks: Vec<_> = asks.map(|ask| ask.id.clone()).collect();
         let calls: Vec<OpenCall> = history.open_calls().cloned().collect();
         let files = history.run_files();
         (asks, calls, history.run_spent(), files)
     });
-    let why = if asks.is_empty() {
-        BROKEN_OFF
-    } else {
-        ABANDONED
+    let why = match asks.is_empty() {
+        true => BROKEN_OFF,
+        false => ABANDONED,
     };
     let summary = RunSummary {
         totals,
@@ -109,31 +105,24 @@ fn proven(executor: &Executor, open: &OpenCall, alone: bool) -> Option<ToolResul
     }
     let call = &open.call;
     Some(match executor.happened(call)? {
-        Happened::Yes(how) => ToolResult {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            text: format!(
+        Happened::Yes(how) => ToolResult::done(
+            call,
+            format!(
                 "done: {how} (the process ended before it could say so; this was found by looking)"
             ),
-            error: None,
-            artifact: None,
-        },
-        Happened::No(_) if !alone => return None,
-        Happened::No(how) => ToolResult::failed(
-            call,
-            ErrorCategory::Interrupted,
-            &format!("the process ended before it was done: {how}"),
         ),
+        Happened::No(_) if !alone => return None,
+        Happened::No(how) => {
+            let text = format!("the process ended before it was done: {how}");
+            ToolResult::failed(call, ErrorCategory::Interrupted, &text)
+        }
     })
 }
 
 /// A call that only looks, and was asking: begun once more with its answers it does nothing twice.
 fn can_be_taken_up(executor: &Executor, open: &OpenCall) -> bool {
-    let looks = executor
-        .tools
-        .get(&open.call.name)
-        .is_some_and(|tool| tool.spec().effect == Effect::Read);
-    looks && !open.answered.is_empty()
+    let tool = executor.tools.get(&open.call.name);
+    tool.is_some_and(|tool| tool.spec().effect == Effect::Read) && !open.answered.is_empty()
 }
 
 /// The result of a call that asked in the middle of what it did: the model hears the answer, and that it was stopped.

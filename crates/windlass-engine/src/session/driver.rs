@@ -382,10 +382,10 @@ impl Driver {
         let unwritten = match outlet.emit(EventKind::RunFinished(summary.clone())).await {
             Ok(_) => match outlet.sync().await {
                 Ok(()) => return,
-                Err(err) => EventKind::Warned {
-                    code: "store_not_synced".into(),
-                    text: format!("the end of the run may not survive a power cut: {err}"),
-                },
+                Err(err) => EventKind::warned(
+                    "store_not_synced",
+                    format!("the end of the run may not survive a power cut: {err}"),
+                ),
             },
             Err(err) => {
                 let known = matches!(

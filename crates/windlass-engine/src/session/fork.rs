@@ -50,8 +50,8 @@ impl Engine {
         Ok(session)
     }
 
-    /// A new session under an id that is free.
-    async fn free(&self) -> Result<(SessionId, Box<dyn LogWriter>), EngineError> {
+    /// A new log under an id that is free.
+    pub(super) async fn free(&self) -> Result<(SessionId, Box<dyn LogWriter>), EngineError> {
         let parts = &self.0;
         for _ in 0..TRIES {
             let id = SessionId::fresh(parts.clock.now(), parts.clock.entropy());

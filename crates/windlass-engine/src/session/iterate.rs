@@ -14,7 +14,6 @@ use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
 
 use super::close::settle_open_calls;
 use super::driver::{OpenPlace, RunParts, StepError};
-use crate::account::OpenAccount;
 use crate::executor::describe_panic;
 use crate::run::Halt;
 
@@ -54,13 +53,12 @@ pub(super) async fn iterate(
         Stop::Answered { output } => Some(output.clone()),
         _ => None,
     };
-    outlet
-        .emit(EventKind::IterationFinished {
-            iteration,
-            stop: reason_of(&stop),
-            output,
-        })
-        .await?;
+    let finished = EventKind::IterationFinished {
+        iteration,
+        stop: reason_of(&stop),
+        output,
+    };
+    outlet.emit(finished).await?;
     outcome_of(stop).map_or(Ok(()), |outcome| Err(StepError::Ends(outcome)))
 }
 
@@ -72,10 +70,6 @@ async fn run_runtime(
     pending: Vec<ToolCall>,
 ) -> Result<Stop, StepError> {
     let outlet = run.outlet.as_ref();
-    let account = OpenAccount {
-        books: &outlet.books,
-        outlet,
-    };
     let Some(request) = run.folded(|run| run.request().clone()) else {
         return Ok(Stop::Cancelled);
     };
@@ -88,7 +82,7 @@ async fn run_runtime(
             .with_history(|history| history.foreign_session().map(str::to_owned)),
         outlet,
         toolbox: executor,
-        account: &account,
+        account: outlet,
         files: &executor.files,
         processes: &executor.processes,
         cancel: outlet.control.stop.clone(),

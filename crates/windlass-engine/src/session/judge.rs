@@ -183,15 +183,11 @@ impl Judge<'_> {
             let path = change.path.as_str();
             let allowed = contract.write_paths.as_ref();
             if allowed.is_some_and(|paths| !may_write(paths, path)) {
-                object(
-                    path,
-                    "only the allowed paths may be changed; put it back as it was".to_owned(),
-                );
+                let why = "only the allowed paths may be changed; put it back as it was";
+                object(path, why.to_owned());
             } else if isolated && let Some(Bar::Never(why)) = bar_at_landing(path, "", &exposed) {
-                object(
-                    path,
-                    format!("it may not be changed ({why}); put it back as it was"),
-                );
+                let why = format!("it may not be changed ({why}); put it back as it was");
+                object(path, why);
             }
         }
         for (path, why) in &changes.cannot {
@@ -208,12 +204,9 @@ impl Judge<'_> {
             }
         }
         if contract.strict_judge {
+            let why = "the checks hang on it, so it may not be changed; put it back as it was";
             for path in judges {
-                object(
-                    path,
-                    "the checks hang on it, so it may not be changed; put it back as it was"
-                        .to_owned(),
-                );
+                object(path, why.to_owned());
             }
         }
         (!findings.is_empty()).then(|| Judged::Blocked {

@@ -35,6 +35,14 @@ pub(super) struct OpenRun {
     inputs: Vec<Json>,
 }
 
+/// The event that is taken in, and what comes of it.
+pub(super) struct Now<'a> {
+    pub(super) seq: u64,
+    pub(super) at: i64,
+    pub(super) told: &'a Told<'a>,
+    pub(super) out: &'a mut Finished,
+}
+
 /// An answer whose price is not known yet.
 #[derive(Debug)]
 struct Said {
@@ -70,39 +78,20 @@ impl OpenRun {
     pub(super) fn begin(event: &Event, id: RunId, told: &Told<'_>) -> Self {
         let session = event.session.clone();
         let start = event.at.as_millis();
-        let mut attributes: Vec<Attribute> = vec![
-            ("gen_ai.operation.name", "invoke_agent".into()),
-            ("gen_ai.agent.name", "windlass".into()),
-        ];
-        attributes.extend(
-            told.facts
-                .program
-                .as_deref()
-                .map(|it| ("gen_ai.agent.version", it.into())),
-        );
-        attributes.extend(told.served(None));
-        attributes.push(("gen_ai.conversation.id", session.as_str().into()));
-        attributes.push(("windlass.run.id", id.as_str().into()));
-        attributes.extend(
-            told.facts
-                .runtime
-                .as_deref()
-                .map(|it| ("windlass.runtime", it.into())),
-        );
-        let span = Span {
-            trace: trace_id(&event.trace),
-            id: SpanId::of_run(&session, &id),
-            parent: None,
-            name: "invoke_agent windlass".into(),
-            kind: Kind::Internal,
-            start,
-            end: start,
-            attributes,
-            events: Vec::new(),
-            dropped_events: 0,
-            error: None,
-            detail: None,
-        };
+        let (trace, name) = (trace_id(&event.trace), "invoke_agent windlass".to_owned());
+        let span_id = SpanId::of_run(&session, &id);
+        let mut span = Span::new(trace, span_id, name, Kind::Internal, start);
+        span.set("gen_ai.operation.name", "invoke_agent");
+        span.set("gen_ai.agent.name", "windlass");
+        if let Some(program) = told.facts.program.as_deref() {
+            span.set("gen_ai.agent.version", program);
+        }
+        span.attributes.extend(told.served(None));
+        span.set("gen_ai.conversation.id", session.as_str());
+        span.set("windlass.run.id", id.as_str());
+        if let Some(runtime) = told.facts.runtime.as_deref() {
+            span.set("windlass.runtime", runtime);
+        }
         Self {
             id,
             session,
@@ -123,11 +112,12 @@ impl OpenRun {
     /// Takes one more event of this run in.
     pub(super) fn apply(&mut self, seq: u64, event: &Event, told: &Told<'_>, out: &mut Finished) {
         let at = self.time.of(event.at);
-        self.settle_booked(seq, &event.kind, at, told, out);
+        let now = &mut Now { seq, at, told, out };
+        self.settle_booked(&event.kind, now);
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.heard(told, || content::message(prompt)),
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
-                self.settle_said(None, told, out);
+                self.settle_said(None, now);
                 self.said = Some(Said {
                     seq,
                     start: self.since,
@@ -142,16 +132,12 @@ impl OpenRun {
                 cost_micros,
                 estimated,
                 ..
-            } => {
-                self.spent(seq, at, (model, *call, *cost_micros, *estimated), told, out);
-            }
+            } => self.spent((model, *call, *cost_micros, *estimated), now),
             EventKind::CallStarted { call, .. } => {
                 let span = self.call_span(seq, at, call, told);
                 self.calls.push((call.id.clone(), span));
             }
-            EventKind::CallFinished { result, .. } => {
-                self.call_finished(seq, at, result, told, out)
-            }
+            EventKind::CallFinished { result, .. } => self.call_finished(result, now),
             EventKind::ValidationStarted { validator } => {
                 let span = self.check_span(seq, at, validator, told);
                 self.checks.push((validator.clone(), span));
@@ -167,21 +153,13 @@ impl OpenRun {
                     Some(open) => self.checks.swap_remove(open).1,
                     None => self.check_span(seq, at, validator, told),
                 };
-                span.attributes.push((
-                    "windlass.validator.judgement",
-                    word(&report.judgement).into(),
-                ));
-                span.attributes
-                    .push(("windlass.validator.blocking", (*blocking).into()));
-                span.attributes.push((
-                    "windlass.validator.findings",
-                    (report.findings.len() as u64).into(),
-                ));
-                span.close(
-                    at,
-                    (report.judgement == Judgement::Fail).then(|| "failed".to_owned()),
-                );
-                out.spans.push(span);
+                span.set("windlass.validator.judgement", word(&report.judgement));
+                span.set("windlass.validator.blocking", *blocking);
+                let findings = report.findings.len() as u64;
+                span.set("windlass.validator.findings", findings);
+                let failed = report.judgement == Judgement::Fail;
+                span.close(at, failed.then(|| "failed".to_owned()));
+                now.out.spans.push(span);
             }
             kind => self.happened(at, kind, told),
         }
@@ -214,15 +192,15 @@ impl OpenRun {
         {
             self.span.detail = Some(content::text(detail));
         }
-        let attributes = &mut self.span.attributes;
-        attributes.push(("windlass.outcome", outcome.word().into()));
-        attributes.extend(usage(&totals.usage));
-        attributes.push(("windlass.steps", u64::from(totals.steps).into()));
-        attributes.push(("windlass.iterations", u64::from(totals.iterations).into()));
+        let span = &mut self.span;
+        span.set("windlass.outcome", outcome.word());
+        span.attributes.extend(usage(&totals.usage));
+        span.set("windlass.steps", u64::from(totals.steps));
+        span.set("windlass.iterations", u64::from(totals.iterations));
         if !totals.unpriced {
-            attributes.push(("windlass.cost.micro_usd", totals.cost_micros.into()));
+            span.set("windlass.cost.micro_usd", totals.cost_micros);
         }
-        attributes.push(("windlass.active_ms", ms.into()));
+        span.set("windlass.active_ms", ms);
         self.close(error, told, out);
     }
 
@@ -233,88 +211,66 @@ impl OpenRun {
 
     fn close(mut self, error: Option<String>, told: &Told<'_>, out: &mut Finished) {
         let end = self.time.last;
-        let open = || Some("interrupted".to_owned());
-        self.settle_said(None, told, out);
-        if let Some(mut booked) = self.booked.take() {
-            booked.close(end, open());
-            out.spans.push(booked);
-        }
-        let calls = std::mem::take(&mut self.calls)
-            .into_iter()
-            .map(|(_, span)| span);
-        let checks = std::mem::take(&mut self.checks)
-            .into_iter()
-            .map(|(_, span)| span);
-        for mut span in calls.chain(checks) {
-            span.close(end, open());
-            out.spans.push(span);
+        let (seq, at) = (0, end);
+        let now = &mut Now { seq, at, told, out };
+        self.settle_said(None, now);
+        let calls = std::mem::take(&mut self.calls).into_iter();
+        let checks = std::mem::take(&mut self.checks).into_iter();
+        let open = calls.map(|(_, span)| span);
+        let open = open.chain(checks.map(|(_, span)| span));
+        for mut span in self.booked.take().into_iter().chain(open) {
+            span.close(end, Some("interrupted".to_owned()));
+            now.out.spans.push(span);
         }
         let mut attributes = vec![("gen_ai.operation.name", "invoke_agent".into())];
         attributes.extend(told.served(None));
         self.span.close(end, error);
-        self.seconds(&self.span, attributes, out);
-        out.spans.push(self.span);
+        self.seconds(&self.span, attributes, now);
+        now.out.spans.push(self.span);
     }
 
     /// What becomes of a model call that was paid for and gave no answer.
-    fn settle_booked(
-        &mut self,
-        seq: u64,
-        kind: &EventKind,
-        at: i64,
-        told: &Told<'_>,
-        out: &mut Finished,
-    ) {
+    fn settle_booked(&mut self, kind: &EventKind, now: &mut Now<'_>) {
         match kind {
             EventKind::Waited { error, .. } => {
-                let mut failed = match self.booked.take() {
-                    Some(booked) => booked,
-                    None => self.chat(seq, self.since, None, told),
-                };
-                failed.close(at, Some(error.word().to_owned()));
-                self.answered(failed, told, out);
+                let booked = self.booked.take();
+                let mut failed = booked.unwrap_or_else(|| self.chat(self.since, None, now));
+                failed.close(now.at, Some(error.word().to_owned()));
+                self.answered(failed, now);
             }
             EventKind::IterationFinished { stop, .. } => {
-                let failed = match self.booked.take() {
-                    Some(booked) => Some(booked),
-                    None => (*stop == StopReason::Provider)
-                        .then(|| self.chat(seq, self.since, None, told)),
-                };
+                let asked = (*stop == StopReason::Provider).then_some(());
+                let failed = self.booked.take();
+                let failed = failed.or_else(|| asked.map(|()| self.chat(self.since, None, now)));
                 if let Some(mut failed) = failed {
-                    failed.close(
-                        at,
-                        (*stop != StopReason::Done).then(|| stop.word().to_owned()),
-                    );
-                    self.answered(failed, told, out);
+                    let error = (*stop != StopReason::Done).then(|| stop.word().to_owned());
+                    failed.close(now.at, error);
+                    self.answered(failed, now);
                 }
             }
             EventKind::Compacted { compaction } => {
-                let start = self
-                    .booked
-                    .as_ref()
-                    .map_or(self.since, |booked| booked.start);
-                let mut span = self.below(seq, start, "compact".into(), Kind::Internal);
+                let booked = self.booked.take();
+                let start = booked.as_ref().map_or(self.since, |booked| booked.start);
+                let mut span = self.below(now.seq, start, "compact".into(), Kind::Internal);
                 if let Some(by) = &compaction.by {
-                    span.attributes
-                        .push(("windlass.compaction.cause", word(by).into()));
+                    span.set("windlass.compaction.cause", word(by));
                 }
                 let left_out = compaction.left_out.iter().map(|one| one.count).sum::<u64>();
-                span.attributes
-                    .push(("windlass.compaction.left_out", left_out.into()));
-                span.close(at, None);
-                if let Some(mut booked) = self.booked.take() {
+                span.set("windlass.compaction.left_out", left_out);
+                span.close(now.at, None);
+                if let Some(mut booked) = booked {
                     // The model wrote the summary.
                     booked.parent = Some(span.id);
                     booked.close(booked.end, None);
-                    self.answered(booked, told, out);
+                    self.answered(booked, now);
                 }
-                out.spans.push(span);
+                now.out.spans.push(span);
             }
             EventKind::Warned { .. } | EventKind::BudgetWarned { .. } => {}
             _ => {
                 if let Some(mut booked) = self.booked.take() {
                     booked.close(booked.end, None);
-                    self.answered(booked, told, out);
+                    self.answered(booked, now);
                 }
             }
         }
@@ -322,34 +278,25 @@ impl OpenRun {
 
     fn spent(
         &mut self,
-        seq: u64,
-        at: i64,
         (model, call, cost, estimated): (&str, Usage, Option<u64>, bool),
-        told: &Told<'_>,
-        out: &mut Finished,
+        now: &mut Now<'_>,
     ) {
-        let attributes = |kind: Option<&str>| {
-            let mut all: Vec<Attribute> = vec![("gen_ai.operation.name", "chat".into())];
-            all.extend(told.served(Some(model)));
-            all.extend(kind.map(|kind| ("gen_ai.token.type", kind.into())));
-            all
-        };
-        let mut point = |measure, value: u64, attributes| {
-            out.points.push(Point {
+        let (at, told) = (now.at, now.told);
+        let mut point = |measure, value: u64, kind: Option<&str>| {
+            let mut attributes: Vec<Attribute> = vec![("gen_ai.operation.name", "chat".into())];
+            attributes.extend(told.served(Some(model)));
+            attributes.extend(kind.map(|kind| ("gen_ai.token.type", kind.into())));
+            now.out.points.push(Point {
                 measure,
                 at,
                 value: value as f64,
                 attributes,
             });
         };
-        point(
-            Measure::Tokens,
-            call.total_input(),
-            attributes(Some("input")),
-        );
-        point(Measure::Tokens, call.output, attributes(Some("output")));
+        point(Measure::Tokens, call.total_input(), Some("input"));
+        point(Measure::Tokens, call.output, Some("output"));
         if let Some(cost) = cost {
-            point(Measure::Cost, cost, attributes(None));
+            point(Measure::Cost, cost, None);
         }
         let mut more = usage(&call);
         more.extend(cost.map(|cost| ("windlass.cost.micro_usd", cost.into())));
@@ -357,49 +304,39 @@ impl OpenRun {
             more.push(("windlass.usage.estimated", true.into()));
         }
         if self.said.is_some() {
-            return self.settle_said(Some((model, more)), told, out);
+            return self.settle_said(Some((model, more)), now);
         }
-        let mut span = self.chat(seq, self.since, Some(model), told);
+        let mut span = self.chat(self.since, Some(model), now);
         span.attributes.extend(more);
         span.end = at;
         self.booked = Some(span);
     }
 
     /// An answer is known as well as it will be.
-    fn settle_said(
-        &mut self,
-        booked: Option<(&str, Vec<Attribute>)>,
-        told: &Told<'_>,
-        out: &mut Finished,
-    ) {
+    fn settle_said(&mut self, booked: Option<(&str, Vec<Attribute>)>, now: &mut Now<'_>) {
         let Some(said) = self.said.take() else { return };
         let (model, more) = booked.unzip();
-        let mut span = self.chat(said.seq, said.start, model, told);
+        let told = now.told;
+        let mut span = self.chat_at(said.seq, said.start, model, told);
         span.attributes.extend(more.unwrap_or_default());
         let calls = said.message.calls().next().is_some();
         if calls {
-            span.attributes.push((
-                "gen_ai.response.finish_reasons",
-                Value::Texts(vec!["tool_call".into()]),
-            ));
+            let reasons = Value::Texts(vec!["tool_call".into()]);
+            span.set("gen_ai.response.finish_reasons", reasons);
         }
         if told.options.content {
             let inputs = std::mem::take(&mut self.inputs);
-            span.attributes
-                .push(("gen_ai.input.messages", content::messages(&inputs).into()));
+            span.set("gen_ai.input.messages", content::messages(&inputs));
             let mut output = content::message(&said.message);
             output["finish_reason"] = if calls { "tool_call" } else { "stop" }.into();
-            span.attributes.push((
-                "gen_ai.output.messages",
-                content::messages(&[output]).into(),
-            ));
+            span.set("gen_ai.output.messages", content::messages(&[output]));
         }
         span.close(said.end, None);
-        self.answered(span, told, out);
+        self.answered(span, now);
     }
 
     /// A model call has ended.
-    fn answered(&self, span: Span, told: &Told<'_>, out: &mut Finished) {
+    fn answered(&self, span: Span, now: &mut Now<'_>) {
         let model = span
             .attributes
             .iter()
@@ -408,19 +345,13 @@ impl OpenRun {
                 _ => None,
             });
         let mut attributes = vec![("gen_ai.operation.name", "chat".into())];
-        attributes.extend(told.served(model));
-        self.seconds(&span, attributes, out);
-        out.spans.push(span);
+        attributes.extend(now.told.served(model));
+        self.seconds(&span, attributes, now);
+        now.out.spans.push(span);
     }
 
-    fn call_finished(
-        &mut self,
-        seq: u64,
-        at: i64,
-        result: &ToolResult,
-        told: &Told<'_>,
-        out: &mut Finished,
-    ) {
+    fn call_finished(&mut self, result: &ToolResult, now: &mut Now<'_>) {
+        let told = now.told;
         let open = self.calls.iter().position(|(id, _)| *id == result.id);
         let mut span = match open {
             Some(open) => self.calls.swap_remove(open).1,
@@ -428,38 +359,16 @@ impl OpenRun {
             None => {
                 let unknown =
                     result.error == Some(ErrorCategory::UnknownTool) && !told.options.content;
-                let name = if unknown {
-                    "unknown".to_owned()
-                } else {
-                    result.name.clone()
-                };
-                let call = ToolCall {
-                    id: result.id.clone(),
-                    name,
-                    args: Json::Null,
-                    malformed: None,
-                };
-                self.call_span(
-                    seq,
-                    at,
-                    &call,
-                    &Told {
-                        options: &super::Options::default(),
-                        ..*told
-                    },
-                )
+                let name = if unknown { "unknown" } else { &result.name };
+                self.tool_span(now.seq, now.at, name, &result.id)
             }
         };
         span.attributes
             .extend(told.words("gen_ai.tool.call.result", &result.text));
         self.heard(told, || content::result(result));
         let error = result.error.map(|error| error.word().to_owned());
-        span.close(at, error.clone());
-        let tool = span
-            .name
-            .strip_prefix("execute_tool ")
-            .unwrap_or_default()
-            .to_owned();
+        span.close(now.at, error.clone());
+        let tool = span.name.strip_prefix("execute_tool ").unwrap_or_default();
         let mut attributes: Vec<Attribute> = vec![("gen_ai.tool.name", tool.into())];
         attributes.extend(error.map(|error| ("error.type", error.into())));
         let point = |measure| Point {
@@ -468,19 +377,17 @@ impl OpenRun {
             value: 1.0,
             attributes: attributes.clone(),
         };
-        out.points.push(point(Measure::Calls));
-        if matches!(
-            result.error,
-            Some(ErrorCategory::Denied | ErrorCategory::Blocked)
-        ) {
-            out.points.push(point(Measure::Denials));
+        now.out.points.push(point(Measure::Calls));
+        let denied = [ErrorCategory::Denied, ErrorCategory::Blocked].map(Some);
+        if denied.contains(&result.error) {
+            now.out.points.push(point(Measure::Denials));
         }
         if open.is_some() {
             let mut timed = vec![("gen_ai.operation.name", "execute_tool".into())];
             timed.extend(attributes.into_iter().take(1));
-            self.seconds(&span, timed, out);
+            self.seconds(&span, timed, now);
         }
-        out.spans.push(span);
+        now.out.spans.push(span);
     }
 
     /// What has no span of its own is told in that of the run.
@@ -567,39 +474,38 @@ impl OpenRun {
         }
     }
 
-    fn chat(&self, seq: u64, start: i64, model: Option<&str>, told: &Told<'_>) -> Span {
+    fn chat(&self, start: i64, model: Option<&str>, now: &Now<'_>) -> Span {
+        self.chat_at(now.seq, start, model, now.told)
+    }
+
+    fn chat_at(&self, seq: u64, start: i64, model: Option<&str>, told: &Told<'_>) -> Span {
         let model = model.or(told.facts.model.as_deref());
         let name = model.map_or_else(|| "chat".to_owned(), |model| format!("chat {model}"));
         // A wait that was cut short ends before the time it was to take.
         let mut span = self.below(seq, start.min(self.time.last), name, Kind::Client);
-        span.attributes
-            .push(("gen_ai.operation.name", "chat".into()));
+        span.set("gen_ai.operation.name", "chat");
         span.attributes.extend(told.served(model));
-        span.attributes
-            .push(("gen_ai.conversation.id", self.session.as_str().into()));
+        span.set("gen_ai.conversation.id", self.session.as_str());
         span
     }
 
     fn call_span(&self, seq: u64, start: i64, call: &ToolCall, told: &Told<'_>) -> Span {
-        let mut span = self.below(
-            seq,
-            start,
-            format!("execute_tool {}", call.name),
-            Kind::Internal,
-        );
-        span.attributes.extend([
-            ("gen_ai.operation.name", "execute_tool".into()),
-            ("gen_ai.tool.name", call.name.as_str().into()),
-            ("gen_ai.tool.call.id", call.id.0.as_str().into()),
-            ("gen_ai.tool.type", "function".into()),
-            ("gen_ai.conversation.id", self.session.as_str().into()),
-        ]);
+        let mut span = self.tool_span(seq, start, &call.name, &call.id);
         if told.options.content {
-            span.attributes.push((
-                "gen_ai.tool.call.arguments",
-                content::arguments_text(&call.args).into(),
-            ));
+            let arguments = content::arguments_text(&call.args);
+            span.set("gen_ai.tool.call.arguments", arguments);
         }
+        span
+    }
+
+    fn tool_span(&self, seq: u64, start: i64, tool: &str, call: &CallId) -> Span {
+        let name = format!("execute_tool {tool}");
+        let mut span = self.below(seq, start, name, Kind::Internal);
+        span.set("gen_ai.operation.name", "execute_tool");
+        span.set("gen_ai.tool.name", tool);
+        span.set("gen_ai.tool.call.id", call.0.as_str());
+        span.set("gen_ai.tool.type", "function");
+        span.set("gen_ai.conversation.id", self.session.as_str());
         span
     }
 
@@ -610,39 +516,25 @@ impl OpenRun {
             true => validator,
             false => validator.split_whitespace().next().unwrap_or_default(),
         };
-        span.attributes
-            .push(("windlass.validator.name", name.into()));
+        span.set("windlass.validator.name", name);
         span
     }
 
     fn below(&self, seq: u64, start: i64, name: String, kind: Kind) -> Span {
+        let id = SpanId::of(&self.session, &self.id, seq);
         Span {
-            trace: self.span.trace.clone(),
-            id: SpanId::of(&self.session, &self.id, seq),
             parent: Some(self.span.id),
-            name,
-            kind,
-            start,
-            end: start,
-            attributes: Vec::new(),
-            events: Vec::new(),
-            dropped_events: 0,
-            error: None,
-            detail: None,
+            ..Span::new(self.span.trace.clone(), id, name, kind, start)
         }
     }
 
-    fn seconds(&self, span: &Span, mut attributes: Vec<Attribute>, out: &mut Finished) {
-        attributes.extend(
-            span.error
-                .as_deref()
-                .map(|error| ("error.type", error.into())),
-        );
-        let value = (span.end - span.start) as f64 / 1_000.0;
-        out.points.push(Point {
+    fn seconds(&self, span: &Span, mut attributes: Vec<Attribute>, now: &mut Now<'_>) {
+        let error = span.error.as_deref();
+        attributes.extend(error.map(|error| ("error.type", error.into())));
+        now.out.points.push(Point {
             measure: Measure::Seconds,
             at: span.end,
-            value,
+            value: (span.end - span.start) as f64 / 1_000.0,
             attributes,
         });
     }

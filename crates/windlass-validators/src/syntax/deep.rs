@@ -48,11 +48,12 @@ pub(crate) fn run<T: Send + 'static>(
     match answer.recv_timeout(MAX_TIME) {
         Ok(Ok(said)) => Ok(said),
         Ok(Err(_)) => Err(NoAnswer("the parser failed on it".into())),
-        Err(_) => Err(NoAnswer(format!(
-            "reading it took longer than {} s",
-            MAX_TIME.as_secs()
-        ))),
+        Err(_) => Err(too_slow(MAX_TIME)),
     }
+}
+
+pub(crate) fn too_slow(most: Duration) -> NoAnswer {
+    NoAnswer(format!("reading it took longer than {} s", most.as_secs()))
 }
 
 /// How a language marks what is no code.

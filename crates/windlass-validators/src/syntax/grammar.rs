@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tree_sitter::{Node, ParseOptions, Parser, Tree, TreeCursor};
 
-use super::deep::{MAX_TIME, NoAnswer};
+use super::deep::{MAX_TIME, NoAnswer, too_slow};
 use super::place::Flaw;
 use crate::language::Language;
 
@@ -35,20 +35,14 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
     let mut flaws = Vec::new();
     match language {
         Language::Html => super::html::unclosed(text, root, &mut flaws),
-        Language::Bash => stray_words(
-            text,
-            root,
-            "command_name",
-            &["fi", "done", "esac", "then", "do", "else", "}"],
-            &mut flaws,
-        ),
-        Language::Ruby => stray_words(
-            text,
-            root,
-            "identifier",
-            &["end", "else", "elsif", "when"],
-            &mut flaws,
-        ),
+        Language::Bash => {
+            let words = &["fi", "done", "esac", "then", "do", "else", "}"];
+            stray_words(text, root, "command_name", words, &mut flaws);
+        }
+        Language::Ruby => {
+            let words = &["end", "else", "elsif", "when"];
+            stray_words(text, root, "identifier", words, &mut flaws);
+        }
         _ => {}
     }
     if root.has_error() {
@@ -137,23 +131,15 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
         .set_language(&grammar.into())
         .map_err(|err| NoAnswer(format!("its grammar cannot be used: {err}")))?;
     let started = Instant::now();
-    let mut slow = |_: &_| {
-        if started.elapsed() > MAX_TIME / 2 {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+    let mut slow = |_: &_| match started.elapsed() > MAX_TIME / 2 {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
     };
     let bytes = text.as_bytes();
     let mut read = |at: usize, _| &bytes[at.min(bytes.len())..];
     let options = ParseOptions::new().progress_callback(&mut slow);
     let tree = parser.parse_with_options(&mut read, None, Some(options));
-    tree.ok_or_else(|| {
-        NoAnswer(format!(
-            "reading it took longer than {} s",
-            MAX_TIME.as_secs() / 2
-        ))
-    })
+    tree.ok_or_else(|| too_slow(MAX_TIME / 2))
 }
 
 /// Walks the parts that hold an error; no recursion, so that depth costs no stack.
@@ -182,15 +168,11 @@ fn stray_words(text: &str, root: Node<'_>, kind: &str, words: &[&str], flaws: &m
     loop {
         let node = cursor.node();
         if node.kind() == kind
-            && let Some(word) = text
-                .get(node.byte_range())
-                .filter(|word| words.contains(word))
+            && let Some(word) = text.get(node.byte_range())
+            && words.contains(&word)
         {
-            flaws.push(Flaw::at(
-                text,
-                node.start_byte(),
-                format!("`{word}` belongs to nothing that was begun"),
-            ));
+            let message = format!("`{word}` belongs to nothing that was begun");
+            flaws.push(Flaw::at(text, node.start_byte(), message));
         }
         if flaws.len() > MAX_FLAWS || !next(&mut cursor, true) {
             return;
@@ -237,15 +219,8 @@ fn unreadable(text: &str, node: Node<'_>) -> Flaw {
 }
 
 fn has_plain_brackets(language: Language) -> bool {
-    matches!(
-        language,
-        Language::C
-            | Language::Cpp
-            | Language::CSharp
-            | Language::Java
-            | Language::Go
-            | Language::Php
-    )
+    use Language::{C, CSharp, Cpp, Go, Java, Php};
+    matches!(language, C | Cpp | CSharp | Java | Go | Php)
 }
 
 /// Where something cannot be read, brackets without a partner are the best explanation. They are taken as the grammar
@@ -284,11 +259,8 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
         }
     }
     if let Some((opening, at)) = open.pop() {
-        flaws.push(Flaw::at(
-            text,
-            at,
-            format!("this `{opening}` is never closed by `{}`", partner(opening)),
-        ));
+        let message = format!("this `{opening}` is never closed by `{}`", partner(opening));
+        flaws.push(Flaw::at(text, at, message));
     }
 }
 

@@ -20,15 +20,9 @@ pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Ve
         let Stmt::ImportFrom(import) = stmt else {
             return false;
         };
-        let from_future = import
-            .module
-            .as_ref()
-            .is_some_and(|name| name.as_str() == "__future__");
-        from_future
-            && import
-                .names
-                .iter()
-                .any(|alias| alias.name.as_str() == "annotations")
+        let module = import.module.as_ref().map(|name| name.as_str());
+        let mut names = import.names.iter().map(|alias| alias.name.as_str());
+        module == Some("__future__") && names.any(|name| name == "annotations")
     });
     let mut walk = Walk {
         source,
@@ -143,10 +137,8 @@ impl Walk<'_> {
                 self.refuse(stmt, "`return` cannot stand in an `except*` block")
             }
             Stmt::Break(_) | Stmt::Continue(_) if self.star.jumps => {
-                self.refuse(
-                    stmt,
-                    "`break` and `continue` cannot leave an `except*` block",
-                );
+                let why = "`break` and `continue` cannot leave an `except*` block";
+                self.refuse(stmt, why);
             }
             _ => {}
         }
@@ -179,13 +171,9 @@ impl Walk<'_> {
                     .last()
                     .and_then(|scope| scope.names.nonlocals.get(name.id.as_str()));
                 if declared.is_some_and(|range| name.start() < range.start()) {
-                    self.refuse(
-                        expr,
-                        format!(
-                            "the name `{}` is used before it is declared nonlocal",
-                            name.id
-                        ),
-                    );
+                    let name = &name.id;
+                    let why = format!("the name `{name}` is used before it is declared nonlocal");
+                    self.refuse(expr, why);
                 }
             }
             _ => {}
@@ -197,11 +185,9 @@ impl Walk<'_> {
         if !matches!(expr, Expr::Yield(_) | Expr::YieldFrom(_)) {
             return;
         }
-        let before = self
-            .source
-            .get(..expr.start().to_usize())
-            .unwrap_or_default();
-        let after = self.source.get(expr.end().to_usize()..).unwrap_or_default();
+        let (start, end) = (expr.start().to_usize(), expr.end().to_usize());
+        let before = self.source.get(..start).unwrap_or_default();
+        let after = self.source.get(end..).unwrap_or_default();
         if !before.trim_end().ends_with('(') || !after.trim_start().starts_with([')', '#', '\\']) {
             self.refuse(expr, "`yield` needs brackets around it here");
         }
@@ -253,18 +239,16 @@ impl Walk<'_> {
         };
         self.visit_expr(&first.iter);
         let is_async = generators.iter().any(|part| part.is_async);
-        self.within(
-            Scope::new(Kind::Comprehension {
-                is_async,
-                generator,
-            }),
-            |walk| {
-                walk.visit_expr(&first.target);
-                first.ifs.iter().for_each(|test| walk.visit_expr(test));
-                rest.iter().for_each(|part| walk.visit_comprehension(part));
-                results.iter().for_each(|result| walk.visit_expr(result));
-            },
-        );
+        let scope = Scope::new(Kind::Comprehension {
+            is_async,
+            generator,
+        });
+        self.within(scope, |walk| {
+            walk.visit_expr(&first.target);
+            first.ifs.iter().for_each(|test| walk.visit_expr(test));
+            rest.iter().for_each(|part| walk.visit_comprehension(part));
+            results.iter().for_each(|result| walk.visit_expr(result));
+        });
     }
 }
 
@@ -286,16 +270,11 @@ impl Visitor<'_> for Walk<'_> {
             }
             Stmt::Try(part) if part.is_star => {
                 self.visit_body(&part.body);
-                let star = std::mem::replace(
-                    &mut self.star,
-                    Star {
-                        returns: true,
-                        jumps: true,
-                    },
-                );
-                part.handlers
-                    .iter()
-                    .for_each(|handler| self.visit_except_handler(handler));
+                let (returns, jumps) = (true, true);
+                let star = std::mem::replace(&mut self.star, Star { returns, jumps });
+                for handler in &part.handlers {
+                    self.visit_except_handler(handler);
+                }
                 self.star = star;
                 self.visit_body(&part.orelse);
                 self.visit_body(&part.finalbody);
@@ -424,15 +403,7 @@ impl SemanticSyntaxContext for Walk<'_> {
     fn in_sync_comprehension(&self) -> bool {
         let kinds = self.scopes.iter().rev().map(|scope| scope.kind);
         let mut inner = kinds.take_while(|kind| matches!(kind, Kind::Comprehension { .. }));
-        inner.any(|kind| {
-            matches!(
-                kind,
-                Kind::Comprehension {
-                    is_async: false,
-                    ..
-                }
-            )
-        })
+        inner.any(|kind| matches!(kind, Kind::Comprehension { is_async, .. } if !is_async))
     }
 
     fn in_class_body_comprehension(&self) -> bool {
@@ -449,15 +420,8 @@ impl SemanticSyntaxContext for Walk<'_> {
     }
 
     fn in_generator_context(&self) -> bool {
-        self.scopes.iter().any(|scope| {
-            matches!(
-                scope.kind,
-                Kind::Comprehension {
-                    generator: true,
-                    ..
-                }
-            )
-        })
+        let mut kinds = self.scopes.iter().map(|scope| scope.kind);
+        kinds.any(|kind| matches!(kind, Kind::Comprehension { generator, .. } if generator))
     }
 
     fn in_notebook(&self) -> bool {
@@ -505,6 +469,13 @@ impl Names {
     }
 }
 
+/// The names under which something is imported.
+fn imported(names: &[ast::Alias]) -> impl Iterator<Item = &ast::Identifier> {
+    names
+        .iter()
+        .map(|alias| alias.asname.as_ref().unwrap_or(&alias.name))
+}
+
 impl Visitor<'_> for Names {
     fn visit_stmt(&mut self, stmt: &Stmt) {
         match stmt {
@@ -515,18 +486,12 @@ impl Visitor<'_> for Names {
                 self.bound.insert(class.name.to_string());
             }
             Stmt::Import(import) => {
-                let names = import
-                    .names
-                    .iter()
-                    .map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
-                self.bound
-                    .extend(names.filter_map(|name| name.split('.').next().map(str::to_owned)));
+                let names = imported(&import.names);
+                let first = names.filter_map(|name| name.split('.').next());
+                self.bound.extend(first.map(str::to_owned));
             }
             Stmt::ImportFrom(import) => {
-                let names = import
-                    .names
-                    .iter()
-                    .map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
+                let names = imported(&import.names);
                 self.bound.extend(names.map(ToString::to_string));
             }
             Stmt::Nonlocal(part) => {
@@ -566,16 +531,13 @@ impl Visitor<'_> for Names {
     }
 
     fn visit_pattern(&mut self, pattern: &Pattern) {
-        match pattern {
-            Pattern::MatchAs(part) => self.bound.extend(part.name.iter().map(ToString::to_string)),
-            Pattern::MatchStar(part) => {
-                self.bound.extend(part.name.iter().map(ToString::to_string))
-            }
-            Pattern::MatchMapping(part) => {
-                self.bound.extend(part.rest.iter().map(ToString::to_string))
-            }
-            _ => {}
-        }
+        let name = match pattern {
+            Pattern::MatchAs(part) => part.name.as_ref(),
+            Pattern::MatchStar(part) => part.name.as_ref(),
+            Pattern::MatchMapping(part) => part.rest.as_ref(),
+            _ => None,
+        };
+        self.bound.extend(name.map(ToString::to_string));
         visitor::walk_pattern(self, pattern);
     }
 }

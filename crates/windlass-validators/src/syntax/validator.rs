@@ -10,7 +10,7 @@ use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 
 use super::{Checked, Flaw, MAX_FILE, Project, check, place};
 use crate::base::{Check, Found, about, each_file};
-use crate::language::{Certainty, Language};
+use crate::language::Language;
 
 /// The most findings in all.
 const MAX_FINDINGS: usize = 200;
@@ -107,7 +107,7 @@ impl Look {
         flaws: Vec<Flaw>,
         project: &Project,
     ) -> Checked {
-        let exact = language.certainty() == Certainty::Exact;
+        let exact = language.is_exact();
         let was = match &change.change {
             Change::MovedFrom(from) => from,
             _ => &change.path,

@@ -107,7 +107,7 @@ fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     std::io::stdin().lock().read_line(&mut line)?;
     match line.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::new(exit::FAILED, "nothing was changed")),
+        _ => Err(Failure::failed("nothing was changed")),
     }
 }
 

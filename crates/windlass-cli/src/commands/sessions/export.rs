@@ -155,9 +155,6 @@ pub(super) fn create(path: &Path) -> Result<std::fs::File, Failure> {
             Failure::usage(format!("{} exists already", path.display()))
                 .hint("name another file, or remove it first")
         }
-        _ => Failure::new(
-            exit::FAILED,
-            format!("{} cannot be written: {err}", path.display()),
-        ),
+        _ => Failure::failed(format!("{} cannot be written: {err}", path.display())),
     })
 }

@@ -90,7 +90,7 @@ fn failure(file: &Path, err: ImportError) -> Failure {
             "say what it is with --from; Claude Code keeps its files in ~/.claude/projects, Codex in ~/.codex/sessions",
         ),
         ImportError::Read(_) | ImportError::Nothing => Failure::usage(format!("{}: {err}", file.display())),
-        other => Failure::new(exit::FAILED, format!("{}: {other}", file.display())),
+        other => Failure::failed(format!("{}: {other}", file.display())),
     }
 }
 

@@ -39,10 +39,7 @@ pub(super) async fn run(
                 Failure::usage(format!("{} exists already", folder.display()))
                     .hint("name a folder that is not there; nothing is written over")
             }
-            _ => Failure::new(
-                exit::FAILED,
-                format!("{} cannot be made: {err}", folder.display()),
-            ),
+            _ => Failure::failed(format!("{} cannot be made: {err}", folder.display())),
         })?;
     let mut trace = Trace {
         folder,
@@ -90,7 +87,7 @@ impl Trace<'_> {
             }
             EventKind::RunFinished(_) => {
                 let text = serde_json::to_string_pretty(event)
-                    .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+                    .map_err(|err| Failure::failed(err.to_string()))?;
                 self.write(seq, "end.json", &text)
             }
             _ => Ok(()),
