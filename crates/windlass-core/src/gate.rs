@@ -160,6 +160,8 @@ pub struct Place {
     pub isolation: Isolation,
     /// In a kernel sandbox.
     pub sandboxed: bool,
+    /// Background jobs of the run go on beside it.
+    pub has_jobs: bool,
 }
 
 /// What commands can reach, as far as it is known before they run.
@@ -332,18 +334,27 @@ impl PermissionGate {
     /// What the sandbox's network cannot reach need not be tried: the model is told what a person could grant.
     fn unreachable(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         let local = |host: &str| host == "localhost" || host == "::1" || host.starts_with("127.");
+        // A private loopback has no listener unless the same line or a job of the run started one.
+        let alone = !proposal.place.has_jobs && proposal.is_one_command();
         let host = proposal.touches.iter().find_map(|touch| match touch {
-            Touch::Connect { host } if self.reach == Reach::Nothing || !local(host) => Some(host),
+            Touch::Connect { host } if self.reach == Reach::Nothing || alone || !local(host) => {
+                Some(host)
+            }
             _ => None,
         })?;
         (proposal.place.sandboxed && self.reach != Reach::Something).then(|| {
-            let grant = if local(host) {
-                "--net loopback".to_owned()
-            } else {
-                format!("--net allow:{host}")
+            let reason = match (local(host), self.reach) {
+                (true, Reach::Loopback) => format!(
+                    "nothing listens at `{host}`: commands have a loopback of their own, without the services of this \
+                     machine; start the server in the same command or in the background"
+                ),
+                (true, _) => format!(
+                    "commands cannot reach `{host}`; a person can grant it with `--net loopback`"
+                ),
+                (false, _) => format!(
+                    "commands cannot reach `{host}`; a person can grant it with `--net allow:{host}`"
+                ),
             };
-            let reason =
-                format!("commands cannot reach `{host}`; a person can grant it with `{grant}`");
             Decision::new(Verdict::Deny, "sandbox: network", reason)
         })
     }
@@ -452,6 +463,16 @@ impl Proposal<'_> {
         self.touches
             .iter()
             .any(|touch| matches!(touch, Touch::Execute { .. }))
+    }
+
+    /// Whether it is a single command, which starts nothing beside itself.
+    fn is_one_command(&self) -> bool {
+        self.touches.iter().any(|touch| match touch {
+            Touch::Execute { script, .. } => script
+                .as_deref()
+                .is_some_and(|script| script.is_certain() && script.commands.len() == 1),
+            _ => false,
+        })
     }
 
     /// Whether a path is only written by commands that name it among their words.

@@ -128,6 +128,7 @@ fn a_transaction_frees_what_can_be_thrown_away() {
     let place = Place {
         isolation: Isolation::Isolated,
         sandboxed: true,
+        has_jobs: false,
     };
     check_in(
         &loosest(),
@@ -280,6 +281,7 @@ fn a_command_that_was_not_taken_apart_is_for_a_person() {
         Place {
             isolation: Isolation::Isolated,
             sandboxed: true,
+            has_jobs: false,
         },
     ] {
         let got = loosest().judge(&Proposal {
@@ -418,6 +420,45 @@ fn what_cannot_be_reached_is_not_tried() {
         judge(Reach::Nothing, false, "a.example").verdict,
         Verdict::Ask
     );
+}
+
+#[test]
+fn a_private_loopback_is_tried_where_something_can_listen() {
+    let judge = |line: usize, has_jobs: bool| {
+        let gate = PermissionGate {
+            mode: Mode::Auto,
+            reach: Reach::Loopback,
+            ..PermissionGate::default()
+        };
+        let script = Script {
+            commands: vec![Simple::default(); line],
+            ..Script::default()
+        };
+        let touches = [
+            Touch::Execute {
+                command: "curl localhost".into(),
+                script: Some(std::sync::Arc::new(script)),
+            },
+            Touch::Connect {
+                host: "localhost".into(),
+            },
+        ];
+        let place = Place {
+            isolation: Isolation::Isolated,
+            sandboxed: true,
+            has_jobs,
+        };
+        let decision = gate.judge(&Proposal {
+            tool: "bash",
+            effect: Effect::Execute,
+            touches: &touches,
+            place,
+        });
+        decision.rule == "sandbox: network"
+    };
+    assert!(judge(1, false), "nothing of the run listens");
+    assert!(!judge(1, true), "a job may listen");
+    assert!(!judge(2, false), "the line may start a server first");
 }
 
 #[test]

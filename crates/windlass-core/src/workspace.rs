@@ -261,6 +261,10 @@ pub trait Processes: Send + Sync {
     fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError>;
     /// Ends a job and everything it started.
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>>;
+    /// Whether jobs are running.
+    fn has_jobs(&self) -> bool {
+        false
+    }
     /// Ends all jobs.
     fn stop_all(&self) -> BoxFuture<'_, ()>;
     /// The place of an agent that is not ours, where this run has one. What cannot be had is an error, never a weaker

@@ -246,6 +246,10 @@ impl Processes for HostProcesses {
         })
     }
 
+    fn has_jobs(&self) -> bool {
+        self.jobs.are_running()
+    }
+
     fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
         self.jobs.poll(job, offset, max)
     }

@@ -41,6 +41,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let place = Place {
         isolation: Isolation::from_flag(args.isolated),
         sandboxed: eval.sandboxed,
+        has_jobs: false,
     };
     let tool = eval.tool(&args.tool)?;
     let given = if args.words == ["-"] {
@@ -157,6 +158,7 @@ fn run_case(
     let place = Place {
         isolation: Isolation::from_flag(case.isolated),
         sandboxed: case.sandboxed.unwrap_or(eval.sandboxed),
+        has_jobs: false,
     };
     let decision = eval.judge(&gate, tool.as_ref(), &args, place).decision;
     let rule_fits = case.rule.as_ref().is_none_or(|rule| *rule == decision.rule);

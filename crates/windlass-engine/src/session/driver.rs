@@ -471,6 +471,7 @@ impl RunParts {
             place: windlass_core::gate::Place {
                 isolation: terms.isolation,
                 sandboxed: terms.tier.confines(),
+                has_jobs: false,
             },
             files: Unhidden::over(transaction.files(), hidden),
             processes: transaction.processes(),

@@ -46,6 +46,12 @@ struct State {
 }
 
 impl Jobs {
+    /// Whether one of them is running.
+    pub(super) fn are_running(&self) -> bool {
+        let all = self.all.lock();
+        all.iter().any(|job| job.state.lock().end.is_none())
+    }
+
     pub(super) fn start(
         &self,
         launch: impl FnOnce() -> Result<Running, ProcessError>,

@@ -357,6 +357,10 @@ impl Processes for Commands {
         self.processes.poll(job, offset, max)
     }
 
+    fn has_jobs(&self) -> bool {
+        self.processes.has_jobs()
+    }
+
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
         self.processes.stop(job)
     }

@@ -173,6 +173,9 @@ impl Processes for Live {
     fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
         self.processes()?.poll(job, offset, max)
     }
+    fn has_jobs(&self) -> bool {
+        self.processes().is_ok_and(|processes| processes.has_jobs())
+    }
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
         Box::pin(async move { self.processes()?.stop(job).await })
     }
