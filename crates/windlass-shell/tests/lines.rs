@@ -92,6 +92,7 @@ fn everyday_work_is_read_with_certainty_and_runs_in_a_sandbox() {
                 Place {
                     isolation,
                     sandboxed: true,
+                    has_jobs: false,
                 },
             );
             let fits = script.is_certain() && decision.verdict == Verdict::Allow;
@@ -113,6 +114,7 @@ fn a_forbidden_program_does_not_hide() {
         Place {
             isolation: Isolation::Isolated,
             sandboxed: true,
+            has_jobs: false,
         },
     ] {
         let gate = PermissionGate {
