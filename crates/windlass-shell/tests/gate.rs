@@ -192,6 +192,7 @@ fn modes_decide_by_effect() {
         Place {
             isolation: Isolation::Isolated,
             sandboxed: true,
+            has_jobs: false,
         },
         "bash cargo test",
         "allow: mode auto",
@@ -303,6 +304,7 @@ fn a_transaction_frees_what_can_be_thrown_away() {
     let place = Place {
         isolation: Isolation::Isolated,
         sandboxed: true,
+        has_jobs: false,
     };
     check_in(
         &loosest(),
@@ -621,6 +623,7 @@ fn each_row_of_the_floor_ends_as_its_column_says() {
             let place = Place {
                 isolation,
                 sandboxed,
+                has_jobs: false,
             };
             let decision = loosest().judge(&Proposal {
                 tool,

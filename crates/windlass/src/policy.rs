@@ -11,7 +11,7 @@
 //! let dir = tempfile::tempdir()?;
 //! let settings = Settings::none(&dir.path().join(".data"));
 //! let eval = PolicyEval::new(Root::open(dir.path())?, settings)?;
-//! let place = Place { isolation: Isolation::InPlace, sandboxed: eval.sandboxed };
+//! let place = Place { isolation: Isolation::InPlace, sandboxed: eval.sandboxed, has_jobs: false };
 //! let (gate, tool) = (eval.gate()?, eval.tool("bash")?);
 //! let judged: JudgedCall = eval.judge(&gate, tool.as_ref(), &json!({ "command": "make" }), place);
 //! assert_eq!(judged.decision.verdict, Verdict::Ask);
