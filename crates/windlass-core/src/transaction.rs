@@ -237,6 +237,11 @@ pub trait Snapshots: Send + Sync {
     fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>>;
     /// The changes of the call are in the log. Until then the next process has to log them if this one dies.
     fn logged(&self, _call: &CallId) {}
+    /// Lands what background jobs changed so far. Gives the calls that started them; [`Snapshots::end`] then gives the
+    /// changes of each.
+    fn land_jobs(&self) -> BoxFuture<'_, Vec<CallId>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
 }
 
 /// What one call changed.

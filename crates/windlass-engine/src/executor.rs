@@ -130,6 +130,7 @@ impl Executor {
             command_failed: self.failed_before(),
         };
         while let Some(first) = waiting.pop_front() {
+            self.log_job_changes().await?;
             if !self.overlaps(&first) {
                 settled.push(self.settle_one(first, &mut step).await?);
                 continue;
@@ -242,18 +243,7 @@ impl Executor {
             };
             self.outlet.emit(finished).await?;
         }
-        let (found, full) = match snapshots {
-            Some(snapshots) => self.found(snapshots.as_ref(), &ready.call.id).await?,
-            None => (Vec::new(), None),
-        };
-        for (change, swap) in matched(done.changes, found) {
-            let call = call();
-            let changed = EventKind::FileChanged { call, change, swap };
-            self.outlet.emit(changed).await?;
-        }
-        if let Some(snapshots) = snapshots {
-            snapshots.logged(&ready.call.id);
-        }
+        let full = self.log_changes(snapshots, &call(), done.changes).await?;
         self.tell_keys(done.keys).await?;
         self.log_ran(&done.result, began).await?;
         if let Some(why) = full {
@@ -264,6 +254,43 @@ impl Executor {
             result: done.result,
             effect: Some(effect),
         })
+    }
+
+    /// Lands and logs what background jobs changed since the last call.
+    pub(crate) async fn log_job_changes(&self) -> Result<(), StoreError> {
+        let Some(snapshots) = &self.snapshots else {
+            return Ok(());
+        };
+        for call in snapshots.land_jobs().await {
+            let full = self.log_changes(Some(snapshots), &call, Vec::new()).await?;
+            if let Some(why) = full {
+                return Err(StoreError::new(StoreErrorKind::Full, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs the changes of a call: those that its tool described, and those that were found by content. Gives the reason
+    /// where no space is left for what undo needs.
+    async fn log_changes(
+        &self,
+        snapshots: Option<&Arc<dyn Snapshots>>,
+        call: &CallId,
+        described: Vec<FileChange>,
+    ) -> Result<Option<String>, StoreError> {
+        let (found, full) = match snapshots {
+            Some(snapshots) => self.found(snapshots.as_ref(), call).await?,
+            None => (Vec::new(), None),
+        };
+        for (change, swap) in matched(described, found) {
+            let call = call.clone();
+            let changed = EventKind::FileChanged { call, change, swap };
+            self.outlet.emit(changed).await?;
+        }
+        if let Some(snapshots) = snapshots {
+            snapshots.logged(call);
+        }
+        Ok(full)
     }
 
     /// The changes of the call, by content. Warns of those that cannot be undone.

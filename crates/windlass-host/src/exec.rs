@@ -36,8 +36,9 @@ use self::capture::Capture;
 use self::enclosed::{Enclosed, Tenants};
 use self::group::{Apart, Launch, Running, start_inside};
 use self::jobs::Jobs;
-use crate::sandbox::{Inside, Remarks, Sandbox};
+use crate::sandbox::{Inside, Remarks, Sandbox, TreeBorrower};
 use crate::workspace::Root;
+use windlass_sandbox::Within;
 
 /// How long a command may take to end itself after it was asked to.
 const TERM_GRACE: Duration = Duration::from_millis(300);
@@ -51,6 +52,15 @@ const PIECE: usize = 64 * 1024;
 pub(crate) const MARK: &str = "WINDLASS_RUN";
 /// Without `PATH` in the environment, programs are looked up here.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Why a background job was not started over a layer.
+#[derive(Debug)]
+pub enum JobError {
+    /// No layer can be mounted here.
+    NoLayer,
+    /// It cannot be started at all.
+    Other(ProcessError),
+}
 
 /// Starts the commands of one run in one workspace.
 pub struct HostProcesses {
@@ -127,7 +137,7 @@ impl HostProcesses {
         &self,
         inside: &Inside,
         command: &Command,
-        layer: Option<&str>,
+        layer: Option<Within<'_>>,
     ) -> Result<Running, ProcessError> {
         let dir = workdir_in(&self.root, &command.workdir)?;
         let argv = [
@@ -149,7 +159,7 @@ impl HostProcesses {
         let inside = self.inside().await?;
         let began = Instant::now();
         let mut running = match &inside {
-            Some(inside) => self.launch_in(inside, &command, layer)?,
+            Some(inside) => self.launch_in(inside, &command, layer.map(Within::Layer))?,
             None => self.launch(&command)?,
         };
         let mut capture = Capture::new(command.keep, watch.artifacts, watch.progress);
@@ -180,6 +190,30 @@ impl HostProcesses {
             .iter()
             .for_each(|text| remark(&mut finished, text));
         Ok((finished, gone))
+    }
+
+    /// Starts a background job over a layer of its own, and gives the workspace as the job sees it.
+    pub fn start_over(&self, command: &Command, layer: &str) -> Result<(JobId, OwnedFd), JobError> {
+        let sandbox = self.sandbox.as_ref().ok_or(JobError::NoLayer)?;
+        let inside = sandbox.inside().map_err(|_| JobError::NoLayer)?;
+        let borrower = TreeBorrower::new().map_err(|_| JobError::NoLayer)?;
+        let within = Within::LentLayer(layer, &borrower);
+        let job = self
+            .jobs
+            .start(|| self.launch_in(&inside, command, Some(within)))
+            .map_err(JobError::Other)?;
+        match borrower.receive() {
+            Ok(tree) => Ok((job, tree)),
+            Err(_) => {
+                self.jobs.forget(&job);
+                Err(JobError::NoLayer)
+            }
+        }
+    }
+
+    /// Resolves when a job has ended; says whether everything that it started is gone.
+    pub fn job_end(&self, job: &JobId) -> impl Future<Output = bool> + Send + 'static {
+        self.jobs.end_of(job)
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {

@@ -30,7 +30,7 @@ pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
 pub use self::plan::SandboxPlan;
 pub use self::terms::{not_held, tier_of};
-pub use windlass_sandbox::{Access, Ended, Helper, Limits, SandboxError, Standard};
+pub use windlass_sandbox::{Access, Ended, Helper, Limits, SandboxError, Standard, TreeBorrower};
 
 use self::proxy::{AllowedHosts, Refused};
 

@@ -27,7 +27,9 @@ pub use helper::{HELPER_ARG, Helper};
 pub use inside::shares_memory;
 pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 pub use reap::reap_within;
-pub use session::{Child, Ended, Listener, Opened, Place, SandboxError, Session, Standard, Within};
+pub use session::{
+    Child, Ended, Listener, Opened, Place, SandboxError, Session, Standard, TreeBorrower, Within,
+};
 pub use spec::{
     AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, NO_LAYERS, Net, PRIVATE, Protected,
     Protection, Signals, Spec, Tier, Tree,

@@ -159,8 +159,37 @@ pub enum Within<'a> {
     /// there, and nobody else sees it; protected names are not covered for it, hidden ones are. Once it has ended nobody
     /// writes there any more.
     Layer(&'a str),
+    /// The same, and the layered workspace is lent to the caller while the command runs.
+    LentLayer(&'a str, &'a TreeBorrower),
     /// In the place of an agent.
     Place(&'a Place),
+}
+
+/// Receives the workspace as a command over a layer sees it: a directory to open others beneath. Writes there are seen by
+/// the command at once, and its watchers hear of them.
+#[derive(Debug)]
+pub struct TreeBorrower {
+    ours: UnixStream,
+    lender: Mutex<Option<UnixStream>>,
+}
+
+impl TreeBorrower {
+    /// For one command.
+    pub fn new() -> io::Result<Self> {
+        let (ours, lender) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(BUILD_TIME))?;
+        let lender = Mutex::new(Some(lender));
+        Ok(Self { ours, lender })
+    }
+
+    /// Waits until the layer is mounted; fails where the command ended before.
+    pub fn receive(&self) -> io::Result<OwnedFd> {
+        let mut inbox = Inbox::default();
+        inbox.wait(&self.ours)?;
+        inbox
+            .handle()
+            .ok_or_else(|| io::Error::other("the command has no layer"))
+    }
 }
 
 impl From<Access> for Within<'_> {
@@ -255,10 +284,15 @@ impl Session {
         let pair = |(name, value): &(OsString, OsString)| {
             [name.as_bytes(), b"=", value.as_bytes()].concat()
         };
-        let (access, layer, place) = match within.into() {
+        let within = within.into();
+        let (access, layer, place) = match within {
             Within::Workspace(access) => (access, "", 0),
-            Within::Layer(layer) => (Access::Write, layer, 0),
+            Within::Layer(layer) | Within::LentLayer(layer, _) => (Access::Write, layer, 0),
             Within::Place(place) => (Access::Write, "", place.id),
+        };
+        let lender = match within {
+            Within::LentLayer(_, borrower) => borrower.lender.lock().take(),
+            _ => None,
         };
         let run = |id| {
             Request::Run(Box::new(Launch {
@@ -268,14 +302,17 @@ impl Session {
                 dir: dir.as_os_str().as_bytes().to_vec(),
                 access,
                 layer: layer.as_bytes().to_vec(),
+                lends_tree: lender.is_some(),
                 place,
             }))
         };
-        let handles = [
-            standard.input.as_fd(),
-            standard.output.as_fd(),
-            standard.error.as_fd(),
-        ];
+        let standard = [&standard.input, &standard.output, &standard.error];
+        let lender = lender.as_ref().map(AsFd::as_fd);
+        let handles: Vec<BorrowedFd<'_>> = standard
+            .map(AsFd::as_fd)
+            .into_iter()
+            .chain(lender)
+            .collect();
         let id = self.ask(run, &handles, Waiter::End(Box::new(done)))?;
         tracing::debug!(id, "sandbox: command sent");
         Ok(Child {

@@ -51,6 +51,8 @@ pub(crate) struct Launch {
     pub(crate) access: Access,
     /// The name of the layer that takes what it writes in the workspace; empty where there is none.
     pub(crate) layer: Vec<u8>,
+    /// A socket comes as the fourth handle; the first process sends the mounted layer to it.
+    pub(crate) lends_tree: bool,
     /// The place of an agent that it is started in; 0 for any other command.
     pub(crate) place: u32,
 }
@@ -131,6 +133,7 @@ impl Request {
                 out.bytes(&launch.dir);
                 out.number(u32::from(launch.access == Access::ReadOnly));
                 out.bytes(&launch.layer);
+                out.number(u32::from(launch.lends_tree));
                 out.number(launch.place);
             }
             Self::Signal { id, signal } => {
@@ -165,6 +168,7 @@ impl Request {
                     Access::ReadOnly
                 },
                 layer: from.bytes()?.to_vec(),
+                lends_tree: from.number()? != 0,
                 place: from.number()?,
             }))),
             2 => Ok(Self::Signal {
@@ -376,6 +380,7 @@ mod tests {
             dir: b"/x".to_vec(),
             access: Access::ReadOnly,
             layer: b"one".to_vec(),
+            lends_tree: true,
             place: 3,
         };
         let request = Request::Run(Box::new(launch));

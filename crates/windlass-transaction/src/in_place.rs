@@ -2,16 +2,20 @@
 //! be undone. There is no copy here; an isolated run is refused, never quietly run in place.
 //!
 //! `call_landings` is the one way into the tree; `files` and `commands` use it. `layer` and `overlay_diff` are the layer
-//! of a command, `land_layer` brings it in. `stat_baseline` is for commands that have none.
+//! of a command, `land_layer` brings it in. `job_view` keeps the layer of a background job like the workspace, as
+//! `tree_watch` hears of its changes. `stat_baseline` is for commands that have no layer.
 
 mod call_landings;
 mod checks;
 mod commands;
 mod files;
+mod job_view;
+mod job_views;
 mod land_layer;
 mod layer;
 mod overlay_diff;
 mod stat_baseline;
+mod tree_watch;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -99,7 +103,7 @@ pub async fn run_program(
             let now = windlass_host::clock::SystemClock::new().now();
             let session = SessionId::fresh(now, windlass_host::clock::random_u64());
             let landings = CallLandings::new(root, Arc::new(store), session, RunId::nth(1));
-            land_layer::land_layer(&landings, &layer).or_else(|why| {
+            land_layer::land_layer(&landings, &layer, None).or_else(|why| {
                 let kept = layer.keep();
                 Ok(Some(format!(
                     "{why}. Its changes are kept in {}",
@@ -257,7 +261,7 @@ impl Transaction for InPlaceRun {
     }
 
     fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
-        Some(Arc::clone(&self.landings) as Arc<dyn Snapshots>)
+        Some(Arc::clone(&self.processes) as Arc<dyn Snapshots>)
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {

@@ -56,18 +56,18 @@ struct State {
 type Records = BTreeMap<PathBuf, Record>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Record {
-    kind: FileType,
+pub(crate) struct Record {
+    pub(crate) kind: FileType,
     mode: u32,
     inode: u64,
     size: i64,
     written: (i64, i64),
     /// The change time cannot be set back. Of a directory it changes with every entry, which is told of by itself.
-    changed: (i64, i64),
+    pub(crate) changed: (i64, i64),
 }
 
 impl Record {
-    fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let folder = kind == FileType::Directory;
         let time = |seconds: i64, nanos: u64| (seconds, nanos.cast_signed());
@@ -90,7 +90,7 @@ impl Record {
     }
 
     /// Whether a file of the copy has the bytes of a file of the workspace, as far as records tell.
-    fn is_copy_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_copy_of(&self, other: &Self) -> bool {
         (self.kind, self.mode, self.size, self.written)
             == (other.kind, other.mode, other.size, other.written)
             && matches!(self.kind, FileType::RegularFile | FileType::Directory)
@@ -369,7 +369,7 @@ fn make_parents(
 }
 
 /// Puts what is at a name of one directory into another one, where there may be nothing but a directory.
-fn put(
+pub(crate) fn put(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     name: &OsStr,

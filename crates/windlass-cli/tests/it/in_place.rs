@@ -112,6 +112,39 @@ fn changes_of_commands_are_counted_and_those_of_others_are_not_listed() {
     );
 }
 
+#[test]
+fn the_writes_of_a_background_job_are_logged_under_its_call_and_undone() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let place = Place::new();
+    place.write("a.txt", "a\n");
+    place.write(
+        "job.sh",
+        "echo b >> a.txt; echo new > n.txt; touch ${TMPDIR:-/tmp}/ready; sleep 60\n",
+    );
+    let before = tree(&place.work());
+    let background = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sh job.sh\", background = true } }]\n";
+    let wait = bash("until test -e ${TMPDIR:-/tmp}/ready; do sleep 0.02; done");
+    let script = format!("{background}{wait}{}{DONE}", bash("cat a.txt"));
+    let output = place.play(&script, &["--yes", "--approval", "auto"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let log = place.log();
+    let job_call = &of_kind(&log, "call_started")[0]["call"]["id"];
+    let changed = of_kind(&log, "file_changed");
+    let mut paths: Vec<&str> = changed
+        .iter()
+        .map(|change| change["path"].as_str().unwrap())
+        .collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["a.txt", "n.txt"]);
+    assert!(changed.iter().all(|change| change["call"] == *job_call));
+    let results = of_kind(&log, "call_finished");
+    assert_eq!(results.last().unwrap()["result"]["text"], "a\nb\n");
+    assert_eq!(place.run(&["undo"]).code, 0);
+    assert_eq!(tree(&place.work()), before);
+}
+
 /// The process is killed while a command lands that deletes many files. Whatever is left, undo brings every file back.
 #[test]
 fn a_run_that_is_killed_while_it_lands_can_be_undone() {

@@ -231,6 +231,9 @@ impl Driver {
             }
             Step::Judge => {
                 self.files = None;
+                let place = self.place()?;
+                place.transaction.freeze().await?;
+                place.executor.log_job_changes().await?;
                 judge::judge(&self.run, self.place()?.transaction.as_ref()).await
             }
             Step::Retry(prompt) => {
@@ -289,6 +292,7 @@ impl Driver {
             executor,
         } = self.place()?;
         transaction.processes().stop_all().await;
+        executor.log_job_changes().await?;
         self.run.tell_notes(transaction.as_ref()).await?;
         let files = match transaction.changes().await {
             Ok(changes) => tell_keys(executor, changes.files).await?,

@@ -93,7 +93,7 @@ pub(super) fn start_inside(
     argv: &[OsString],
     dir: &Path,
     command: &Command,
-    layer: Option<&str>,
+    layer: Option<Within<'_>>,
 ) -> Result<Running, ProcessError> {
     let fail = |err: std::io::Error| ProcessError(format!("cannot start a command: {err}"));
     let (output, write) = std::io::pipe().map_err(fail)?;
@@ -110,7 +110,7 @@ pub(super) fn start_inside(
     let (done, ended) = oneshot::channel();
     // A command that nobody waits for any more ends without being heard.
     let done = move |result| drop(done.send(result));
-    let within = layer.map_or(Within::Workspace(access), Within::Layer);
+    let within = layer.unwrap_or(Within::Workspace(access));
     let child = inside.start(argv, None, dir, within, standard, done);
     let child = child.map_err(|err| ProcessError(err.to_string()))?;
     let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;

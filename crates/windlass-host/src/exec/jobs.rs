@@ -43,6 +43,8 @@ struct State {
     newest: VecDeque<u8>,
     total: u64,
     end: Option<ProcessEnd>,
+    /// Everything that it started is known to be gone.
+    gone: bool,
 }
 
 impl Jobs {
@@ -82,7 +84,10 @@ impl Jobs {
         );
         let task = runtime.spawn(async move {
             let end = drive(&mut running, None, &stopped, &mut sink).await;
-            sink.0.lock().end = Some(end);
+            let mut state = sink.0.lock();
+            state.end = Some(end);
+            state.gone = running.ended.is_some();
+            drop(state);
             drop(done);
         });
         if all.len() >= MAX_REMEMBERED
@@ -120,6 +125,25 @@ impl Jobs {
         };
         ended.cancelled().await;
         Ok(())
+    }
+
+    /// Ends and forgets a job that did not start.
+    pub(super) fn forget(&self, job: &JobId) {
+        let mut all = self.all.lock();
+        if let Some(at) = all.iter().position(|known| known.id == *job) {
+            all.remove(at).task.abort();
+        }
+    }
+
+    /// Resolves when a job has ended, with whether everything that it started is gone.
+    pub(super) fn end_of(&self, job: &JobId) -> impl Future<Output = bool> + Send + 'static {
+        let all = self.all.lock();
+        let job = find(&all, job).map(|job| (job.ended.clone(), Arc::clone(&job.state)));
+        async move {
+            let Ok((ended, state)) = job else { return true };
+            ended.cancelled().await;
+            state.lock().gone
+        }
     }
 
     pub(super) async fn stop_all(&self) {

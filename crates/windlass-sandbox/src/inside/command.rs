@@ -204,8 +204,8 @@ impl Ready {
         self.pid
     }
 
-    /// Gives it its words and its three standard handles.
-    pub(crate) fn start(self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> Started {
+    /// Gives it its words and its three standard handles, with the socket of a borrower behind them if there is one.
+    pub(crate) fn start(self, launch: Box<Launch>, standard: &[OwnedFd]) -> Started {
         let id = launch.id;
         let handles: Vec<BorrowedFd<'_>> = standard.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.
@@ -366,8 +366,14 @@ impl<'a> First<'a> {
         let Request::Run(launch) = Request::decode(&frame)? else {
             return Err(io::Error::from(io::ErrorKind::InvalidData).into());
         };
+        let borrower = if launch.lends_tree {
+            handles.pop()
+        } else {
+            None
+        };
         if !launch.layer.is_empty() {
-            handles.extend(self.put_layer(Path::new(std::ffi::OsStr::from_bytes(&launch.layer)))?);
+            let name = Path::new(std::ffi::OsStr::from_bytes(&launch.layer));
+            handles.extend(self.put_layer(name, borrower)?);
         }
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
             detach(Path::new(COMMAND_LAYERS))?;
@@ -385,8 +391,13 @@ impl<'a> First<'a> {
         Ok(!launch.layer.is_empty())
     }
 
-    /// Puts a layer over the workspace, hides in it what is hidden, and gives the rules for what is seen then.
-    fn put_layer(&self, name: &Path) -> Result<Option<OwnedFd>, Refusal> {
+    /// Puts a layer over the workspace, hides in it what is hidden, sends it to a borrower, and gives the rules for what
+    /// is seen then.
+    fn put_layer(
+        &self,
+        name: &Path,
+        borrower: Option<OwnedFd>,
+    ) -> Result<Option<OwnedFd>, Refusal> {
         let spec = &self.terms.spec;
         if spec.command_layers.is_none() || spec.tier != Tier::Namespaces {
             return Err(Refusal::NoLayers(
@@ -409,6 +420,9 @@ impl<'a> First<'a> {
             .filter_map(|path| path.strip_prefix(&spec.root).ok())
         {
             covers::mask(&root, name, &blanks)?;
+        }
+        if let Some(borrower) = borrower {
+            send(borrower.as_fd(), b"tree", &[root.as_fd()])?;
         }
         Ok(fence::rules(spec)?)
     }

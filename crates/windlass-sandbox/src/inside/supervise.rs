@@ -385,11 +385,11 @@ impl<'a> Supervisor<'a> {
         match request {
             Request::Run(launch) => {
                 let id = launch.id;
-                let mut handle = || inbox.handle();
-                let standard = (|| Some([handle()?, handle()?, handle()?]))();
-                let started = standard
+                let count = 3 + usize::from(launch.lends_tree);
+                let handles: Option<Vec<OwnedFd>> = (0..count).map(|_| inbox.handle()).collect();
+                let started = handles
                     .ok_or_else(|| io::Error::other("the command came without its handles"))
-                    .and_then(|standard| self.start(launch, &standard));
+                    .and_then(|handles| self.start(launch, &handles));
                 match started {
                     Ok(started) => {
                         self.log(|| format!("command {id} is process {}", started.pid));
@@ -459,7 +459,7 @@ impl<'a> Supervisor<'a> {
         Ok(listeners)
     }
 
-    fn start(&mut self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> io::Result<Started> {
+    fn start(&mut self, launch: Box<Launch>, standard: &[OwnedFd]) -> io::Result<Started> {
         if self.running.len() >= MOST_COMMANDS {
             return Err(io::Error::other(format!(
                 "{MOST_COMMANDS} commands run already; stop one first"

@@ -10,7 +10,7 @@ use windlass_core::BoxFuture;
 use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{
-    CallChanges, FileChange, FileError, FileErrorKind, Files, Snapshots, WorkspaceError,
+    CallChanges, FileChange, FileError, FileErrorKind, Files, WorkspaceError,
 };
 
 use crate::landing::undo::{Stretches, change_of, describe};
@@ -57,6 +57,17 @@ struct State {
     notes: Vec<String>,
     /// Records of landings whose call is not in the log yet.
     records: Vec<(CallId, PathBuf)>,
+    /// Changes of background jobs whose calls have ended, by the call that started the job.
+    jobs: Vec<(CallId, CallRecord)>,
+}
+
+impl State {
+    /// The record that takes the changes of a call.
+    fn record(&mut self, call: &CallId) -> Option<&mut CallRecord> {
+        let all = self.open.iter_mut().chain(&mut self.jobs);
+        let mut of_call = all.filter(|(known, _)| known == call);
+        of_call.next().map(|(_, record)| record)
+    }
 }
 
 /// The changes of one call.
@@ -110,12 +121,39 @@ impl CallLandings {
         &self.store.contents
     }
 
+    /// The call that is open.
+    pub(super) fn open_call(&self) -> Option<CallId> {
+        self.state.lock().open.last().map(|(call, _)| call.clone())
+    }
+
+    /// Calls whose background jobs landed something that is not logged yet.
+    pub(super) fn job_calls(&self) -> Vec<CallId> {
+        let state = self.state.lock();
+        state.jobs.iter().map(|(call, _)| call.clone()).collect()
+    }
+
     /// Brings these changes into the tree, all of them or none, as part of the call that is open.
     pub(super) fn land(&self, swaps: &[Swap], source: &dyn Source) -> Result<(), FileError> {
+        self.land_for(None, swaps, source)
+    }
+
+    /// The same as part of a call that started a background job, where one is given.
+    pub(super) fn land_for(
+        &self,
+        job_call: Option<&CallId>,
+        swaps: &[Swap],
+        source: &dyn Source,
+    ) -> Result<(), FileError> {
         if swaps.is_empty() {
             return Ok(());
         }
-        let call = self.state.lock().open.last().map(|(call, _)| call.clone());
+        let call = job_call.cloned().or_else(|| self.open_call());
+        if let Some(call) = job_call {
+            let mut state = self.state.lock();
+            if state.record(call).is_none() {
+                state.jobs.push((call.clone(), CallRecord::default()));
+            }
+        }
         let stored = self.contents().store_after(swaps, source, Lasting::Later);
         let landed = stored.and_then(|()| {
             let call = call.clone().map(|call| LandingCall {
@@ -127,27 +165,20 @@ impl CallLandings {
                 .map_err(|err| file_error(&err))
         });
         let mut state = self.state.lock();
-        let State {
-            open,
-            landed: of_run,
-            records,
-            ..
-        } = &mut *state;
-        // A call that was cancelled may have ended meanwhile. Its record stays then, and the next command logs it.
-        let open = open
-            .iter_mut()
-            .find(|(known, _)| Some(known) == call.as_ref());
         match landed {
             Ok(record) => {
-                swaps.iter().for_each(|swap| of_run.add(swap));
-                if let Some((call, changes)) = open {
+                swaps.iter().for_each(|swap| state.landed.add(swap));
+                // A call that was cancelled may have ended meanwhile. Its record stays then, and the next command logs it.
+                if let Some(call) = call
+                    && let Some(changes) = state.record(&call)
+                {
                     swaps.iter().for_each(|swap| changes.landed.add(swap));
-                    records.extend(record.map(|record| (call.clone(), record)));
+                    state.records.extend(record.map(|record| (call, record)));
                 }
                 Ok(())
             }
             Err(err) => {
-                if let Some((_, changes)) = open
+                if let Some(changes) = call.and_then(|call| state.record(&call))
                     && err.kind == FileErrorKind::Full
                     && self.store.is_full()
                 {
@@ -283,19 +314,26 @@ fn file_error(err: &LandError) -> FileError {
     }
 }
 
-impl Snapshots for CallLandings {
-    fn begin(&self, call: &CallId) {
+/// The log of what calls changed; see [`Snapshots`].
+impl CallLandings {
+    pub(super) fn begin(&self, call: &CallId) {
         self.state
             .lock()
             .open
             .push((call.clone(), CallRecord::default()));
     }
 
-    fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
+    pub(super) fn end<'a>(
+        &'a self,
+        call: &'a CallId,
+    ) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
         let record = {
             let mut state = self.state.lock();
-            let at = state.open.iter().position(|(known, _)| known == call);
-            at.map(|at| state.open.remove(at).1)
+            let State { open, jobs, .. } = &mut *state;
+            [open, jobs].into_iter().find_map(|records| {
+                let at = records.iter().position(|(known, _)| known == call)?;
+                Some(records.remove(at).1)
+            })
         };
         let store = Arc::clone(&self.store);
         Box::pin(async move {
@@ -310,7 +348,7 @@ impl Snapshots for CallLandings {
         })
     }
 
-    fn logged(&self, call: &CallId) {
+    pub(super) fn logged(&self, call: &CallId) {
         let mut state = self.state.lock();
         state.records.retain(|(known, record)| {
             let logged = known == call;

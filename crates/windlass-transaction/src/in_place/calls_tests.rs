@@ -15,8 +15,8 @@ use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::Swap;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{
-    CallChanges, Command, FileChange, FileError, FileErrorKind, Finished, Opening, ProcessEnd,
-    Snapshots, Transaction, Watch, Workspaces,
+    CallChanges, Command, FileChange, FileError, FileErrorKind, Finished, JobId, Opening,
+    ProcessEnd, Snapshots, Transaction, Watch, Workspaces,
 };
 
 use crate::in_place::InPlace;
@@ -657,11 +657,8 @@ async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
 }
 
 #[tokio::test]
-async fn a_background_job_is_said_to_have_no_way_back() {
-    if lacks(Need::Overlay) {
-        return;
-    }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+async fn without_layers_a_background_job_is_said_to_have_no_undo() {
+    let lab = Lab::new(Held::Freely, 1 << 30).await;
     let (undo, call) = (lab.undo(), CallId("call".into()));
     undo.begin(&call);
     lab.run.processes().start(command("true")).unwrap();
@@ -909,74 +906,225 @@ async fn a_dead_landing_of_another_run_is_recovered_by_the_next_call() {
     assert!(!lab.has(staging));
 }
 
+/// Waits for something that a background job does.
+fn wait_until(mut done: impl FnMut() -> bool) -> bool {
+    (0..250).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        done()
+    })
+}
+
+impl Lab {
+    /// Starts a background job as a call of its own.
+    async fn start_job(&self, line: &str) -> JobId {
+        let (undo, call) = (self.undo(), CallId("job".into()));
+        undo.begin(&call);
+        let job = self.run.processes().start(command(line)).unwrap();
+        undo.end(&call).await.unwrap();
+        undo.logged(&call);
+        job
+    }
+
+    /// Lands what jobs changed, as is done before each call, and gives the changes.
+    async fn land_jobs(&self) -> Vec<Swap> {
+        let undo = self.undo();
+        let mut landed = Vec::new();
+        for call in undo.land_jobs().await {
+            assert_eq!(call, CallId("job".into()));
+            landed.extend(swaps(&undo.end(&call).await.unwrap()));
+            undo.logged(&call);
+        }
+        landed
+    }
+
+    fn shared(&self, name: &str) -> PathBuf {
+        self.base.join("shared").join(name)
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_in_the_background_sees_later_saves_and_keeps_its_files_open() {
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let shared = lab.base.join("shared").display().to_string();
     let line = format!(
-        "cd sub && exec 3>>{shared}/log && while :; do cat c.txt ../a.txt > {shared}/now; \
+        "cd sub && exec 3>>{shared}/log && while :; do cat c.txt ../a.txt ../new/n.txt > {shared}/now 2>&1; \
          mv {shared}/now {shared}/seen; echo tick >&3; sleep 0.02; done"
     );
-    lab.run.processes().start(command(&line)).unwrap();
+    lab.start_job(&line).await;
     let seen = |text: &str| {
-        let seen = || fs::read_to_string(lab.base.join("shared/seen")).unwrap_or_default();
-        (0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            seen().contains(text)
-        })
+        let began = std::time::Instant::now();
+        let seen = || fs::read_to_string(lab.shared("seen")).unwrap_or_default();
+        let found = wait_until(|| seen().contains(text));
+        assert!(found, "{text} was not seen, but {}", seen());
+        began.elapsed()
     };
-    assert!(seen("c\n1\n2\n3\n"));
+    seen("c\n1\n2\n3\n");
     fs::write(lab.base.join("ws/a.txt"), "of the user\n").unwrap();
-    assert!(seen("of the user"));
+    seen("of the user");
+    // As editors save: a new file takes the place of the old one.
+    fs::write(lab.base.join("ws/a.tmp"), "saved anew\n").unwrap();
+    fs::rename(lab.base.join("ws/a.tmp"), lab.base.join("ws/a.txt")).unwrap();
+    seen("saved anew");
+    fs::create_dir(lab.base.join("ws/new")).unwrap();
+    fs::write(lab.base.join("ws/new/n.txt"), "in a new folder\n").unwrap();
+    seen("in a new folder");
+    fs::remove_dir_all(lab.base.join("ws/new")).unwrap();
+    seen("No such file");
     lab.run.files().write("sub/c.txt", b"of a tool\n").unwrap();
-    assert!(seen("of a tool"));
+    seen("of a tool");
     let (finished, _) = lab.call("echo of a command > a.txt").await;
     assert_eq!(finished.not_landed, None);
-    assert!(seen("of a tool\nof a command\n"));
-    let ticks = || {
-        fs::read_to_string(lab.base.join("shared/log"))
-            .unwrap()
-            .len()
-    };
+    seen("of a tool\nof a command\n");
+    let ticks = || fs::read_to_string(lab.shared("log")).unwrap().len();
     let before = ticks();
-    std::thread::sleep(Duration::from_millis(200));
     assert!(
-        ticks() > before,
+        wait_until(|| ticks() > before),
         "its open file and its working directory are intact"
     );
     lab.run.processes().stop_all().await;
+    assert_eq!(lab.land_jobs().await, []);
     assert_eq!(lab.read("a.txt"), "of a command\n");
+    assert!(!lab.has("new"));
 }
 
-#[tokio::test]
-async fn the_writes_of_a_background_job_are_in_the_tree_at_the_next_call_and_at_its_end() {
+#[tokio::test(flavor = "multi_thread")]
+async fn the_writes_of_a_background_job_land_at_the_next_call_and_at_its_end() {
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let shared = lab.base.join("shared").display().to_string();
     let line = format!(
-        "echo one > one.txt; echo > {shared}/go; while ! test -e {shared}/stop; do sleep 0.02; done; \
-         echo two > two.txt; echo > {shared}/end; sleep 30"
+        "echo one > one.txt; echo more >> b.txt; rm sub/c.txt; mkdir -p out; echo o > out/new.o; echo > {shared}/go; \
+         while ! test -e {shared}/stop; do sleep 0.02; done; \
+         echo two > two.txt; echo p >> out/new.o; echo > {shared}/end; sleep 30"
     );
-    lab.run.processes().start(command(&line)).unwrap();
-    let wait = |name: &str| {
-        (0..500).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            lab.base.join(name).exists()
-        })
-    };
-    assert!(wait("shared/go"));
-    let (finished, _) = lab.call("cat one.txt").await;
+    let before = listing(&lab.base.join("ws"));
+    lab.start_job(&line).await;
+    assert!(wait_until(|| lab.shared("go").exists()));
+    let first = lab.land_jobs().await;
+    let paths =
+        |swaps: &[Swap]| -> Vec<String> { swaps.iter().map(|swap| swap.path.clone()).collect() };
+    assert_eq!(paths(&first), ["b.txt", "one.txt", "sub/c.txt"]);
     assert_eq!(
-        (finished.output.as_str(), finished.not_landed),
-        ("one\n", None)
+        (lab.read("one.txt").as_str(), lab.read("b.txt").as_str()),
+        ("one\n", "b\nmore\n")
     );
-    assert_eq!(lab.read("one.txt"), "one\n");
-    fs::write(lab.base.join("shared/stop"), "").unwrap();
-    assert!(wait("shared/end"));
+    assert_eq!(lab.read("out/new.o"), "o\n");
+    assert!(!lab.has("sub/c.txt"));
+    let (finished, changes) = lab.call("cat one.txt").await;
+    assert_eq!(finished.output, "one\n");
+    assert_eq!(changes.files, [], "they belong to the job's call");
+    assert_eq!(lab.land_jobs().await, [], "nothing lands twice");
+    fs::write(lab.shared("stop"), "").unwrap();
+    assert!(wait_until(|| lab.shared("end").exists()));
     lab.run.processes().stop_all().await;
-    assert_eq!(
-        (lab.read("two.txt").as_str(), lab.run.notes()),
-        ("two\n", vec![])
+    assert_eq!(lab.run.notes(), Vec::<String>::new());
+    let last = lab.land_jobs().await;
+    assert_eq!(paths(&last), ["two.txt"]);
+    assert_eq!(lab.read("out/new.o"), "o\np\n");
+    // Undo of both landings restores the tree, but for what is ignored.
+    lab.swap([last, first].concat().into_iter().map(reversed).collect());
+    fs::remove_file(lab.base.join("ws/out/new.o")).unwrap();
+    assert_eq!(listing(&lab.base.join("ws")), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_background_job_lands_when_it_ends_by_itself() {
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let shared = lab.base.join("shared").display().to_string();
+    let line = format!("while ! test -e {shared}/go; do sleep 0.02; done; echo late > late.txt");
+    lab.start_job(&line).await;
+    fs::write(lab.shared("go"), "").unwrap();
+    let mut landed = Vec::new();
+    for _ in 0..250 {
+        landed.extend(lab.land_jobs().await);
+        if !landed.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(landed.len(), 1);
+    assert_eq!(lab.read("late.txt"), "late\n");
+    lab.run.processes().stop_all().await;
+}
+
+/// Starts a job that writes files and shows `a.txt` from then on, lets the user save `a.txt`, and lands. Gives what the
+/// model is told.
+async fn conflict_of_job(lab: &Lab, writes: &str, landed: usize) -> String {
+    let shared = lab.base.join("shared").display().to_string();
+    let line = format!(
+        "{writes}; echo > {shared}/go; \
+         while :; do cat a.txt > {shared}/now; mv {shared}/now {shared}/seen; sleep 0.02; done"
     );
+    let job = lab.start_job(&line).await;
+    assert!(wait_until(|| lab.shared("go").exists()));
+    fs::write(lab.base.join("ws/a.txt"), "of the user\n").unwrap();
+    let swaps = lab.land_jobs().await;
+    assert_eq!(swaps.len(), landed, "{swaps:?}");
+    assert_eq!(lab.read("a.txt"), "of the user\n");
+    let told = lab.run.processes().poll(&job, 0, 1 << 10).unwrap().text;
+    assert!(told.contains("a.txt: another program changed it"), "{told}");
+    let kept = told.rsplit_once("kept in ").unwrap().1;
+    let kept = kept.trim().trim_end_matches(']');
+    assert_eq!(
+        fs::read_to_string(Path::new(kept).join("a.txt")).unwrap(),
+        "job\n"
+    );
+    let seen = || fs::read_to_string(lab.shared("seen")).unwrap_or_default();
+    assert!(wait_until(|| seen() == "of the user\n"), "{}", seen());
+    lab.run.processes().stop_all().await;
+    assert_eq!(lab.land_jobs().await, []);
+    assert_eq!(lab.run.notes().len(), 1);
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_of_a_background_job_is_kept_and_its_view_follows_the_workspace() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    conflict_of_job(&lab, "echo job > a.txt", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_conflict_the_other_writes_of_a_background_job_land() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let writes = "echo job > a.txt; echo fine > fine.txt; echo x > .vscode/settings.json";
+    let told = conflict_of_job(&lab, writes, 1).await;
+    assert!(told.contains(".vscode: it is protected"), "{told}");
+    assert_eq!(lab.read("fine.txt"), "fine\n");
+    assert_eq!(lab.read(".vscode/settings.json"), "{}\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_that_watch_files_in_the_background_hear_of_saves() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let shared = lab.base.join("shared").display().to_string();
+    let watcher = format!(
+        "import ctypes, os, struct\n\
+         libc = ctypes.CDLL(None)\n\
+         handle = libc.inotify_init()\n\
+         libc.inotify_add_watch(handle, b'sub', 0x3ce)\n\
+         open('{shared}/ready', 'w').close()\n\
+         while True:\n\
+         \x20   os.read(handle, 4096)\n\
+         \x20   open('{shared}/heard', 'a').write(open('sub/c.txt').read())\n"
+    );
+    fs::write(lab.shared("watch.py"), watcher).unwrap();
+    lab.start_job(&format!("exec python3 {shared}/watch.py"))
+        .await;
+    assert!(wait_until(|| lab.shared("ready").exists()));
+    // In place, as many editors save.
+    fs::write(lab.base.join("ws/sub/c.txt"), "saved\n").unwrap();
+    let heard = || fs::read_to_string(lab.shared("heard")).unwrap_or_default();
+    assert!(wait_until(|| heard().contains("saved")), "{}", heard());
+    lab.run.processes().stop_all().await;
+    assert_eq!(lab.land_jobs().await, []);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Commands of an in-place run. Each runs over a layer of its own, on top of the tree as it is then, and the layer lands
-//! when the command has ended. Without namespaces commands work on a copy, whose changes land in the same way. Where the
-//! kernel has no layers at all, commands write to the tree itself and undo does not cover them. So do background jobs.
+//! when the command has ended; that of a background job also before every later call. Without namespaces commands work on
+//! a copy, whose changes land in the same way. Where the kernel has no layers at all, commands write to the tree itself
+//! and undo does not cover them.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -9,16 +10,20 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
+use windlass_core::id::CallId;
 use windlass_core::workspace::{
-    Command, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes, Watch,
+    CallChanges, Command, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes,
+    Snapshots, Watch, WorkspaceError,
 };
 use windlass_core::{BoxFuture, CancellationToken};
 
 use super::call_landings::CallLandings;
+use super::job_view::JobView;
+use super::job_views::JobViews;
 use super::land_layer::land_layer;
 use super::layer::{CommandLayer, Moment};
 use super::stat_baseline::StatBaseline;
-use windlass_host::exec::{HostProcesses, remark};
+use windlass_host::exec::{HostProcesses, JobError, remark};
 use windlass_host::sandbox::{CommandTree, Sandbox};
 
 /// How long a command that does nothing may take, when it is seen whether there are layers.
@@ -30,7 +35,7 @@ const REFRESH: Duration = Duration::from_millis(500);
 /// Why undo does not cover a command.
 pub(super) const NO_LAYER: &str = "without a kernel layer commands write to the workspace directly: undo covers what the \
                                    file tools write, and not what commands change";
-const JOB: &str = "a background job writes to the workspace directly, and undo does not cover it";
+const JOB: &str = "without a kernel layer a background job writes to the workspace directly, and undo does not cover it";
 
 pub(super) struct Commands {
     landings: Arc<CallLandings>,
@@ -44,8 +49,14 @@ pub(super) struct Commands {
     layers: OnceCell<bool>,
     /// The copy that commands work on, once it is known whether there is one.
     copy: OnceCell<Option<Arc<dyn CommandTree>>>,
+    /// The views of background jobs that have layers.
+    views: Arc<JobViews>,
+    /// There may be such views.
+    started_jobs: AtomicBool,
     /// Background jobs were started and may have changed the copy.
     jobs_ran: AtomicBool,
+    /// The call that started the last of them.
+    job_call: Mutex<Option<CallId>>,
     /// When the copy was last made like the workspace.
     updated: Mutex<Option<Moment>>,
     /// Refreshes the copy while background jobs may look at it.
@@ -60,7 +71,12 @@ impl Commands {
         baseline: Arc<StatBaseline>,
         no_layers: bool,
     ) -> Self {
+        let layers = sandbox.as_ref().map(|sandbox| sandbox.command_layers());
+        let views = JobViews::new(Arc::clone(&landings), layers.unwrap_or_default());
         Self {
+            views: Arc::new(views),
+            job_call: Mutex::default(),
+            started_jobs: AtomicBool::new(false),
             landings,
             processes,
             sandbox,
@@ -87,6 +103,44 @@ impl Commands {
             .await
             .ok()?
             .ok()
+    }
+
+    /// Starts a background job over a layer that lands while it runs; none where there are no layers.
+    fn start_over_layer(&self, command: &Command) -> Option<Result<JobId, ProcessError>> {
+        let parent = self.sandbox.as_ref()?.command_layers();
+        self.sandbox.as_ref()?.open().ok()?;
+        let layer = CommandLayer::make(&parent, self.landings.root_path()).ok()?;
+        self.views.watch();
+        let (job, tree) = match self.processes.start_over(command, &layer.name) {
+            Ok(started) => started,
+            Err(JobError::NoLayer) => return None,
+            Err(JobError::Other(err)) => return Some(Err(err)),
+        };
+        self.started_jobs.store(true, Ordering::Relaxed);
+        let workspace = Arc::clone(&self.landings.root);
+        let call = self.landings.open_call();
+        self.views
+            .add(JobView::new(job.clone(), call, layer, tree, workspace));
+        let (ended, views, id) = (
+            self.processes.job_end(&job),
+            Arc::clone(&self.views),
+            job.clone(),
+        );
+        tokio::spawn(async move {
+            let gone = ended.await;
+            // The run may have landed it already.
+            let _ = tokio::task::spawn_blocking(move || views.finish(&id, gone)).await;
+        });
+        Some(Ok(job))
+    }
+
+    /// Lands the layers of jobs that have ended, before anybody is told so.
+    async fn finish_jobs(&self, jobs: Vec<JobId>) {
+        for job in jobs {
+            let (ended, views) = (self.processes.job_end(&job), Arc::clone(&self.views));
+            let gone = ended.await;
+            let _ = tokio::task::spawn_blocking(move || views.finish(&job, gone)).await;
+        }
     }
 
     /// Runs a command that does nothing over a layer.
@@ -134,7 +188,7 @@ impl Commands {
             .run_over(command, watch, Some(&layer.name))
             .await?;
         if gone {
-            finish(&mut finished, self.land(layer, None).await);
+            finish(&mut finished, self.land(layer, None, None).await);
         } else if !layer.is_empty() {
             // Its processes may still write to the layer.
             finished.not_landed = Some(kept(
@@ -151,7 +205,7 @@ impl Commands {
         command: Command,
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
-        self.land_jobs(&copy).await;
+        self.land_jobs_of_copy(&copy).await;
         // Before the update: a save that the update misses is newer than the layer, and so a conflict.
         let layer = self
             .make_layer()
@@ -167,12 +221,12 @@ impl Commands {
             return self.processes.run(command, watch).await;
         }
         let mut finished = self.processes.run(command, watch).await?;
-        finish(&mut finished, self.land(layer, Some(copy)).await);
+        finish(&mut finished, self.land(layer, Some(copy), None).await);
         Ok(finished)
     }
 
     /// Lands what background jobs changed in the copy since it was last updated.
-    async fn land_jobs(&self, copy: &Arc<dyn CommandTree>) {
+    async fn land_jobs_of_copy(&self, copy: &Arc<dyn CommandTree>) {
         if !self.jobs_ran.load(Ordering::Relaxed) {
             return;
         }
@@ -183,10 +237,12 @@ impl Commands {
             // A job may have read any file since then.
             layer.began = updated;
         }
-        if let Err(why) = self.land(layer, Some(Arc::clone(copy))).await {
-            self.landings.note(format!(
-                "the changes of a background job did not land: {why}"
-            ));
+        let call = self.job_call.lock().clone();
+        if let Err(why) = self.land(layer, Some(Arc::clone(copy)), call).await {
+            self.views.report(why);
+            // Brings the copy back to the workspace; the next command says why where that fails.
+            let own = Arc::clone(copy);
+            let _ = tokio::task::spawn_blocking(move || own.update()).await;
         }
     }
 
@@ -223,6 +279,7 @@ impl Commands {
         &self,
         mut layer: CommandLayer,
         copy: Option<Arc<dyn CommandTree>>,
+        job_call: Option<CallId>,
     ) -> Result<Option<String>, String> {
         let landings = Arc::clone(&self.landings);
         let landed = tokio::task::spawn_blocking(move || {
@@ -233,7 +290,7 @@ impl Commands {
                     Err(why) => return Err(why),
                 }
             }
-            land_layer(&landings, &layer).map_err(|why| kept(&why, layer))
+            land_layer(&landings, &layer, job_call.as_ref()).map_err(|why| kept(&why, layer))
         });
         landed
             .await
@@ -326,10 +383,14 @@ impl Processes for Commands {
             } else {
                 self.layer().await
             };
-            match layer {
+            let mut finished = match layer {
                 Some(layer) => self.run_over(layer, command, watch).await,
                 None => self.run_directly(command, watch).await,
+            }?;
+            for text in self.views.take_remarks() {
+                remark(&mut finished, &text);
             }
+            Ok(finished)
         })
     }
 
@@ -345,8 +406,14 @@ impl Processes for Commands {
                 self.update_for_job(copy.as_ref())?;
             }
             self.jobs_ran.store(true, Ordering::Relaxed);
+            *self.job_call.lock() = self.landings.open_call();
             self.keep_fresh(copy);
             return self.processes.start(command);
+        }
+        if !self.no_layers
+            && let Some(started) = self.start_over_layer(&command)
+        {
+            return started;
         }
         self.baseline.take();
         self.landings.lose(".", JOB);
@@ -354,7 +421,11 @@ impl Processes for Commands {
     }
 
     fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
-        self.processes.poll(job, offset, max)
+        let mut output = self.processes.poll(job, offset, max)?;
+        for text in self.views.take_remarks() {
+            output.text.push_str(&format!("[sandbox: {text}]\n"));
+        }
+        Ok(output)
     }
 
     fn has_jobs(&self) -> bool {
@@ -362,19 +433,55 @@ impl Processes for Commands {
     }
 
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
-        self.processes.stop(job)
+        Box::pin(async move {
+            self.processes.stop(job).await?;
+            self.finish_jobs(vec![job.clone()]).await;
+            Ok(())
+        })
     }
 
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.processes.stop_all().await;
+            let views = Arc::clone(&self.views);
+            let left = tokio::task::spawn_blocking(move || views.jobs()).await;
+            self.finish_jobs(left.unwrap_or_default()).await;
             self.stop_refreshing();
             if self.jobs_ran.load(Ordering::Relaxed)
                 && let Ok(Some(copy)) = self.copy().await
             {
-                self.land_jobs(&copy).await;
+                self.land_jobs_of_copy(&copy).await;
             }
             self.jobs_ran.store(false, Ordering::Relaxed);
+        })
+    }
+}
+
+impl Snapshots for Commands {
+    fn begin(&self, call: &CallId) {
+        self.landings.begin(call);
+    }
+
+    fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
+        self.landings.end(call)
+    }
+
+    fn logged(&self, call: &CallId) {
+        self.landings.logged(call);
+    }
+
+    fn land_jobs(&self) -> BoxFuture<'_, Vec<CallId>> {
+        Box::pin(async move {
+            if self.started_jobs.load(Ordering::Relaxed) {
+                let views = Arc::clone(&self.views);
+                let _ = tokio::task::spawn_blocking(move || views.land()).await;
+            }
+            if self.jobs_ran.load(Ordering::Relaxed)
+                && let Ok(Some(copy)) = self.copy().await
+            {
+                self.land_jobs_of_copy(&copy).await;
+            }
+            self.landings.job_calls()
         })
     }
 }

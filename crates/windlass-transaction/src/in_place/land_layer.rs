@@ -10,10 +10,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 
 use super::call_landings::CallLandings;
-use super::layer::CommandLayer;
+use super::layer::{CommandLayer, Stamp, changed_at};
 use super::overlay_diff::{self, LayerDiff, Plain};
 use crate::isolated::copied::times_of;
 use crate::landing::Source;
@@ -44,54 +45,58 @@ impl Source for Upper<'_> {
 }
 
 /// Lands the layer of a command that has ended. Gives a remark about paths that never land. The error says what is not in
-/// the workspace, and why; the layer must be kept then.
+/// the workspace, and why; the layer must be kept then. `call` made the changes, where it is not the one that is open.
 pub(super) fn land_layer(
     landings: &CallLandings,
     layer: &CommandLayer,
+    call: Option<&CallId>,
 ) -> Result<Option<String>, String> {
-    let nothing =
-        |why: String| format!("nothing that the command changed is in the workspace: {why}");
-    let diff = overlay_diff::read(&landings.root, layer).map_err(|err| nothing(err.message))?;
+    let diff = overlay_diff::read(&landings.root, layer).map_err(|err| nothing(&err.message))?;
     if !diff.refused.is_empty() {
-        return Err(nothing(listed(&diff.refused)));
+        return Err(nothing(&listed(&diff.refused)));
     }
     let lander = LayerLander {
         landings,
         upper: &layer.upper,
         last: RefCell::default(),
+        linked: None,
     };
-    let aside = lander
-        .set_aside(&diff)
-        .map_err(|err| nothing(err.to_string()))?;
-    if let Err(err) = landings.land(&diff.swaps, &Upper(&layer.upper)) {
-        lander.put_back(&aside);
-        return Err(nothing(err.message));
-    }
-    for (_, place) in &aside {
-        let _ = remove(&landings.root_path().join(place));
-    }
-    let mut not_moved = Vec::new();
-    for one in &diff.plain {
-        if let Err(err) = lander.plain(one) {
-            not_moved.push((one.path().to_string_lossy().into_owned(), err.to_string()));
-        }
-    }
-    lander.folders(&diff);
-    for path in &diff.times {
-        // A time that cannot be set costs a build, and nothing else.
-        let _ = lander.give_time(Path::new(path));
-    }
-    for (path, why) in diff.lost {
-        landings.lose(&path, why);
-    }
-    if !not_moved.is_empty() {
-        return Err(format!(
-            "not everything that the command changed is in the workspace: {}",
-            listed(&not_moved)
-        ));
-    }
+    lander.land(&diff, call)?;
     Ok((!diff.skipped.is_empty())
         .then(|| format!("not in the workspace: {}", listed(&diff.skipped))))
+}
+
+/// Lands what a job that still runs wrote to its layer. Nothing leaves the layer: files of the source set are copied,
+/// ignored ones are linked. Gives the paths that cannot land, with the reason; then nothing landed.
+pub(super) fn land_running(
+    landings: &CallLandings,
+    layer: &mut CommandLayer,
+    call: Option<&CallId>,
+) -> Result<Vec<(String, String)>, String> {
+    let mut diff =
+        overlay_diff::read(&landings.root, layer).map_err(|err| nothing(&err.message))?;
+    if !diff.refused.is_empty() {
+        return Ok(diff.refused);
+    }
+    let lander = LayerLander {
+        landings,
+        upper: &layer.upper,
+        last: RefCell::default(),
+        linked: Some(RefCell::default()),
+    };
+    lander.land(&diff, call)?;
+    let linked = lander.linked.map(RefCell::into_inner).unwrap_or_default();
+    diff.stamps.extend(linked);
+    for (path, stamp) in diff.stamps {
+        let now = std::fs::symlink_metadata(landings.root_path().join(&path));
+        let base = now.as_ref().map_or((0, 0), changed_at);
+        layer.settled.add(&path, stamp, base);
+    }
+    Ok(Vec::new())
+}
+
+fn nothing(why: &str) -> String {
+    format!("nothing that the command changed is in the workspace: {why}")
 }
 
 fn listed(paths: &[(String, String)]) -> String {
@@ -111,9 +116,46 @@ struct LayerLander<'a> {
     upper: &'a Path,
     /// The folder that was opened last: many files come to one.
     last: RefCell<Option<(PathBuf, OwnedFd)>>,
+    /// Files that were linked instead of moved, because a job still uses the layer.
+    linked: Option<RefCell<Vec<(PathBuf, Stamp)>>>,
 }
 
 impl LayerLander<'_> {
+    fn land(&self, diff: &LayerDiff, call: Option<&CallId>) -> Result<(), String> {
+        let landings = self.landings;
+        let aside = self
+            .set_aside(diff)
+            .map_err(|err| nothing(&err.to_string()))?;
+        if let Err(err) = landings.land_for(call, &diff.swaps, &Upper(self.upper)) {
+            self.put_back(&aside);
+            return Err(nothing(&err.message));
+        }
+        for (_, place) in &aside {
+            let _ = remove(&landings.root_path().join(place));
+        }
+        let mut not_moved = Vec::new();
+        for one in &diff.plain {
+            if let Err(err) = self.plain(one) {
+                not_moved.push((one.path().to_string_lossy().into_owned(), err.to_string()));
+            }
+        }
+        self.folders(diff);
+        for path in &diff.times {
+            // A time that cannot be set costs a build, and nothing else.
+            let _ = self.give_time(Path::new(path));
+        }
+        for (path, why) in &diff.lost {
+            landings.lose(path, why.as_str());
+        }
+        if !not_moved.is_empty() {
+            return Err(format!(
+                "not everything that the command changed is in the workspace: {}",
+                listed(&not_moved)
+            ));
+        }
+        Ok(())
+    }
+
     /// Moves ignored folders out of directories that become files or symlinks: a landing removes only its own files.
     /// Gives each path with the name in the root where it is now.
     fn set_aside<'d>(&self, diff: &'d LayerDiff) -> io::Result<Vec<(&'d Path, PathBuf)>> {
@@ -174,6 +216,9 @@ impl LayerLander<'_> {
             Plain::Remove(_) => remove(&place),
             Plain::Put(path) => {
                 let from = self.upper.join(path);
+                if let Some(linked) = &self.linked {
+                    return link(&from, &place, path, &mut linked.borrow_mut());
+                }
                 remove_marks(&from);
                 let is_folder = std::fs::symlink_metadata(&from)?.is_dir();
                 let flags = if is_folder {
@@ -279,8 +324,34 @@ fn remove(place: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives files of the layer a second name in the workspace, so that a job keeps them; copies those that lie on another
+/// disk.
+fn link(from: &Path, to: &Path, path: &Path, linked: &mut Vec<(PathBuf, Stamp)>) -> io::Result<()> {
+    let about = std::fs::symlink_metadata(from)?;
+    if about.is_dir() {
+        match std::fs::create_dir(to) {
+            Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err),
+            _ => std::fs::set_permissions(to, about.permissions())?,
+        }
+        for entry in std::fs::read_dir(from)?.flatten() {
+            let name = entry.file_name();
+            link(&entry.path(), &to.join(&name), &path.join(&name), linked)?;
+        }
+        return Ok(());
+    }
+    remove(to)?;
+    if std::fs::hard_link(from, to).is_err() {
+        copy(from, to)?;
+    }
+    linked.push((
+        path.to_owned(),
+        Stamp::of(&std::fs::symlink_metadata(from)?),
+    ));
+    Ok(())
+}
+
 /// Copies what cannot be moved because it lies on another disk, with modes and times.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let about = std::fs::symlink_metadata(from)?;
     if about.is_symlink() {
         remove(to)?;

@@ -1,8 +1,9 @@
 //! The directories of a layer for one command: made before it starts, gone when it has landed, kept when it could not
 //! land. Those that a killed process left go when the next one makes its first.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,6 +30,66 @@ pub(super) struct CommandLayer {
     pub(super) began: Moment,
     /// Paths that the command removed, where the layer itself cannot say so.
     pub(super) gone: BTreeSet<PathBuf>,
+    /// Entries of the layer that equal the workspace, in the layer of a background job.
+    pub(super) settled: Settled,
+}
+
+/// Entries of a mounted layer that equal the workspace: they landed, or were copied into the view of the job.
+#[derive(Debug, Default)]
+pub(super) struct Settled(BTreeMap<PathBuf, (Stamp, Moment)>);
+
+/// The identity of an entry of a layer. It differs as soon as a process changes the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// A name that is gone. The kernel shares one file among all of them.
+    Whiteout,
+    /// A directory, by its inode: its times change with every entry.
+    Directory(u64),
+    /// A file or a symlink, by inode, change time and size.
+    File(u64, Moment, u64),
+}
+
+impl Stamp {
+    pub(super) fn of(about: &Metadata) -> Self {
+        if is_whiteout(about) {
+            Self::Whiteout
+        } else if about.is_dir() {
+            Self::Directory(about.ino())
+        } else {
+            Self::File(about.ino(), changed_at(about), about.size())
+        }
+    }
+}
+
+/// When the system last changed what is known of a file. It cannot be set back.
+pub(super) fn changed_at(about: &Metadata) -> Moment {
+    (about.ctime(), about.ctime_nsec())
+}
+
+/// Whether an entry of a layer stands for a name that is gone.
+pub(super) fn is_whiteout(about: &Metadata) -> bool {
+    about.file_type().is_char_device() && about.rdev() == 0
+}
+
+impl Settled {
+    /// Notes that an entry equals the workspace, whose file there was last changed at `base`.
+    pub(super) fn add(&mut self, path: &Path, stamp: Stamp, base: Moment) {
+        self.0.insert(path.to_owned(), (stamp, base));
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) {
+        self.0.remove(path);
+    }
+
+    pub(super) fn contains(&self, path: &Path, about: &Metadata) -> bool {
+        let known = self.0.get(path);
+        known.is_some_and(|(stamp, _)| *stamp == Stamp::of(about))
+    }
+
+    /// When the file of the workspace was changed that the job saw last.
+    pub(super) fn base(&self, path: &Path) -> Option<Moment> {
+        self.0.get(path).map(|(_, base)| *base)
+    }
 }
 
 impl CommandLayer {
@@ -52,7 +113,7 @@ impl CommandLayer {
             // What is seen at the root of the workspace then is this directory.
             std::fs::set_permissions(&upper, std::fs::metadata(root)?.permissions())?;
             let about = std::fs::symlink_metadata(&upper)?;
-            Ok((about.ctime(), about.ctime_nsec()))
+            Ok(changed_at(&about))
         };
         let began = make().map_err(|err| from_io(&folder, &err))?;
         Ok(Self {
@@ -61,6 +122,7 @@ impl CommandLayer {
             upper,
             began,
             gone: BTreeSet::new(),
+            settled: Settled::default(),
         })
     }
 }

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::Metadata;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, Files};
 
-use super::layer::{CommandLayer, Moment};
+use super::layer::{CommandLayer, Moment, Settled, Stamp, changed_at, is_whiteout};
 use crate::landing::look;
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
@@ -43,6 +43,8 @@ pub(super) struct LayerDiff {
     pub(super) skipped: Vec<(String, String)>,
     /// Paths that are changed without undo, with the reason.
     pub(super) lost: Vec<(String, String)>,
+    /// Entries that land, as they were when they were read.
+    pub(super) stamps: Vec<(PathBuf, Stamp)>,
 }
 
 /// Something that is moved or removed as it is.
@@ -84,12 +86,13 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileE
     let protected = protected
         .filter(|name| !name.starts_with(".git") && there(name))
         .collect();
-    let (began, gone) = (layer.began, &layer.gone);
+    let (began, gone, settled) = (layer.began, &layer.gone, &layer.settled);
     let mut reader = Reader {
         root,
         upper,
         began,
         gone,
+        settled,
         protected,
         diff: LayerDiff::default(),
         left: MAX_CHANGED,
@@ -123,6 +126,7 @@ struct Reader<'a> {
     began: Moment,
     /// Names that are gone, beside those that the layer marks.
     gone: &'a BTreeSet<PathBuf>,
+    settled: &'a Settled,
     /// Names that the workspace's own settings protect.
     protected: BTreeSet<PathBuf>,
     diff: LayerDiff,
@@ -142,7 +146,7 @@ struct Entry {
 impl Entry {
     /// It stands for a name that is gone.
     fn is_gone(&self) -> bool {
-        self.removed || (self.about.file_type().is_char_device() && self.about.rdev() == 0)
+        self.removed || is_whiteout(&self.about)
     }
 
     fn is_special(&self) -> bool {
@@ -170,7 +174,9 @@ impl Reader<'_> {
                 continue;
             }
             if names::is_kept_out(&path, entry.lower.is_some()) || self.protected.contains(&path) {
-                self.refuse(&path, PROTECTED);
+                if !self.is_settled(&path, &entry.about) {
+                    self.refuse(&path, PROTECTED);
+                }
             } else if name == ".git" {
                 self.repository(entry)?;
             } else if is_folder && rules.ignores(&path, true) {
@@ -193,7 +199,8 @@ impl Reader<'_> {
         let mode = entry.about.mode() & 0o7777;
         match &entry.lower {
             Some(lower) if lower.is_dir() => {
-                if self.is_opaque(&entry.path) {
+                if self.is_opaque(&entry.path) && !self.settled.contains(&entry.path, &entry.about)
+                {
                     self.delete_hidden(&entry.path, &rules.inside(self.root, &entry.path))?;
                 }
                 if lower.mode() & 0o7777 != mode {
@@ -223,7 +230,7 @@ impl Reader<'_> {
                 self.delete(&entry.path, Some(lower), rules)?;
                 Image::Absent
             }
-            Some(lower) if self.is_newer(lower) => {
+            Some(lower) if self.is_newer(&entry.path, lower) => {
                 self.refuse(&entry.path, MEANWHILE);
                 return Ok(());
             }
@@ -264,7 +271,7 @@ impl Reader<'_> {
             return Ok(());
         }
         match path.to_str() {
-            _ if self.is_newer(lower) => self.refuse(path, MEANWHILE),
+            _ if self.is_newer(path, lower) => self.refuse(path, MEANWHILE),
             None => {
                 self.lose(path, NOT_UTF8);
                 self.diff.plain.push(Plain::Remove(path.to_owned()));
@@ -342,7 +349,7 @@ impl Reader<'_> {
         } else if entry
             .lower
             .as_ref()
-            .is_some_and(|lower| !lower.is_dir() && self.is_newer(lower))
+            .is_some_and(|lower| !lower.is_dir() && self.is_newer(&path, lower))
         {
             self.refuse(&path, MEANWHILE);
         } else {
@@ -421,6 +428,12 @@ impl Reader<'_> {
             let about = std::fs::symlink_metadata(&full).map_err(|err| from_io(&full, &err))?;
             // Where the workspace has no folder, a link there leads to what is none of this.
             let lower = if under { self.lower(&path) } else { None };
+            if self.is_in_workspace(&path, &about, lower.as_ref()) {
+                continue;
+            }
+            if !about.is_dir() {
+                self.diff.stamps.push((path.clone(), Stamp::of(&about)));
+            }
             entries.push(Entry {
                 path,
                 about,
@@ -477,9 +490,27 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether somebody changed it since the command began. The change time cannot be set back.
-    fn is_newer(&self, lower: &Metadata) -> bool {
-        (lower.ctime(), lower.ctime_nsec()) > self.began
+    /// Whether the workspace has this entry already: it landed, or the job has it from there. Ignored files of a job that
+    /// still runs are hard links.
+    fn is_in_workspace(&self, path: &Path, about: &Metadata, lower: Option<&Metadata>) -> bool {
+        let is_linked = |lower: &Metadata| (lower.dev(), lower.ino()) == (about.dev(), about.ino());
+        !about.is_dir() && (self.settled.contains(path, about) || lower.is_some_and(is_linked))
+    }
+
+    /// Whether an entry and everything below it is as in the workspace.
+    fn is_settled(&self, path: &Path, about: &Metadata) -> bool {
+        let below = || std::fs::read_dir(self.upper.root().join(path)).map(Iterator::flatten);
+        let entry_is_settled = |entry: std::fs::DirEntry| {
+            let about = std::fs::symlink_metadata(entry.path());
+            about.is_ok_and(|about| self.is_settled(&path.join(entry.file_name()), &about))
+        };
+        self.settled.contains(path, about)
+            && (!about.is_dir() || below().is_ok_and(|mut below| below.all(entry_is_settled)))
+    }
+
+    /// Whether another program changed it since the command began, or since a job last saw it.
+    fn is_newer(&self, path: &Path, lower: &Metadata) -> bool {
+        changed_at(lower) > self.settled.base(path).unwrap_or(self.began)
     }
 
     fn count(&mut self, path: &Path) -> Result<(), FileError> {
