@@ -4,16 +4,18 @@
 //! ```
 //! use windlass_core::gate::{Bar, bar_at_landing};
 //!
-//! assert!(bar_at_landing("src/lib.rs", "", &[]).is_none());
-//! assert!(matches!(bar_at_landing(".github/workflows/ci.yml", "", &[]), Some(Bar::Person(_))));
+//! assert!(bar_at_landing("src/lib.rs", false, "", &[]).is_none());
+//! assert!(matches!(bar_at_landing(".github/workflows/ci.yml", true, "", &[]), Some(Bar::Person(_))));
 //! ```
 
 mod command;
+mod external;
 mod floor;
 mod landing;
 mod pattern;
 mod rule;
 mod secrets;
+mod steering;
 
 use std::str::FromStr;
 
@@ -28,6 +30,7 @@ pub use landing::{Bar, bar_at_landing, executes_later, may_write};
 pub use pattern::glob_match;
 pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};
+pub use steering::{Steers, steering_names, steers};
 
 /// A table of names, with spaces between them.
 struct Words(&'static str);
@@ -185,7 +188,7 @@ pub enum Reach {
 /// let allow = Rule::parse("write_file(docs/**)", Verdict::Allow, Level::User).expect("a rule");
 /// let gate = PermissionGate { mode: Mode::Ask, rules: vec![allow], ..PermissionGate::default() };
 /// let judge = |path: &str| {
-///     let touches = [Touch::Write { path: path.into(), inside: true }];
+///     let touches = [Touch::Write { path: path.into(), inside: true, new: false }];
 ///     gate.judge(&Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place: Place::default() }).verdict
 /// };
 /// assert_eq!(judge("docs/guide.md"), Verdict::Allow);
@@ -238,6 +241,7 @@ impl PermissionGate {
         let ask = self.restricting(proposal, Verdict::Ask);
         let allow = self.allowing(proposal);
         let floor = floor::floor(proposal, &self.exposed);
+        let floor = strictest(floor.into_iter().chain(self.publishing(proposal)));
         let mode = self.by_mode(proposal);
         let capability = self.unreachable(proposal);
         let wish = deny
@@ -279,7 +283,11 @@ impl PermissionGate {
     #[must_use]
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
         let text = match proposal.touches {
-            [Touch::Write { path, inside: true }] if !path.contains(['*', '?', '(', ')']) => {
+            [
+                Touch::Write {
+                    path, inside: true, ..
+                },
+            ] if !path.contains(['*', '?', '(', ')']) => {
                 return Some(format!("{}({path})", proposal.tool));
             }
             touches => {
@@ -329,6 +337,30 @@ impl PermissionGate {
             .iter()
             .any(hides)
             .then(|| Decision::new(Verdict::Person, rule.named(), reason))
+    }
+
+    /// Publishing is for a person where the network lets it happen, unless a rule allows exactly that command.
+    fn publishing(&self, proposal: &Proposal<'_>) -> Option<Decision> {
+        if proposal.place.sandboxed && self.reach != Reach::Something {
+            return None;
+        }
+        let is_exact = |rule: &Rule| {
+            let pattern = rule.pattern.as_deref();
+            rule.verdict == Verdict::Allow
+                && pattern.is_some_and(|pattern| !pattern.contains(['*', '?', '[']))
+                && glob_match(&rule.tool, proposal.tool)
+        };
+        let exact: Vec<&Rule> = self.rules.iter().filter(|rule| is_exact(rule)).collect();
+        let scripts = proposal.touches.iter().filter_map(Touch::script);
+        let mut commands = scripts.flat_map(|script| &script.commands);
+        let simple = commands.find(|simple| {
+            external::publishes(simple) && !exact.iter().any(|rule| rule.allows(simple))
+        })?;
+        let reason = format!(
+            "`{}` changes something that others use; only a person can allow it, or a rule for exactly this command",
+            simple.name()
+        );
+        Some(Decision::new(Verdict::Person, "floor: publishing", reason))
     }
 
     /// What the sandbox's network cannot reach need not be tried: the model is told what a person could grant.
@@ -393,8 +425,9 @@ impl PermissionGate {
                     }
                 }
                 // A rule that allows a command allows what its words say that it writes; a redirection is no word.
-                Touch::Write { path, inside: true }
-                    if by_command && proposal.names_target(path) => {}
+                Touch::Write {
+                    path, inside: true, ..
+                } if by_command && proposal.names_target(path) => {}
                 touch => {
                     let rule = rules().find(|rule| rule.covers(touch, proposal))?;
                     first.get_or_insert(rule);

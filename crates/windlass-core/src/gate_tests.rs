@@ -20,6 +20,7 @@ fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
             Touch::Write {
                 path: rest.into(),
                 inside,
+                new: false,
             },
         ),
         other => panic!("no verb {other}"),
@@ -257,6 +258,7 @@ fn always_offers_exactly_the_file_that_was_asked_about() {
     let write = [Touch::Write {
         path: "src/a.rs".into(),
         inside: true,
+        new: false,
     }];
     let proposal = Proposal {
         tool: "write_file",
@@ -339,6 +341,7 @@ fn every_stage_says_what_it_says() {
         let touches = [Touch::Write {
             path: path.into(),
             inside,
+            new: false,
         }];
         let proposal = Proposal {
             tool: "write_file",
@@ -510,7 +513,7 @@ proptest::proptest! {
     fn no_text_makes_the_gate_panic_and_nothing_loosens_git_internals(text in "\\PC{0,60}") {
         let _ = Rule::parse(&text, Verdict::Deny, Level::User);
         let _ = glob_match(&text, "a/b") || glob_match("**/x", &text);
-        let touches = [Touch::Execute { command: text.clone(), script: None }, Touch::Write { path: format!(".git/{text}"), inside: true }];
+        let touches = [Touch::Execute { command: text.clone(), script: None }, Touch::Write { path: format!(".git/{text}"), inside: true, new: false }];
         let proposal = Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place: Place::default() };
         proptest::prop_assert_eq!(loosest().judge(&proposal).verdict, Verdict::Deny);
     }

@@ -132,6 +132,9 @@ pub enum Touch {
         path: String,
         /// Whether it is inside.
         inside: bool,
+        /// Whether nothing is there now.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        new: bool,
     },
     /// Runs a command.
     Execute {

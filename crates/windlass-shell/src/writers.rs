@@ -33,7 +33,17 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
             let is_place = |word: &&Word| !word.text.starts_with(['-', '(', '!']);
             args.iter().take_while(is_place).cloned().collect()
         }
-        "tar" => Vec::from_iter(tar(args)),
+        "sed" | "gsed" => written_by_sed(args),
+        "tar" => tar(args)
+            .into_iter()
+            .chain(value_of(args, "-C", "--directory"))
+            .collect(),
+        "unzip" => Vec::from_iter(value_of(args, "-d", "--directory")),
+        "7z" | "7za" => args.iter().filter_map(|word| glued(word, "-o")).collect(),
+        "git" => ["--output", "--output-directory"]
+            .into_iter()
+            .filter_map(|option| value_of(args, "-o", option))
+            .collect(),
         _ => return Vec::new(),
     };
     let removes = match simple.name() {
@@ -79,6 +89,37 @@ fn tar(args: &[Word]) -> Option<Word> {
     } else {
         value_of(args, "-f", "--file")
     }
+}
+
+/// Files that the commands `w` and `W` of sed's scripts name, also behind `s///`.
+fn written_by_sed(args: &[Word]) -> Vec<Word> {
+    let named = |word: &Word| {
+        let pieces: Vec<String> = word
+            .text
+            .split([';', '\n', '}'])
+            .map(str::to_owned)
+            .collect();
+        let word = word.clone();
+        pieces.into_iter().filter_map(move |piece| {
+            let (command, file) = piece.rsplit_once(['w', 'W'])?;
+            let is_command =
+                command.ends_with(|c: char| c.is_ascii_digit() || "/$|#,!{ gpIe".contains(c));
+            let text = file.strip_prefix(' ')?.trim().to_owned();
+            ((command.is_empty() || is_command) && !text.is_empty()).then(|| Word {
+                text,
+                ..word.clone()
+            })
+        })
+    };
+    args.iter().flat_map(named).collect()
+}
+
+fn glued(word: &Word, option: &str) -> Option<Word> {
+    let text = word.text.strip_prefix(option)?.to_owned();
+    (!text.is_empty()).then(|| Word {
+        text,
+        ..word.clone()
+    })
 }
 
 fn is_recursive(args: &[Word]) -> bool {

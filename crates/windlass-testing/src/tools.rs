@@ -66,7 +66,11 @@ impl Tool for FnTool {
             let inside = !path.starts_with('/');
             touches.push(match self.spec.effect {
                 Effect::Read => Touch::Read { path, inside },
-                _ => Touch::Write { path, inside },
+                _ => Touch::Write {
+                    path,
+                    inside,
+                    new: false,
+                },
             });
         }
         touches.extend(text("command").map(|command| {

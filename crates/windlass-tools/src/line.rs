@@ -213,7 +213,7 @@ fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> 
         found.extend(touches);
     }
     let places = found.iter().filter_map(|touch| match touch {
-        Touch::Write { path, inside } => Some(At {
+        Touch::Write { path, inside, .. } => Some(At {
             path: path.clone(),
             inside: *inside,
         }),
@@ -240,5 +240,6 @@ fn pattern_target(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
     Some(vec![Touch::Write {
         path,
         inside: place.inside,
+        new: false,
     }])
 }

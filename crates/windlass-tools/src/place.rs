@@ -37,6 +37,7 @@ pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Vec<Touch>, ToolFa
     let mut touches = vec![Touch::Write {
         path: resolved.path,
         inside: resolved.inside,
+        new: resolved.kind.is_none(),
     }];
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     let parent = ctx
@@ -45,6 +46,7 @@ pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Vec<Touch>, ToolFa
     let named = Touch::Write {
         path: joined(&parent.path, name),
         inside: parent.inside,
+        new: resolved.kind.is_none(),
     };
     if !matches!(name, "" | "." | "..") && !touches.contains(&named) {
         touches.push(named);

@@ -257,7 +257,9 @@ fn touched(touch: &Touch) -> String {
     match touch {
         Touch::Read { path, inside: true } => format!("reads {path}"),
         Touch::Read { path, .. } => format!("reads {path}, outside the workspace"),
-        Touch::Write { path, inside: true } => format!("writes {path}"),
+        Touch::Write {
+            path, inside: true, ..
+        } => format!("writes {path}"),
         Touch::Write { path, .. } => format!("writes {path}, outside the workspace"),
         Touch::Execute { command, script } => {
             let how = match script.as_deref() {

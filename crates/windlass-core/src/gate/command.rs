@@ -1,10 +1,12 @@
 //! The floor under command lines: what the simple commands of a line are never free to do. What is certain ends as
 //! its row says; what only may be is for a person, and not asked about where a kernel sandbox holds it anyway.
 
-use super::floor::{PLAIN_DEVICES, TEMPORARY, WRITING_OUTSIDE, credential, protected, under};
+use super::floor::{
+    PLAIN_DEVICES, TEMPORARY, WRITING_OUTSIDE, credential, instructions, protected, under,
+};
 use super::secrets::is_credential;
-use super::{Decision, Place, Verdict, Words};
-use crate::shell::{Script, Simple, Target, Word, base_name};
+use super::{Decision, Place, Verdict, Words, external};
+use crate::shell::{Script, Simple, Target, Word};
 
 const UNREADABLE: &str = "floor: a command that cannot be read";
 
@@ -28,6 +30,7 @@ pub(super) fn execute(
     for simple in &script.commands {
         let judged = [
             privileged(simple),
+            persistent(simple),
             secret_of(simple, exposed),
             removal(simple, place),
             written_by(simple, place, exposed),
@@ -49,12 +52,30 @@ fn privileged(simple: &Simple) -> Option<Decision> {
         .iter()
         .map(|target| target.word.text.as_str())
         .find(|path| to_device(path));
-    (PRIVILEGE.contains(name) || name.starts_with("mkfs.") || device.is_some()).then(|| {
+    let named = (PRIVILEGE.contains(name) || name.starts_with("mkfs.")) && !only_tells(simple);
+    (named || device.is_some()).then(|| {
         let reason = format!(
             "`{}` changes the system, not the workspace",
             device.unwrap_or(name)
         );
         Decision::new(Verdict::Deny, "floor: privilege and disk tools", reason)
+    })
+}
+
+/// Whether a privileged program is only asked what it is, or what is mounted.
+fn only_tells(simple: &Simple) -> bool {
+    let args = simple.args();
+    let asks = |word: &Word| ASKS.contains(&word.text);
+    (simple.name() == "mount" && args.is_empty()) || (!args.is_empty() && args.iter().all(asks))
+}
+
+fn persistent(simple: &Simple) -> Option<Decision> {
+    external::persists(simple).then(|| {
+        let reason = format!(
+            "`{}` changes what runs on this machine later",
+            simple.name()
+        );
+        Decision::new(Verdict::Deny, "floor: runs on this machine later", reason)
     })
 }
 
@@ -176,15 +197,6 @@ fn written(target: &Target, elsewhere: bool, place: Place, exposed: &[String]) -
     ((leads_out(path) || elsewhere) && !place.sandboxed).then(|| {
         let reason = format!("`{path}` may be outside the workspace; only a person can allow it");
         Decision::new(Verdict::Person, WRITING_OUTSIDE, reason)
-    })
-}
-
-/// Files that tell agents what to do, written by a command.
-pub(super) fn instructions(path: &str) -> Option<Decision> {
-    let name = base_name(path).to_lowercase();
-    INSTRUCTIONS.contains(&name).then(|| {
-        let reason = format!("`{path}` tells agents what to do here; only a person can allow it");
-        Decision::new(Verdict::Person, "floor: agent configuration", reason)
     })
 }
 
@@ -413,9 +425,6 @@ const RUNNERS: Words = Words("npm pnpm yarn bun");
 const REACH_FURTHER: Words =
     Words("run exec dlx x install add get generate publish config login init");
 const GIT_LOOKS: Words = Words("status diff log show add commit branch blame ls-files rev-parse");
-const INSTRUCTIONS: Words = Words(
-    "agents.md claude.md claude.local.md gemini.md copilot-instructions.md .cursorrules .windsurfrules",
-);
 /// Programs that change none of the files they are given, and git, which has rows of its own.
 const READERS: Words = Words(
     "git gh find source cat ls head tail grep rg egrep fgrep ag ack wc stat file test [ [[ echo printf diff cmp less \
@@ -429,6 +438,8 @@ const RISKY: Words = Words(
      scp sftp rsync nc ncat socat eval source . exec xargs find env docker podman kubectl helm terraform kill pkill \
      killall npx bunx uvx crontab at systemctl gdb strace parallel watch",
 );
+/// Options with which a program only describes itself.
+const ASKS: Words = Words("--help --version -V");
 const PRIVILEGE: Words = Words(
     "sudo su doas pkexec mkfs mkswap fdisk parted mount umount losetup insmod rmmod modprobe shutdown reboot poweroff \
      halt chroot nsenter setcap visudo useradd userdel usermod passwd chpasswd",

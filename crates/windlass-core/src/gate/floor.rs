@@ -3,9 +3,10 @@
 
 use super::command::{self, is_temporary};
 use super::secrets::{is_credential, trimmed};
-use super::{Decision, Place, Proposal, Verdict, Words};
+use super::{Decision, Place, Proposal, Steers, Verdict, Words, steers};
 use crate::tool::Touch;
 
+const AGENT_FILES: &str = "floor: agent configuration";
 pub(super) const WRITING_OUTSIDE: &str = "floor: writing outside the workspace";
 
 /// The strictest thing the floor says about a call, if anything.
@@ -14,10 +15,13 @@ pub(super) fn floor(proposal: &Proposal<'_>, exposed: &[String]) -> Option<Decis
     let touches = proposal.touches.iter();
     let judged = touches.filter_map(|touch| match touch {
         Touch::Read { path, inside } => read(path, *inside, proposal.place, by_command, exposed),
-        Touch::Write { path, inside } if by_command => {
+        Touch::Write {
+            path, new: true, ..
+        } if is_credential(path) => Some(new_credential(path)),
+        Touch::Write { path, inside, .. } if by_command => {
             command_writes(path, *inside, proposal.place, exposed)
         }
-        Touch::Write { path, inside } => write(path, *inside, proposal.place, exposed),
+        Touch::Write { path, inside, .. } => write(path, *inside, proposal.place, exposed),
         Touch::Execute { script, .. } => {
             command::execute(script.as_deref(), proposal.place, exposed)
         }
@@ -71,7 +75,7 @@ fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<D
 /// outside is held by the sandbox where there is one.
 fn command_writes(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
     if inside {
-        return write(path, inside, place, exposed).or_else(|| command::instructions(path));
+        return write(path, inside, place, exposed).or_else(|| instructions(path));
     }
     if is_credential(path) {
         return Some(credential(path, exposed));
@@ -99,16 +103,29 @@ pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
     } else if is_shell_file(name) {
         let rule = "floor: shell start-up files";
         (Verdict::Deny, rule, "runs in every shell")
-    } else if is_agent_setting(&lower) {
-        let why = "changes what agents may do here; only a person can allow it";
-        (Verdict::Person, "floor: agent configuration", why)
-    } else if !place.isolation.is_isolated() && runs_later(&lower) {
-        let why = "is run by tools on this machine; only a person can allow it";
-        (Verdict::Person, "floor: runs on this machine later", why)
     } else {
-        return None;
+        // In a transaction the landing lists them, and asks about those that the prompt did not name.
+        let in_place = !place.isolation.is_isolated();
+        match steers(path).filter(|steers| in_place || *steers == Steers::Agents)? {
+            Steers::Agents | Steers::Instructions => {
+                let why = "changes what agents do here; only a person can allow it";
+                (Verdict::Person, AGENT_FILES, why)
+            }
+            Steers::Machine => {
+                let why = "is run by tools on this machine; only a person can allow it";
+                (Verdict::Person, "floor: runs on this machine later", why)
+            }
+        }
     };
     Some(Decision::new(verdict, rule, format!("`{path}` {why}")))
+}
+
+/// A file that tells agents what to do, written by a command.
+pub(super) fn instructions(path: &str) -> Option<Decision> {
+    (steers(path)? == Steers::Instructions).then(|| {
+        let reason = format!("`{path}` tells agents what to do here; only a person can allow it");
+        Decision::new(Verdict::Person, AGENT_FILES, reason)
+    })
 }
 
 /// Credentials are denied; a path that the configuration names is for a person to allow.
@@ -126,32 +143,14 @@ pub(super) fn credential(path: &str, exposed: &[String]) -> Decision {
     Decision::new(Verdict::Deny, "floor: credentials", reason)
 }
 
-/// What tells agents what they may do.
-fn is_agent_setting(lower: &str) -> bool {
-    let name = trimmed(lower.rsplit('/').next().unwrap_or(lower));
-    lower
-        .split('/')
-        .any(|part| AGENT_FOLDERS.contains(trimmed(part)))
-        || name == ".mcp.json"
-}
-
-/// What tells agents what they may do, and what to do.
-pub(super) fn tells_agents(lower: &str) -> bool {
-    is_agent_setting(lower) || command::instructions(lower).is_some()
+/// A file that looks like a secret and does not exist yet holds none: a person may have it made.
+fn new_credential(path: &str) -> Decision {
+    let reason = format!("`{path}` would be read as a secret; only a person can have it created");
+    Decision::new(Verdict::Person, "floor: credentials", reason)
 }
 
 pub(super) fn is_shell_file(name: &str) -> bool {
     SHELL_FILES.contains(name)
-}
-
-pub(super) fn runs_later(lower: &str) -> bool {
-    let parts: Vec<&str> = lower.split('/').map(trimmed).collect();
-    let name = parts.last().copied().unwrap_or_default();
-    parts.iter().any(|part| LATER_FOLDERS.contains(part))
-        || LATER_FILES.contains(name)
-        || lower.contains(".cargo/config")
-        || lower.contains(".github/workflows/")
-        || lower.contains(".circleci/")
 }
 
 /// `.git` in every spelling that some file system takes for it.
@@ -176,7 +175,8 @@ const FREE_TO_READ: Words =
     Words("/usr /lib /lib64 /bin /sbin /opt /etc /nix/store /System /Library");
 /// What the kernel says about the machine, of no process.
 const FACTS: Words = Words(
-    "/proc/cpuinfo /proc/meminfo /proc/version /proc/loadavg /proc/uptime /proc/filesystems /dev/null /proc/stat",
+    "/proc/cpuinfo /proc/meminfo /proc/version /proc/loadavg /proc/uptime /proc/filesystems /proc/stat /dev/null \
+     /dev/zero /dev/random /dev/urandom",
 );
 const SHELL_FILES: Words = Words(
     ".bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zshenv .zprofile .zlogin config.fish .kshrc \
@@ -184,13 +184,7 @@ const SHELL_FILES: Words = Words(
 );
 /// Folders for what is only needed for a while.
 pub(super) const TEMPORARY: Words = Words("/tmp /var/tmp /dev/shm");
-const AGENT_FOLDERS: Words = Words(".windlass .agent .agents .claude .codex .cursor .gemini");
-const LATER_FOLDERS: Words = Words(".vscode .idea .devcontainer .husky .githooks .buildkite");
-const LATER_FILES: Words = Words(
-    ".envrc lefthook.yml lefthook.yaml .lefthook.yml .lefthook.yaml .pre-commit-config.yaml .pre-commit-config.yml \
-     .gitmodules .gitattributes .gitlab-ci.yml jenkinsfile azure-pipelines.yml",
-);
 /// Devices that hold nothing.
 pub(super) const PLAIN_DEVICES: Words = Words(
-    "/dev/null /dev/zero /dev/full /dev/tty /dev/stdout /dev/stderr /dev/fd /dev/shm /dev/tcp /dev/udp",
+    "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/stdout /dev/stderr /dev/fd /dev/shm /dev/tcp /dev/udp",
 );

@@ -2,9 +2,10 @@
 //! means. A call can be judged by what it names; a landing by what it does.
 
 use super::Words;
-use super::floor::{is_git_folder, is_shell_file, runs_later, tells_agents};
+use super::floor::{is_git_folder, is_shell_file};
 use super::pattern::glob_match;
 use super::secrets::{is_credential, trimmed};
+use super::steering::{Steers, steers};
 
 /// What stands between a changed path and the user's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,10 +18,15 @@ pub enum Bar {
 
 /// What stands in the way of a changed path. What the prompt names is what the person asked for.
 #[must_use]
-pub fn bar_at_landing(path: &str, prompt: &str, exposed: &[String]) -> Option<Bar> {
+pub fn bar_at_landing(path: &str, is_new: bool, prompt: &str, exposed: &[String]) -> Option<Bar> {
     let lower = path.to_lowercase();
     if is_credential(path) && !exposed.iter().any(|pattern| glob_match(pattern, path)) {
-        return Some(Bar::Never("it looks like a secret".to_owned()));
+        let why = "it looks like a secret".to_owned();
+        return Some(if is_new {
+            Bar::Person(why)
+        } else {
+            Bar::Never(why)
+        });
     }
     if lower.split('/').any(is_git_folder) {
         return Some(Bar::Never("it belongs to git".to_owned()));
@@ -32,10 +38,14 @@ pub fn bar_at_landing(path: &str, prompt: &str, exposed: &[String]) -> Option<Ba
     if names(prompt, path) {
         return None;
     }
-    if tells_agents(&lower) {
-        return Some(Bar::Person("it changes what agents may do here".to_owned()));
-    }
-    runs_later(&lower).then(|| Bar::Person("it is run by tools on this machine".to_owned()))
+    steers(path).map(|steers| {
+        Bar::Person(match steers {
+            Steers::Agents | Steers::Instructions => {
+                "it changes what agents may do here".to_owned()
+            }
+            Steers::Machine => "it is run by tools on this machine".to_owned(),
+        })
+    })
 }
 
 /// Whether a prompt names a path, or its last part where that is distinctive.
@@ -70,8 +80,7 @@ fn names(prompt: &str, path: &str) -> bool {
 pub fn executes_later(path: &str) -> bool {
     let lower = path.to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or(&lower);
-    runs_later(&lower)
-        || tells_agents(&lower)
+    steers(path).is_some()
         || BUILD_FILES.contains(name)
         || BUILD_STEMS.iter().any(|stem| {
             name.strip_prefix(stem)
@@ -110,8 +119,8 @@ const BUILD_FILES: Words = Words(
      pyproject.toml conftest.py noxfile.py tox.ini fabfile.py tasks.py sitecustomize.py usercustomize.py \
      cmakelists.txt meson.build configure pom.xml gradlew mvnw build.sbt build.xml mix.exs composer.json cargo.toml \
      dockerfile docker-compose.yml compose.yml compose.yaml vagrantfile procfile flake.nix shell.nix default.nix \
-     build build.bazel workspace taskfile.yml directory.build.props directory.build.targets .npmrc .yarnrc \
-     .yarnrc.yml .pnpmfile.cjs .mise.toml .tool-versions",
+     build build.bazel workspace taskfile.yml directory.build.props directory.build.targets .yarnrc .yarnrc.yml \
+     .pnpmfile.cjs .tool-versions",
 );
 const BUILD_STEMS: Words = Words(
     "gulpfile gruntfile webpack.config vite.config vitest.config jest.config rollup.config babel.config eslint.config \
@@ -126,7 +135,10 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, prompt: &str, expect: &str) {
-        let said = match bar_at_landing(path, prompt, &["keys/shown.pem".to_owned()]) {
+        let (path, is_new) = path
+            .strip_prefix('+')
+            .map_or((path, false), |path| (path, true));
+        let said = match bar_at_landing(path, is_new, prompt, &["keys/shown.pem".to_owned()]) {
             None => "free",
             Some(Bar::Person(_)) => "person",
             Some(Bar::Never(_)) => "never",
@@ -139,6 +151,8 @@ mod tests {
         check("src/main.rs", "", "free");
         check("sub/.git/hooks/x", "change .git/hooks/x", "never");
         check(".ENV", "", "never");
+        check("+.env", "make .env", "person");
+        check("+deep/server.key", "", "person");
         check("keys/shown.pem", "", "free");
         check("home/.bashrc", "edit .bashrc", "never");
         check(".vscode/tasks.json", "", "person");

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::pattern::{command_allows, command_hits};
-use super::{Level, Proposal, Verdict, glob_match};
+use super::{Level, Proposal, Verdict, external, glob_match};
 use crate::shell::{Simple, base_name};
 use crate::tool::{Touch, canonical_name};
 
@@ -88,7 +88,7 @@ impl Rule {
             Touch::Read { path, inside } => {
                 for_any(&["read_file"]) && path_counts(*inside) && self.is_about(pattern, path)
             }
-            Touch::Write { path, inside } => {
+            Touch::Write { path, inside, .. } => {
                 for_any(&["write_file", "edit_file"])
                     && path_counts(*inside)
                     && self.is_about(pattern, path)
@@ -114,7 +114,7 @@ impl Rule {
         match touch {
             Touch::Read { path, inside } => own && *inside && self.is_about(pattern, path),
             // What a command writes is covered by rules about writing.
-            Touch::Write { path, inside } => {
+            Touch::Write { path, inside, .. } => {
                 let writing = proposal.by_command() && glob_match(&self.tool, "write_file");
                 (own || writing) && *inside && self.is_about(pattern, path)
             }
@@ -145,6 +145,8 @@ impl Rule {
         known
             && !simple.words.is_empty()
             && (!sets || literal.starts_with("git -"))
+            // A wildcard stands for words, not for options that run programs.
+            && (!pattern.contains('*') || !external::runs_by_option(simple))
             && command_allows(pattern, &joined(simple))
     }
 }

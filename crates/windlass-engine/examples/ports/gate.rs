@@ -31,6 +31,7 @@ pub(crate) async fn show() -> Shown {
         let touches = [Touch::Write {
             path: path.into(),
             inside: true,
+            new: false,
         }];
         let place = Place::default();
         gate.explain(&Proposal {

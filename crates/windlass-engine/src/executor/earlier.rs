@@ -97,7 +97,10 @@ impl Earlier {
 pub(super) fn found(files: &dyn Files, touches: &[Touch]) -> Vec<(String, Image)> {
     let mut all: Vec<(String, Image)> = Vec::new();
     for touch in touches {
-        let (Touch::Read { path, inside: true } | Touch::Write { path, inside: true }) = touch
+        let (Touch::Read { path, inside: true }
+        | Touch::Write {
+            path, inside: true, ..
+        }) = touch
         else {
             continue;
         };

@@ -204,9 +204,9 @@ impl Executor {
 
     fn writes(&self, touches: &[Touch]) -> Vec<(String, bool)> {
         let path = |touch: &Touch| match touch {
-            Touch::Write { path, inside: true } => {
-                Some((path.clone(), self.files.stat(path).is_ok()))
-            }
+            Touch::Write {
+                path, inside: true, ..
+            } => Some((path.clone(), self.files.stat(path).is_ok())),
             _ => None,
         };
         touches.iter().filter_map(path).collect()

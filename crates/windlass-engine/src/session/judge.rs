@@ -6,7 +6,7 @@ use windlass_core::gate::{Bar, bar_at_landing, glob_match, may_write};
 use windlass_core::run::{Judged, paths_in_words};
 use windlass_core::runtime::Outlet;
 use windlass_core::validator::{Finding, Report};
-use windlass_core::workspace::{Changes, Transaction};
+use windlass_core::workspace::{Change, Changes, Transaction};
 
 use super::checks::{Chain, Checks};
 use super::driver::{RunParts, StepError};
@@ -185,7 +185,10 @@ impl Judge<'_> {
             if allowed.is_some_and(|paths| !may_write(paths, path)) {
                 let why = "only the allowed paths may be changed; put it back as it was";
                 object(path, why.to_owned());
-            } else if isolated && let Some(Bar::Never(why)) = bar_at_landing(path, "", &exposed) {
+            } else if isolated
+                && let Some(Bar::Never(why)) =
+                    bar_at_landing(path, change.change == Change::Created, "", &exposed)
+            {
                 let why = format!("it may not be changed ({why}); put it back as it was");
                 object(path, why);
             }

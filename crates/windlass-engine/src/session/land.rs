@@ -27,7 +27,8 @@ pub(super) fn question(
     let prompt = run.folded(|run| run.prompt.text()).unwrap_or_default();
     let exposed = run.exposed();
     let barred = changes.files.iter().filter_map(|change| {
-        match bar_at_landing(&change.path, &prompt, &exposed)? {
+        let is_new = change.change == Change::Created;
+        match bar_at_landing(&change.path, is_new, &prompt, &exposed)? {
             Bar::Person(why) | Bar::Never(why) => Some((change.path.clone(), why)),
         }
     });

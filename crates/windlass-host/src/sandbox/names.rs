@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use windlass_core::gate::steering_names;
 use windlass_sandbox::{Protected, Protection};
 
 /// The most repositories below the workspace, and worktrees of one, that are protected by name.
@@ -14,9 +15,8 @@ const MAX_CONFIG: u64 = 64 << 10;
 #[must_use]
 pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
     let one = |name: &Path, how| protected(root, name.to_owned(), how);
-    let all = |names: &'static [&str], how| names.iter().map(move |name| one(name.as_ref(), how));
-    let mut names: Vec<Protected> = all(FROZEN, Protection::Frozen)
-        .chain(all(FROZEN_IF_PRESENT, Protection::FrozenIfPresent))
+    let mut names: Vec<Protected> = protected_names()
+        .map(|(name, how)| one(name.as_ref(), how))
         .collect();
     // The workspace's own may still be absent: then it is covered from the command after the one that makes it.
     let own = PathBuf::from(".git");
@@ -40,8 +40,25 @@ pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
 /// path without it. What lies below such a path is not kept either.
 #[must_use]
 pub fn is_kept_out(path: &Path, there: bool) -> bool {
-    let among = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
-    among(FROZEN) || (there && among(FROZEN_IF_PRESENT))
+    protected_names()
+        .any(|(name, how)| path.ends_with(name) && (there || how == Protection::Frozen))
+}
+
+/// The names at the top of a workspace. Hidden ones are covered also while they are absent; an empty folder called `x.md`
+/// would be in the user's way.
+fn protected_names() -> impl Iterator<Item = (&'static str, Protection)> {
+    let steering = steering_names().map(|name| {
+        let how = if name.starts_with('.') {
+            Protection::Frozen
+        } else {
+            Protection::FrozenIfPresent
+        };
+        (name, how)
+    });
+    let shells = SHELL_FILES
+        .iter()
+        .map(|name| (*name, Protection::FrozenIfPresent));
+    steering.chain(shells)
 }
 
 /// Whether a name in a git directory runs programs, or leads git elsewhere. A new repository has settings of its own,
@@ -156,49 +173,7 @@ fn tidy(path: &Path) -> Option<PathBuf> {
     (!tidy.as_os_str().is_empty()).then_some(tidy)
 }
 
-/// Covered also while they are absent: what runs on the user's machine later, and what tells agents what to do. Only
-/// names that a pattern of the shell passes over: an empty folder called `x.md` would be in everybody's way.
-const FROZEN: &[&str] = &[
-    ".windlass",
-    ".agent",
-    ".agents",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".mcp.json",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".husky",
-    ".envrc",
-    ".lefthook.yml",
-    ".pre-commit-config.yaml",
-    ".gitmodules",
-    ".gitattributes",
-    ".cargo",
-    ".circleci",
-    ".buildkite",
-    ".githooks",
-    ".gitlab-ci.yml",
-    ".github/workflows",
-    ".github/copilot-instructions.md",
-    ".cursorrules",
-    ".windsurfrules",
-];
-
-const FROZEN_IF_PRESENT: &[&str] = &[
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    "lefthook.yml",
-    "AGENTS.override.md",
-    "CLAUDE.local.md",
-    "Jenkinsfile",
-    "azure-pipelines.yml",
-    "lefthook.yaml",
-    ".lefthook.yaml",
-    ".pre-commit-config.yml",
+const SHELL_FILES: &[&str] = &[
     ".bashrc",
     ".bash_profile",
     ".profile",

@@ -170,11 +170,14 @@ pub(super) fn look(args: &[Word]) -> Option<Seen> {
     if rest == ["--version"] {
         return Some(Seen::default());
     }
-    while matches!(
-        rest.first(),
-        Some(&("--no-pager" | "-P" | "--no-optional-locks"))
-    ) {
-        rest.remove(0);
+    loop {
+        let count = match rest[..] {
+            ["--no-pager" | "-P" | "--no-optional-locks", ..] => 1,
+            // A folder of the workspace: whatever leads out was refused above.
+            ["-C", folder, ..] if !folder.starts_with('-') => 2,
+            _ => break,
+        };
+        rest.drain(..count);
     }
     let (name, rest) = rest.split_first()?;
     let looks = match (*name, rest) {

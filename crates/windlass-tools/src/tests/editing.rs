@@ -472,7 +472,9 @@ fn a_link_is_judged_by_its_own_name_as_well() {
         touches
             .iter()
             .map(|touch| match touch {
-                Touch::Write { path, inside: true } => path.clone(),
+                Touch::Write {
+                    path, inside: true, ..
+                } => path.clone(),
                 other => format!("{other:?}"),
             })
             .collect()

@@ -182,7 +182,7 @@ fn what_bash_touches_is_its_command() {
                 format!("{looks} {command}")
             }
             Touch::Read { path, inside } => format!("read {path} {inside}"),
-            Touch::Write { path, inside } => format!("write {path} {inside}"),
+            Touch::Write { path, inside, .. } => format!("write {path} {inside}"),
             Touch::Connect { host } => format!("connect {host}"),
         };
         touches(args).into_iter().map(one).collect::<Vec<_>>()
