@@ -62,6 +62,17 @@ pub(crate) fn kill_family() {
     signal_all(&family(), libc::SIGKILL);
 }
 
+/// Gives processes the lowest priority; the ones that they start inherit it.
+pub(crate) fn lower_priority(processes: &[i32]) {
+    let own = rustix::process::getpid();
+    for pid in processes.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+        if pid != own {
+            // One that is gone needs none.
+            let _ = rustix::process::setpriority_process(Some(pid), 19);
+        }
+    }
+}
+
 /// Signals processes that descend from this one. Those that are gone meanwhile need no signal.
 pub(crate) fn signal_all(processes: &[i32], number: i32) {
     for pid in processes {
