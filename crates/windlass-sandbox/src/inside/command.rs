@@ -576,6 +576,7 @@ fn become_command(terms: &Terms, role: Role, orders: &UnixStream) -> io::Error {
 fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;
+    processes::restore_priority();
     sys::limit(libc::RLIMIT_CORE, 0);
     sys::limit(libc::RLIMIT_FSIZE, terms.spec.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.

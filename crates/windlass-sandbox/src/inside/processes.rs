@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -61,6 +62,28 @@ pub(crate) fn kill_family() {
     }
     signal_all(&family(), libc::SIGKILL);
 }
+
+/// The priority with which the helper was started; commands have it, too.
+static USUAL_PRIORITY: OnceLock<i32> = OnceLock::new();
+
+/// Gives this process and the ones that it starts a high priority, where that is allowed: on a busy machine the processes
+/// that watch over commands must have their turn.
+pub(crate) fn raise_priority() {
+    if let Ok(usual) = rustix::process::getpriority_process(None)
+        && rustix::process::setpriority_process(None, HIGH_PRIORITY.min(usual)).is_ok()
+    {
+        let _ = USUAL_PRIORITY.set(usual);
+    }
+}
+
+/// Gives a process that becomes a command the usual priority back.
+pub(crate) fn restore_priority() {
+    if let Some(usual) = USUAL_PRIORITY.get() {
+        let _ = rustix::process::setpriority_process(None, *usual);
+    }
+}
+
+const HIGH_PRIORITY: i32 = -20;
 
 /// Gives processes the lowest priority; the ones that they start inherit it.
 pub(crate) fn lower_priority(processes: &[i32]) {

@@ -40,6 +40,7 @@ const SCRATCH: &str = "box-";
 pub(crate) fn supervise() -> u8 {
     // What is typed at the engine's terminal is for the engine, which ends this by closing the socket.
     let _ = rustix::process::setsid();
+    processes::raise_priority();
     let control = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         Ok(control) => UnixStream::from(control),
         Err(_) => return 2,
