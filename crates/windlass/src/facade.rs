@@ -23,7 +23,7 @@ use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
-use crate::flags::RunFlags;
+use crate::flags::{Cap, RunFlags};
 use crate::model::{self, GivenModel};
 use crate::notices::Notices;
 use crate::prepare::{
@@ -256,42 +256,42 @@ impl Windlass {
     /// The most money that a run may spend, in US dollars. The default is 10.
     #[must_use]
     pub fn budget_usd(mut self, usd: f64) -> Self {
-        self.flags.limits.max_budget_usd = Some(usd.to_string());
+        self.flags.limits.max_budget_usd = Some(Cap::At(usd));
         self
     }
 
     /// The most model calls. The default is 50.
     #[must_use]
     pub fn max_steps(mut self, steps: u32) -> Self {
-        self.flags.limits.max_steps = Some(steps.to_string());
+        self.flags.limits.max_steps = Some(Cap::At(steps.into()));
         self
     }
 
     /// The most tokens.
     #[must_use]
     pub fn max_tokens(mut self, tokens: u64) -> Self {
-        self.flags.limits.max_tokens = Some(tokens.to_string());
+        self.flags.limits.max_tokens = Some(Cap::At(tokens));
         self
     }
 
     /// The most seconds, without those spent waiting for a person.
     #[must_use]
     pub fn max_seconds(mut self, seconds: u64) -> Self {
-        self.flags.limits.max_seconds = Some(seconds.to_string());
+        self.flags.limits.max_seconds = Some(Cap::At(seconds as f64));
         self
     }
 
     /// The most iterations until the checks pass. The default is 5.
     #[must_use]
     pub fn max_iterations(mut self, iterations: u32) -> Self {
-        self.flags.contract.max_iterations = Some(iterations.to_string());
+        self.flags.contract.max_iterations = Some(Cap::At(iterations.into()));
         self
     }
 
     /// How freely calls run.
     #[must_use]
     pub fn approval(mut self, mode: Mode) -> Self {
-        self.flags.agent.approval = Some(mode.to_string());
+        self.flags.agent.approval = Some(mode);
         self
     }
 
