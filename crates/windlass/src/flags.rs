@@ -3,7 +3,7 @@
 //! ```
 //! use std::path::Path;
 //!
-//! use windlass::flags::{AgentFlags, Cap, ContractFlags, LimitFlags, RunFlags, over};
+//! use windlass::flags::{AgentFlags, AskPolicy, Cap, ContractFlags, LimitFlags, RunFlags, SignIn, over};
 //!
 //! let flags = RunFlags {
 //!     agent: AgentFlags { model: Some("a".into()), ..AgentFlags::default() },
@@ -14,7 +14,10 @@
 //! assert_eq!(RunFlags::load(&saved)?.contract.validate, ["make"]);
 //! assert_eq!(RunFlags::load_model(&saved).model.as_deref(), Some("a"));
 //!
-//! let typed = AgentFlags { model: Some("b".into()), ..AgentFlags::default() };
+//! let auth = "login".parse().ok();
+//! assert_eq!(auth, Some(SignIn::Login));
+//! let on_ask = Some(AskPolicy::Deny);
+//! let typed = AgentFlags { model: Some("b".into()), auth, on_ask, ..AgentFlags::default() };
 //! assert_eq!(over(&flags.agent, &typed)?.model.as_deref(), Some("b"));
 //! let unset = ["--max-steps".to_owned()];
 //! let resumed = RunFlags::resumed(saved, &unset, &typed, &LimitFlags::default(), Path::new("."))?;
@@ -233,6 +236,11 @@ impl<N: Display> Display for Cap<N> {
 }
 
 /// Reads a flag that is one of a few words.
+///
+/// ```
+/// # #[cfg(feature = "clap")]
+/// let parser = windlass::flags::one_of::<windlass::flags::SignIn>();
+/// ```
 #[cfg(feature = "clap")]
 pub fn one_of<T>() -> impl clap::builder::TypedValueParser<Value = T>
 where
