@@ -106,7 +106,7 @@ impl Outlet for OpenBooks {
         false
     }
     fn ask(&self, _: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
-        Box::pin(std::future::ready(Ok(Answer::Nobody)))
+        Box::pin(std::future::ready(Ok(Answer::Unanswered)))
     }
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::default()

@@ -8,7 +8,9 @@ mod sessions;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use windlass::core::gate::Mode;
+use windlass::core::terms::SandboxLevel;
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
 
 pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
@@ -345,8 +347,8 @@ pub(crate) struct SandboxArgs {
     #[arg(short = 'C', long = "cd", value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
     /// What it may do: read-only or workspace-write [default: workspace-write]
-    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
-    pub(crate) sandbox: Option<String>,
+    #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
+    pub(crate) sandbox: Option<SandboxLevel>,
     /// What it reaches: off, loopback, registries, allow:HOST,… or open [default: off]
     #[arg(long, value_name = "WHAT")]
     pub(crate) net: Option<String>,
@@ -429,10 +431,10 @@ pub(crate) struct ExplainArgs {
     pub(crate) words: Vec<String>,
     /// Judge in this mode: plan, ask, edit or auto
     #[arg(long, value_name = "MODE")]
-    pub(crate) approval: Option<String>,
+    pub(crate) approval: Option<Mode>,
     /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: as for `run`]
-    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
-    pub(crate) sandbox: Option<String>,
+    #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
+    pub(crate) sandbox: Option<SandboxLevel>,
     /// As if it worked on a private copy
     #[arg(long)]
     pub(crate) isolated: bool,

@@ -62,7 +62,9 @@ impl Ask {
     #[must_use]
     pub fn fits(&self, answer: &Answer) -> bool {
         match (&self.about, answer) {
-            (_, Answer::No { .. } | Answer::Expired | Answer::Nobody | Answer::Abandoned) => true,
+            (_, Answer::No { .. } | Answer::Expired | Answer::Unanswered | Answer::Abandoned) => {
+                true
+            }
             (About::Approval(approval), Answer::Always) => approval.always.is_some(),
             (About::Approval(_) | About::Landing(_), Answer::Once) => true,
             (About::Approval(_) | About::Landing(_), _) => false,
@@ -177,10 +179,10 @@ pub enum Answer {
         /// The words.
         text: String,
     },
-    /// Nobody answered in time.
+    /// No answer came in time.
     Expired,
-    /// There is nobody to ask, and the policy is to go on without.
-    Nobody,
+    /// No person is there to ask, and the policy is to continue without an answer.
+    Unanswered,
     /// It became pointless: cancelled, or a new prompt came.
     Abandoned,
 }

@@ -143,8 +143,16 @@ fn a_line_says_what_is_wrong_with_it() {
     );
     check_line(&format!(r#"{{"seq":7,{rest}}}"#), "missing field `v`");
     check_line(&format!(r#"{{"v":2,{rest}}}"#), "missing field `seq`");
-    check_line(r#"{"v":2,"seq":7}"#, "missing field `kind`");
-    check_line(r#"{"v":2,"seq":7,"kind":"noted"}"#, "missing field `data`");
+    check_line(r#"{"v":2,"seq":7}"#, "missing field `at`");
+    let head = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t""#;
+    check_line(
+        &format!(r#"{{"v":2,"seq":7,{head}}}"#),
+        "missing field `kind`",
+    );
+    check_line(
+        &format!(r#"{{"v":2,"seq":7,{head},"kind":"noted"}}"#),
+        "missing field `data`",
+    );
     check_line("[]", "expected an event");
     // A kind that stands anywhere else is not the kind of the event.
     check_line(
@@ -159,6 +167,17 @@ fn a_line_says_what_is_wrong_with_it() {
         &format!(r#"{{"v":2,"seq":7,{rest},"kind":"said"}}"#),
         "duplicate field `kind`",
     );
+}
+
+#[test]
+fn a_name_may_have_escapes() {
+    let line = r#"{"v":2,"s\u0065q":7,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"not\u0065d","data":{"text":"x"}}"#;
+    let wanted = read_line(line, |kind| kind == "noted");
+    let Ok(Line::Event(event)) = wanted else {
+        panic!("{wanted:?}");
+    };
+    assert_eq!(event.kind, EventKind::Noted { text: "x".into() });
+    assert_eq!(serde_json::from_str(line).ok(), Some(event));
 }
 
 fn kinds_of(schema: &Value) -> Vec<String> {

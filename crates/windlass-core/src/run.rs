@@ -3,9 +3,20 @@
 //! [`Run`] is the fold of the events of a run. [`Run::next`] says which [`Step`] comes next; the driver of the engine does
 //! it and logs an event, and the event moves the state. Resuming a run is folding its log and asking for the next step.
 //!
-//! Every step is not started, started or done ([`Progress`]). A step that was started by a process that is gone is not
-//! repeated: [`Run::left_open`] ends the run instead. A run that waits for a person has nothing but an ask open, so that
-//! any process can resume it.
+//! Every step is not started, started or done. A step that was started by a process that is gone is not repeated:
+//! [`Run::left_open`] ends the run instead. A run that waits for a person has nothing but an ask open, so that any
+//! process can resume it. The fold reads events alone. Facts that recovery observes (a landing's journal, a copy, a
+//! process that is gone) reach it as events that recovery appends before a run is folded.
+//!
+//! | step | started | done | after a crash |
+//! |---|---|---|---|
+//! | open | the record of the copy | `transaction_opened` | a whole copy is a kept run, any other is removed |
+//! | iterate | `iteration_started` | `iteration_finished` | begun calls are proven done or closed; the run ends |
+//! | judge | `validation_started` | `judged` | the run ends |
+//! | ask to land | `asked` | `answered` | the run waits; any process resumes it |
+//! | land | the journal of the landing | `landed` | recovery finishes the landing and appends `landed`, or rolls it back |
+//! | keep | `run_ending` | `kept` | the copy is there under its name; the run ends with the logged outcome |
+//! | finish | `run_ending` | `run_finished` | the run ends with the logged outcome |
 //!
 //! ```
 //! use windlass_core::flags::SavedFlags;
@@ -46,7 +57,7 @@ const MAX_TRIES: usize = 20;
 /// The progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Progress {
-    /// Nobody began it.
+    /// It has not begun.
     #[default]
     NotStarted,
     /// It began and has no result yet.
@@ -270,6 +281,7 @@ impl Run {
             return Step::Keep;
         }
         match &self.judged {
+            None if self.judging == Progress::Started => Step::End(self.left_open().outcome),
             None => Step::Judge,
             Some(Judged::Stale { paths }) if self.stale > MAX_STALE => Step::End(Outcome::failed(
                 FailReason::LandingConflict,

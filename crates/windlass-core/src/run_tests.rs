@@ -418,13 +418,26 @@ fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
     }
 }
 
+#[test]
+fn checks_that_a_process_which_is_gone_began_are_not_begun_again() {
+    let validator = "make".to_owned();
+    let began = [tried(), vec![EventKind::ValidationStarted { validator }]].concat();
+    let Step::End(Outcome::Failed { reason, detail, .. }) = folded(&began).next(&here(Place::Open))
+    else {
+        panic!("{:?}", folded(&began).next(&here(Place::Open)));
+    };
+    assert_eq!(reason, FailReason::Interrupted);
+    assert!(detail.contains("while the checks ran"), "{detail}");
+}
+
 proptest! {
     /// Whatever the steps come to, a run ends or waits, and a process that resumes it from the log goes on with the step
     /// that the first one would have done.
     #[test]
     fn every_run_ends_and_can_be_resumed_at_every_wait(choices in proptest::collection::vec(any::<u8>(), 400)) {
         let mut log: Vec<EventKind> = Vec::new();
-        let mut live = run();
+        // The same from the lines of the log.
+        let (mut live, mut read) = (run(), run());
         let mut here = Here { max_iterations: Some(6), judges: true, ..Here::default() };
         let mut finished = false;
         for choice in choices {
@@ -432,9 +445,12 @@ proptest! {
             // The step changes the state, so that no step is done twice.
             let before = (live.clone(), here.clone());
             for kind in perform(&step, &mut here, choice) {
-                live.apply(&event(1, kind.clone()));
+                let event = event(1, kind.clone());
+                live.apply(&event);
+                let line = serde_json::to_string(&event).expect("a line");
+                read.apply(&serde_json::from_str(&line).expect("an event"));
                 log.push(kind);
-                prop_assert_eq!(&folded(&log), &live);
+                prop_assert_eq!(&read, &live);
             }
             match step {
                 Step::Finish(_) => { finished = true; break; }
@@ -443,10 +459,12 @@ proptest! {
                     here = Here { max_iterations: Some(6), judges: true, ..Here::default() };
                     let open = live.landing_ask.as_ref().map(|_| answered(Answer::Once));
                     if let Some(kind) = open {
-                        live.apply(&event(1, kind.clone()));
+                        read.apply(&event(1, kind.clone()));
                         log.push(kind);
                     }
-                    let opens = matches!(folded(&log).next(&here), Step::Open { copy: Some(_) });
+                    live = folded(&log);
+                    prop_assert_eq!(&read, &live);
+                    let opens = matches!(live.next(&here), Step::Open { copy: Some(_) });
                     prop_assert!(opens);
                 }
                 _ => prop_assert_ne!(before, (live.clone(), here.clone())),

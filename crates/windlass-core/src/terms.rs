@@ -82,7 +82,7 @@ impl Strategy {
 /// The access of sandboxed commands to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[derive(strum::IntoStaticStr)]
+#[derive(strum::IntoStaticStr, strum::Display, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SandboxLevel {
     /// Read the workspace.
@@ -158,6 +158,8 @@ impl SandboxTier {
 /// The source of an agent's spending figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::EnumString, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum MeteringKind {
     /// Its model calls go through the engine.
     Wire,

@@ -86,7 +86,7 @@ impl Outlet for Desk {
         false
     }
     fn ask(&self, _: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
-        Box::pin(async { Ok(Answer::Nobody) })
+        Box::pin(async { Ok(Answer::Unanswered) })
     }
     fn history(&self) -> Arc<Vec<Entry>> {
         self.history.lock().entries()

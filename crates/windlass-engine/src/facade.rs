@@ -55,8 +55,6 @@ pub struct RunResult {
     pub text: String,
     /// What landed.
     pub landed: Option<Landed>,
-    /// The name of the copy that was kept.
-    pub transaction: Option<String>,
 }
 
 impl RunResult {
@@ -97,7 +95,6 @@ impl ResultFold {
             asks,
             text,
             landed: None,
-            transaction: None,
         })
     }
 
@@ -114,10 +111,8 @@ impl ResultFold {
                 }
             }
             EventKind::Landed { landed, .. } => result.landed = Some(landed.clone()),
-            EventKind::Kept { name } => result.transaction = Some(name.clone()),
             EventKind::RunFinished(summary) => {
                 result.asks.clear();
-                result.transaction = summary.transaction.clone().or(result.transaction.take());
                 result.summary = Some(summary.clone());
             }
             _ => {}

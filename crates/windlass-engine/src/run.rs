@@ -321,7 +321,9 @@ impl Outlet for RunOutlet {
                 OnAsk::Wait => {}
                 OnAsk::Deny => {
                     self.control.desk.close(&id);
-                    return self.answered(id, Answer::Nobody, AnsweredBy::Policy).await;
+                    return self
+                        .answered(id, Answer::Unanswered, AnsweredBy::Policy)
+                        .await;
                 }
                 OnAsk::Pause => {
                     self.control.halt(Halt::Paused(id.clone()));

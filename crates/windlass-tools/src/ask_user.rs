@@ -59,7 +59,7 @@ fn told(answer: Answer) -> Result<ToolOutput, ToolFailure> {
             ErrorCategory::Timeout,
             format!("nobody answered in time; {GO_ON}"),
         )),
-        Answer::Nobody => Err(ToolFailure::new(
+        Answer::Unanswered => Err(ToolFailure::new(
             ErrorCategory::Exception,
             format!("there is nobody to ask in this run; {GO_ON}"),
         )),

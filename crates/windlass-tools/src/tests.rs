@@ -47,7 +47,7 @@ impl Voice for Person {
 
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
         self.asked.lock().push(question);
-        let answer = self.answers.lock().pop().unwrap_or(Answer::Nobody);
+        let answer = self.answers.lock().pop().unwrap_or(Answer::Unanswered);
         Box::pin(async move { answer })
     }
 

@@ -23,7 +23,7 @@ use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
-use crate::flags::RunFlags;
+use crate::flags::{Cap, RunFlags};
 use crate::model::{self, GivenModel};
 use crate::notices::Notices;
 use crate::prepare::{
@@ -41,15 +41,27 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// A workspace, and how agents work in it. Methods that take `self` set something; methods that take `&self` do
 /// something, as often as they are called.
 ///
-/// ```no_run
-/// # async fn example() -> Result<(), windlass::Error> {
-/// let result = windlass::Windlass::open(".")?
+/// ```
+/// # use windlass_scripted::{Move, Script, Server};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (dir, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+/// # std::fs::write(dir.path().join("sum.sh"), "echo $(($1 - $2))\n")?;
+/// # let edit = Move::Edit { path: "sum.sh".into(), old: "$1 - $2".into(), new: "$1 + $2".into() };
+/// # let moves = vec![edit, Move::Say("It adds now.".into())];
+/// # let server = Server::start(Script::new(dir.path(), moves))?;
+/// # let environment = windlass::Environment::empty()
+/// #     .with("HOME", home.path())
+/// #     .with("PATH", "/usr/bin:/bin")
+/// #     .with("ANTHROPIC_API_KEY", "not-a-key");
+/// let result = windlass::Windlass::open_with(dir.path(), environment)?
 ///     .model("anthropic/claude-sonnet-5-5")
-///     .validate("cargo test")
+///     .base_url(&server.url)
+///     .validate("test $(sh sum.sh 2 3) = 5")
 ///     .budget_usd(2.0)
 ///     .run("make the failing test pass")
 ///     .await?;
-/// println!("{:?}: {} files changed", result.outcome(), result.files().len());
+/// assert_eq!(result.files().len(), 1, "{:?}", result.outcome());
 /// # Ok(())
 /// # }
 /// ```
@@ -86,45 +98,99 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// # }
 /// ```
 ///
-/// ```no_run
-/// use windlass::core::ask::Answer;
-/// use windlass::flags::RunFlags;
-/// use windlass::undo::Wanted;
-/// use windlass::{Environment, Windlass};
+/// Streaming, undo and redo, asks that are answered later, and kept runs:
 ///
-/// # async fn example(
-/// #     tool: std::sync::Arc<dyn windlass::core::tool::Tool>,
-/// #     validator: std::sync::Arc<dyn windlass::core::validator::Validator>,
-/// # ) -> Result<(), Box<dyn std::error::Error>> {
-/// let windlass = Windlass::open_with(".", Environment::of_process())?
+/// ```
+/// use std::sync::Arc;
+///
+/// use serde_json::json;
+/// use windlass::Windlass;
+/// use windlass::core::ask::Answer;
+/// use windlass::core::gate::Mode;
+/// use windlass::undo::Wanted;
+/// use windlass_testing::{ScriptedProvider, call, says};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (work, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+/// let write = || call("1", "write_file", &json!({ "path": "a.txt", "content": "good\n" }));
+/// let windlass = || {
+///     let model = ScriptedProvider::new([write(), says("It is good now.")]);
+///     let windlass = Windlass::without_settings(work.path(), data.path())?;
+///     Ok::<_, windlass::Error>(windlass.provider(Arc::new(model), "scripted").require_changes())
+/// };
+/// let mut run = windlass()?.stream("make it good").await?;
+/// let mut names = Vec::new();
+/// while let Some(event) = run.next().await {
+///     names.push(event.kind.name().to_owned());
+/// }
+/// assert_eq!(run.result().await?.files().len(), 1);
+/// assert!(names.contains(&"landed".to_owned()));
+/// assert_eq!(windlass()?.undo(Wanted::LastRun).await?.len(), 1);
+/// windlass()?.redo().await?;
+/// windlass()?.undo(Wanted::LastRun).await?;
+///
+/// // No callback answers, so that the run stops at its ask.
+/// let asking = windlass()?.in_place().approval(Mode::Ask);
+/// asking.run("make it good").await?;
+/// let session = asking.resume_newest().await?;
+/// let (id, asks) = (session.id().clone(), session.pending());
+/// drop(session);
+/// let result = asking.answer(&id, &asks[0].id, Answer::Once).await?;
+/// assert_eq!(result.files().len(), 1);
+/// assert!(asking.resume(&id).await?.pending().is_empty());
+/// std::fs::remove_file(work.path().join("a.txt"))?;
+///
+/// // A run that fails its check is kept.
+/// let strict = || Ok::<_, windlass::Error>(windlass()?.validate("grep -q better a.txt").max_iterations(1));
+/// strict()?.run("make it good").await?;
+/// strict()?.run("make it good").await?;
+/// let [first, second] = <[String; 2]>::try_from(strict()?.kept_runs()).unwrap();
+/// assert_eq!(strict()?.kept_changes(&first).await?.files.len(), 1);
+/// strict()?.discard(&first).await?;
+/// windlass()?.land(&second).await?;
+/// assert!(work.path().join("a.txt").exists());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Everything else that can be set:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use windlass::Windlass;
+/// use windlass::core::BoxFuture;
+/// use windlass::core::tool::{Effect, ToolOutput};
+/// use windlass::core::validator::{CheckCtx, Report, Validator, ValidatorError};
+/// use windlass::flags::RunFlags;
+/// use windlass_testing::FnTool;
+///
+/// struct Agreeable;
+///
+/// impl Validator for Agreeable {
+///     fn name(&self) -> &str {
+///         "agreeable"
+///     }
+///
+///     fn check<'a>(&'a self, _: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+///         Box::pin(async { Ok(Report::pass()) })
+///     }
+/// }
+///
+/// let dir = tempfile::tempdir()?;
+/// let tool = FnTool::new("ping", Effect::Read, |_, _| Box::pin(async { Ok(ToolOutput::text("pong")) }));
+/// let windlass = Windlass::open(dir.path())?
 ///     .flags(RunFlags::default())
 ///     .runtime("codex")
-///     .base_url("http://127.0.0.1:8080")
 ///     .profile("implement")
-///     .tool(tool)
-///     .validator(validator)
-///     .require_changes()
+///     .tool(tool.boxed())
+///     .validator(Arc::new(Agreeable))
 ///     .commit("")
 ///     .json_schema(&serde_json::json!({ "type": "object" }))
 ///     .sandbox_helper("/usr/bin/windlass");
-/// let mut run = windlass.stream("fix the parser").await?;
-/// while let Some(event) = run.next().await {
-///     println!("{}", event.kind.name());
-/// }
-/// let session = windlass.resume_newest().await?;
-/// let session = windlass.resume(session.id()).await?;
-/// if let Some(ask) = session.pending().first() {
-///     windlass.answer(session.id(), &ask.id, Answer::Once).await?;
-/// }
-/// for name in windlass.kept_runs() {
-///     println!("{} files", windlass.kept_changes(&name).await?.files.len());
-///     windlass.land(&name).await?;
-///     windlass.discard(&name).await?;
-/// }
-/// windlass.undo(Wanted::LastRun).await?;
-/// windlass.redo().await?;
-/// # Ok(())
-/// # }
+/// assert_eq!(windlass.workspace(), dir.path());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Windlass {
@@ -256,42 +322,42 @@ impl Windlass {
     /// The most money that a run may spend, in US dollars. The default is 10.
     #[must_use]
     pub fn budget_usd(mut self, usd: f64) -> Self {
-        self.flags.limits.max_budget_usd = Some(usd.to_string());
+        self.flags.limits.max_budget_usd = Some(Cap::At(usd));
         self
     }
 
     /// The most model calls. The default is 50.
     #[must_use]
     pub fn max_steps(mut self, steps: u32) -> Self {
-        self.flags.limits.max_steps = Some(steps.to_string());
+        self.flags.limits.max_steps = Some(Cap::At(steps.into()));
         self
     }
 
     /// The most tokens.
     #[must_use]
     pub fn max_tokens(mut self, tokens: u64) -> Self {
-        self.flags.limits.max_tokens = Some(tokens.to_string());
+        self.flags.limits.max_tokens = Some(Cap::At(tokens));
         self
     }
 
     /// The most seconds, without those spent waiting for a person.
     #[must_use]
     pub fn max_seconds(mut self, seconds: u64) -> Self {
-        self.flags.limits.max_seconds = Some(seconds.to_string());
+        self.flags.limits.max_seconds = Some(Cap::At(seconds as f64));
         self
     }
 
     /// The most iterations until the checks pass. The default is 5.
     #[must_use]
     pub fn max_iterations(mut self, iterations: u32) -> Self {
-        self.flags.contract.max_iterations = Some(iterations.to_string());
+        self.flags.contract.max_iterations = Some(Cap::At(iterations.into()));
         self
     }
 
     /// How freely calls run.
     #[must_use]
     pub fn approval(mut self, mode: Mode) -> Self {
-        self.flags.agent.approval = Some(mode.to_string());
+        self.flags.agent.approval = Some(mode);
         self
     }
 

@@ -3,18 +3,21 @@
 //! ```
 //! use std::path::Path;
 //!
-//! use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
+//! use windlass::flags::{AgentFlags, AskPolicy, Cap, ContractFlags, LimitFlags, RunFlags, SignIn, over};
 //!
 //! let flags = RunFlags {
 //!     agent: AgentFlags { model: Some("a".into()), ..AgentFlags::default() },
-//!     limits: LimitFlags { max_steps: Some("3".into()), ..LimitFlags::default() },
+//!     limits: LimitFlags { max_steps: Some(Cap::At(3)), ..LimitFlags::default() },
 //!     contract: ContractFlags { validate: vec!["make".into()], ..ContractFlags::default() },
 //! };
 //! let saved = flags.save();
 //! assert_eq!(RunFlags::load(&saved)?.contract.validate, ["make"]);
 //! assert_eq!(RunFlags::load_model(&saved).model.as_deref(), Some("a"));
 //!
-//! let typed = AgentFlags { model: Some("b".into()), ..AgentFlags::default() };
+//! let auth = "login".parse().ok();
+//! assert_eq!(auth, Some(SignIn::Login));
+//! let on_ask = Some(AskPolicy::Deny);
+//! let typed = AgentFlags { model: Some("b".into()), auth, on_ask, ..AgentFlags::default() };
 //! assert_eq!(over(&flags.agent, &typed)?.model.as_deref(), Some("b"));
 //! let unset = ["--max-steps".to_owned()];
 //! let resumed = RunFlags::resumed(saved, &unset, &typed, &LimitFlags::default(), Path::new("."))?;
@@ -22,12 +25,17 @@
 //! # Ok::<(), windlass::Error>(())
 //! ```
 
+use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use strum::{EnumString, VariantNames};
 use windlass_core::flags::SavedFlags;
+use windlass_core::gate::Mode;
+use windlass_core::terms::{MeteringKind, SandboxLevel};
 use windlass_core::workspace::REDACTED;
 
 use crate::error::Error;
@@ -66,11 +74,11 @@ pub struct AgentFlags {
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"]))]
     pub cassette: Option<PathBuf>,
     /// How a foreign agent signs in to its model: with your key, which it never sees, or with its own login
-    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = ["key", "login"]))]
-    pub auth: Option<String>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<SignIn>()))]
+    pub auth: Option<SignIn>,
     /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = ["wire", "reported", "none"]))]
-    pub metering: Option<String>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<MeteringKind>()))]
+    pub metering: Option<MeteringKind>,
     /// Step down from the work to a patch to an answer, where the runtime cannot do more
     #[cfg_attr(feature = "clap", arg(long))]
     pub fallback: bool,
@@ -79,13 +87,13 @@ pub struct AgentFlags {
     pub cd: Option<PathBuf>,
     /// How freely calls run: plan, ask, edit or auto
     #[cfg_attr(feature = "clap", arg(long, value_name = "MODE"))]
-    pub approval: Option<String>,
+    pub approval: Option<Mode>,
     /// Answer yes to what a flag may answer; what needs a person still asks
     #[cfg_attr(feature = "clap", arg(short, long))]
     pub yes: bool,
     /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
-    #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"]))]
-    pub sandbox: Option<String>,
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>()))]
+    pub sandbox: Option<SandboxLevel>,
     /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: loopback]
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT"))]
     pub net: Option<String>,
@@ -96,8 +104,8 @@ pub struct AgentFlags {
     #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEMA"))]
     pub json_schema: Option<String>,
     /// When nobody is there to answer: pause (exit code 5) or deny
-    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = ["pause", "deny"]))]
-    pub on_ask: Option<String>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = one_of::<AskPolicy>()))]
+    pub on_ask: Option<AskPolicy>,
 }
 
 /// What a run may spend. A number, or `unlimited`.
@@ -107,16 +115,16 @@ pub struct AgentFlags {
 pub struct LimitFlags {
     /// Most money, in US dollars [default: 10]
     #[cfg_attr(feature = "clap", arg(long, value_name = "USD"))]
-    pub max_budget_usd: Option<String>,
+    pub max_budget_usd: Option<Cap<f64>>,
     /// Most model calls [default: 50]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
-    pub max_steps: Option<String>,
+    pub max_steps: Option<Cap<u64>>,
     /// Most tokens [default: 500000; 2000000 where nothing is cached]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
-    pub max_tokens: Option<String>,
+    pub max_tokens: Option<Cap<u64>>,
     /// Most seconds, without waiting for a person [default: 3600]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
-    pub max_seconds: Option<String>,
+    pub max_seconds: Option<Cap<f64>>,
 }
 
 /// What must hold before changes land, and how they land.
@@ -158,17 +166,101 @@ pub struct ContractFlags {
     pub write_path: Option<Vec<String>>,
     /// Most tries until the checks pass [default: 5]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
-    pub max_iterations: Option<String>,
+    pub max_iterations: Option<Cap<u64>>,
+}
+
+/// The sign-in of a foreign agent at its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, EnumString, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum SignIn {
+    /// The user's key, which the agent never sees.
+    Key,
+    /// The agent's own login.
+    Login,
+}
+
+/// The treatment of an ask where no person is there.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    EnumString,
+    VariantNames,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum AskPolicy {
+    /// The run stops and stays open.
+    Pause,
+    /// The call is denied.
+    Deny,
+}
+
+/// A limit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cap<N> {
+    /// There is none.
+    Unlimited,
+    /// This much.
+    #[serde(untagged)]
+    At(N),
+}
+
+impl<N: FromStr> FromStr for Cap<N> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "unlimited" => Ok(Self::Unlimited),
+            text => text.parse().map(Self::At).map_err(|_| {
+                "must be a number above zero, or \"unlimited\"; steps, tokens and tries are whole numbers".into()
+            }),
+        }
+    }
+}
+
+impl<N: Display> Display for Cap<N> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::At(number) => number.fmt(f),
+        }
+    }
+}
+
+/// Reads a flag that is one of a few words.
+///
+/// ```
+/// # #[cfg(feature = "clap")]
+/// let parser = windlass::flags::one_of::<windlass::flags::SignIn>();
+/// ```
+#[cfg(feature = "clap")]
+pub fn one_of<T>() -> impl clap::builder::TypedValueParser<Value = T>
+where
+    T: FromStr<Err = strum::ParseError> + VariantNames + Clone + Send + Sync + 'static,
+{
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(T::VARIANTS).try_map(|word| word.parse())
 }
 
 /// The flags of a run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunFlags {
     /// The agent, its model and how freely it works.
+    #[serde(flatten)]
     pub agent: AgentFlags,
     /// Limits of a run.
+    #[serde(flatten)]
     pub limits: LimitFlags,
     /// Checks and landing.
+    #[serde(flatten)]
     pub contract: ContractFlags,
 }
 
@@ -203,55 +295,47 @@ impl RunFlags {
 
     /// The flags that were given, for the log.
     pub fn save(&self) -> SavedFlags {
-        given(&self.agent)
-            .overridden_by(given(&self.limits))
-            .overridden_by(given(&self.contract))
+        given(self)
     }
 
     /// Reads flags of the log. A run is not resumed with a flag that is unknown here, or whose value was redacted:
     /// without it the run could be looser than it was.
     pub fn load(saved: &SavedFlags) -> Result<Self, Error> {
-        let (agent, limits, contract) = (
-            names::<AgentFlags>(),
-            names::<LimitFlags>(),
-            names::<ContractFlags>(),
-        );
-        let known = |name: &str| {
-            [&agent, &limits, &contract]
-                .into_iter()
-                .any(|names| names.contains_key(name))
-        };
         for (name, value) in saved.iter() {
-            if !known(name) || matches!(value, Value::Null | Value::Object(_)) {
-                return Err(refused(name, "which this version does not know"));
-            }
             if value.to_string().contains(REDACTED) {
                 return Err(refused(name, "whose value holds a secret and is not kept"));
             }
         }
-        Ok(Self {
-            agent: read(saved, &agent)?,
-            limits: read(saved, &limits)?,
-            contract: read(saved, &contract)?,
-        })
+        let flags: Self = read(saved)?;
+        // A name or a value that this version does not know is not saved again as it was.
+        let known = flags.save();
+        match saved
+            .iter()
+            .find(|(name, value)| known.get(name) != Some(*value))
+        {
+            Some((name, _)) => Err(refused(name, "which this version does not know")),
+            None => Ok(flags),
+        }
     }
 
     /// The flags that say who works, as far as they are known here: enough for another run.
     pub fn load_model(saved: &SavedFlags) -> AgentFlags {
-        let text = |flag: &str| {
-            let text = saved.get(flag)?.as_str()?;
-            (!text.contains(REDACTED)).then(|| text.to_owned())
-        };
-        AgentFlags {
-            runtime: text("runtime"),
-            auth: text("auth"),
-            metering: text("metering"),
-            model: text("model"),
-            provider: text("provider"),
-            base_url: text("base_url"),
-            reasoning_effort: text("reasoning_effort"),
-            ..AgentFlags::default()
-        }
+        const NAMES: [&str; 7] = [
+            "runtime",
+            "auth",
+            "metering",
+            "model",
+            "provider",
+            "base_url",
+            "reasoning_effort",
+        ];
+        let named = NAMES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), saved.get(name)?.clone())));
+        let known = named.filter(|flag| Self::load(&[flag.clone()].into_iter().collect()).is_ok());
+        Self::load(&known.collect())
+            .map(|flags| flags.agent)
+            .unwrap_or_default()
     }
 
     /// The flags to resume a run with: those it was started with, without the ones that are unset, and with those that
@@ -289,8 +373,8 @@ impl RunFlags {
 }
 
 /// One set of flags on top of another.
-pub fn over<T: Serialize + DeserializeOwned + Default>(below: &T, above: &T) -> Result<T, Error> {
-    read(&given(below).overridden_by(given(above)), &names::<T>())
+pub fn over<T: Serialize + DeserializeOwned>(below: &T, above: &T) -> Result<T, Error> {
+    read(&given(below).overridden_by(given(above)))
 }
 
 fn make_absolute(path: &mut PathBuf) {
@@ -306,30 +390,20 @@ fn given<T: Serialize>(set: &T) -> SavedFlags {
         Value::Array(items) => !items.is_empty(),
         Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
     };
-    object(set)
+    let flags = match serde_json::to_value(set) {
+        Ok(Value::Object(flags)) => flags,
+        _ => serde_json::Map::new(),
+    };
+    flags
         .into_iter()
         .filter(|(_, value)| was_given(value))
         .collect()
 }
 
-/// The names of the flags of a set.
-fn names<T: Serialize + Default>() -> Map<String, Value> {
-    object(&T::default())
-}
-
-fn object<T: Serialize>(set: &T) -> Map<String, Value> {
-    match serde_json::to_value(set) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    }
-}
-
 /// Reads the flags of one set.
-fn read<T: DeserializeOwned>(saved: &SavedFlags, names: &Map<String, Value>) -> Result<T, Error> {
-    let own = saved.iter().filter(|(name, _)| names.contains_key(*name));
-    let own = own.map(|(name, value)| (name.to_owned(), value.clone()));
-    let own = own.collect();
-    serde_json::from_value(Value::Object(own)).map_err(|err| {
+fn read<T: DeserializeOwned>(saved: &SavedFlags) -> Result<T, Error> {
+    let read = serde_json::to_value(saved).and_then(serde_json::from_value);
+    read.map_err(|err| {
         Error::usage(format!("the flags of this run cannot be read: {err}"))
             .hint("give the prompt and the flags anew")
     })
@@ -386,10 +460,36 @@ mod tests {
         assert!(RunFlags::default().save().is_empty());
     }
 
+    #[test]
+    fn each_typed_flag_comes_back() {
+        let text = r#"{"approval":"edit","auth":"login","max_budget_usd":0.5,"max_iterations":2,"max_seconds":"unlimited","max_steps":3,"max_tokens":9,"metering":"reported","on_ask":"deny","sandbox":"read-only"}"#;
+        let flags = RunFlags::load(&saved(text)).unwrap();
+        assert_eq!(flags.agent.metering, Some(MeteringKind::Reported));
+        assert_eq!(flags.limits.max_seconds, Some(Cap::Unlimited));
+        assert_eq!(flags.contract.max_iterations, Some(Cap::At(2)));
+        assert_eq!(serde_json::to_string(&flags.save()).unwrap(), text);
+        let model = RunFlags::load_model(&saved(text));
+        let expect = (Some(SignIn::Login), None);
+        assert_eq!((model.auth, model.approval), expect);
+    }
+
+    #[test]
+    fn a_limit_is_a_number_or_unlimited() {
+        assert_eq!("7".parse(), Ok(Cap::At(7_u64)));
+        assert_eq!("unlimited".parse(), Ok(Cap::<u64>::Unlimited));
+        assert_eq!("0.5".parse(), Ok(Cap::At(0.5)));
+        let error = "0.5".parse::<Cap<u64>>().unwrap_err();
+        assert!(
+            error.contains("whole number") && error.contains("unlimited"),
+            "{error}"
+        );
+        assert!("many".parse::<Cap<f64>>().is_err());
+    }
+
     #[track_caller]
     fn check_unset(flags: &[&str], expect: Result<bool, &str>) {
         let unset: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let start = saved(r#"{"max_steps":"3","yes":true}"#);
+        let start = saved(r#"{"max_steps":3,"yes":true}"#);
         let resumed = RunFlags::resumed(
             start,
             &unset,
@@ -433,6 +533,9 @@ mod tests {
         for strange in [
             r#"{"model":1}"#,
             r#"{"yes":"maybe"}"#,
+            r#"{"metering":"guessed"}"#,
+            r#"{"sandbox":"none"}"#,
+            r#"{"max_steps":"3"}"#,
             r#"{"model":"[redacted by windlass: secret]"}"#,
         ] {
             assert!(RunFlags::load(&saved(strange)).is_err(), "{strange}");

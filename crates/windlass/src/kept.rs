@@ -1,21 +1,29 @@
 //! Kept runs: copies of runs that did not land. They can be looked at, landed, resumed and discarded.
 //!
-//! ```no_run
+//! ```
 //! use std::sync::Arc;
 //!
-//! use windlass::Environment;
+//! use windlass::Windlass;
 //! use windlass::core::event::EventKind;
 //! use windlass::kept::{changes_of, find, note, shelf};
 //! use windlass::machine::Root;
-//! use windlass::settings::Settings;
+//! # use windlass_testing::{ScriptedProvider, call, says};
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let root = Arc::new(Root::open(".".as_ref())?);
-//! let settings = Settings::load(None, Environment::of_process())?;
-//! println!("{} kept runs", shelf(&settings.places).list().len());
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (work, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+//! # let write = call("1", "write_file", &serde_json::json!({ "path": "a.txt", "content": "good\n" }));
+//! # let model = ScriptedProvider::new([write, says("It is good now.")]);
+//! let windlass = Windlass::without_settings(work.path(), data.path())?
+//!     .provider(Arc::new(model), "scripted")
+//!     .validate("false")
+//!     .max_iterations(1);
+//! windlass.run("make it good").await?;
+//! let (settings, root) = (windlass.settings(), Arc::new(Root::open(work.path())?));
+//! assert_eq!(shelf(&settings.places).list().len(), 1);
 //! let card = find(&settings.places, &root, None)?;
-//! println!("{} files", changes_of(&settings, &root, &card).await?.files.len());
-//! note(&settings, &card, EventKind::Discarded { name: card.name.clone() }).await?;
+//! assert_eq!(changes_of(settings, &root, &card).await?.files.len(), 1);
+//! note(settings, &card, EventKind::Discarded { name: card.name.clone() }).await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -42,6 +42,14 @@ pub use windlass_core as core;
 pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 
 /// Agents: the table of those that are known, and how one is found, installed, rehearsed and chosen.
+///
+/// ```
+/// use windlass::agents::{AGENTS, needs_of};
+/// use windlass::core::runtime::RunMode;
+///
+/// assert!(AGENTS.iter().any(|agent| agent.name == "codex"));
+/// assert_eq!(needs_of(&[], Some(RunMode::Patch)).len(), 1);
+/// ```
 pub mod agents {
     pub use windlass_registry::{
         Choice, Found, Installed, Need, RegistryError, Rehearsal, Standing, abilities, choose,
@@ -51,16 +59,38 @@ pub mod agents {
 }
 
 /// Checks of files and projects, outside of a run.
+///
+/// ```
+/// use windlass::checks::{Checked, Language, Project, check};
+///
+/// let checked = check(Language::Json, "a.json", b"{", &Project::default());
+/// assert!(matches!(checked, Checked::Flaws(_)));
+/// ```
 pub mod checks {
     pub use windlass_validators::{Checked, Flaw, Language, Project, ValidatorPlan, check};
 }
 
 /// Text edits, one row of JSON at a time.
+///
+/// ```
+/// use windlass::edits::{Row, run};
+///
+/// let row = serde_json::json!({ "format": "whole", "input": {}, "edit": {} });
+/// let row: Row = serde_json::from_value(row)?;
+/// assert!(!run(row).ok, "it names no file");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub mod edits {
     pub use windlass_edit::row::{Done, Row, run};
 }
 
 /// The engine below [`Session`] and [`Run`], for surfaces that drive an [`Opened`] session themselves.
+///
+/// ```
+/// use windlass::engine::{OnAsk, RunOptions};
+///
+/// assert_eq!(RunOptions::default().on_ask, OnAsk::Wait);
+/// ```
 pub mod engine {
     pub use windlass_engine::{
         Delivery, EngineError, NativeRuntime, OnAsk, RunHandle, RunOptions, Session,
@@ -68,11 +98,28 @@ pub mod engine {
 }
 
 /// Sessions read from files: our own export and the session files of other agents.
+///
+/// ```
+/// use windlass::imports::{FileKind, ImportError};
+///
+/// assert_ne!(FileKind::Claude, FileKind::Codex);
+/// assert!(!ImportError::NoKind.to_string().is_empty());
+/// ```
 pub mod imports {
     pub use windlass_import::{FileKind, ImportError, Imported, Importer};
 }
 
 /// This machine: session logs, files of a workspace, processes, secrets and the clock.
+///
+/// ```
+/// use windlass::core::workspace::Files;
+/// use windlass::machine::{Root, SessionLog};
+///
+/// let dir = tempfile::tempdir()?;
+/// assert_eq!(Root::open(dir.path())?.root(), dir.path());
+/// let _store = SessionLog::new(dir.path().join("sessions"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub mod machine {
     pub use windlass_host::clock::SystemClock;
     pub use windlass_host::exec::child_env;

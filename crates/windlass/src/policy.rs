@@ -165,7 +165,7 @@ struct Silent;
 impl Voice for Silent {
     fn progress(&self, _text: &str) {}
     fn ask<'a>(&'a self, _question: Question) -> BoxFuture<'a, Answer> {
-        Box::pin(async { Answer::Nobody })
+        Box::pin(async { Answer::Unanswered })
     }
     fn notes(&self) -> String {
         String::new()

@@ -253,7 +253,7 @@ impl Prepared {
         };
         let agent = plan
             .as_ref()
-            .map_or(wire::Agent::Nobody, |plan| wire::Agent::Works(works(plan)));
+            .map_or(wire::Agent::None, |plan| wire::Agent::Works(works(plan)));
         let redactor = || wire::redactor(&settings);
         let mut validators = contract::validators(&settings, contract, &root, redactor, isolated)?;
         validators.extend(request.validators.iter().cloned());

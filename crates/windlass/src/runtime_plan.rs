@@ -8,6 +8,7 @@ mod option_tests;
 use std::path::{Path, PathBuf};
 
 use windlass_core::runtime::{Capability, RunMode};
+use windlass_core::terms::MeteringKind;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::models::default_model;
@@ -24,7 +25,7 @@ pub use self::ground::Ground;
 use crate::cassette::Tape;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
-use crate::flags::AgentFlags;
+use crate::flags::{AgentFlags, SignIn};
 use crate::model::{self, ModelPlan};
 use crate::settings::Settings;
 
@@ -43,7 +44,7 @@ pub struct ForeignPlan {
     /// Who serves its model; none with a login.
     pub upstream: Option<Upstream>,
     /// How its spending is known.
-    pub metering: MeteringPlan,
+    pub metering: MeteringKind,
     /// Its credential file and the name in its home, with a login.
     pub login_file: Option<(PathBuf, String)>,
     /// Hosts that it reaches with a login.
@@ -58,17 +59,6 @@ pub struct Upstream {
     pub base_url: Option<String>,
     /// A cassette beside the network or in its place.
     pub tape: Option<Tape>,
-}
-
-/// How it is known what an agent spends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MeteringPlan {
-    /// Model traffic goes through the meter.
-    Wire,
-    /// The agent reports it.
-    Reported,
-    /// It is not known.
-    None,
 }
 
 impl RuntimePlan {
@@ -230,14 +220,12 @@ fn foreign(
         Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = model::named(agent, settings.layers.text("model"), settings)?;
-    let login = agent
-        .auth
-        .as_ref()
-        .or(given.auth.as_ref())
-        .map(String::as_str)
-        == Some("login");
-    let metering = agent.metering.as_ref().or(given.metering.as_ref());
-    let metering = metering_plan(known, table, login, metering.map(String::as_str), settings)?;
+    let auth = agent.auth.or_else(|| given.auth.take()?.parse().ok());
+    let login = auth == Some(SignIn::Login);
+    let metering = agent
+        .metering
+        .or_else(|| given.metering.take()?.parse().ok());
+    let metering = metering_plan(known, table, login, metering, settings)?;
     let (mut upstream, mut login_file, mut hosts) = (None, None, Vec::new());
     if login {
         let file = given.login_file.as_deref();
@@ -348,25 +336,25 @@ fn metering_plan(
     known: &AgentSpec,
     name: &str,
     login: bool,
-    said: Option<&str>,
+    said: Option<MeteringKind>,
     settings: &Settings,
-) -> Result<MeteringPlan, Error> {
+) -> Result<MeteringKind, Error> {
     if login && known.login.is_none() {
         return Err(Error::usage(format!("`{name}` has no sign-in of its own"))
             .hint("leave `--auth login` out: it works with your key, which it never sees"));
     }
     match (login, said) {
-        (false, None | Some("wire")) if crate::sandboxing::is_open(settings)? => {
+        (false, None | Some(MeteringKind::Wire)) if crate::sandboxing::is_open(settings)? => {
             let why = "what an agent sends to its model can only be counted where its network is its own, and with \
                        `--net open` it is the machine's";
             Err(Error::new(ErrorKind::Isolation, why)
                 .hint("leave it off, or allow hosts by name: --net allow:HOST"))
         }
-        (false, None | Some("wire")) => Ok(MeteringPlan::Wire),
+        (false, None | Some(MeteringKind::Wire)) => Ok(MeteringKind::Wire),
         (false, Some(_)) => Err(Error::usage("with a key the model traffic goes through us, and is counted there")
             .hint("leave --metering out, or use the agent's own sign-in with --auth login")),
-        (true, Some("reported")) => Ok(MeteringPlan::Reported),
-        (true, Some("none")) => {
+        (true, Some(MeteringKind::Reported)) => Ok(MeteringKind::Reported),
+        (true, Some(MeteringKind::None)) => {
             let budget = settings.budget()?;
             let open = [
                 ("--max-budget-usd", budget.cost_micros.is_none()),
@@ -374,7 +362,7 @@ fn metering_plan(
                 ("--max-steps", budget.steps.is_none()),
             ];
             match open.iter().find(|(_, unlimited)| !unlimited) {
-                None => Ok(MeteringPlan::None),
+                None => Ok(MeteringKind::None),
                 Some((flag, _)) => {
                     Err(Error::usage("nothing is counted with `--metering none`, so no limit can hold")
                         .hint(format!("give {flag} unlimited, or use --metering reported")))

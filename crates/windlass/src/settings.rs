@@ -4,7 +4,7 @@
 //! ```
 //! use windlass::Environment;
 //! use windlass::core::gate::Mode;
-//! use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+//! use windlass::flags::{AgentFlags, Cap, ContractFlags, LimitFlags};
 //! use windlass::settings::{KEYS, Settings, places, variable};
 //! use windlass::trust::project_files;
 //!
@@ -15,7 +15,7 @@
 //! assert_eq!(settings.layers.text("model"), Some("mine"));
 //! assert!(KEYS.iter().filter_map(variable).any(|name| name == "WINDLASS_MODEL"));
 //!
-//! let limits = LimitFlags { max_steps: Some("7".into()), ..LimitFlags::default() };
+//! let limits = LimitFlags { max_steps: Some(Cap::At(7)), ..LimitFlags::default() };
 //! settings.add_flags(&AgentFlags::default(), &limits)?;
 //! settings.add_contract_flags(&ContractFlags::default())?;
 //! assert_eq!(settings.budget()?.steps, Some(7));
@@ -267,27 +267,31 @@ impl Settings {
             self.add_profile(profile)?;
         }
         let flags = [
-            ("runtime", &agent.runtime, "--runtime"),
-            ("model", &agent.model, "--model"),
-            ("provider", &agent.provider, "--provider"),
-            ("approval", &agent.approval, "--approval"),
-            ("on_ask", &agent.on_ask, "--on-ask"),
-            ("sandbox.level", &agent.sandbox, "--sandbox"),
-            ("sandbox.net", &agent.net, "--net"),
+            ("runtime", text(&agent.runtime), "--runtime"),
+            ("model", text(&agent.model), "--model"),
+            ("provider", text(&agent.provider), "--provider"),
+            ("approval", text(&agent.approval), "--approval"),
+            ("on_ask", text(&agent.on_ask), "--on-ask"),
+            ("sandbox.level", text(&agent.sandbox), "--sandbox"),
+            ("sandbox.net", text(&agent.net), "--net"),
             (
                 "reasoning_effort",
-                &agent.reasoning_effort,
+                text(&agent.reasoning_effort),
                 "--reasoning-effort",
             ),
-            ("max_budget_usd", &limits.max_budget_usd, "--max-budget-usd"),
-            ("max_steps", &limits.max_steps, "--max-steps"),
-            ("max_tokens", &limits.max_tokens, "--max-tokens"),
-            ("max_seconds", &limits.max_seconds, "--max-seconds"),
+            (
+                "max_budget_usd",
+                text(&limits.max_budget_usd),
+                "--max-budget-usd",
+            ),
+            ("max_steps", text(&limits.max_steps), "--max-steps"),
+            ("max_tokens", text(&limits.max_tokens), "--max-tokens"),
+            ("max_seconds", text(&limits.max_seconds), "--max-seconds"),
         ];
         for (key, value, flag) in flags {
             if let Some(value) = value {
-                self.check_ceiling(key, value, flag)?;
-                self.layers.add(Layer::Flag, key, value, flag)?;
+                self.check_ceiling(key, &value, flag)?;
+                self.layers.add(Layer::Flag, key, &value, flag)?;
             }
         }
         Ok(())
@@ -324,9 +328,9 @@ impl Settings {
 
     /// The flags of checks and landing that are settings, too.
     pub fn add_contract_flags(&mut self, args: &ContractFlags) -> Result<(), Error> {
-        if let Some(tries) = &args.max_iterations {
+        if let Some(tries) = text(&args.max_iterations) {
             self.layers
-                .add(Layer::Flag, "max_iterations", tries, "--max-iterations")?;
+                .add(Layer::Flag, "max_iterations", &tries, "--max-iterations")?;
         }
         Ok(())
     }
@@ -603,6 +607,11 @@ pub(crate) fn default_limit(key: &str) -> f64 {
         "max_tokens" => number(budget.tokens),
         _ => number(budget.seconds),
     }
+}
+
+/// A flag as the settings are given it.
+fn text<T: ToString>(flag: &Option<T>) -> Option<String> {
+    flag.as_ref().map(ToString::to_string)
 }
 
 #[cfg(test)]

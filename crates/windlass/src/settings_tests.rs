@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use super::*;
+use crate::flags::Cap;
 
 fn load(user: &str, project: &str) -> Result<Settings, Error> {
     let home = tempfile::tempdir().unwrap();
@@ -80,7 +81,7 @@ fn a_runtime_may_have_a_mode_of_its_own() {
         "runtime = \"codex\"",
         "",
         AgentFlags {
-            approval: Some("ask".into()),
+            approval: Some(Mode::Ask),
             ..none()
         },
         Mode::Ask,
@@ -150,7 +151,7 @@ fn a_profile_counts_over_settings_and_under_flags() {
         ..AgentFlags::default()
     };
     let limits = LimitFlags {
-        max_steps: Some("5".into()),
+        max_steps: Some(Cap::At(5)),
         ..LimitFlags::default()
     };
     settings.add_flags(&agent, &limits).unwrap();

@@ -87,8 +87,8 @@ pub(crate) struct Wired {
 pub(crate) enum Agent<'a> {
     /// A runtime, on this kind of work.
     Works(Works<'a>),
-    /// Nobody: what is there already is judged.
-    Nobody,
+    /// No agent: the existing changes are judged.
+    None,
 }
 
 /// A runtime and what it is wanted for.
@@ -118,8 +118,8 @@ pub(crate) fn engine(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let chosen = match agent {
-        Agent::Nobody => Chosen {
-            runtime: Arc::new(Nobody),
+        Agent::None => Chosen {
+            runtime: Arc::new(NoAgent),
             mode: RunMode::Full,
             fell: None,
         },
@@ -191,7 +191,7 @@ pub(crate) fn engine(
 /// An engine without an agent, for what is done to a session and its workspace between runs.
 pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
     let mode = windlass_core::gate::Mode::Ask;
-    engine(settings, &Agent::Nobody, root, mode, Vec::new(), Vec::new())
+    engine(settings, &Agent::None, root, mode, Vec::new(), Vec::new())
 }
 
 /// An engine for what is done to sessions alone: it works nowhere.
@@ -199,7 +199,7 @@ pub fn bystander(places: &Places) -> Result<Engine, Error> {
     let store = Arc::new(SessionLog::new(places.sessions_dir()));
     let artifacts = store.clone();
     let engine = Engine::builder()
-        .runtime(Arc::new(Nobody))
+        .runtime(Arc::new(NoAgent))
         .store(store)
         .describe("", env!("CARGO_PKG_VERSION"))
         .workspaces(Arc::new(Nowhere))
@@ -241,11 +241,11 @@ pub(crate) fn transactions(
 }
 
 /// An agent that is done before it began.
-struct Nobody;
+struct NoAgent;
 
-impl Runtime for Nobody {
+impl Runtime for NoAgent {
     fn name(&self) -> &str {
-        "nobody"
+        "none"
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,9 +1,14 @@
 //! The examples, as programs of their own: each does what its first lines say. They have `#[tokio::main]`, so this also
-//! shows that such a program is the helper of its sandboxes.
+//! shows that such a program is the helper of its sandboxes, and of those of another program that names it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+use windlass::core::outcome::{FailReason, Outcome};
+use windlass_testing::{ScriptedProvider, call, says};
 
 /// An example that cargo built beside this test.
 fn example(name: &str) -> PathBuf {
@@ -120,4 +125,63 @@ fn links_of_the_page_lead_somewhere() {
     {
         assert!(docs.join(link).exists(), "{link}");
     }
+}
+
+/// A workspace with one file.
+fn lab() -> tempfile::TempDir {
+    let lab = tempfile::tempdir().unwrap();
+    std::fs::create_dir(lab.path().join("work")).unwrap();
+    std::fs::write(lab.path().join("work/a.txt"), "bad\n").unwrap();
+    lab
+}
+
+/// Runs a command that writes into the workspace and beside it, with a program as the sandbox's helper.
+async fn run_with_helper(
+    lab: &Path,
+    helper: &Path,
+) -> Result<windlass::RunResult, windlass::Error> {
+    let command = "echo good > a.txt; echo outside > ../beside.txt; true";
+    let arguments = serde_json::json!({ "command": command });
+    let turns = [call("1", "bash", &arguments), says("It is good now.")];
+    windlass::Windlass::without_settings(lab.join("work"), lab.join("data"))?
+        .provider(Arc::new(ScriptedProvider::new(turns)), "scripted")
+        .validate("grep -q good a.txt")
+        .sandbox_helper(helper)
+        .run("make it good")
+        .await
+}
+
+#[tokio::test]
+async fn a_program_that_is_named_is_the_helper_of_the_sandboxes() {
+    let lab = lab();
+    let (helper, log) = (lab.path().join("helper"), lab.path().join("started.txt"));
+    let program = example("one_shot");
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> '{}'\nexec '{}' \"$@\"\n",
+        log.display(),
+        program.display()
+    );
+    std::fs::write(&helper, script).unwrap();
+    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let result = run_with_helper(lab.path(), &helper).await.unwrap();
+    assert_eq!(result.outcome(), Some(&Outcome::Completed), "{result:?}");
+    let landed = std::fs::read_to_string(lab.path().join("work/a.txt")).unwrap();
+    assert_eq!(landed, "good\n");
+    assert!(!lab.path().join("beside.txt").exists());
+    let started = std::fs::read_to_string(log).unwrap();
+    assert!(started.lines().all(|line| line == "__sandbox-helper") && !started.is_empty());
+}
+
+#[tokio::test]
+async fn no_command_runs_if_the_program_that_is_named_is_no_helper() {
+    let lab = lab();
+    let helper = Path::new("/bin/false");
+    let result = run_with_helper(lab.path(), helper).await.unwrap();
+    let Some(Outcome::Failed { reason, .. }) = result.outcome() else {
+        panic!("{result:?}");
+    };
+    assert_eq!(*reason, FailReason::Isolation);
+    let landed = std::fs::read_to_string(lab.path().join("work/a.txt")).unwrap();
+    assert_eq!(landed, "bad\n");
+    assert!(!lab.path().join("beside.txt").exists());
 }

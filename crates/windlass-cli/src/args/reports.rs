@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use windlass::flags::{AgentFlags, ContractFlags, LimitFlags};
+use windlass::core::gate::Mode;
+use windlass::core::terms::SandboxLevel;
+use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
@@ -55,10 +57,10 @@ pub(crate) struct DiagramArgs {
     pub(crate) script: Option<PathBuf>,
     /// As freely as this: plan, ask, edit or auto
     #[arg(long, value_name = "MODE")]
-    pub(crate) approval: Option<String>,
+    pub(crate) approval: Option<Mode>,
     /// With commands held like this: read-only, workspace-write or full
-    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
-    pub(crate) sandbox: Option<String>,
+    #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
+    pub(crate) sandbox: Option<SandboxLevel>,
     /// With commands that reach this
     #[arg(long, value_name = "WHAT")]
     pub(crate) net: Option<String>,
@@ -81,8 +83,8 @@ impl DiagramArgs {
             provider: self.provider.clone(),
             base_url: self.base_url.clone(),
             script: self.script.clone(),
-            approval: self.approval.clone(),
-            sandbox: self.sandbox.clone(),
+            approval: self.approval,
+            sandbox: self.sandbox,
             net: self.net.clone(),
             cd: self.cd.clone(),
             ..AgentFlags::default()

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use windlass::core::gate::Mode;
 use windlass::core::message::Message;
 use windlass::core::outcome::Outcome;
-use windlass::core::terms::Isolation;
+use windlass::core::terms::{Isolation, SandboxLevel};
 
 use super::{block_on, replay, undo};
 use crate::args::{DemoArgs, Format, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs};
@@ -38,8 +39,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let agent = AgentFlags {
         script: Some(script),
         cd: Some(project.clone()),
-        sandbox: (!held).then(|| "full".to_owned()),
-        approval: (!held).then(|| "auto".to_owned()),
+        sandbox: (!held).then_some(SandboxLevel::Full),
+        approval: (!held).then_some(Mode::Auto),
         yes: !held,
         ..AgentFlags::default()
     };

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass::core::gate::{Decision, Level, Mode, PermissionGate, Place, Rule, Verdict};
-use windlass::core::terms::Isolation;
+use windlass::core::terms::{Isolation, SandboxLevel};
 use windlass::core::tool::{Tool, Touch};
 use windlass::core::workspace::Files;
 use windlass::policy::{JudgedCall, PolicyEval};
@@ -33,11 +33,9 @@ pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
 }
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let eval = open(args.cd.as_deref(), args.sandbox.as_deref())?;
+    let eval = open(args.cd.as_deref(), args.sandbox)?;
     let mut gate = eval.gate()?;
-    if let Some(mode) = &args.approval {
-        gate.mode = mode.parse().map_err(Failure::usage)?;
-    }
+    gate.mode = args.approval.unwrap_or(gate.mode);
     let place = Place {
         isolation: Isolation::from_flag(args.isolated),
         sandboxed: eval.sandboxed,
@@ -67,7 +65,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    approval: Option<String>,
+    approval: Option<Mode>,
     #[serde(default)]
     rules: Rules,
     #[serde(default)]
@@ -88,7 +86,7 @@ struct Case {
     tool: Option<String>,
     command: Option<String>,
     args: Option<Value>,
-    approval: Option<String>,
+    approval: Option<Mode>,
     sandboxed: Option<bool>,
     #[serde(default)]
     isolated: bool,
@@ -118,9 +116,7 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
             gate.rules.push(rule.map_err(|err| wrong(err.to_string()))?);
         }
     }
-    if let Some(mode) = &table.approval {
-        gate.mode = mode.parse().map_err(wrong)?;
-    }
+    gate.mode = table.approval.unwrap_or(gate.mode);
     let mut failed = 0_usize;
     for (at, case) in table.case.iter().enumerate() {
         let said =
@@ -144,9 +140,7 @@ fn run_case(
     case: &Case,
 ) -> Result<Option<String>, String> {
     let mut gate = gate.clone();
-    if let Some(mode) = &case.approval {
-        gate.mode = mode.parse::<Mode>()?;
-    }
+    gate.mode = case.approval.unwrap_or(gate.mode);
     let tool = eval
         .tool(case.tool.as_deref().unwrap_or("bash"))
         .map_err(|err| err.message().to_owned())?;
@@ -178,13 +172,13 @@ fn run_case(
     )))
 }
 
-fn open(cd: Option<&Path>, sandbox: Option<&str>) -> Result<PolicyEval, Failure> {
+fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, Failure> {
     let root = process::open_workspace(cd)?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if let Some(level) = sandbox {
         settings
             .layers
-            .add(Layer::Flag, "sandbox.level", level, "--sandbox")?;
+            .add(Layer::Flag, "sandbox.level", level.word(), "--sandbox")?;
     }
     Ok(PolicyEval::new(root, settings)?)
 }

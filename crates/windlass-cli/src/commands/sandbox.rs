@@ -28,7 +28,7 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     let root = process::open_workspace(args.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     let flags = AgentFlags {
-        sandbox: args.sandbox.clone(),
+        sandbox: args.sandbox,
         net: args.net.clone(),
         ..AgentFlags::default()
     };

@@ -80,6 +80,7 @@ impl JsonView {
         result["evidence"] = json!(summary.evidence);
         result["judge_changed"] = json!(summary.judge_changed);
         result["limits"] = json!(summary.limits);
+        result["transaction"] = json!(summary.transaction);
         if let (Value::Object(result), Ok(Value::Object(fields))) =
             (&mut result, serde_json::to_value(summary))
         {
@@ -95,12 +96,12 @@ impl JsonView {
         let mut result = match &self.finished {
             Some(summary) => self.finished_result(summary),
             None => {
-                json!({ "session": self.session, "run": self.run, "status": "waiting", "ask": self.ask })
+                json!({ "session": self.session, "run": self.run, "status": "waiting", "ask": self.ask,
+                    "transaction": self.kept })
             }
         };
         result["warnings"] = std::mem::take(&mut self.warnings).into();
         result["landed"] = json!(self.landed.take());
-        result["transaction"] = json!(self.kept.take());
         // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
         result["text"] = std::mem::take(&mut self.text).into();
         out::json(&result);

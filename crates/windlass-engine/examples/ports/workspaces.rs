@@ -338,7 +338,7 @@ pub(crate) async fn show() -> Shown {
 
     // They take their file away again, and a later run goes on with the kept copy.
     tree.all().remove("mine.txt");
-    request.options.contract.kept = result.transaction;
+    request.options.contract.kept = result.summary.and_then(|summary| summary.transaction);
     let result = engine.execute(request).await?;
     assert_eq!(
         (result.outcome(), tree.all()["lib.rs"].as_slice()),

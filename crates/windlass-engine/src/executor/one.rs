@@ -329,7 +329,7 @@ impl Executor {
                 "a person said no; do it another way, or ask".into()
             }
             Answer::Expired => "nobody answered in time".into(),
-            Answer::Nobody => format!(
+            Answer::Unanswered => format!(
                 "it needs approval ({rule}) and nobody is there to give it; do it another way"
             ),
         };

@@ -870,7 +870,10 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
     assert_eq!(
         (
             result.outcome().and_then(Outcome::exceeded),
-            result.transaction.as_deref()
+            result
+                .summary
+                .as_ref()
+                .and_then(|summary| summary.transaction.as_deref())
         ),
         (Some(Limit::Steps), Some("kept"))
     );

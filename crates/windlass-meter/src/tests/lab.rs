@@ -210,7 +210,7 @@ impl Outlet for Books {
         false
     }
     fn ask(&self, _: Ask) -> BoxFuture<'_, Result<PersonsAnswer, StoreError>> {
-        Box::pin(std::future::ready(Ok(PersonsAnswer::Nobody)))
+        Box::pin(std::future::ready(Ok(PersonsAnswer::Unanswered)))
     }
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::default()

@@ -387,7 +387,7 @@ fn the_person_is_asked() {
             "Error [timeout]: nobody answered in time; go on with your best judgement and say what you assumed",
         ),
         (
-            Answer::Nobody,
+            Answer::Unanswered,
             "Error [exception]: there is nobody to ask in this run; go on with your best judgement and say what you assumed",
         ),
     ] {

@@ -7,11 +7,15 @@
 //! assert!(KEYS.iter().any(|key| key.name == "max_budget_usd"));
 //! ```
 
+use strum::VariantNames;
+use windlass_core::terms::{MeteringKind, SandboxLevel};
 use windlass_host::config::Kind::{Boolean, Choice, Integer, Limit, Number, Text, Texts};
 use windlass_host::config::{Key, Kind};
 
+use crate::flags::{AskPolicy, SignIn};
+
 const MODES: Kind = Choice(&["plan", "ask", "edit", "auto"]);
-const LEVELS: Kind = Choice(&["read-only", "workspace-write", "full"]);
+const LEVELS: Kind = Choice(SandboxLevel::VARIANTS);
 const EFFECTS: Kind = Choice(&["read", "network", "write", "execute", "external"]);
 
 /// A row is `name: kind, doc;`.
@@ -30,7 +34,7 @@ pub const KEYS: &[Key] = keys! {
     "provider": Text, "The vendor to ask when a model names none.";
     "model": Text, "The model, as `model` or `vendor/model`.";
     "approval": MODES, "How freely calls run: plan, ask, edit or auto.";
-    "on_ask": Choice(&["pause", "deny"]),
+    "on_ask": Choice(AskPolicy::VARIANTS),
         "When nobody is there to answer; the default is pause, and deny where CI is set.";
     "ask_expiry_hours": Number,
         "How long an ask that nobody was there for can be answered, in hours; the default is for ever.";
@@ -108,9 +112,9 @@ pub const KEYS: &[Key] = keys! {
     "runtimes.*.about": Text, "What an agent of your own is, in a few words.";
     "runtimes.*.args": Texts, "claude-code, codex, ACP, aider, openhands, cli: further words for it.";
     "runtimes.*.env.*": Text, "A variable for it.";
-    "runtimes.*.auth": Choice(&["key", "login"]),
+    "runtimes.*.auth": Choice(SignIn::VARIANTS),
         "How it signs in: with your key, which it never sees, or with its own login.";
-    "runtimes.*.metering": Choice(&["wire", "reported", "none"]),
+    "runtimes.*.metering": Choice(MeteringKind::VARIANTS),
         "How it is known what it spends; anything but wire only with its own login.";
     "runtimes.*.login_file": Text, "Its credential file, below your home: all that it gets of it with its own login.";
     "runtimes.*.approval": MODES,

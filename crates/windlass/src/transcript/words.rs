@@ -241,7 +241,7 @@ pub(super) fn answer(answer: &Answer) -> (&'static str, &'static str, Option<&st
         Answer::No { note } => ("no", ": no", note.as_deref()),
         Answer::Text { text } => ("text", "", Some(text)),
         Answer::Expired => ("expired", ": nobody answered in time", None),
-        Answer::Nobody => ("nobody", ": there was nobody to ask", None),
+        Answer::Unanswered => ("unanswered", ": no person was there to ask", None),
         Answer::Abandoned => ("abandoned", ": it became pointless", None),
     }
 }

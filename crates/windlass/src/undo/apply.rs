@@ -1,24 +1,30 @@
 //! Applies an undo or a redo: what the log says was done is planned against the files that are there, done as one landing,
 //! and logged. Files that nothing names are not looked at.
 //!
-//! ```no_run
+//! ```
 //! use std::sync::Arc;
 //!
-//! use windlass::Environment;
+//! use windlass::Windlass;
 //! use windlass::machine::{Root, SessionLog};
-//! use windlass::settings::Settings;
 //! use windlass::undo::{NotStored, PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
+//! # use windlass_testing::{ScriptedProvider, call, says};
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let root = Arc::new(Root::open(".".as_ref())?);
-//! let settings = Settings::load(None, Environment::of_process())?;
-//! let planned: PlannedUndo =
-//!     plan_undo(&settings, &root, None, &UndoRequest::Undo(Wanted::LastRun)).await?;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (work, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+//! # let write = call("1", "write_file", &serde_json::json!({ "path": "a.txt", "content": "good\n" }));
+//! # let model = ScriptedProvider::new([write, says("It is good now.")]);
+//! let windlass = Windlass::without_settings(work.path(), data.path())?
+//!     .provider(Arc::new(model), "scripted");
+//! windlass.run("make it good").await?;
+//! let (settings, root) = (windlass.settings(), Arc::new(Root::open(work.path())?));
+//! let last = UndoRequest::Undo(Wanted::LastRun);
+//! let planned: PlannedUndo = plan_undo(settings, &root, None, &last).await?;
 //! assert!(!planned.is_redo());
 //! let store = SessionLog::new(settings.places.sessions_dir());
-//! println!("{} changes", undoable_changes(&store, &planned.session).await?.done.len());
-//! let lost: Vec<NotStored> = planned.apply(&settings, &root).await?;
-//! assert!(lost.is_empty());
+//! assert_eq!(undoable_changes(&store, &planned.session).await?.done.len(), 1);
+//! let lost: Vec<NotStored> = planned.apply(settings, &root).await?;
+//! assert!(lost.is_empty() && !work.path().join("a.txt").exists());
 //! # Ok(())
 //! # }
 //! ```

@@ -9,6 +9,7 @@ use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime};
+use windlass_core::terms::MeteringKind;
 use windlass_engine::{NativeOptions, NativeRuntime};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
@@ -26,7 +27,7 @@ use crate::cassette::Asks;
 use crate::error::{Error, ErrorKind};
 use crate::instructions::Prompt;
 use crate::model::ModelPlan;
-use crate::runtime_plan::{ForeignPlan, MeteringPlan, RuntimePlan};
+use crate::runtime_plan::{ForeignPlan, RuntimePlan};
 use crate::settings::Settings;
 
 /// What runtimes are made from.
@@ -159,9 +160,9 @@ impl Making<'_> {
             .as_deref()
             .and_then(|model| super::price(self.settings, model));
         Ok(match plan.metering {
-            MeteringPlan::Reported => Metering::Reported { price },
-            MeteringPlan::None => Metering::None,
-            MeteringPlan::Wire => Metering::Wire(Arc::new(self.meter(plan)?)),
+            MeteringKind::Reported => Metering::Reported { price },
+            MeteringKind::None => Metering::None,
+            MeteringKind::Wire => Metering::Wire(Arc::new(self.meter(plan)?)),
         })
     }
 
