@@ -421,6 +421,7 @@ impl Transaction for IsolatedRun {
                 Ok(changed)
                     if changed.swaps.is_empty()
                         && changed.cannot.is_empty()
+                        && !untold::is_pending(&self.0.dir)
                         && !self.0.has_commits().await =>
                 {
                     return self.on_work(|work| work.discard().map(|()| None)).await;

@@ -85,21 +85,15 @@ pub struct LandingCall {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LandMode {
-    /// Those of a whole run, an undo or a redo. Every step is safe from a power cut; old bytes that cannot be stored are
-    /// named; directories that become empty go.
+    /// Those of a whole run, an undo or a redo. Every step is safe from a power cut; directories that become empty go.
     #[default]
     Run,
-    /// Those of one call in place, or of a command between calls. Nothing waits for the disk; old bytes that cannot be
-    /// stored stop the landing; directories that become empty stay.
+    /// Those of one call in place, or of a command between calls. Nothing waits for the disk; directories that become
+    /// empty stay.
     Call(Option<LandingCall>),
 }
 
 impl LandMode {
-    /// Whether old bytes that cannot be stored stop the landing.
-    fn must_keep(&self) -> bool {
-        matches!(self, Self::Call(_))
-    }
-
     fn has_call(&self) -> bool {
         matches!(self, Self::Call(Some(_)))
     }
@@ -127,11 +121,9 @@ pub struct Done {
     pub record: Option<PathBuf>,
     /// What was changed, in order.
     pub paths: Vec<String>,
-    /// Paths whose old bytes could not be kept, so that they cannot be undone.
-    pub not_kept: Vec<Refused>,
 }
 
-/// A path with what is to be said about it: what is in the way of its landing, or why it cannot be undone.
+/// A path with what is in the way of its landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Relative to the root.
@@ -230,7 +222,7 @@ impl Halt {
     }
 }
 
-/// Brings all of these into the tree, or nothing. `journal_dir` is a private directory for one landing at a time,
+/// Brings all of these into the tree, or nothing; nothing also where old bytes cannot be stored. `journal_dir` is a private directory for one landing at a time,
 /// outside the tree.
 pub fn land(
     root: &Root,
@@ -245,11 +237,12 @@ pub fn land(
         contents,
         journal_dir,
     };
+    // Where the new bytes do not fit, undoing the change under later edits is a conflict.
+    let _ = contents.store_after(swaps, source, Lasting::Now);
     landing.land(swaps, source, LandMode::Run)
 }
 
-/// The same for one call of an in-place run. Waits for landings of others, and not for the disk; fails where old bytes
-/// cannot be stored.
+/// The same for one call of an in-place run. Waits for landings of others, and not for the disk.
 pub fn land_call(
     root: &Root,
     swaps: &[Swap],
@@ -323,11 +316,14 @@ impl Landing<'_> {
             self.finish(&desk, &journal);
             return Err(halt.into_error(Vec::new()));
         }
+        if let Err(err) = desk.reserve_end(disk, &journal) {
+            self.finish(&desk, &journal);
+            return Err(err);
+        }
         tracing::debug!(stage = journal.name, "landing: swap");
         journal.state = State::Swapping;
         if let Err(err) = desk.write(disk, &journal) {
-            self.end(&desk, &mut journal, State::Undone);
-            return Err(err);
+            return Err(self.rolled_back(&desk, &mut journal, err));
         }
         self.swap(&desk, &mut journal)
     }
@@ -339,19 +335,15 @@ impl Landing<'_> {
         let gone = || windlass_host::workspace::from_errno(Path::new(&written.name), Errno::NOENT);
         let work = match opened.and_then(|work| work.ok_or_else(gone)) {
             Ok(work) => work,
-            Err(err) => {
-                self.end(desk, journal, State::Undone);
-                return Err(err.into());
-            }
+            Err(err) => return Err(self.rolled_back(desk, journal, err.into())),
         };
         match work.forward(|_| Ok(Standing::NotYet)) {
-            Ok(not_kept) => {
+            Ok(()) => {
                 // From here on it is landed, whatever fails: recovery finds every path swapped.
-                let record = self.end(desk, journal, State::Done);
+                let record = self.end(desk, journal, State::Done).ok().flatten();
                 Ok(Done {
                     record,
                     paths: journal.paths(),
-                    not_kept,
                 })
             }
             Err(halt) => {
@@ -364,21 +356,31 @@ impl Landing<'_> {
                     left.extend(journal.stage_paths());
                 }
                 journal.hold = back.hold;
-                self.end(desk, journal, State::Undone);
-                Err(halt.into_error(left))
+                Err(self.rolled_back(desk, journal, halt.into_error(left)))
             }
         }
     }
 
-    /// Writes the end down and cleans up. What cannot be done now is done by recovery. Gives the record of a call's
-    /// landing.
-    fn end(&self, desk: &Desk, journal: &mut Journal, state: State) -> Option<PathBuf> {
+    /// The tree is the old one. Recovery lands a change whose rollback is not written down, so then it is unfinished.
+    fn rolled_back(&self, desk: &Desk, journal: &mut Journal, why: LandError) -> LandError {
+        match self.end(desk, journal, State::Undone) {
+            Ok(_) => why,
+            Err(end) => LandError::Unfinished(format!("{why}; {end}")),
+        }
+    }
+
+    /// Writes the end down and cleans up. What cannot be cleaned up now is cleaned up by recovery. Gives the record of a
+    /// call's landing.
+    fn end(
+        &self,
+        desk: &Desk,
+        journal: &mut Journal,
+        state: State,
+    ) -> Result<Option<PathBuf>, LandError> {
         journal.state = state;
         tracing::debug!(stage = journal.name, ?state, "landing: end");
-        match desk.write(self.disk, journal) {
-            Ok(()) => self.finish(desk, journal),
-            Err(_) => None,
-        }
+        desk.write_end(self.disk, journal)?;
+        Ok(self.finish(desk, journal))
     }
 
     fn finish(&self, desk: &Desk, journal: &Journal) -> Option<PathBuf> {

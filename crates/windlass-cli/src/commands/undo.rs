@@ -66,13 +66,7 @@ fn take_back(args: &TakeBackArgs, request: &UndoRequest) -> Result<ExitCode, Fai
             );
         }
         let files = plan.swaps.len();
-        for lost in planned.apply(&settings, &root).await? {
-            say!(
-                "warning: {} cannot be brought back: {}",
-                message(&lost.path),
-                lost.reason
-            );
-        }
+        planned.apply(&settings, &root).await?;
         if !args.json {
             say!("{word} {} in {session}", count(files));
         }

@@ -570,6 +570,30 @@ async fn a_landing_that_nobody_told_of_is_found() {
 }
 
 #[tokio::test]
+async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::committed(FILES);
+    let shelf = Shelf::new(lab.data().join("transactions"));
+    let run = lab.open().await;
+    run.sh("echo run > a.txt").await;
+    let tree_hash = run.0.changes().await.unwrap().tree_hash;
+    let to = LandTo::Tree;
+    run.0.land(&Landing { tree_hash, to }).await.unwrap();
+    // The log could not be written, so the run ends here, and nothing is left to change.
+    let name = run.keep().await;
+    let slot = shelf.open(&name).unwrap();
+    assert!(slot.has_pending_landing());
+    drop(slot);
+    assert!(shelf.surplus(0, Duration::ZERO).is_empty(), "gc leaves it");
+    let (slot, untold) = untold_landings(&shelf).pop().unwrap();
+    assert_eq!(untold.landed.files, ["a.txt"]);
+    landing_was_told(slot).unwrap();
+    assert!(shelf.list().is_empty());
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;

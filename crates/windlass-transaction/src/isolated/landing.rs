@@ -23,7 +23,7 @@ use super::survey::Print;
 use super::untold::{self, Untold};
 use super::user_git::UserGit;
 use super::work::Work;
-use crate::landing::{LandError, Lasting, Source, land};
+use crate::landing::{LandError, Source, land};
 use windlass_host::workspace::Root;
 
 /// The largest bundle of new commits.
@@ -188,26 +188,21 @@ impl Work {
             landed,
             tree_hash: Some(tree_hash.to_owned()),
         };
-        let done = blocking(move || {
+        blocking(move || {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
-            // Where the new bytes do not fit, taking the change back from under later edits is a conflict.
-            let _ = contents.store_after(&swaps, &source, Lasting::Now);
             untold::begin(&work.dir, &untold).map_err(|err| {
+                untold::settle(&work.dir, false);
                 WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
             })?;
             let landed = land(&work.base, &swaps, &source, &contents, &journal);
             if !matches!(landed, Err(LandError::Unfinished(_))) {
                 untold::settle(&work.dir, landed.is_ok());
             }
-            landed.map_err(land_error)
+            landed.map(drop).map_err(land_error)
         })
-        .await?;
-        for path in done.not_kept {
-            self.note(format!("`{}` cannot be undone: {}", path.path, path.reason));
-        }
-        Ok(())
+        .await
     }
 
     /// A patch in git's own form, which knows modes, links and bytes.

@@ -211,7 +211,7 @@ impl Shelf {
         let mut total = 0_u64;
         let mut surplus = Vec::new();
         for (card, busy) in self.list() {
-            if busy {
+            if busy || super::untold::is_pending(&self.dir.join(&card.name)) {
                 continue;
             }
             total = total.saturating_add(card.bytes);
@@ -265,6 +265,12 @@ impl Slot {
         self.card.files = files;
         self.card.bytes = size_of(&self.dir);
         self.write_card()
+    }
+
+    /// Whether its landing is not finished, or perhaps not in the log. Discarding it would make undo impossible.
+    #[must_use]
+    pub fn has_pending_landing(&self) -> bool {
+        super::untold::is_pending(&self.dir)
     }
 
     /// Throws it away: first its name, at once, then what it holds.

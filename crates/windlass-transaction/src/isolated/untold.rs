@@ -13,6 +13,10 @@ use super::shelf::{Shelf, ShelfError, Slot};
 /// What is landing, and what has landed.
 const LANDING: &str = "landing.json";
 const LANDED: &str = "landed.json";
+/// Room for the event that tells of a landing, taken before its first file is touched, and given free for the event.
+const ROOM: &str = "landing.room";
+/// The event, and those around it, are at most so much longer than what is written down here.
+const ROOM_SLACK: usize = 64 << 10;
 /// The longest that is read.
 const MAX_READ: u64 = 256 << 20;
 
@@ -29,8 +33,12 @@ pub struct Untold {
 pub(super) fn begin(dir: &Path, untold: &Untold) -> std::io::Result<()> {
     let draft = dir.join("landing.new");
     let mut file = std::fs::File::create(&draft)?;
-    file.write_all(&serde_json::to_vec(untold)?)?;
+    let text = serde_json::to_vec(untold)?;
+    file.write_all(&text)?;
     file.sync_all()?;
+    let mut room = std::fs::File::create(dir.join(ROOM))?;
+    room.write_all(&vec![0; text.len() + ROOM_SLACK])?;
+    room.sync_all()?;
     std::fs::rename(draft, dir.join(LANDING))
 }
 
@@ -40,6 +48,14 @@ pub(super) fn settle(dir: &Path, landed: bool) {
         true => std::fs::rename(dir.join(LANDING), dir.join(LANDED)),
         false => std::fs::remove_file(dir.join(LANDING)),
     };
+    let _ = std::fs::remove_file(dir.join(ROOM));
+}
+
+/// Whether a landing of this copy is not finished, or perhaps not in the log: then it must not be discarded.
+pub(super) fn is_pending(dir: &Path) -> bool {
+    let marks = [dir.join(LANDING), dir.join(LANDED)];
+    let journal = super::landing::journal_of(dir).join("journal.json");
+    marks.iter().chain([&journal]).any(|mark| mark.exists())
 }
 
 /// Copies that have landed and are still here, each held, with what the log should tell.

@@ -261,6 +261,23 @@ impl Disk {
         Ok(())
     }
 
+    /// A file of ours whose room on the disk is taken already, to be written over from its beginning.
+    pub(super) fn open_reserved(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<File> {
+        self.step("open_reserved")?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(dir, name, flags, Mode::empty()).map(File::from)
+    }
+
+    /// Writes over the beginning of a file and cuts off the rest.
+    pub(super) fn overwrite(&self, file: &File, bytes: &[u8]) -> Sys<()> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            self.step("overwrite")?;
+            written += again(|| rustix::io::pwrite(file, rest, written as u64))?;
+        }
+        rustix::fs::ftruncate(file, bytes.len() as u64)
+    }
+
     /// Lets a new file share the bytes of another, where the file system can.
     pub(super) fn clone_bytes(&self, from: &File, to: &File) -> Sys<()> {
         self.step("clone_bytes")?;

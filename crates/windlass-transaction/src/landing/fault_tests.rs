@@ -65,7 +65,7 @@ fn ends(lacks: Lacks) -> (Tree, Tree, u64) {
     let (scene, swaps) = scene();
     let old = tree_of(&scene.tree());
     let disk = Disk::watched(Box::new(move |_, what| lacks.refuses(what)));
-    assert_eq!(landed(&scene, &swaps, &disk).unwrap().not_kept, []);
+    landed(&scene, &swaps, &disk).unwrap();
     let new = tree_of(&scene.tree());
     for swap in &swaps {
         if swap.path != "plain" && !swap.path.starts_with("dir/") {
@@ -308,6 +308,38 @@ fn a_call_that_fails_anywhere_leaves_the_old_tree_or_the_new() {
             "{case}"
         );
     }
+}
+
+/// From the call `at` on, nothing that needs room on the disk happens any more.
+fn full_from(at: u64) -> Before {
+    const NEEDS_ROOM: &[&str] = &["create", "write", "make_dir", "make_link", "clone_bytes"];
+    Box::new(move |call, what| {
+        if call >= at && NEEDS_ROOM.contains(&what) {
+            Err(Errno::NOSPC)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+#[test]
+fn a_disk_that_fills_at_any_call_leaves_the_tree_that_the_landing_reported() {
+    let (old, new, calls) = ends(Lacks::Nothing);
+    let mut landings = 0;
+    for at in 1..=calls {
+        let (scene, swaps) = scene();
+        let done = landed(&scene, &swaps, &Disk::watched(full_from(at)));
+        recovered(&scene);
+        let is_new = check_whole(&scene, &old, &new, &format!("full at {at}: {done:?}"));
+        landings += u32::from(done.is_ok());
+        assert_eq!(is_new, done.is_ok(), "full at {at}: {done:?}");
+        let unfinished = matches!(done, Err(LandError::Unfinished(_)));
+        assert!(
+            !unfinished,
+            "full at {at}: a rollback needs no room: {done:?}"
+        );
+    }
+    assert!(landings > 20, "{landings} of {calls}");
 }
 
 /// What somebody does to a path.

@@ -18,6 +18,10 @@ use windlass_host::workspace::from_errno;
 
 const FILE: &str = "journal.json";
 const DRAFT: &str = "journal.json.new";
+/// Room for the last state of the journal, taken before the first path is swapped.
+const END: &str = "journal.json.end";
+/// The last state is at most so much longer than the first one.
+const END_SLACK: usize = 64;
 const LOCK: &str = "lock";
 /// The name of a record begins with this.
 const RECORD: &str = "landed-";
@@ -149,22 +153,50 @@ impl Desk {
 
     /// Writes it down so that it outlives a crash, as a whole or not at all.
     pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
-        let text = serde_json::to_vec(journal).map_err(|err| {
-            LandError::Journal(format!("the landing cannot be written down: {err}"))
-        })?;
-        let (dir, draft) = (self.dir.as_fd(), OsStr::new(DRAFT));
-        let written = (|| {
-            match disk.remove(dir, draft) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
-            }
-            let file = disk.create(dir, draft, 0o600)?;
-            disk.write(&file, &text)?;
-            disk.sync(&file)?;
-            disk.rename(dir, draft, dir, FILE)?;
-            disk.sync_dir(dir)
-        })();
-        written.map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
+        let (text, draft) = (encode(journal)?, OsStr::new(DRAFT));
+        self.fill(disk, draft, &text)
+            .and_then(|()| self.name_journal(disk, draft))
+            .map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
+    }
+
+    /// Takes the room that [`Self::write_end`] needs, so that a full disk cannot keep the end from being written down.
+    pub(super) fn reserve_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
+        let room = vec![0; encode(journal)?.len() + END_SLACK];
+        self.fill(disk, OsStr::new(END), &room)
+            .map_err(|errno| from_errno(&self.path.join(END), errno).into())
+    }
+
+    /// Writes the last state down, in the room that was reserved for it if there is some.
+    pub(super) fn write_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
+        let (dir, end) = (self.dir.as_fd(), OsStr::new(END));
+        let fail = |errno| LandError::File(from_errno(&self.path.join(FILE), errno));
+        let file = match disk.open_reserved(dir, end) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return self.write(disk, journal),
+            Err(errno) => return Err(fail(errno)),
+        };
+        let text = encode(journal)?;
+        disk.overwrite(&file, &text)
+            .and_then(|()| disk.sync(&file))
+            .and_then(|()| self.name_journal(disk, end))
+            .map_err(fail)
+    }
+
+    /// Makes a file anew, with these bytes.
+    fn fill(&self, disk: &Disk, name: &OsStr, bytes: &[u8]) -> Sys<()> {
+        match disk.remove(self.dir.as_fd(), name) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        let file = disk.create(self.dir.as_fd(), name, 0o600)?;
+        disk.write(&file, bytes)?;
+        disk.sync(&file)
+    }
+
+    fn name_journal(&self, disk: &Disk, draft: &OsStr) -> Sys<()> {
+        let dir = self.dir.as_fd();
+        disk.rename(dir, draft, dir, FILE)?;
+        disk.sync_dir(dir)
     }
 
     /// The landing of a call is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
@@ -189,7 +221,7 @@ impl Desk {
     /// The landing is over.
     pub(super) fn remove(&self, disk: &Disk) -> Result<(), LandError> {
         let fail = |errno| from_errno(&self.path.join(FILE), errno);
-        for name in [DRAFT, FILE] {
+        for name in [DRAFT, END, FILE] {
             match disk.remove(self.dir.as_fd(), OsStr::new(name)) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(fail(errno).into()),
@@ -197,6 +229,11 @@ impl Desk {
         }
         Ok(disk.sync_dir(self.dir.as_fd()).map_err(fail)?)
     }
+}
+
+fn encode(journal: &Journal) -> Result<Vec<u8>, LandError> {
+    serde_json::to_vec(journal)
+        .map_err(|err| LandError::Journal(format!("the landing cannot be written down: {err}")))
 }
 
 fn record_name(journal: &Journal) -> String {

@@ -7,7 +7,7 @@
 //! use windlass::Environment;
 //! use windlass::machine::{Root, SessionLog};
 //! use windlass::settings::Settings;
-//! use windlass::undo::{NotStored, PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
+//! use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let root = Arc::new(Root::open(".".as_ref())?);
@@ -17,8 +17,7 @@
 //! assert!(!planned.is_redo());
 //! let store = SessionLog::new(settings.places.sessions_dir());
 //! println!("{} changes", undoable_changes(&store, &planned.session).await?.done.len());
-//! let lost: Vec<NotStored> = planned.apply(&settings, &root).await?;
-//! assert!(lost.is_empty());
+//! planned.apply(&settings, &root).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -68,14 +67,6 @@ pub struct PlannedUndo {
     contents: Contents,
 }
 
-/// A file that could not be stored before it was replaced.
-pub struct NotStored {
-    /// Its path.
-    pub path: String,
-    /// Why.
-    pub reason: String,
-}
-
 /// The changes of a session that can be undone.
 pub async fn undoable_changes(
     store: &SessionLog,
@@ -118,12 +109,8 @@ impl PlannedUndo {
         self.task.redo
     }
 
-    /// Applies it, without the files that cannot be undone. Gives the files whose bytes could not be stored for a redo.
-    pub async fn apply(
-        self,
-        settings: &Settings,
-        root: &Arc<Root>,
-    ) -> Result<Vec<NotStored>, Error> {
+    /// Applies it, without the files that cannot be undone.
+    pub async fn apply(self, settings: &Settings, root: &Arc<Root>) -> Result<(), Error> {
         // The session is held first: a session at work must not have its files changed under it.
         let wired = wire::idle_engine(settings, root.clone())?;
         let session = wired
@@ -135,14 +122,7 @@ impl PlannedUndo {
         // The log first: an undo that is interrupted after that is finished by recovery, and the log knows it already.
         let seq = session.note(self.task.event(swaps.clone())).await?;
         match land(root, swaps, &self.contents, &self.contents, &journal) {
-            Ok(done) => Ok(done
-                .not_kept
-                .into_iter()
-                .map(|lost| NotStored {
-                    path: lost.path,
-                    reason: lost.reason,
-                })
-                .collect()),
+            Ok(_) => Ok(()),
             Err(err) => {
                 session.note(self.task.revocation(seq)).await?;
                 Err(Error::new(ErrorKind::Failed, err.to_string()))
