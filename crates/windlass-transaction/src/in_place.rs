@@ -8,6 +8,7 @@ mod call_landings;
 mod checks;
 mod commands;
 mod files;
+mod git_config;
 mod land_layer;
 mod layer;
 mod overlay_diff;

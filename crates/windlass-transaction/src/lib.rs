@@ -6,6 +6,7 @@
 //!
 //! Nothing here reads the environment, prints or judges what may be done.
 
+mod git_dirs;
 pub mod in_place;
 pub mod isolated;
 pub mod landing;

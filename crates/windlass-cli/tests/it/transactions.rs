@@ -594,6 +594,26 @@ async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
 }
 
 #[tokio::test]
+async fn a_folder_that_git_takes_for_a_repository_does_not_land() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("mkdir -p x/objects x/refs && echo o > x/objects/o && echo r > x/refs/r && echo c > x/config")
+        .await;
+    run.sh("echo 'ref: refs/heads/m' > x/HEAD && echo changed > a.txt")
+        .await;
+    let changes = run.0.changes().await.unwrap();
+    let cannot: Vec<_> = changes
+        .cannot
+        .iter()
+        .map(|(path, _)| path.as_str())
+        .collect();
+    assert_eq!(cannot, ["x/HEAD", "x/config", "x/objects/o", "x/refs/r"]);
+    let why = run.land().await.unwrap_err().message;
+    assert!(why.contains("would be a git repository"), "{why}");
+    assert!(!lab.work().join("x").exists());
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;

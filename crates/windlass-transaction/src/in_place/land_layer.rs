@@ -55,6 +55,9 @@ pub(super) fn land_layer(
     if !diff.refused.is_empty() {
         return Err(nothing(listed(&diff.refused)));
     }
+    for (path, text) in &diff.configs {
+        std::fs::write(layer.upper.join(path), text).map_err(|err| nothing(err.to_string()))?;
+    }
     let lander = LayerLander {
         landings,
         upper: &layer.upper,

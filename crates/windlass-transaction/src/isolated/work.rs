@@ -21,6 +21,7 @@ use super::shown::{self, lossy};
 use super::sources::is_source;
 use super::survey::{Moment, Print, Survey};
 use super::{Desk, copied, isolation, shelf_error};
+use crate::git_dirs::GitDirs;
 use crate::landing::tree_hash;
 use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree};
 use windlass_host::workspace::Root;
@@ -460,6 +461,8 @@ impl Work {
             Ok(Image::Link { target }) => Some(PathBuf::from(target)),
             _ => None,
         };
+        let has = |path: &Path| merged.stat(&lossy(path)).is_ok();
+        let mut git_dirs = GitDirs::new(has);
         for path in &touched.sources {
             let Some(text) = path.to_str() else {
                 changed.cannot.push((
@@ -493,11 +496,17 @@ impl Work {
                     );
                     changed.cannot.push((text.to_owned(), why));
                 }
-                Ok((before, after)) => changed.swaps.push(Swap {
-                    path: text.to_owned(),
-                    before,
-                    after,
-                }),
+                Ok((before, after)) => {
+                    let landing = after.is_there().then(|| git_dirs.refusal(path));
+                    match landing.flatten() {
+                        Some(why) => changed.cannot.push((text.to_owned(), why)),
+                        None => changed.swaps.push(Swap {
+                            path: text.to_owned(),
+                            before,
+                            after,
+                        }),
+                    }
+                }
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
             }
         }
