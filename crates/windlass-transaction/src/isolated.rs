@@ -9,6 +9,7 @@
 
 mod catching_up;
 pub(crate) mod check_tree;
+mod commit;
 pub(crate) mod copied;
 #[cfg(test)]
 mod enclosed_tests;
@@ -42,7 +43,8 @@ use self::check_tree::{Ground, OpenedTree};
 use self::work::Work;
 use crate::in_place::InPlace;
 use crate::landing::{
-    Contents, ContentsError, Recovered, UnloggedLanding, recover, unlogged_landings,
+    Contents, ContentsError, Recovered, UnloggedLanding, UnloggedUndo, recover, unlogged_landings,
+    unlogged_undos,
 };
 use windlass_host::exec::Guard;
 use windlass_host::private::{entries, remove_tree};
@@ -178,7 +180,7 @@ impl Desk {
                     .to_owned(),
             ));
         }
-        let pruned = self.prune();
+        let past_limits = self.prune();
         let reason = self.speaks_against_layer();
         let slot = self
             .shelf
@@ -196,7 +198,7 @@ impl Desk {
             Some(why) => Work::copied(self, sandbox, slot, &why),
         };
         match &opened {
-            Ok(work) => pruned.into_iter().for_each(|note| work.note(note)),
+            Ok(work) => past_limits.into_iter().for_each(|note| work.note(note)),
             // It never held anything.
             Err(_) => drop(remove_tree(&dir)),
         }
@@ -216,16 +218,21 @@ impl Desk {
         self.undo.starts_with(self.root.root())
     }
 
-    /// Copies that were kept too long or are too many go before a new one comes.
-    fn prune(&self) -> Vec<String> {
+    /// Removes copies that never began. Says how many kept runs are past the bounds: only `gc` discards those, because a
+    /// clock that is wrong for one command must not cost any.
+    fn prune(&self) -> Option<String> {
         let surplus = self.shelf.surplus(MAX_BYTES, MAX_AGE).into_iter();
-        let gone = surplus.filter(|(card, _)| {
-            self.shelf
-                .open(&card.name)
-                .is_ok_and(|slot| slot.discard().is_ok())
-        });
-        gone.map(|(card, why)| format!("the kept run {} was thrown away: {why}", card.name))
-            .collect()
+        let (past, unmade): (Vec<_>, Vec<_>) = surplus.partition(|(card, _)| card.was_made());
+        for (card, _) in unmade {
+            // What stays is tried again by the next run.
+            let _ = self.shelf.open(&card.name).and_then(Slot::discard);
+        }
+        let (first, why) = past.first()?;
+        Some(format!(
+            "{} kept runs are past the limits ({}: {why}); `windlass sessions gc` discards them",
+            past.len(),
+            first.name
+        ))
     }
 
     /// What a layer over this tree could not show or change, seen at a glance.
@@ -278,6 +285,9 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
             Ok(None) => {}
             Ok(Some(done)) => {
                 if let Some(dir) = journal.parent() {
+                    if let (false, Ok(root)) = (done.landed, Root::open(&done.root)) {
+                        untold::refresh_survey(dir, &root);
+                    }
                     untold::settle(dir, done.landed);
                 }
                 recovered.push((name, Ok(done)));
@@ -294,6 +304,14 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
 pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
     entries(&undo.join(JOURNALS), MAX_JOURNALS)
         .flat_map(|entry| unlogged_landings(&entry.path()))
+        .collect()
+}
+
+/// The same for undos and redos.
+#[must_use]
+pub fn unlogged_undo_landings(undo: &Path) -> Vec<UnloggedUndo> {
+    entries(&undo.join(JOURNALS), MAX_JOURNALS)
+        .flat_map(|entry| unlogged_undos(&entry.path()))
         .collect()
 }
 

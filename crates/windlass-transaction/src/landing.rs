@@ -33,7 +33,8 @@ use windlass_core::workspace::{FileError, Files};
 
 pub(crate) use self::contents::Lasting;
 pub use self::contents::{Contents, ContentsError};
-pub use self::journal::{UnloggedLanding, unlogged_landings};
+pub(crate) use self::disk::lock_within;
+pub use self::journal::{UnloggedLanding, UnloggedUndo, unlogged_landings, unlogged_undos};
 pub use self::look::look;
 pub use self::recover::{Recovered, recover};
 pub use self::tree_hash::tree_hash;
@@ -44,8 +45,8 @@ use self::journal::{Desk, Journal, State};
 use self::swap::{Standing, Work};
 use windlass_host::workspace::{Root, STAGING};
 
-/// The landing of a call waits this long for those of others.
-const CALL_PATIENCE: Duration = Duration::from_secs(60);
+/// A landing waits this long for those of others.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most files that one landing changes.
 const MAX_SWAPS: usize = 250_000;
@@ -81,35 +82,43 @@ pub struct LandingCall {
     pub call: CallId,
 }
 
+/// The undo or redo that a landing is, as the log will tell of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandingUndo {
+    /// The session whose changes it is about.
+    pub session: SessionId,
+    /// Whether it is a redo.
+    pub redo: bool,
+    /// The event it is about: the first change, or for a redo the undo.
+    pub of: u64,
+    /// The further changes.
+    pub also: Vec<u64>,
+}
+
 /// The kind of a landing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LandMode {
-    /// Those of a whole run, an undo or a redo. Every step is safe from a power cut; directories that become empty go.
+    /// Those of a whole run. Every step is safe from a power cut; directories that become empty go.
     #[default]
     Run,
+    /// Those of an undo or a redo. The same.
+    Undo(LandingUndo),
     /// Those of one call in place, or of a command between calls. Nothing waits for the disk; directories that become
     /// empty stay.
     Call(Option<LandingCall>),
 }
 
 impl LandMode {
-    fn has_call(&self) -> bool {
-        matches!(self, Self::Call(Some(_)))
+    /// Whether its journal becomes a record for the log.
+    fn leaves_record(&self) -> bool {
+        matches!(self, Self::Call(Some(_)) | Self::Undo(_))
     }
 
     fn emptied(&self) -> EmptiedFolders {
         match self {
-            Self::Run => EmptiedFolders::Remove,
+            Self::Run | Self::Undo(_) => EmptiedFolders::Remove,
             Self::Call(_) => EmptiedFolders::Keep,
-        }
-    }
-
-    /// The time that another landing is waited for.
-    fn patience(&self) -> Duration {
-        match self {
-            Self::Run => Duration::ZERO,
-            Self::Call(_) => CALL_PATIENCE,
         }
     }
 }
@@ -117,7 +126,7 @@ impl LandMode {
 /// A landing that happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The record of a call's landing; to be removed when the log has it.
+    /// The record of the landing of a call or an undo; to be removed when the log has it.
     pub record: Option<PathBuf>,
     /// What was changed, in order.
     pub paths: Vec<String>,
@@ -236,10 +245,30 @@ pub fn land(
         root,
         contents,
         journal_dir,
+        patience: PATIENCE,
     };
     // Where the new bytes do not fit, undoing the change under later edits is a conflict.
     let _ = contents.store_after(swaps, source, Lasting::Now);
     landing.land(swaps, source, LandMode::Run)
+}
+
+/// The same for an undo or a redo.
+pub fn land_undo(
+    root: &Root,
+    swaps: &[Swap],
+    contents: &Contents,
+    journal_dir: &Path,
+    undo: LandingUndo,
+) -> Result<Done, LandError> {
+    let landing = Landing {
+        disk: &Disk::default(),
+        root,
+        contents,
+        journal_dir,
+        patience: PATIENCE,
+    };
+    let _ = contents.store_after(swaps, contents, Lasting::Now);
+    landing.land(swaps, contents, LandMode::Undo(undo))
 }
 
 /// The same for one call of an in-place run. Waits for landings of others, and not for the disk.
@@ -256,6 +285,7 @@ pub fn land_call(
         root,
         contents,
         journal_dir,
+        patience: PATIENCE,
     };
     landing.land(swaps, source, LandMode::Call(call))
 }
@@ -265,12 +295,14 @@ struct Landing<'a> {
     root: &'a Root,
     contents: &'a Contents,
     journal_dir: &'a Path,
+    /// The time that another landing is waited for.
+    patience: Duration,
 }
 
 impl Landing<'_> {
     fn land(&self, swaps: &[Swap], source: &dyn Source, mode: LandMode) -> Result<Done, LandError> {
         let (disk, root) = (self.disk, self.root);
-        let Some(desk) = Desk::take(disk, self.journal_dir, mode.patience())? else {
+        let Some(desk) = Desk::take(disk, self.journal_dir, self.patience)? else {
             return Err(LandError::Busy);
         };
         if desk.read(disk)?.is_some() {
@@ -387,7 +419,7 @@ impl Landing<'_> {
         if !journal.hold && stage::clean(self.disk, self.root.handle(), journal).is_err() {
             return None;
         }
-        let record = (journal.state == State::Done && journal.mode.has_call())
+        let record = (journal.state == State::Done && journal.mode.leaves_record())
             .then(|| desk.become_record(self.disk, journal).ok())
             .flatten();
         let _ = desk.remove(self.disk);

@@ -614,6 +614,72 @@ async fn a_folder_that_git_takes_for_a_repository_does_not_land() {
 }
 
 #[tokio::test]
+async fn folders_become_files_and_links_and_come_back() {
+    let lab = Lab::committed(&[
+        ("d/x", "x\n"),
+        ("d/deep/y", "y\n"),
+        ("e/z", "z\n"),
+        ("f", "f\n"),
+    ]);
+    let before = lab.tree();
+    let run = lab.open().await;
+    run.sh("rm -rf d && echo file > d && mv e E && ln -s E e && rm f && mkdir f && echo in > f/in")
+        .await;
+    let landed = run.land().await.unwrap();
+    assert_eq!(
+        (lab.read("d"), lab.read("e/z"), lab.read("f/in")),
+        ("file\n".into(), "z\n".into(), "in\n".into())
+    );
+    assert!(lab.work().join("e").is_symlink());
+    let root = Root::open(&lab.work()).unwrap();
+    let undo = lab.data().join("undo");
+    let contents = windlass_transaction::isolated::undo_contents(&undo).unwrap();
+    let journal = windlass_transaction::isolated::undo_journal(&undo, &lab.work());
+    let plan = windlass_transaction::landing::undo::plan(&root, &landed.swaps, &contents).unwrap();
+    assert_eq!(plan.conflicts, []);
+    windlass_transaction::landing::land(&root, &plan.swaps, &contents, &contents, &journal)
+        .unwrap();
+    assert_eq!(lab.tree(), before);
+}
+
+#[tokio::test]
+async fn a_landing_that_was_rolled_back_lands_when_nothing_is_in_its_way() {
+    let lab = Lab::committed(FILES);
+    let before = lab.tree();
+    let run = lab.open().await;
+    run.sh("echo run > a.txt; echo run > sub/b.txt; rm gone.txt; mkdir new; echo n > new/n")
+        .await;
+    // The old bytes cannot be stored, which is found out when every path was swapped.
+    let contents = lab.data().join("undo/contents");
+    let blocked: Vec<PathBuf> = (0..256)
+        .map(|number| contents.join(format!("{number:02x}")))
+        .collect();
+    blocked
+        .iter()
+        .for_each(|path| std::fs::write(path, "").unwrap());
+    let land = async || {
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        let to = LandTo::Tree;
+        run.0.land(&Landing { tree_hash, to }).await
+    };
+    let why = land().await.unwrap_err().message;
+    assert!(why.contains("cannot be stored for undo"), "{why}");
+    assert_eq!(lab.tree(), before);
+    blocked
+        .iter()
+        .for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(run.0.moved().await.unwrap(), Vec::<String>::new());
+    // A file that somebody changed since is still seen.
+    lab.write("sub/deep/c.txt", "mine\n");
+    assert_eq!(run.0.moved().await.unwrap(), ["sub/deep/c.txt"]);
+    run.0.catch_up().await.unwrap();
+    let landed = land().await.unwrap();
+    assert_eq!(landed.files, ["a.txt", "gone.txt", "new/n", "sub/b.txt"]);
+    let (a, c) = (lab.read("a.txt"), lab.read("sub/deep/c.txt"));
+    assert_eq!((a.as_str(), c.as_str()), ("run\n", "mine\n"));
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;
@@ -992,6 +1058,63 @@ async fn a_commit_or_a_patch_instead() {
     let err = run.land_to(LandTo::Commit("x".into())).await.unwrap_err();
     assert!(err.message.contains("MERGE_HEAD"), "{err}");
     assert_eq!(lab.tree(), before, "refused before anything lands");
+}
+
+#[tokio::test]
+async fn a_commit_runs_filters_and_signing_of_the_user_and_none_of_the_repository() {
+    let files = [
+        ("a.evil", "a\n"),
+        ("b.up", "b\n"),
+        (".gitattributes", "*.evil filter=evil\n*.up filter=up\n"),
+    ];
+    let lab = Lab::committed(&files);
+    let mark = lab.dir.path().join("ran");
+    let program = lab.dir.path().join("program");
+    std::fs::write(
+        &program,
+        format!("#!/bin/sh\ntouch {}\ncat\n", mark.display()),
+    )
+    .unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    for (key, value) in [
+        ("filter.evil.clean", program),
+        ("filter.evil.required", "true"),
+        ("filter.up.process", program),
+        ("commit.gpgSign", "true"),
+        ("gpg.program", program),
+        ("user.name", "own"),
+        ("user.email", "own@host.example"),
+    ] {
+        lab.git(&["config", key, value]);
+    }
+    let global = "[filter \"up\"]\n\tclean = tr a-z A-Z\n";
+    std::fs::write(lab.dir.path().join("home/.gitconfig"), global).unwrap();
+    let run = lab.open().await;
+    run.write("a.evil", "changed\n");
+    run.write("b.up", "changed\n");
+    run.write("c.txt", "new\n");
+    let landed = run.land_to(LandTo::Commit("message".into())).await.unwrap();
+    assert_eq!(landed.unfinished, None);
+    assert!(!mark.exists(), "nothing that the repository names is run");
+    let show = |path: &str| lab.git(&["cat-file", "blob", &format!("HEAD:{path}")]);
+    assert_eq!(
+        (show("a.evil"), show("b.up")),
+        ("changed".into(), "CHANGED".into())
+    );
+    assert_eq!(show("c.txt"), "new");
+    assert_eq!(
+        landed.commit.as_deref(),
+        Some(lab.git(&["rev-parse", "HEAD"]).as_str())
+    );
+    assert_eq!(
+        lab.git(&["diff-index", "--cached", "--name-only", "HEAD"]),
+        ""
+    );
+    assert!(
+        lab.git(&["log", "-1", "--format=%an %ae"])
+            .starts_with("own own@host")
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! From the copy to where the changes belong: into the tree, as a patch, or as a commit; and commits that the run made
 //! itself. Only what was judged is brought over, and only onto files that are as they were when the copy was opened.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,11 +17,12 @@ use windlass_core::workspace::{
 
 use super::blocking;
 use super::catching_up::conflict;
+use super::commit::commit;
 use super::sources::{COMMITS, is_source};
 use super::survey::Print;
 use super::untold::{self, Untold};
 use super::user_git::UserGit;
-use super::work::Work;
+use super::work::{Baseline, Work};
 use crate::landing::{LandError, Source, land};
 use windlass_host::workspace::Root;
 
@@ -151,7 +151,9 @@ impl Work {
             }
             let stat =
                 rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Some(Print::of(&stat))
+            // A folder is no file; its files have paths of their own.
+            let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            (!is_folder).then(|| Print::of(&stat))
         };
         let moved = swaps
             .iter()
@@ -198,6 +200,11 @@ impl Work {
             })?;
             let landed = land(&work.base, &swaps, &source, &contents, &journal);
             if !matches!(landed, Err(LandError::Unfinished(_))) {
+                if landed.is_err()
+                    && let Some(survey) = untold::refresh_survey(&work.dir, &work.base)
+                {
+                    *work.baseline() = Baseline::Known(Arc::new(survey));
+                }
                 untold::settle(&work.dir, landed.is_ok());
             }
             landed.map(drop).map_err(land_error)
@@ -396,61 +403,4 @@ fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), St
             std::fs::set_permissions(&target, mode).map_err(say)
         }
     }
-}
-
-/// A commit of exactly the landed paths on top of the current one; what the person has staged stays as it is.
-async fn commit(
-    git: &UserGit,
-    scratch: &Path,
-    swaps: &[Swap],
-    message: &str,
-) -> Result<String, String> {
-    let index = scratch.join("commit-index");
-    let _ = std::fs::remove_file(&index);
-    let own: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
-    let head = git
-        .line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
-        .await
-        .ok();
-    if let Some(head) = &head {
-        git.ask_with(&["read-tree", head], b"", &own).await?;
-    }
-    let mut paths = Vec::new();
-    for swap in swaps {
-        paths.extend_from_slice(swap.path.as_bytes());
-        paths.push(0);
-    }
-    let update = ["update-index", "--add", "--remove", "-z", "--stdin"];
-    git.ask_with(&update, &paths, &own).await?;
-    let tree = git.ask_with(&["write-tree"], b"", &own).await?;
-    let tree = String::from_utf8_lossy(&tree).trim().to_owned();
-    let mut args = vec!["commit-tree".to_owned(), tree];
-    args.extend(head.iter().flat_map(|head| ["-p".to_owned(), head.clone()]));
-    if git
-        .line(&["config", "--type=bool", "commit.gpgSign"])
-        .await
-        .is_ok_and(|sign| sign == "true")
-    {
-        args.push("-S".to_owned());
-    }
-    let made = git.ask(&args, message.as_bytes()).await?;
-    let made = String::from_utf8_lossy(&made).trim().to_owned();
-    let none = "0".repeat(made.len());
-    let before = head.unwrap_or(none);
-    git.ask(
-        &[
-            "update-ref",
-            "-m",
-            "windlass: landed",
-            "HEAD",
-            &made,
-            &before,
-        ],
-        b"",
-    )
-    .await?;
-    // The person's own index follows for these paths, so that they are not shown as changed.
-    git.ask(&update, &paths).await?;
-    let _ = std::fs::remove_file(index);
-    Ok(made)
 }

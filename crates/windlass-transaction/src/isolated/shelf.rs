@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use windlass_core::terms::Strategy;
+
+use crate::landing::lock_within;
 use windlass_host::private::{create_dir, entries, remove_tree};
 
 /// How much all kept copies may take, and for how long they are kept.
@@ -20,6 +22,8 @@ pub const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const MAX_CARD: u64 = 1 << 20;
 /// The most copies that are listed.
 const MAX_COPIES: usize = 10_000;
+/// Whoever works on a copy holds it for longer than this; whoever looks at it does not.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// What is being thrown away has a name that no copy can have, so that nobody takes what is left of it for a copy.
 const GONE: &str = ".gone-";
 /// A directory without a card that nobody has touched for so long was left by a process that is gone.
@@ -165,7 +169,7 @@ impl Shelf {
         let mut cards: Vec<(Card, bool)> = entries(&self.dir, MAX_COPIES)
             .filter_map(|entry| {
                 let mut card = read_card(&entry.path())?;
-                let busy = matches!(lock(&entry.path(), &card.name), Err(ShelfError::Busy(_)));
+                let busy = is_held(&entry.path());
                 if !busy && card.kept.is_none() {
                     // Its process died before it could count; it counts against the bound all the same.
                     card.bytes = size_of(&entry.path());
@@ -283,6 +287,7 @@ impl Slot {
     }
 }
 
+/// Waits a moment, because another command may be looking at it.
 fn lock(dir: &Path, name: &str) -> Result<File, ShelfError> {
     let path = dir.join("lock");
     let file = File::options()
@@ -291,11 +296,19 @@ fn lock(dir: &Path, name: &str) -> Result<File, ShelfError> {
         .write(true)
         .open(&path);
     let file = file.map_err(|err| ShelfError::Io(format!("{}: {err}", path.display())))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ShelfError::Busy(name.to_owned())),
+    match lock_within(file.into(), PATIENCE) {
+        Ok(Some(lock)) => Ok(lock.into()),
+        Ok(None) => Err(ShelfError::Busy(name.to_owned())),
         Err(err) => Err(ShelfError::Io(format!("{}: {err}", path.display()))),
     }
+}
+
+/// Whether somebody works on a copy. Looks side by side with others who look.
+fn is_held(dir: &Path) -> bool {
+    File::open(dir.join("lock")).is_ok_and(|file| {
+        let looked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+        looked == Err(rustix::io::Errno::WOULDBLOCK)
+    })
 }
 
 fn read_card(dir: &Path) -> Option<Card> {
@@ -410,6 +423,28 @@ mod tests {
         assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE).len(), 0);
         shelf.open(&name).unwrap().discard().unwrap();
         assert!(shelf.list().is_empty());
+    }
+
+    #[test]
+    fn whoever_looks_at_copies_keeps_nobody_from_taking_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(dir.path().to_owned());
+        let slot = shelf.create(Path::new("/w"), "s1", "run-1").unwrap();
+        let name = slot.card.name.clone();
+        let path = slot.dir.join("lock");
+        drop(slot);
+        let looks = File::open(path).unwrap();
+        rustix::fs::flock(&looks, FlockOperation::LockShared).unwrap();
+        assert!(!shelf.list()[0].1, "who looks does not work on it");
+        let (shelf, taker) = (shelf.clone(), name.clone());
+        let (asked, asks) = std::sync::mpsc::channel();
+        let taken = std::thread::spawn(move || {
+            asked.send(()).unwrap();
+            shelf.open(&taker).map(|slot| slot.card.name.clone())
+        });
+        asks.recv().unwrap();
+        drop(looks);
+        assert_eq!(taken.join().unwrap(), Ok(name));
     }
 
     #[test]

@@ -5,10 +5,14 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use windlass_core::image::Swap;
 use windlass_core::terms::Strategy;
 use windlass_core::workspace::Landed;
 
 use super::shelf::{Shelf, ShelfError, Slot};
+use super::survey::Survey;
+use crate::landing::look;
+use windlass_host::workspace::Root;
 
 /// What is landing, and what has landed.
 const LANDING: &str = "landing.json";
@@ -49,6 +53,19 @@ pub(super) fn settle(dir: &Path, landed: bool) {
         false => std::fs::remove_file(dir.join(LANDING)),
     };
     let _ = std::fs::remove_file(dir.join(ROOM));
+}
+
+/// A landing was rolled back: its files are as they were and have new records, by which they would be taken for changed.
+/// Gives the survey with their records of now. Files that somebody else changed keep the old ones.
+pub(super) fn refresh_survey(dir: &Path, root: &Root) -> Option<Survey> {
+    let bytes = windlass_host::workspace::read_file(&dir.join(LANDING), MAX_READ).ok()?;
+    let untold: Untold = serde_json::from_slice(&bytes).ok()?;
+    let mut survey = Survey::read(&dir.join("survey"))?;
+    let same = |swap: &&Swap| look(root, &swap.path).is_ok_and(|now| now == swap.before);
+    let same = untold.landed.swaps.iter().filter(same);
+    survey.refresh(root, same.map(|swap| Path::new(&swap.path)));
+    survey.write(&dir.join("survey")).ok()?;
+    Some(survey)
 }
 
 /// Whether a landing of this copy is not finished, or perhaps not in the log: then it must not be discarded.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::isolated::copied::times_of;
 
 /// What a call of the system gives.
-pub(super) type Sys<T> = Result<T, Errno>;
+pub(crate) type Sys<T> = Result<T, Errno>;
 
 /// How many names of one directory are looked at.
 const MAX_NAMES: usize = 1_000_000;
@@ -363,12 +363,17 @@ impl Disk {
         self.step("lock")?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(fd)),
-            Err(Errno::WOULDBLOCK) if patience.is_zero() => Ok(None),
-            Err(Errno::WOULDBLOCK) => wait_for_lock(fd, patience),
-            Err(errno) => Err(errno),
-        }
+        lock_within(fd, patience)
+    }
+}
+
+/// Locks an open file, or says that another still holds it after `patience`.
+pub(crate) fn lock_within(fd: OwnedFd, patience: Duration) -> Sys<Option<OwnedFd>> {
+    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(fd)),
+        Err(Errno::WOULDBLOCK) if patience.is_zero() => Ok(None),
+        Err(Errno::WOULDBLOCK) => wait_for_lock(fd, patience),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -172,6 +172,48 @@ fn the_landing_of_a_call_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tr
 }
 
 #[test]
+fn an_undo_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tree() {
+    let undo = LandingUndo {
+        session: landing_call().session,
+        redo: false,
+        of: 7,
+        also: vec![9],
+    };
+    let land = |disk: &Disk, scene: &Scene, swaps: &[Swap]| {
+        let landing = Landing {
+            disk,
+            root: &scene.root(),
+            contents: &scene.contents,
+            journal_dir: &scene.journal(),
+            patience: Duration::ZERO,
+        };
+        landing.land(swaps, &scene.contents, LandMode::Undo(undo.clone()))
+    };
+    let (old, new, calls) = ends(Lacks::Nothing);
+    let mut ended = [0, 0];
+    for at in (1..=calls).step_by(5) {
+        let (scene, swaps) = scene();
+        let _ = land(&Disk::watched(dies(at, Lacks::Nothing)), &scene, &swaps);
+        recovered(&scene);
+        let is_new = check_whole(&scene, &old, &new, &format!("dead at {at}"));
+        let records = unlogged_undos(&scene.journal());
+        assert_eq!(records.len(), usize::from(is_new), "dead at {at}");
+        assert!(records.iter().all(|record| record.undo == undo));
+        assert_eq!(unlogged_landings(&scene.journal()), []);
+        ended[usize::from(is_new)] += 1;
+    }
+    assert!(ended[0] > 5 && ended[1] > 5, "{ended:?}");
+}
+
+#[test]
+fn whoever_looks_for_a_dead_landing_takes_no_lock_where_there_is_none() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.journal()).unwrap();
+    assert_eq!(recovered(&scene), None);
+    assert!(!scene.journal().join("lock").exists());
+}
+
+#[test]
 fn the_landing_of_a_call_waits_for_no_disk() {
     let (scene, swaps) = scene();
     let synced = Rc::new(Cell::new(0));

@@ -13,7 +13,7 @@ use windlass_core::image::Swap;
 
 use super::disk::{Disk, Sys};
 use super::look::CHUNK;
-use super::{LandError, LandMode, LandingCall};
+use super::{LandError, LandMode, LandingCall, LandingUndo};
 use windlass_host::workspace::from_errno;
 
 const FILE: &str = "journal.json";
@@ -128,6 +128,11 @@ impl Desk {
         }))
     }
 
+    /// Whether a journal lies there, seen without the lock: whoever only looks for one keeps no landing waiting.
+    pub(super) fn has_journal(path: &Path) -> bool {
+        path.join(FILE).exists()
+    }
+
     /// The journal that lies there.
     pub(super) fn read(&self, disk: &Disk) -> Result<Option<Journal>, LandError> {
         let path = self.path.join(FILE);
@@ -199,7 +204,7 @@ impl Desk {
         disk.sync_dir(dir)
     }
 
-    /// The landing of a call is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
+    /// The landing of a call or an undo is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
     pub(super) fn become_record(
         &self,
         disk: &Disk,
@@ -254,9 +259,50 @@ pub struct UnloggedLanding {
     pub swaps: Vec<Swap>,
 }
 
+/// An undo or a redo that is in the tree and perhaps not in the log of its session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnloggedUndo {
+    /// The file that holds it; to be removed when the log has it.
+    pub record: PathBuf,
+    /// The tree.
+    pub root: PathBuf,
+    /// What the log is to say.
+    pub undo: LandingUndo,
+    /// What it changed.
+    pub swaps: Vec<Swap>,
+}
+
 /// The landings of calls that are perhaps not in the log yet, oldest first. Those of a live session are among them.
 #[must_use]
 pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
+    let call = |(record, journal): (PathBuf, Journal)| match journal.mode {
+        LandMode::Call(Some(call)) => Some(UnloggedLanding {
+            record,
+            root: PathBuf::from(journal.root),
+            call,
+            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
+        }),
+        _ => None,
+    };
+    records(journal_dir).filter_map(call).collect()
+}
+
+/// The same for undos and redos.
+#[must_use]
+pub fn unlogged_undos(journal_dir: &Path) -> Vec<UnloggedUndo> {
+    let undo = |(record, journal): (PathBuf, Journal)| match journal.mode {
+        LandMode::Undo(undo) => Some(UnloggedUndo {
+            record,
+            root: PathBuf::from(journal.root),
+            undo,
+            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
+        }),
+        _ => None,
+    };
+    records(journal_dir).filter_map(undo).collect()
+}
+
+fn records(journal_dir: &Path) -> impl Iterator<Item = (PathBuf, Journal)> {
     let entries = windlass_host::private::entries(journal_dir, usize::MAX);
     let is_record = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(RECORD));
     let records = entries
@@ -268,21 +314,11 @@ pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
     records.sort_unstable();
     let read = |record: PathBuf| {
         let bytes = windlass_host::workspace::read_file(&record, MAX_JOURNAL as u64).ok()?;
-        let journal: Journal = serde_json::from_slice(&bytes).ok()?;
-        let LandMode::Call(Some(call)) = journal.mode else {
-            return None;
-        };
-        Some(UnloggedLanding {
-            record,
-            root: PathBuf::from(journal.root),
-            call,
-            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
-        })
+        Some((record, serde_json::from_slice(&bytes).ok()?))
     };
     records
         .into_iter()
-        .filter_map(|(_, record)| read(record))
-        .collect()
+        .filter_map(move |(_, record)| read(record))
 }
 
 fn read(disk: &Disk, file: &File) -> Sys<Vec<u8>> {

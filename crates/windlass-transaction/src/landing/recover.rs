@@ -40,8 +40,8 @@ pub(super) fn recover_through(
     journal_dir: &Path,
     contents: &Contents,
 ) -> Result<Option<Recovered>, LandError> {
-    // The common case costs one look: nothing was ever landed.
-    if !journal_dir.exists() {
+    // The common case costs one look: no landing is at work, and none was left.
+    if !Desk::has_journal(journal_dir) {
         return Ok(None);
     }
     let Some(desk) = Desk::take(disk, journal_dir, Duration::ZERO)? else {
@@ -78,7 +78,7 @@ pub(super) fn recover_through(
         done.left
             .extend(stage::clean(disk, root.handle(), &journal)?);
     }
-    if done.landed && journal.mode.has_call() {
+    if done.landed && journal.mode.leaves_record() {
         desk.become_record(disk, &journal)?;
     }
     desk.remove(disk)?;

@@ -1,5 +1,5 @@
 //! Applies an undo or a redo: what the log says was done is planned against the files that are there, done as one landing,
-//! and logged. Files that nothing names are not looked at.
+//! and logged. An undo whose process dies is in the tree and in the log, or in neither. Files that nothing names are not looked at.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -36,7 +36,7 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{undo_contents, undo_journal};
 use windlass_transaction::landing::undo::{Plan, plan, preview};
-use windlass_transaction::landing::{Contents, land};
+use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
 use super::{UndoableChanges, Wanted};
 use crate::error::{Error, ErrorKind};
@@ -119,15 +119,15 @@ impl PlannedUndo {
             .await?;
         let journal = undo_journal(&settings.places.undo_dir(), root.root());
         let swaps = &self.plan.swaps;
-        // The log first: an undo that is interrupted after that is finished by recovery, and the log knows it already.
-        let seq = session.note(self.task.event(swaps.clone())).await?;
-        match land(root, swaps, &self.contents, &self.contents, &journal) {
-            Ok(_) => Ok(()),
-            Err(err) => {
-                session.note(self.task.revocation(seq)).await?;
-                Err(Error::new(ErrorKind::Failed, err.to_string()))
-            }
+        let undo = self.task.landing(self.session.clone());
+        let done = land_undo(root, swaps, &self.contents, &journal, undo);
+        let done = done.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+        // Where the process dies here, recovery finds the record and tells the log.
+        session.note(self.task.event(swaps.clone())).await?;
+        if let Some(record) = done.record {
+            let _ = std::fs::remove_file(record);
         }
+        Ok(())
     }
 }
 
@@ -136,7 +136,7 @@ struct Task {
     swaps: Vec<Swap>,
     /// The event it is about: the first change, or for a redo the undo.
     of: u64,
-    /// The further changes; for a redo all of them.
+    /// The further changes; none for a redo.
     also: Vec<u64>,
     redo: bool,
 }
@@ -148,7 +148,7 @@ impl Task {
             return Some(Self {
                 swaps: last.swaps.clone(),
                 of: last.seq,
-                also: last.of.clone(),
+                also: Vec::new(),
                 redo: true,
             });
         };
@@ -166,23 +166,20 @@ impl Task {
         })
     }
 
+    fn landing(&self, session: SessionId) -> LandingUndo {
+        LandingUndo {
+            session,
+            redo: self.redo,
+            of: self.of,
+            also: self.also.clone(),
+        }
+    }
+
     fn event(&self, swaps: Vec<Swap>) -> EventKind {
         match self.redo {
             true => EventKind::redone(self.of, swaps),
             false => EventKind::undone(self.of, self.also.clone(), swaps),
         }
-    }
-
-    /// It was logged under this number, and did not happen.
-    fn revocation(&self, seq: u64) -> EventKind {
-        if !self.redo {
-            return EventKind::redone(seq, Vec::new());
-        }
-        let (of, also) = self
-            .also
-            .split_first()
-            .map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
-        EventKind::undone(of, also.to_vec(), self.swaps.clone())
     }
 }
 
