@@ -11,6 +11,7 @@ mod catching_up;
 pub(crate) mod check_tree;
 mod commit;
 pub(crate) mod copied;
+mod dead;
 #[cfg(test)]
 mod enclosed_tests;
 mod landing;
@@ -138,9 +139,22 @@ impl Workspaces for Transactions {
             .await
         })
     }
+
+    fn left_changes<'a>(&'a self, copy: &'a str) -> BoxFuture<'a, Vec<FileChange>> {
+        let (desk, copy) = (Arc::clone(&self.desk), copy.to_owned());
+        let look = move || Ok(desk.left_changes(&copy));
+        Box::pin(async move { blocking(look).await.unwrap_or_default() })
+    }
 }
 
 impl Desk {
+    fn left_changes(&self, name: &str) -> Vec<FileChange> {
+        let card = self.shelf.card(name).ok();
+        card.filter(|card| card.root == self.root.root())
+            .and_then(|card| dead::changes(&self.shelf.place(name).ok()?, &card))
+            .unwrap_or_default()
+    }
+
     fn open(
         self: Arc<Self>,
         session: &str,
@@ -417,6 +431,12 @@ impl Transaction for IsolatedRun {
     }
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(self.0.catch_up())
+    }
+    fn take_turn(&self) -> BoxFuture<'_, Result<bool, WorkspaceError>> {
+        Box::pin(self.0.take_turn())
+    }
+    fn end_turn(&self) {
+        self.0.end_turn();
     }
     fn check_tree<'a>(
         &'a self,

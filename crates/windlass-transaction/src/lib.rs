@@ -10,6 +10,7 @@ mod git_dirs;
 pub mod in_place;
 pub mod isolated;
 pub mod landing;
+mod links;
 #[cfg(test)]
 mod test_helper;
 mod working_copy;

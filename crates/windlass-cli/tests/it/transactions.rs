@@ -680,6 +680,111 @@ async fn a_landing_that_was_rolled_back_lands_when_nothing_is_in_its_way() {
 }
 
 #[tokio::test]
+async fn runs_that_change_different_files_take_turns_and_all_land() {
+    let lab = Lab::committed(FILES);
+    let first = lab.open().await;
+    first.write("first", "1\n");
+    assert!(!first.0.take_turn().await.unwrap(), "nobody else lands");
+    let mut others = Vec::new();
+    for number in 0..4 {
+        let run = lab.open().await;
+        run.write(&format!("other-{number}"), "o\n");
+        others.push(run);
+    }
+    let mut waiting: Vec<_> = others.iter().map(|run| run.0.take_turn()).collect();
+    for turn in &mut waiting {
+        let polled = std::future::poll_fn(|ctx| std::task::Poll::Ready(turn.as_mut().poll(ctx)));
+        assert!(polled.await.is_pending(), "it is the turn of the first");
+    }
+    first.land().await.unwrap();
+    // Each is let in once, and sees everything that landed before it.
+    let mut landed = 0;
+    let mut left: Vec<_> = others.iter().zip(waiting).collect();
+    while !left.is_empty() {
+        let (at, waited) = std::future::poll_fn(|ctx| {
+            for (at, (_, turn)) in left.iter_mut().enumerate() {
+                if let std::task::Poll::Ready(waited) = turn.as_mut().poll(ctx) {
+                    return std::task::Poll::Ready((at, waited));
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+        assert!(waited.unwrap());
+        let (run, _) = left.remove(at);
+        landed += 1;
+        assert_eq!(run.0.moved().await.unwrap().len(), landed);
+        run.0.catch_up().await.unwrap();
+        run.0.freeze().await.unwrap();
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        let to = LandTo::Tree;
+        run.0.land(&Landing { tree_hash, to }).await.unwrap();
+        run.0.end_turn();
+    }
+    assert_eq!(landed, 4);
+    drop(left);
+    assert_eq!(lab.read("other-3"), "o\n");
+}
+
+#[tokio::test]
+async fn the_changes_of_a_run_whose_process_died_are_counted() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("echo 10 >> a.txt; rm gone.txt; mkdir -p out new; echo o > out/o; echo n > new/n")
+        .await;
+    let name = run.0.name().unwrap().to_owned();
+    // It keeps nothing: its process is killed.
+    drop(run);
+    let shelf = Shelf::new(lab.data().join("transactions"));
+    assert_eq!((shelf.list()[0].0.files, shelf.list()[0].0.kept), (3, None));
+    let left = lab.transactions().left_changes(&name).await;
+    let left: Vec<_> = left
+        .iter()
+        .map(|change| (change.path.as_str(), change.added, change.removed))
+        .collect();
+    assert_eq!(left, [("a.txt", 1, 0), ("gone.txt", 0, 1), ("new/n", 1, 0)]);
+    assert!(
+        lab.transactions()
+            .left_changes("no-such-1")
+            .await
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn symlinks_out_of_the_workspace_and_to_git_are_asked_about() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("ln -s .git/hooks h; ln -s /srv/other o; ln -s a.txt plain; ln -s /usr/bin/env env")
+        .await;
+    let changes = run.0.changes().await.unwrap();
+    let asks: Vec<_> = changes.asks.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!((asks, changes.cannot), (vec!["h", "o"], vec![]));
+}
+
+#[tokio::test]
+async fn commits_that_change_what_would_be_asked_about_are_not_brought_over() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    let commit = "git add -Af && git -c user.name=r -c user.email=r commit -qm x";
+    run.sh(&format!(
+        "mkdir .vscode && echo evil > .vscode/tasks.json && {commit} && rm -r .vscode && echo 2 > a.txt && {commit}"
+    ))
+    .await;
+    run.0.freeze().await.unwrap();
+    let tree_hash = run.0.changes().await.unwrap().tree_hash;
+    let to = LandTo::Tree;
+    let landed = run.0.land(&Landing { tree_hash, to }).await.unwrap();
+    assert_eq!(
+        (landed.files, landed.refname),
+        (vec!["a.txt".to_owned()], None)
+    );
+    let notes = run.0.notes().join("\n");
+    assert!(notes.contains(".vscode/tasks.json"), "{notes}");
+    assert_eq!(lab.git(&["for-each-ref", "refs/windlass"]), "");
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;

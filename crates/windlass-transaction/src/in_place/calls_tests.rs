@@ -528,6 +528,34 @@ async fn git_works_in_place() {
 }
 
 #[tokio::test]
+async fn symlinks_out_of_the_workspace_and_to_git_do_not_land() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    for (line, named) in [
+        ("ln -s .git/hooks h", "git's own files"),
+        ("ln -s ../home o", "out of the workspace"),
+        ("ln -s /root/.ssh/id_rsa s", "credentials"),
+        (
+            "ln -s sub/up u; ln -s ../../home sub/up",
+            "out of the workspace",
+        ),
+    ] {
+        let before = listing(&lab.base.join("ws"));
+        let (finished, _) = lab.call(line).await;
+        let why = finished.not_landed.unwrap_or_default();
+        assert!(why.contains(named), "{line}: {why}");
+        assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
+    }
+    lab.check(
+        "ln -s ../a.txt sub/l; ln -s /usr/bin/env e",
+        &["e", "sub/l"],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn nothing_that_makes_git_run_a_program_lands() {
     if lacks(Need::CommandLayers) {
         return;

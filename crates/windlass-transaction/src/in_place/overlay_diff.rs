@@ -15,6 +15,7 @@ use windlass_core::workspace::{FileError, Files};
 
 use super::layer::{CommandLayer, Moment};
 use crate::landing::look;
+use crate::links::{Leads, leads};
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
 use windlass_host::search::Rules;
@@ -252,6 +253,16 @@ impl Reader<'_> {
             None => Image::Absent,
         };
         let after = look(&self.upper, path)?;
+        if let Image::Link { target } = &after
+            && before != after
+            && let Leads::Ask(why) | Leads::Never(why) = self.leads(path, target)
+        {
+            self.refuse(
+                &entry.path,
+                &format!("{why}; make it yourself if you want it"),
+            );
+            return Ok(());
+        }
         if before != after {
             self.diff.swaps.push(Swap {
                 path: path.to_owned(),
@@ -262,6 +273,16 @@ impl Reader<'_> {
             self.diff.times.push(path.to_owned());
         }
         Ok(())
+    }
+
+    /// Where a new symlink leads, over those of the layer and the workspace.
+    fn leads(&self, path: &str, target: &str) -> Leads {
+        let link = |path: &Path| {
+            let upper = std::fs::read_link(self.upper.root().join(path));
+            let found = upper.or_else(|_| std::fs::read_link(self.root.root().join(path)));
+            found.ok()
+        };
+        leads(self.root.root(), path, target, &link)
     }
 
     /// What is at a path of the workspace, and everything below it, is gone.

@@ -1,6 +1,7 @@
 //! From the copy to where the changes belong: into the tree, as a patch, or as a commit; and commits that the run made
 //! itself. Only what was judged is brought over, and only onto files that are as they were when the copy was opened.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
-use windlass_core::gate::executes_later;
+use windlass_core::gate::{Bar, bar_at_landing, executes_later};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{
     Command, Files, LandTo, Landed, Landing, ProcessEnd, Processes, Watch, WorkspaceError,
@@ -23,6 +24,7 @@ use super::survey::Print;
 use super::untold::{self, Untold};
 use super::user_git::UserGit;
 use super::work::{Baseline, Work};
+use crate::git_dirs::GitDirs;
 use crate::landing::{LandError, Source, land};
 use windlass_host::workspace::Root;
 
@@ -342,9 +344,56 @@ impl Work {
             b"",
         )
         .await?;
+        self.refuse_barred(&git, &head).await?;
         let refname = format!("refs/windlass/{}", self.name);
         git.ask(&["update-ref", &refname, &head], b"").await?;
         Ok(Some(refname))
+    }
+
+    /// The paths of new commits are held to the bars of the landing. Nobody is asked about commits, so a path that only a
+    /// person lets land keeps them all out.
+    async fn refuse_barred(&self, git: &UserGit, head: &str) -> Result<(), String> {
+        let commits = git.ask(&["rev-list", head, "--not", "--all"], b"").await?;
+        let args = [
+            "diff-tree",
+            "--stdin",
+            "-r",
+            "-m",
+            "-z",
+            "--root",
+            "--no-renames",
+        ];
+        let args: Vec<&str> = args
+            .into_iter()
+            .chain(["--name-only", "--no-commit-id"])
+            .collect();
+        let names = git.ask(&args, &commits).await?;
+        let names: BTreeSet<String> = names
+            .split(|byte| *byte == 0)
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .filter(|name| !name.is_empty())
+            .collect();
+        let has = |path: &Path| {
+            let path = path.to_string_lossy();
+            let below = format!("{path}/");
+            let first = names.range(below.clone()..).next();
+            names.contains(&*path)
+                || first.is_some_and(|name| name.starts_with(&below))
+                || self.base.stat(&path).is_ok()
+        };
+        let mut git_dirs = GitDirs::new(has);
+        for name in &names {
+            let barred = match bar_at_landing(name, "", &[]) {
+                Some(Bar::Never(why) | Bar::Person(why)) => Some(why),
+                None => git_dirs.refusal(Path::new(name)),
+            };
+            if let Some(why) = barred {
+                return Err(format!(
+                    "one of them changes `{name}` ({why}), and nobody was asked about it; commit what landed yourself"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether anything in the copy's git directory was written, seen without running anything.

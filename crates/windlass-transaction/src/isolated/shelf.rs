@@ -173,6 +173,7 @@ impl Shelf {
                 if !busy && card.kept.is_none() {
                     // Its process died before it could count; it counts against the bound all the same.
                     card.bytes = size_of(&entry.path());
+                    card.files = super::dead::count(&entry.path(), &card);
                 }
                 Some((card, busy))
             })
@@ -237,7 +238,7 @@ impl Shelf {
         surplus
     }
 
-    fn place(&self, name: &str) -> Result<PathBuf, ShelfError> {
+    pub(super) fn place(&self, name: &str) -> Result<PathBuf, ShelfError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(ShelfError::Unknown(name.to_owned()));
