@@ -12,7 +12,10 @@ mod git_config;
 mod land_layer;
 mod layer;
 mod overlay_diff;
+mod set_aside;
 mod stat_baseline;
+
+pub(crate) use self::set_aside::{PutBack, recover_set_aside};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

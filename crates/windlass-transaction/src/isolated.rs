@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::BoxFuture;
+use windlass_core::image::Swap;
 use windlass_core::terms::{Isolation, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
@@ -42,7 +43,7 @@ pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::check_tree::{Ground, OpenedTree};
 use self::work::Work;
-use crate::in_place::InPlace;
+use crate::in_place::{InPlace, PutBack, recover_set_aside};
 use crate::landing::{
     Contents, ContentsError, Recovered, UnloggedLanding, UnloggedUndo, recover, unlogged_landings,
     unlogged_undos,
@@ -309,6 +310,17 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
             Err(why) => recovered.push((name, Err(why))),
         }
     }
+    for entry in entries(&undo.join(JOURNALS), MAX_JOURNALS) {
+        for PutBack { root, paths, left } in recover_set_aside(&entry.path()) {
+            let done = Recovered {
+                root,
+                landed: false,
+                paths,
+                left,
+            };
+            recovered.push(("work in place".to_owned(), Ok(done)));
+        }
+    }
     recovered
 }
 
@@ -372,6 +384,18 @@ pub fn undo_journal(undo: &Path, root: &Path) -> PathBuf {
 /// The store of what was displaced.
 pub fn undo_contents(undo: &Path) -> Result<Contents, ContentsError> {
     Contents::open(&undo.join("contents"), UNDO_BYTES)
+}
+
+/// Makes a commit of exactly these paths as they are in the tree. `scratch` is a private folder outside the tree.
+pub async fn commit_paths(
+    root: &Path,
+    env: &[(OsString, OsString)],
+    scratch: &Path,
+    swaps: &[Swap],
+    message: &str,
+) -> Result<String, String> {
+    let git = user_git::UserGit::of(root, env).ok_or("the workspace is no git repository")?;
+    commit::commit(&git, scratch, swaps, message).await
 }
 
 /// One isolated run.

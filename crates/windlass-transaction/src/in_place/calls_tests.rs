@@ -528,6 +528,29 @@ async fn git_works_in_place() {
 }
 
 #[tokio::test]
+async fn a_file_whose_name_is_not_utf8_is_not_deleted_or_replaced_without_undo() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd-\xff");
+    let path = lab.base.join("ws").join(name);
+    let (finished, changes) = lab.call("echo new > $(printf 'odd-\\377')").await;
+    assert_eq!(finished.not_landed, None);
+    assert_eq!(
+        (fs::read(&path).unwrap(), changes.lost.len()),
+        (b"new\n".to_vec(), 1)
+    );
+    for line in ["rm odd*", "echo x > odd*", "echo 2 > a.txt; mv odd* plain"] {
+        let (finished, _) = lab.call(line).await;
+        let why = finished.not_landed.unwrap_or_default();
+        assert!(why.contains("not UTF-8"), "{line}: {why}");
+        assert_eq!(fs::read(&path).unwrap(), b"new\n", "{line}");
+        assert_eq!(lab.read("a.txt"), "1\n2\n3\n");
+    }
+}
+
+#[tokio::test]
 async fn symlinks_out_of_the_workspace_and_to_git_do_not_land() {
     if lacks(Need::CommandLayers) {
         return;

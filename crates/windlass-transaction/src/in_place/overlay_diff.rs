@@ -86,6 +86,9 @@ const SPECIAL: &str = "pipes, sockets and devices do not land";
 /// Why there is no undo.
 const OUTPUT: &str = "it is ignored, and ignored files are not stored";
 const NOT_UTF8: &str = "its name is not UTF-8";
+/// Why a layer does not land: no record of a landing can name it.
+const NOT_STORED: &str =
+    "its name is not UTF-8, so its old bytes cannot be stored for undo; rename it first";
 
 /// Reads a layer whose command has ended.
 pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileError> {
@@ -230,8 +233,12 @@ impl Reader<'_> {
 
     fn file(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
         let Some(path) = entry.path.to_str() else {
-            self.lose(&entry.path, NOT_UTF8);
-            self.diff.plain.push(Plain::Put(entry.path.clone()));
+            if entry.lower.is_some() {
+                self.refuse(&entry.path, NOT_STORED);
+            } else {
+                self.lose(&entry.path, NOT_UTF8);
+                self.diff.plain.push(Plain::Put(entry.path.clone()));
+            }
             return Ok(());
         };
         let before = match &entry.lower {
@@ -301,10 +308,7 @@ impl Reader<'_> {
         }
         match path.to_str() {
             _ if self.is_newer(lower) => self.refuse(path, MEANWHILE),
-            None => {
-                self.lose(path, NOT_UTF8);
-                self.diff.plain.push(Plain::Remove(path.to_owned()));
-            }
+            None => self.refuse(path, NOT_STORED),
             Some(text) if lower.is_file() || lower.is_symlink() => match look(self.root, text) {
                 Ok(before) => {
                     self.diff.swaps.push(Swap {

@@ -26,15 +26,16 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use windlass_core::event::EventKind;
-use windlass_core::id::SessionId;
+use windlass_core::id::{RunId, SessionId};
 use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{FileChange, Files};
 use windlass_engine::Open;
+use windlass_host::exec::child_env;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::{undo_contents, undo_journal};
+use windlass_transaction::isolated::{commit_paths, undo_contents, undo_journal};
 use windlass_transaction::landing::undo::{Plan, plan, preview};
 use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
@@ -63,6 +64,12 @@ pub struct PlannedUndo {
     pub files: Vec<FileChange>,
     /// Files that are merged, that are as wanted already, and that cannot be undone.
     pub plan: Plan,
+    /// The run that is undone, where it is one.
+    pub run: Option<RunId>,
+    /// A newer run or session of the workspace was passed over, because it has nothing to undo.
+    pub is_older: bool,
+    /// Commits that were made of the changes. Undoing does not change them.
+    pub commits: Vec<String>,
     task: Task,
     contents: Contents,
 }
@@ -89,7 +96,7 @@ pub async fn plan_undo(
 ) -> Result<PlannedUndo, Error> {
     let failed = |err: String| Error::new(ErrorKind::Failed, err);
     let store = SessionLog::new(settings.places.sessions_dir());
-    let (session, task) = find(&store, root, session, request).await?;
+    let (session, task, is_older) = find(&store, root, session, request).await?;
     let contents = undo_contents(&settings.places.undo_dir());
     let contents = contents.map_err(|err| failed(err.to_string()))?;
     let plan = plan(root, &task.swaps, &contents).map_err(|err| failed(err.to_string()))?;
@@ -97,6 +104,9 @@ pub async fn plan_undo(
         session,
         files: preview(root, &plan, &contents),
         plan,
+        run: task.run.clone(),
+        is_older,
+        commits: task.commits.clone(),
         task,
         contents,
     })
@@ -107,6 +117,22 @@ impl PlannedUndo {
     #[must_use]
     pub fn is_redo(&self) -> bool {
         self.task.redo
+    }
+
+    /// Makes a commit that takes the commits of the undone changes back. After [`Self::apply`], with its changes.
+    pub async fn commit_revert(
+        settings: &Settings,
+        root: &Root,
+        commits: &[String],
+        swaps: &[Swap],
+    ) -> Result<String, Error> {
+        let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
+        let env = child_env(settings.environment.variables(), exceptions);
+        let scratch = undo_journal(&settings.places.undo_dir(), root.root());
+        let message = format!("Revert {}\n\nUndone by windlass.\n", commits.join(", "));
+        commit_paths(root.root(), &env, &scratch, swaps, &message)
+            .await
+            .map_err(|why| Error::new(ErrorKind::Failed, format!("no commit was made: {why}")))
     }
 
     /// Applies it, without the files that cannot be undone.
@@ -139,6 +165,8 @@ struct Task {
     /// The further changes; none for a redo.
     also: Vec<u64>,
     redo: bool,
+    run: Option<RunId>,
+    commits: Vec<String>,
 }
 
 impl Task {
@@ -150,6 +178,8 @@ impl Task {
                 of: last.seq,
                 also: Vec::new(),
                 redo: true,
+                run: None,
+                commits: Vec::new(),
             });
         };
         let found = changes.find(wanted);
@@ -163,6 +193,8 @@ impl Task {
             of: first.seq,
             also: others.iter().map(|change| change.seq).collect(),
             redo: false,
+            run: first.run.clone().filter(|_| *wanted == Wanted::LastRun),
+            commits: found.iter().filter_map(|one| one.commit.clone()).collect(),
         })
     }
 
@@ -183,30 +215,42 @@ impl Task {
     }
 }
 
+/// The session, the task, and whether a newer run or session has nothing to undo.
 async fn find(
     store: &SessionLog,
     root: &Root,
     named: Option<&SessionId>,
     request: &UndoRequest,
-) -> Result<(SessionId, Task), Error> {
-    let nothing = || {
-        Error::usage("there is nothing to take back")
-            .hint("`windlass sessions show SESSION` tells what a session did")
+) -> Result<(SessionId, Task, bool), Error> {
+    let nothing = || match request {
+        UndoRequest::Undo(Wanted::Call(_)) => Error::usage("no change of that call can be undone")
+            .hint(
+                "an isolated run lands as a whole: `windlass undo --run RUN` takes all of it back",
+            ),
+        _ => Error::usage("there is nothing to take back")
+            .hint("`windlass sessions show SESSION` tells what a session did"),
     };
+    let is_last_run = matches!(request, UndoRequest::Undo(Wanted::LastRun));
     if let Some(id) = named {
         let changes = undoable_changes(store, id).await?;
         let task = Task::of(request, &changes).ok_or_else(nothing)?;
-        return Ok((id.clone(), task));
+        let is_older = is_last_run && changes.is_passed_over(task.run.as_ref());
+        return Ok((id.clone(), task, is_older));
     }
     let here = root.root().display().to_string();
+    let mut is_older = false;
     let mut heads = store.list().take(MAX_SESSIONS);
     while let Some(head) = heads.next().await {
         let Ok(head) = head else { continue };
-        if head.workspace == here
-            && let Some(task) = Task::of(request, &undoable_changes(store, &head.id).await?)
-        {
-            return Ok((head.id, task));
+        if head.workspace != here {
+            continue;
         }
+        let changes = undoable_changes(store, &head.id).await?;
+        if let Some(task) = Task::of(request, &changes) {
+            is_older |= changes.is_passed_over(task.run.as_ref());
+            return Ok((head.id, task, is_older && is_last_run));
+        }
+        is_older |= !changes.runs.is_empty();
     }
     Err(nothing())
 }
