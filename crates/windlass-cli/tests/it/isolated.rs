@@ -296,6 +296,49 @@ fn undo_asks_before_it_takes_an_older_run_and_names_the_commit() {
     assert!(refused.err.contains("lands as a whole"), "{}", refused.err);
 }
 
+/// The process died between the landing of an undo and its event in the log.
+#[test]
+fn an_undo_that_the_log_does_not_know_is_logged_by_the_next_command() {
+    let place = project();
+    let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    assert_eq!(run(&place, &script, &[]).code, 0);
+    assert_eq!(place.run(&["undo"]).code, 0);
+    let session = place.sessions().pop().unwrap();
+    let path = session.join("events.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, undone) = text.trim_end().rsplit_once('\n').unwrap();
+    let undone: Value = serde_json::from_str(undone).unwrap();
+    assert_eq!(undone["kind"], "undone");
+    std::fs::write(&path, format!("{before}\n")).unwrap();
+    let swaps = undone["data"]["swaps"].as_array().unwrap().iter();
+    let root = place.work().canonicalize().unwrap();
+    let record = serde_json::json!({
+        "state": "done", "name": ".windlass-landing-1", "stages": [""], "made": [], "emptied": [], "hold": false,
+        "root": { "Unix": root.as_os_str().as_encoded_bytes() },
+        "swaps": swaps.map(|swap| serde_json::json!([swap, 0])).collect::<Vec<_>>(),
+        "mode": { "undo": { "session": undone["session"], "redo": false, "of": undone["data"]["of"], "also": [] } },
+    });
+    let journals = place.home().join(".local/share/windlass/undo/journals");
+    let journal = std::fs::read_dir(journals)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let file = journal.path().join("landed-1.json");
+    std::fs::write(&file, record.to_string()).unwrap();
+    // Twice: the record stays once more, and the log knows it already.
+    for _ in 0..2 {
+        assert_eq!(place.run(&["status"]).code, 0);
+        assert!(!file.exists());
+        let log = place.log();
+        let kinds = log.iter().filter(|event| event["kind"] == "undone");
+        assert_eq!(kinds.count(), 1);
+        std::fs::write(&file, record.to_string()).unwrap();
+    }
+    assert_eq!(place.run(&["redo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "good\n");
+}
+
 #[test]
 fn a_kept_run_hears_what_is_piped_to_it() {
     let place = project();
