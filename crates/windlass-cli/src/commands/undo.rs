@@ -62,7 +62,7 @@ fn take_back(args: &TakeBackArgs, request: &UndoRequest, more: &More) -> Result<
             out::json(
                 &json!({ "session": session.to_string(), "preview": args.preview, "files": planned.files,
                                "merged": plan.merged, "unchanged": plan.unchanged,
-                               "conflicts": plan.conflicts }),
+                               "conflicts": plan.conflicts, "commits": planned.commits }),
             );
         } else {
             show(&planned.files, plan, args.preview);

@@ -785,6 +785,31 @@ async fn commits_that_change_what_would_be_asked_about_are_not_brought_over() {
 }
 
 #[tokio::test]
+async fn a_kept_run_that_looks_old_is_discarded_by_gc_alone() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "run\n");
+    let name = run.keep().await;
+    let path = lab
+        .data()
+        .join("transactions")
+        .join(&name)
+        .join("card.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut card: serde_json::Value = serde_json::from_str(&text).unwrap();
+    // As a clock would see it that is far ahead.
+    card["kept"] = 1.into();
+    std::fs::write(&path, card.to_string()).unwrap();
+    let next = lab.open().await;
+    let notes = next.0.notes().join("\n");
+    assert!(
+        notes.contains(&name) && notes.contains("sessions gc"),
+        "{notes}"
+    );
+    assert!(path.exists());
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;

@@ -612,6 +612,13 @@ async fn nothing_that_makes_git_run_a_program_lands() {
         assert!(why.contains("would be a git repository"), "{line}: {why}");
         assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
     }
+    for line in ["echo 'gitdir: /srv/x' > sub/.git", "ln -s ../.git sub/.git"] {
+        let (finished, _) = lab.call(line).await;
+        assert!(
+            finished.not_landed.is_some() && !lab.has("sub/.git"),
+            "{line}"
+        );
+    }
     // In two commands, and by the file tools.
     lab.call("mkdir -p two/objects two/refs && touch two/objects/x two/refs/x two/config")
         .await;

@@ -1,5 +1,7 @@
 //! Repositories in the layer of a command: git's own files are moved, and nothing lands that makes git run a program.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -11,9 +13,12 @@ use super::{Entry, PROTECTED, Place, Plain, Reader, told};
 use crate::git_dirs::{GitDirs, is_git_dir};
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
+use windlass_host::workspace::from_io;
 
 /// The longest settings file of a repository that is looked at.
 const MAX_CONFIG: u64 = 64 << 10;
+/// Names of a new ignored folder that are looked at.
+const MAX_WALKED: usize = 10_000_000;
 /// Why there is no undo.
 const GIT: &str = "git keeps its own history; see `git reflog`";
 const RUNS_PROGRAMS: &str =
@@ -43,7 +48,12 @@ impl Reader<'_> {
                 self.lose(&path, GIT);
                 self.new_repository(&path, &path)
             }
-            None => self.plain(entry, Place::NewRepository),
+            None if entry.is_gone() => Ok(()),
+            // A file or a symlink leads git to a repository elsewhere.
+            None => {
+                self.refuse(&path, PROTECTED);
+                Ok(())
+            }
         }
     }
 
@@ -108,17 +118,30 @@ impl Reader<'_> {
         !matches!((old, new), (Some(old), Some(new)) if differs_plainly(&old, &new))
     }
 
-    /// Whether a new folder of the layer holds a repository, at whatever depth.
-    pub(super) fn holds_git(&mut self, folder: &Path) -> Result<bool, FileError> {
-        let mut open = vec![folder.to_owned()];
+    /// Whether a new folder of the layer holds a repository, at whatever depth. It may have far more files than a command
+    /// may change, so only names are read.
+    pub(super) fn holds_git(&self, folder: &Path) -> Result<bool, FileError> {
+        let (mut open, mut left) = (vec![self.upper.root().join(folder)], MAX_WALKED);
         while let Some(folder) = open.pop() {
-            let entries = self.entries(&folder, false)?;
-            let has = |name: &str| entries.iter().any(|entry| entry.path.ends_with(name));
+            let failed = |err: std::io::Error| from_io(&folder, &err);
+            let mut names = BTreeSet::new();
+            for entry in std::fs::read_dir(&folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                if entry.file_type().map_err(failed)?.is_dir() {
+                    open.push(entry.path());
+                }
+                let many = || {
+                    failed(std::io::Error::other(
+                        "it holds too many files to be looked at",
+                    ))
+                };
+                left = left.checked_sub(1).ok_or_else(many)?;
+                names.insert(entry.file_name());
+            }
+            let has = |name: &str| names.contains(OsStr::new(name));
             if has(".git") || is_git_dir(has) {
                 return Ok(true);
             }
-            let folders = entries.into_iter().filter(|entry| entry.about.is_dir());
-            open.extend(folders.map(|entry| entry.path));
         }
         Ok(false)
     }
