@@ -24,6 +24,8 @@ fn main() -> ExitCode {
         return exit::printed(&format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
     }
     failure::tell_of_panics();
+    // Without it, a write past the file size limit ends the process, as it always did.
+    let _ = session_run::survive_file_size_limit();
     let parsed = match args::parse() {
         Ok(parsed) => parsed,
         Err(err) => return exit::usage(&err),

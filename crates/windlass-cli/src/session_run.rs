@@ -31,6 +31,7 @@ use crate::safe::json_line;
 use crate::view::{View, ask};
 pub(crate) use input::Input;
 use signals::Signals;
+pub(crate) use signals::survive_file_size_limit;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
 use windlass::model;

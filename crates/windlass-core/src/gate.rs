@@ -26,6 +26,7 @@ use crate::shell::{Script, Simple};
 use crate::terms::Isolation;
 use crate::tool::{Effect, Touch};
 
+pub use floor::is_system_path;
 pub use landing::{Bar, bar_at_landing, executes_later, may_write};
 pub use pattern::glob_match;
 pub use rule::{Rule, RuleError, keeps_back};

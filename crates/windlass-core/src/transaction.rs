@@ -40,11 +40,15 @@ pub trait Workspaces: Send + Sync {
         &'a self,
         opening: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>>;
+    /// The changes in the copy of a run whose process died. None where the copy is gone or cannot be read.
+    fn left_changes<'a>(&'a self, _copy: &'a str) -> BoxFuture<'a, Vec<FileChange>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
 }
 
 /// One run's view of the workspace.
 ///
-/// The port has fifteen methods because one object owns the copy from opening to landing. Split in two, somebody could
+/// The port has seventeen methods because one object owns the copy from opening to landing. Split in two, somebody could
 /// land with one half what was never judged with the other. Those with a default are needed by copies alone.
 pub trait Transaction: Send + Sync {
     /// What is in force, for the event that says so.
@@ -80,6 +84,13 @@ pub trait Transaction: Send + Sync {
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(std::future::ready(Ok(())))
     }
+    /// Waits until no other run is landing into the workspace, in the order in which runs ask. The turn lasts until
+    /// [`Self::end_turn`] or the end of the transaction. Says whether it had to wait.
+    fn take_turn(&self) -> BoxFuture<'_, Result<bool, WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+    /// Lets the next run land.
+    fn end_turn(&self) {}
     /// Opens a tree for checks, in which nothing of the run's own processes is: see [`CheckTree`].
     fn check_tree<'a>(
         &'a self,
@@ -142,6 +153,8 @@ pub struct Changes {
     pub newly_ignored: Vec<String>,
     /// Changed source files that cannot land, each with the reason.
     pub cannot: Vec<(String, String)>,
+    /// Changed source files that land only when a person agrees, each with the reason.
+    pub asks: Vec<(String, String)>,
     /// How many source files there were before, where that is known.
     pub files_before: Option<usize>,
 }

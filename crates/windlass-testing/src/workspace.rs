@@ -33,6 +33,10 @@ pub struct MemoryTree {
     pub moved: VecDeque<Vec<String>>,
     /// How often it was caught up with.
     pub caught_up: u32,
+    /// How often a turn to land was asked for.
+    pub turns: u32,
+    /// Whether another run is landing when a turn is asked for.
+    pub turn_waits: bool,
     /// Why catching up fails.
     pub conflict: Option<WorkspaceError>,
     /// The state that the checks see.
@@ -204,6 +208,12 @@ impl Transaction for Nothing {
         Box::pin(std::future::ready(
             tree.conflict.clone().map_or(Ok(()), Err),
         ))
+    }
+    fn take_turn(&self) -> BoxFuture<'_, Result<bool, WorkspaceError>> {
+        let mut tree = self.0.tree();
+        tree.turns += 1;
+        let waited = std::mem::take(&mut tree.turn_waits);
+        Box::pin(std::future::ready(Ok(waited)))
     }
     fn check_tree<'a>(
         &'a self,

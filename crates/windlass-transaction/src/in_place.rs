@@ -9,13 +9,17 @@ mod call_landings;
 mod checks;
 mod commands;
 mod files;
+mod git_config;
 mod job_view;
 mod job_views;
 mod land_layer;
 mod layer;
 mod overlay_diff;
+mod set_aside;
 mod stat_baseline;
 mod tree_watch;
+
+pub(crate) use self::set_aside::{PutBack, recover_set_aside};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

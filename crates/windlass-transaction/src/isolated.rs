@@ -9,7 +9,9 @@
 
 mod catching_up;
 pub(crate) mod check_tree;
+mod commit;
 pub(crate) mod copied;
+mod dead;
 #[cfg(test)]
 mod enclosed_tests;
 mod landing;
@@ -28,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::BoxFuture;
+use windlass_core::image::Swap;
 use windlass_core::terms::{Isolation, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
@@ -40,9 +43,10 @@ pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::check_tree::{Ground, OpenedTree};
 use self::work::Work;
-use crate::in_place::InPlace;
+use crate::in_place::{InPlace, PutBack, recover_set_aside};
 use crate::landing::{
-    Contents, ContentsError, Recovered, UnloggedLanding, recover, unlogged_landings,
+    Contents, ContentsError, Recovered, UnloggedLanding, UnloggedUndo, recover, unlogged_landings,
+    unlogged_undos,
 };
 use windlass_host::exec::Guard;
 use windlass_host::private::{entries, remove_tree};
@@ -136,9 +140,22 @@ impl Workspaces for Transactions {
             .await
         })
     }
+
+    fn left_changes<'a>(&'a self, copy: &'a str) -> BoxFuture<'a, Vec<FileChange>> {
+        let (desk, copy) = (Arc::clone(&self.desk), copy.to_owned());
+        let look = move || Ok(desk.left_changes(&copy));
+        Box::pin(async move { blocking(look).await.unwrap_or_default() })
+    }
 }
 
 impl Desk {
+    fn left_changes(&self, name: &str) -> Vec<FileChange> {
+        let card = self.shelf.card(name).ok();
+        card.filter(|card| card.root == self.root.root())
+            .and_then(|card| dead::changes(&self.shelf.place(name).ok()?, &card))
+            .unwrap_or_default()
+    }
+
     fn open(
         self: Arc<Self>,
         session: &str,
@@ -178,7 +195,7 @@ impl Desk {
                     .to_owned(),
             ));
         }
-        let pruned = self.prune();
+        let past_limits = self.prune();
         let reason = self.speaks_against_layer();
         let slot = self
             .shelf
@@ -196,7 +213,7 @@ impl Desk {
             Some(why) => Work::copied(self, sandbox, slot, &why),
         };
         match &opened {
-            Ok(work) => pruned.into_iter().for_each(|note| work.note(note)),
+            Ok(work) => past_limits.into_iter().for_each(|note| work.note(note)),
             // It never held anything.
             Err(_) => drop(remove_tree(&dir)),
         }
@@ -216,16 +233,21 @@ impl Desk {
         self.undo.starts_with(self.root.root())
     }
 
-    /// Copies that were kept too long or are too many go before a new one comes.
-    fn prune(&self) -> Vec<String> {
+    /// Removes copies that never began. Says how many kept runs are past the bounds: only `gc` discards those, because a
+    /// clock that is wrong for one command must not cost any.
+    fn prune(&self) -> Option<String> {
         let surplus = self.shelf.surplus(MAX_BYTES, MAX_AGE).into_iter();
-        let gone = surplus.filter(|(card, _)| {
-            self.shelf
-                .open(&card.name)
-                .is_ok_and(|slot| slot.discard().is_ok())
-        });
-        gone.map(|(card, why)| format!("the kept run {} was thrown away: {why}", card.name))
-            .collect()
+        let (past, unmade): (Vec<_>, Vec<_>) = surplus.partition(|(card, _)| card.was_made());
+        for (card, _) in unmade {
+            // What stays is tried again by the next run.
+            let _ = self.shelf.open(&card.name).and_then(Slot::discard);
+        }
+        let (first, why) = past.first()?;
+        Some(format!(
+            "{} kept runs are past the limits ({}: {why}); `windlass sessions gc` discards them",
+            past.len(),
+            first.name
+        ))
     }
 
     /// What a layer over this tree could not show or change, seen at a glance.
@@ -278,11 +300,25 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
             Ok(None) => {}
             Ok(Some(done)) => {
                 if let Some(dir) = journal.parent() {
+                    if let (false, Ok(root)) = (done.landed, Root::open(&done.root)) {
+                        untold::refresh_survey(dir, &root);
+                    }
                     untold::settle(dir, done.landed);
                 }
                 recovered.push((name, Ok(done)));
             }
             Err(why) => recovered.push((name, Err(why))),
+        }
+    }
+    for entry in entries(&undo.join(JOURNALS), MAX_JOURNALS) {
+        for PutBack { root, paths, left } in recover_set_aside(&entry.path()) {
+            let done = Recovered {
+                root,
+                landed: false,
+                paths,
+                left,
+            };
+            recovered.push(("work in place".to_owned(), Ok(done)));
         }
     }
     recovered
@@ -294,6 +330,14 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
 pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
     entries(&undo.join(JOURNALS), MAX_JOURNALS)
         .flat_map(|entry| unlogged_landings(&entry.path()))
+        .collect()
+}
+
+/// The same for undos and redos.
+#[must_use]
+pub fn unlogged_undo_landings(undo: &Path) -> Vec<UnloggedUndo> {
+    entries(&undo.join(JOURNALS), MAX_JOURNALS)
+        .flat_map(|entry| unlogged_undos(&entry.path()))
         .collect()
 }
 
@@ -340,6 +384,18 @@ pub fn undo_journal(undo: &Path, root: &Path) -> PathBuf {
 /// The store of what was displaced.
 pub fn undo_contents(undo: &Path) -> Result<Contents, ContentsError> {
     Contents::open(&undo.join("contents"), UNDO_BYTES)
+}
+
+/// Makes a commit of exactly these paths as they are in the tree. `scratch` is a private folder outside the tree.
+pub async fn commit_paths(
+    root: &Path,
+    env: &[(OsString, OsString)],
+    scratch: &Path,
+    swaps: &[Swap],
+    message: &str,
+) -> Result<String, String> {
+    let git = user_git::UserGit::of(root, env).ok_or("the workspace is no git repository")?;
+    commit::commit(&git, scratch, swaps, message).await
 }
 
 /// One isolated run.
@@ -400,6 +456,12 @@ impl Transaction for IsolatedRun {
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(self.0.catch_up())
     }
+    fn take_turn(&self) -> BoxFuture<'_, Result<bool, WorkspaceError>> {
+        Box::pin(self.0.take_turn())
+    }
+    fn end_turn(&self) {
+        self.0.end_turn();
+    }
     fn check_tree<'a>(
         &'a self,
         state: CheckState<'a>,
@@ -421,6 +483,7 @@ impl Transaction for IsolatedRun {
                 Ok(changed)
                     if changed.swaps.is_empty()
                         && changed.cannot.is_empty()
+                        && !untold::is_pending(&self.0.dir)
                         && !self.0.has_commits().await =>
                 {
                     return self.on_work(|work| work.discard().map(|()| None)).await;

@@ -33,7 +33,8 @@ use windlass_core::workspace::{FileError, Files};
 
 pub(crate) use self::contents::Lasting;
 pub use self::contents::{Contents, ContentsError};
-pub use self::journal::{UnloggedLanding, unlogged_landings};
+pub(crate) use self::disk::lock_within;
+pub use self::journal::{UnloggedLanding, UnloggedUndo, unlogged_landings, unlogged_undos};
 pub use self::look::look;
 pub use self::recover::{Recovered, recover};
 pub use self::tree_hash::tree_hash;
@@ -44,8 +45,8 @@ use self::journal::{Desk, Journal, State};
 use self::swap::{Standing, Work};
 use windlass_host::workspace::{Root, STAGING};
 
-/// The landing of a call waits this long for those of others.
-const CALL_PATIENCE: Duration = Duration::from_secs(60);
+/// A landing waits this long for those of others.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most files that one landing changes.
 const MAX_SWAPS: usize = 250_000;
@@ -81,41 +82,43 @@ pub struct LandingCall {
     pub call: CallId,
 }
 
+/// The undo or redo that a landing is, as the log will tell of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandingUndo {
+    /// The session whose changes it is about.
+    pub session: SessionId,
+    /// Whether it is a redo.
+    pub redo: bool,
+    /// The event it is about: the first change, or for a redo the undo.
+    pub of: u64,
+    /// The further changes.
+    pub also: Vec<u64>,
+}
+
 /// The kind of a landing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LandMode {
-    /// Those of a whole run, an undo or a redo. Every step is safe from a power cut; old bytes that cannot be stored are
-    /// named; directories that become empty go.
+    /// Those of a whole run. Every step is safe from a power cut; directories that become empty go.
     #[default]
     Run,
-    /// Those of one call in place, or of a command between calls. Nothing waits for the disk; old bytes that cannot be
-    /// stored stop the landing; directories that become empty stay.
+    /// Those of an undo or a redo. The same.
+    Undo(LandingUndo),
+    /// Those of one call in place, or of a command between calls. Nothing waits for the disk; directories that become
+    /// empty stay.
     Call(Option<LandingCall>),
 }
 
 impl LandMode {
-    /// Whether old bytes that cannot be stored stop the landing.
-    fn must_keep(&self) -> bool {
-        matches!(self, Self::Call(_))
-    }
-
-    fn has_call(&self) -> bool {
-        matches!(self, Self::Call(Some(_)))
+    /// Whether its journal becomes a record for the log.
+    fn leaves_record(&self) -> bool {
+        matches!(self, Self::Call(Some(_)) | Self::Undo(_))
     }
 
     fn emptied(&self) -> EmptiedFolders {
         match self {
-            Self::Run => EmptiedFolders::Remove,
+            Self::Run | Self::Undo(_) => EmptiedFolders::Remove,
             Self::Call(_) => EmptiedFolders::Keep,
-        }
-    }
-
-    /// The time that another landing is waited for.
-    fn patience(&self) -> Duration {
-        match self {
-            Self::Run => Duration::ZERO,
-            Self::Call(_) => CALL_PATIENCE,
         }
     }
 }
@@ -123,15 +126,13 @@ impl LandMode {
 /// A landing that happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The record of a call's landing; to be removed when the log has it.
+    /// The record of the landing of a call or an undo; to be removed when the log has it.
     pub record: Option<PathBuf>,
     /// What was changed, in order.
     pub paths: Vec<String>,
-    /// Paths whose old bytes could not be kept, so that they cannot be undone.
-    pub not_kept: Vec<Refused>,
 }
 
-/// A path with what is to be said about it: what is in the way of its landing, or why it cannot be undone.
+/// A path with what is in the way of its landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Relative to the root.
@@ -230,7 +231,7 @@ impl Halt {
     }
 }
 
-/// Brings all of these into the tree, or nothing. `journal_dir` is a private directory for one landing at a time,
+/// Brings all of these into the tree, or nothing; nothing also where old bytes cannot be stored. `journal_dir` is a private directory for one landing at a time,
 /// outside the tree.
 pub fn land(
     root: &Root,
@@ -244,12 +245,33 @@ pub fn land(
         root,
         contents,
         journal_dir,
+        patience: PATIENCE,
     };
+    // Where the new bytes do not fit, undoing the change under later edits is a conflict.
+    let _ = contents.store_after(swaps, source, Lasting::Now);
     landing.land(swaps, source, LandMode::Run)
 }
 
-/// The same for one call of an in-place run. Waits for landings of others, and not for the disk; fails where old bytes
-/// cannot be stored.
+/// The same for an undo or a redo.
+pub fn land_undo(
+    root: &Root,
+    swaps: &[Swap],
+    contents: &Contents,
+    journal_dir: &Path,
+    undo: LandingUndo,
+) -> Result<Done, LandError> {
+    let landing = Landing {
+        disk: &Disk::default(),
+        root,
+        contents,
+        journal_dir,
+        patience: PATIENCE,
+    };
+    let _ = contents.store_after(swaps, contents, Lasting::Now);
+    landing.land(swaps, contents, LandMode::Undo(undo))
+}
+
+/// The same for one call of an in-place run. Waits for landings of others, and not for the disk.
 pub fn land_call(
     root: &Root,
     swaps: &[Swap],
@@ -263,6 +285,7 @@ pub fn land_call(
         root,
         contents,
         journal_dir,
+        patience: PATIENCE,
     };
     landing.land(swaps, source, LandMode::Call(call))
 }
@@ -272,12 +295,14 @@ struct Landing<'a> {
     root: &'a Root,
     contents: &'a Contents,
     journal_dir: &'a Path,
+    /// The time that another landing is waited for.
+    patience: Duration,
 }
 
 impl Landing<'_> {
     fn land(&self, swaps: &[Swap], source: &dyn Source, mode: LandMode) -> Result<Done, LandError> {
         let (disk, root) = (self.disk, self.root);
-        let Some(desk) = Desk::take(disk, self.journal_dir, mode.patience())? else {
+        let Some(desk) = Desk::take(disk, self.journal_dir, self.patience)? else {
             return Err(LandError::Busy);
         };
         if desk.read(disk)?.is_some() {
@@ -323,11 +348,14 @@ impl Landing<'_> {
             self.finish(&desk, &journal);
             return Err(halt.into_error(Vec::new()));
         }
+        if let Err(err) = desk.reserve_end(disk, &journal) {
+            self.finish(&desk, &journal);
+            return Err(err);
+        }
         tracing::debug!(stage = journal.name, "landing: swap");
         journal.state = State::Swapping;
         if let Err(err) = desk.write(disk, &journal) {
-            self.end(&desk, &mut journal, State::Undone);
-            return Err(err);
+            return Err(self.rolled_back(&desk, &mut journal, err));
         }
         self.swap(&desk, &mut journal)
     }
@@ -339,19 +367,15 @@ impl Landing<'_> {
         let gone = || windlass_host::workspace::from_errno(Path::new(&written.name), Errno::NOENT);
         let work = match opened.and_then(|work| work.ok_or_else(gone)) {
             Ok(work) => work,
-            Err(err) => {
-                self.end(desk, journal, State::Undone);
-                return Err(err.into());
-            }
+            Err(err) => return Err(self.rolled_back(desk, journal, err.into())),
         };
         match work.forward(|_| Ok(Standing::NotYet)) {
-            Ok(not_kept) => {
+            Ok(()) => {
                 // From here on it is landed, whatever fails: recovery finds every path swapped.
-                let record = self.end(desk, journal, State::Done);
+                let record = self.end(desk, journal, State::Done).ok().flatten();
                 Ok(Done {
                     record,
                     paths: journal.paths(),
-                    not_kept,
                 })
             }
             Err(halt) => {
@@ -364,28 +388,38 @@ impl Landing<'_> {
                     left.extend(journal.stage_paths());
                 }
                 journal.hold = back.hold;
-                self.end(desk, journal, State::Undone);
-                Err(halt.into_error(left))
+                Err(self.rolled_back(desk, journal, halt.into_error(left)))
             }
         }
     }
 
-    /// Writes the end down and cleans up. What cannot be done now is done by recovery. Gives the record of a call's
-    /// landing.
-    fn end(&self, desk: &Desk, journal: &mut Journal, state: State) -> Option<PathBuf> {
+    /// The tree is the old one. Recovery lands a change whose rollback is not written down, so then it is unfinished.
+    fn rolled_back(&self, desk: &Desk, journal: &mut Journal, why: LandError) -> LandError {
+        match self.end(desk, journal, State::Undone) {
+            Ok(_) => why,
+            Err(end) => LandError::Unfinished(format!("{why}; {end}")),
+        }
+    }
+
+    /// Writes the end down and cleans up. What cannot be cleaned up now is cleaned up by recovery. Gives the record of a
+    /// call's landing.
+    fn end(
+        &self,
+        desk: &Desk,
+        journal: &mut Journal,
+        state: State,
+    ) -> Result<Option<PathBuf>, LandError> {
         journal.state = state;
         tracing::debug!(stage = journal.name, ?state, "landing: end");
-        match desk.write(self.disk, journal) {
-            Ok(()) => self.finish(desk, journal),
-            Err(_) => None,
-        }
+        desk.write_end(self.disk, journal)?;
+        Ok(self.finish(desk, journal))
     }
 
     fn finish(&self, desk: &Desk, journal: &Journal) -> Option<PathBuf> {
         if !journal.hold && stage::clean(self.disk, self.root.handle(), journal).is_err() {
             return None;
         }
-        let record = (journal.state == State::Done && journal.mode.has_call())
+        let record = (journal.state == State::Done && journal.mode.leaves_record())
             .then(|| desk.become_record(self.disk, journal).ok())
             .flatten();
         let _ = desk.remove(self.disk);

@@ -6,9 +6,11 @@
 //!
 //! Nothing here reads the environment, prints or judges what may be done.
 
+mod git_dirs;
 pub mod in_place;
 pub mod isolated;
 pub mod landing;
+mod links;
 #[cfg(test)]
 mod test_helper;
 mod working_copy;

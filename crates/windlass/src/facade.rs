@@ -504,12 +504,7 @@ impl Windlass {
             ));
         }
         let files = planned.files.clone();
-        for lost in planned.apply(&self.settings, &root).await? {
-            self.settings.notices.warn(&format!(
-                "{} cannot be brought back: {}",
-                lost.path, lost.reason
-            ));
-        }
+        planned.apply(&self.settings, &root).await?;
         Ok(files)
     }
 

@@ -20,6 +20,7 @@
 use std::sync::Arc;
 
 use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
 use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::StoreErrorKind;
@@ -31,10 +32,10 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{
     Shelf, Slot, Untold, landing_was_told, recover_landings, undo_contents, unlogged_calls,
-    untold_landings,
+    unlogged_undo_landings, untold_landings,
 };
 use windlass_transaction::landing::undo::describe;
-use windlass_transaction::landing::{LandingCall, UnloggedLanding};
+use windlass_transaction::landing::{LandingCall, LandingUndo, UnloggedLanding, UnloggedUndo};
 
 use crate::error::{Error, ErrorKind};
 use crate::kept;
@@ -51,6 +52,7 @@ const MAX_RECOVERIES: usize = 10;
 pub struct Unlogged {
     calls: Vec<UnloggedLanding>,
     landings: Vec<(Slot, Untold)>,
+    undos: Vec<UnloggedUndo>,
 }
 
 /// Finishes landings that were interrupted, or rolls them back.
@@ -82,6 +84,7 @@ pub fn recover(places: &Places, notices: &Notices) -> Unlogged {
     Unlogged {
         calls: unlogged_calls(&places.undo_dir()),
         landings: untold_landings(&shelf),
+        undos: unlogged_undo_landings(&places.undo_dir()),
     }
 }
 
@@ -109,7 +112,7 @@ impl Unlogged {
     /// Whether every log knows everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.landings.is_empty()
+        self.calls.is_empty() && self.landings.is_empty() && self.undos.is_empty()
     }
 
     /// Appends what is missing to the logs, so that undo knows it.
@@ -132,6 +135,17 @@ impl Unlogged {
                 Ok(None) => {}
                 Err(why) => notices.warn(&format!(
                     "a call changed files before its process died, but its session cannot be told: {why}"
+                )),
+            }
+        }
+        for undo in self.undos {
+            match log_undo(settings, &undo).await {
+                // A record that stays is recognised by the log the next time.
+                Ok(true) => drop(std::fs::remove_file(&undo.record)),
+                // Its session is at work and logs it itself.
+                Ok(false) => {}
+                Err(why) => notices.warn(&format!(
+                    "an undo was finished after its process died, but its session cannot be told: {why}"
                 )),
             }
         }
@@ -203,6 +217,51 @@ async fn log_call(settings: &Settings, landing: &UnloggedLanding) -> Result<Opti
             .await?;
     }
     Ok(Some(missing.len()))
+}
+
+/// Whether the log has an undo or a redo now. Those of a deleted session are dropped.
+async fn log_undo(settings: &Settings, landing: &UnloggedUndo) -> Result<bool, Error> {
+    let LandingUndo {
+        session,
+        redo,
+        of,
+        also,
+    } = &landing.undo;
+    let places = &settings.places;
+    if !places.sessions_dir().join(session.as_str()).exists() {
+        return Ok(true);
+    }
+    let known = undoable_changes(&SessionLog::new(places.sessions_dir()), session).await?;
+    let is_known = match redo {
+        true => known.undone.iter().all(|undo| undo.seq != *of),
+        false => known
+            .done
+            .iter()
+            .any(|change| change.seq == *of && change.undone_by.is_some()),
+    };
+    if is_known {
+        return Ok(true);
+    }
+    let root = Root::open(&landing.root);
+    let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+    let wired = wire::idle_engine(settings, Arc::new(root))?;
+    let opened = wired
+        .engine
+        .open(Open::Resume(session.clone()), RunMode::Analysis)
+        .await;
+    let session = match opened {
+        Ok(session) => session,
+        Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => return Ok(false),
+        Err(err) => return Err(err.into()),
+    };
+    let swaps = landing.swaps.clone();
+    session
+        .note(match redo {
+            true => EventKind::redone(*of, swaps),
+            false => EventKind::undone(*of, also.clone(), swaps),
+        })
+        .await?;
+    Ok(true)
 }
 
 /// Whether the log did not know of the landing yet.

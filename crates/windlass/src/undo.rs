@@ -18,7 +18,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, RunId};
 use windlass_core::image::Swap;
 
-pub use self::apply::{NotStored, PlannedUndo, UndoRequest, plan_undo, undoable_changes};
+pub use self::apply::{PlannedUndo, UndoRequest, plan_undo, undoable_changes};
 
 /// One change of the tree that can be undone: by a call, or by a landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct UndoableChange {
     pub call: Option<CallId>,
     /// What it changed.
     pub swaps: Vec<Swap>,
+    /// The commit that was made of it.
+    pub commit: Option<String>,
     /// It was taken back, by the event of this number.
     pub undone_by: Option<u64>,
 }
@@ -53,6 +55,8 @@ pub struct UndoableChanges {
     pub done: Vec<UndoableChange>,
     /// What can be done again, the last one first to be.
     pub undone: Vec<Undo>,
+    /// Every run of the log, in order.
+    pub runs: Vec<RunId>,
 }
 
 /// What is to be taken back.
@@ -78,16 +82,15 @@ impl UndoableChanges {
                 swap: Some(swap),
                 ..
             } => {
-                self.add(
-                    seq,
-                    event.run.clone(),
-                    Some(call.clone()),
-                    vec![swap.clone()],
-                );
+                self.add(event, seq, Some(call), vec![swap.clone()]);
             }
             EventKind::Landed { landed, .. } if !landed.swaps.is_empty() => {
-                self.add(seq, event.run.clone(), None, landed.swaps.clone());
+                self.add(event, seq, None, landed.swaps.clone());
+                if let Some(last) = self.done.last_mut() {
+                    last.commit.clone_from(&landed.commit);
+                }
             }
+            EventKind::RunStarted { .. } => self.runs.extend(event.run.clone()),
             EventKind::Undone {
                 of, also, swaps, ..
             } => {
@@ -121,14 +124,24 @@ impl UndoableChanges {
         }
     }
 
-    fn add(&mut self, seq: u64, run: Option<RunId>, call: Option<CallId>, swaps: Vec<Swap>) {
+    fn add(&mut self, event: &Event, seq: u64, call: Option<&CallId>, swaps: Vec<Swap>) {
         self.done.push(UndoableChange {
             seq,
-            run,
-            call,
+            run: event.run.clone(),
+            call: call.cloned(),
             swaps,
+            commit: None,
             undone_by: None,
         });
+    }
+
+    /// Whether a later run changed nothing, so that undoing this one is perhaps not what was meant. A later run that was
+    /// undone does not count.
+    fn is_passed_over(&self, run: Option<&RunId>) -> bool {
+        let changed = |run: &&RunId| self.done.iter().any(|done| done.run.as_ref() == Some(run));
+        let after = self.runs.iter().rev();
+        let mut after = after.take_while(|later| Some(*later) != run);
+        after.any(|later| !changed(&later))
     }
 
     /// What is wanted and not taken back yet, in the order it was done.

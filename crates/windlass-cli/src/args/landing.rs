@@ -68,6 +68,12 @@ pub(crate) struct UndoArgs {
     /// Everything after this event, by its number
     #[arg(long, value_name = "SEQ")]
     pub(crate) to: Option<u64>,
+    /// Also make a commit that takes back the commit of the run
+    #[arg(long)]
+    pub(crate) revert_commit: bool,
+    /// Do not ask before an older run than the newest is undone
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) how: TakeBackArgs,
 }

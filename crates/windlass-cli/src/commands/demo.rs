@@ -104,6 +104,8 @@ fn take_back_and_forth(project: &Path, session: &str) -> Result<(), Failure> {
         run: None,
         call: None,
         to: None,
+        revert_commit: false,
+        yes: false,
         how: how(),
     })?;
     say!("\n$ windlass redo");

@@ -159,6 +159,10 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     let slot = kept::shelf(&settings.places)
         .open(&args.name)
         .map_err(|err| Failure::usage(err.to_string()))?;
+    if slot.has_pending_landing() {
+        let why = format!("the landing of {} is not in the log yet", args.name);
+        return Err(Failure::failed(why).hint("free some disk space, then run any command again"));
+    }
     let question = format!(
         "throw away {} with {} changed files? [y/N] ",
         args.name, slot.card.files

@@ -7,7 +7,7 @@ use serde_json::json;
 use windlass::core::id::CallId;
 use windlass::core::workspace::{Change, FileChange, Files};
 use windlass::undo::Plan;
-use windlass::undo::{UndoRequest, Wanted, plan_undo};
+use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo};
 
 use super::block_on;
 use crate::args::{TakeBackArgs, UndoArgs};
@@ -28,14 +28,25 @@ pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
         (_, _, Some(seq)) => Wanted::To(seq),
         _ => Wanted::LastRun,
     };
-    take_back(&args.how, &UndoRequest::Undo(wanted))
+    let more = More {
+        yes: args.yes,
+        revert_commit: args.revert_commit,
+    };
+    take_back(&args.how, &UndoRequest::Undo(wanted), &more)
 }
 
 pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
-    take_back(args, &UndoRequest::Redo)
+    take_back(args, &UndoRequest::Redo, &More::default())
 }
 
-fn take_back(args: &TakeBackArgs, request: &UndoRequest) -> Result<ExitCode, Failure> {
+/// What only an undo can be told.
+#[derive(Default)]
+struct More {
+    yes: bool,
+    revert_commit: bool,
+}
+
+fn take_back(args: &TakeBackArgs, request: &UndoRequest, more: &More) -> Result<ExitCode, Failure> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let settings = process::load_settings(Some(root.root()))?;
     let session = args.session.as_deref().map(session_id).transpose()?;
@@ -51,10 +62,17 @@ fn take_back(args: &TakeBackArgs, request: &UndoRequest) -> Result<ExitCode, Fai
             out::json(
                 &json!({ "session": session.to_string(), "preview": args.preview, "files": planned.files,
                                "merged": plan.merged, "unchanged": plan.unchanged,
-                               "conflicts": plan.conflicts }),
+                               "conflicts": plan.conflicts, "commits": planned.commits }),
             );
         } else {
             show(&planned.files, plan, args.preview);
+            let shown = planned
+                .commits
+                .iter()
+                .filter(|_| args.preview && !more.revert_commit);
+            for commit in shown {
+                say!("commit {commit} stays; with --revert-commit a new commit takes it back");
+            }
         }
         if args.preview {
             return Ok(exit::unless_broken(0));
@@ -65,19 +83,50 @@ fn take_back(args: &TakeBackArgs, request: &UndoRequest) -> Result<ExitCode, Fai
                     .hint("look at them with --preview; --partly leaves them out"),
             );
         }
-        let files = plan.swaps.len();
-        for lost in planned.apply(&settings, &root).await? {
-            say!(
-                "warning: {} cannot be brought back: {}",
-                message(&lost.path),
-                lost.reason
+        if planned.is_older && !more.yes {
+            ask_about_older(&planned)?;
+        }
+        if more.revert_commit && !plan.merged.is_empty() {
+            let why = "nothing was undone: your later edits of these files would be in the commit";
+            return Err(
+                Failure::failed(why).hint("commit them first, or leave out --revert-commit")
             );
         }
+        let (swaps, commits) = (plan.swaps.clone(), planned.commits.clone());
+        planned.apply(&settings, &root).await?;
         if !args.json {
-            say!("{word} {} in {session}", count(files));
+            say!("{word} {} in {session}", count(swaps.len()));
+        }
+        if more.revert_commit && !commits.is_empty() {
+            let made = PlannedUndo::commit_revert(&settings, &root, &commits, &swaps).await?;
+            say!("commit {made} takes back {}", commits.join(", "));
+        } else {
+            for commit in &commits {
+                say!(
+                    "commit {commit} stays in your history; to revert it as well: `windlass redo`, then `windlass undo                      --revert-commit`"
+                );
+            }
         }
         Ok(exit::unless_broken(0))
     })
+}
+
+/// The newest run changed nothing, so that the one to undo is another than the user may think.
+fn ask_about_older(planned: &PlannedUndo) -> Result<(), Failure> {
+    let run = planned.run.as_ref().map(ToString::to_string);
+    let (run, session) = (run.unwrap_or_default(), &planned.session);
+    let question = format!(
+        "the newest run has nothing to undo; undo {run} of session {session} instead? [y/N] "
+    );
+    if super::sessions::confirmed(&question)? {
+        return Ok(());
+    }
+    let why = format!(
+        "nothing was undone: the newest run has nothing to undo, and {run} of session {session} is older"
+    );
+    Err(Failure::new(exit::ASKED, &why).hint(format!(
+        "`windlass undo --session {session} --run {run}` undoes it"
+    )))
 }
 
 fn show(files: &[FileChange], planned: &Plan, whole: bool) {

@@ -11,6 +11,18 @@ use windlass::Canceller;
 use crate::exit;
 use crate::out::say;
 
+/// Makes a write past the file size limit an error instead of the end of the process. A handler and not an ignored
+/// signal: programs that are started have the default again.
+pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let _inside = runtime.enter();
+    let past_limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // The handler stays when nobody listens any more.
+    signal(past_limit).map(drop)
+}
+
 /// Hears interrupts for as long as it lives.
 pub(crate) struct Signals(Arc<Shared>);
 

@@ -289,3 +289,26 @@ pub(crate) fn wait_until(done: impl Fn() -> bool) {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn a_write_past_the_file_size_limit_is_an_error() {
+    let place = Place::new();
+    let script = place.script("[[step]]\ntext = \"done\"\n");
+    let mut command = place.command(&[]);
+    let line = "ulimit -f 2; exec \"$0\" run --in-place --script \"$1\" go";
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", line])
+        .arg(command.get_program())
+        .arg(script);
+    limited.current_dir(place.work()).env_clear();
+    limited.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    command = limited;
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(output.err.contains("events.jsonl"), "{}", output.err);
+}

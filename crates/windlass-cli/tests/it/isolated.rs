@@ -229,7 +229,7 @@ fn a_commit_that_cannot_be_made_leaves_what_landed_to_undo() {
         ("commit.gpgSign", "true"),
         ("gpg.program", "false"),
     ] {
-        git(&place, &["config", key, value]);
+        git(&place, &["config", "--global", key, value]);
     }
     let failed = run(&place, &script, &["--commit", "--json"]);
     assert_eq!(failed.code, 1, "{}", failed.err);
@@ -243,7 +243,7 @@ fn a_commit_that_cannot_be_made_leaves_what_landed_to_undo() {
         ("good\n".into(), 0)
     );
     assert_eq!(place.read("value.txt"), "bad\n");
-    git(&place, &["config", "commit.gpgSign", "false"]);
+    git(&place, &["config", "--global", "commit.gpgSign", "false"]);
     assert_eq!(run(&place, &script, &["--validate", "false"]).code, 3);
     let landed = place.run(&["land", "--validate", "none", "--commit"]);
     assert_eq!(landed.code, 0, "{}", landed.err);
@@ -252,6 +252,91 @@ fn a_commit_that_cannot_be_made_leaves_what_landed_to_undo() {
         "make it good",
         "it says what was asked for"
     );
+}
+
+#[test]
+fn undo_asks_before_it_takes_an_older_run_and_names_the_commit() {
+    let place = project();
+    git(&place, &["config", "user.name", "n"]);
+    git(&place, &["config", "user.email", "e"]);
+    let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    let landed = run(&place, &script, &["--commit", "--json"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    let commit = git(&place, &["rev-parse", "HEAD"]);
+    // A newer session that changed nothing.
+    assert_eq!(run(&place, DONE, &[]).code, 0);
+    let refused = place.run(&["undo"]);
+    assert_eq!(
+        (refused.code, place.read("value.txt").as_str()),
+        (5, "good\n"),
+        "{}",
+        refused.err
+    );
+    let hint = refused
+        .err
+        .split('`')
+        .find(|part| part.starts_with("windlass undo"))
+        .unwrap();
+    let args: Vec<&str> = hint.split(' ').skip(1).collect();
+    let undone = place.run(&args);
+    assert_eq!(
+        (undone.code, place.read("value.txt").as_str()),
+        (0, "bad\n"),
+        "{}",
+        undone.err
+    );
+    assert!(undone.err.contains(&commit), "{}", undone.err);
+    assert_eq!(place.run(&["redo"]).code, 0);
+    let reverted = place.run(&["undo", "--yes", "--revert-commit"]);
+    assert_eq!(reverted.code, 0, "{}", reverted.err);
+    assert_eq!(git(&place, &["show", "HEAD:value.txt"]), "bad");
+    assert_eq!(git(&place, &["rev-parse", "HEAD^"]), commit);
+    assert_eq!(git(&place, &["status", "--porcelain"]), "");
+    let refused = place.run(&["undo", "--call", "no-such"]);
+    assert!(refused.err.contains("lands as a whole"), "{}", refused.err);
+}
+
+/// The process died between the landing of an undo and its event in the log.
+#[test]
+fn an_undo_that_the_log_does_not_know_is_logged_by_the_next_command() {
+    let place = project();
+    let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    assert_eq!(run(&place, &script, &[]).code, 0);
+    assert_eq!(place.run(&["undo"]).code, 0);
+    let session = place.sessions().pop().unwrap();
+    let path = session.join("events.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, undone) = text.trim_end().rsplit_once('\n').unwrap();
+    let undone: Value = serde_json::from_str(undone).unwrap();
+    assert_eq!(undone["kind"], "undone");
+    std::fs::write(&path, format!("{before}\n")).unwrap();
+    let swaps = undone["data"]["swaps"].as_array().unwrap().iter();
+    let root = place.work().canonicalize().unwrap();
+    let record = serde_json::json!({
+        "state": "done", "name": ".windlass-landing-1", "stages": [""], "made": [], "emptied": [], "hold": false,
+        "root": { "Unix": root.as_os_str().as_encoded_bytes() },
+        "swaps": swaps.map(|swap| serde_json::json!([swap, 0])).collect::<Vec<_>>(),
+        "mode": { "undo": { "session": undone["session"], "redo": false, "of": undone["data"]["of"], "also": [] } },
+    });
+    let journals = place.home().join(".local/share/windlass/undo/journals");
+    let journal = std::fs::read_dir(journals)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let file = journal.path().join("landed-1.json");
+    std::fs::write(&file, record.to_string()).unwrap();
+    // Twice: the record stays once more, and the log knows it already.
+    for _ in 0..2 {
+        assert_eq!(place.run(&["status"]).code, 0);
+        assert!(!file.exists());
+        let log = place.log();
+        let kinds = log.iter().filter(|event| event["kind"] == "undone");
+        assert_eq!(kinds.count(), 1);
+        std::fs::write(&file, record.to_string()).unwrap();
+    }
+    assert_eq!(place.run(&["redo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "good\n");
 }
 
 #[test]
@@ -517,11 +602,15 @@ fn broken_syntax_goes_back_with_its_line() {
     let result = run(&place, &script, &["--json"]);
     assert_eq!(result.code, 0, "{}", result.err);
     assert_eq!(json(&result)["iterations"], 2);
-    // A link has no syntax, wherever it leads.
-    let place = project();
-    let link = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"ln -s /nowhere/x.py x.py && ln -s ../up up\" } }]\n";
-    let result = run(&place, &format!("{link}{DONE}"), &["--json"]);
-    assert_eq!(result.code, 0, "{}", result.err);
+    // A link has no syntax, wherever it leads. One that leads out of the workspace is asked about.
+    for (to, code) in [("nowhere/x.py", 0), ("/nowhere/x.py", 5)] {
+        let place = project();
+        let link = format!(
+            "[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = \"ln -s {to} x.py\" }} }}]\n"
+        );
+        let result = run(&place, &format!("{link}{DONE}"), &["--json"]);
+        assert_eq!(result.code, code, "{}", result.err);
+    }
 }
 
 #[test]

@@ -570,6 +570,246 @@ async fn a_landing_that_nobody_told_of_is_found() {
 }
 
 #[tokio::test]
+async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::committed(FILES);
+    let shelf = Shelf::new(lab.data().join("transactions"));
+    let run = lab.open().await;
+    run.sh("echo run > a.txt").await;
+    let tree_hash = run.0.changes().await.unwrap().tree_hash;
+    let to = LandTo::Tree;
+    run.0.land(&Landing { tree_hash, to }).await.unwrap();
+    // The log could not be written, so the run ends here, and nothing is left to change.
+    let name = run.keep().await;
+    let slot = shelf.open(&name).unwrap();
+    assert!(slot.has_pending_landing());
+    drop(slot);
+    assert!(shelf.surplus(0, Duration::ZERO).is_empty(), "gc leaves it");
+    let (slot, untold) = untold_landings(&shelf).pop().unwrap();
+    assert_eq!(untold.landed.files, ["a.txt"]);
+    landing_was_told(slot).unwrap();
+    assert!(shelf.list().is_empty());
+}
+
+#[tokio::test]
+async fn a_folder_that_git_takes_for_a_repository_does_not_land() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("mkdir -p x/objects x/refs && echo o > x/objects/o && echo r > x/refs/r && echo c > x/config")
+        .await;
+    run.sh("echo 'ref: refs/heads/m' > x/HEAD && echo changed > a.txt")
+        .await;
+    let changes = run.0.changes().await.unwrap();
+    let cannot: Vec<_> = changes
+        .cannot
+        .iter()
+        .map(|(path, _)| path.as_str())
+        .collect();
+    assert_eq!(cannot, ["x/HEAD", "x/config", "x/objects/o", "x/refs/r"]);
+    let why = run.land().await.unwrap_err().message;
+    assert!(why.contains("would be a git repository"), "{why}");
+    assert!(!lab.work().join("x").exists());
+}
+
+#[tokio::test]
+async fn folders_become_files_and_links_and_come_back() {
+    let lab = Lab::committed(&[
+        ("d/x", "x\n"),
+        ("d/deep/y", "y\n"),
+        ("e/z", "z\n"),
+        ("f", "f\n"),
+    ]);
+    let before = lab.tree();
+    let run = lab.open().await;
+    run.sh("rm -rf d && echo file > d && mv e E && ln -s E e && rm f && mkdir f && echo in > f/in")
+        .await;
+    let landed = run.land().await.unwrap();
+    assert_eq!(
+        (lab.read("d"), lab.read("e/z"), lab.read("f/in")),
+        ("file\n".into(), "z\n".into(), "in\n".into())
+    );
+    assert!(lab.work().join("e").is_symlink());
+    let root = Root::open(&lab.work()).unwrap();
+    let undo = lab.data().join("undo");
+    let contents = windlass_transaction::isolated::undo_contents(&undo).unwrap();
+    let journal = windlass_transaction::isolated::undo_journal(&undo, &lab.work());
+    let plan = windlass_transaction::landing::undo::plan(&root, &landed.swaps, &contents).unwrap();
+    assert_eq!(plan.conflicts, []);
+    windlass_transaction::landing::land(&root, &plan.swaps, &contents, &contents, &journal)
+        .unwrap();
+    assert_eq!(lab.tree(), before);
+}
+
+#[tokio::test]
+async fn a_landing_that_was_rolled_back_lands_when_nothing_is_in_its_way() {
+    let lab = Lab::committed(FILES);
+    let before = lab.tree();
+    let run = lab.open().await;
+    run.sh("echo run > a.txt; echo run > sub/b.txt; rm gone.txt; mkdir new; echo n > new/n")
+        .await;
+    // The old bytes cannot be stored, which is found out when every path was swapped.
+    let contents = lab.data().join("undo/contents");
+    let blocked: Vec<PathBuf> = (0..256)
+        .map(|number| contents.join(format!("{number:02x}")))
+        .collect();
+    blocked
+        .iter()
+        .for_each(|path| std::fs::write(path, "").unwrap());
+    let land = async || {
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        let to = LandTo::Tree;
+        run.0.land(&Landing { tree_hash, to }).await
+    };
+    let why = land().await.unwrap_err().message;
+    assert!(why.contains("cannot be stored for undo"), "{why}");
+    assert_eq!(lab.tree(), before);
+    blocked
+        .iter()
+        .for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(run.0.moved().await.unwrap(), Vec::<String>::new());
+    // A file that somebody changed since is still seen.
+    lab.write("sub/deep/c.txt", "mine\n");
+    assert_eq!(run.0.moved().await.unwrap(), ["sub/deep/c.txt"]);
+    run.0.catch_up().await.unwrap();
+    let landed = land().await.unwrap();
+    assert_eq!(landed.files, ["a.txt", "gone.txt", "new/n", "sub/b.txt"]);
+    let (a, c) = (lab.read("a.txt"), lab.read("sub/deep/c.txt"));
+    assert_eq!((a.as_str(), c.as_str()), ("run\n", "mine\n"));
+}
+
+#[tokio::test]
+async fn runs_that_change_different_files_take_turns_and_all_land() {
+    let lab = Lab::committed(FILES);
+    let first = lab.open().await;
+    first.write("first", "1\n");
+    assert!(!first.0.take_turn().await.unwrap(), "nobody else lands");
+    let mut others = Vec::new();
+    for number in 0..4 {
+        let run = lab.open().await;
+        run.write(&format!("other-{number}"), "o\n");
+        others.push(run);
+    }
+    let mut waiting: Vec<_> = others.iter().map(|run| run.0.take_turn()).collect();
+    for turn in &mut waiting {
+        let polled = std::future::poll_fn(|ctx| std::task::Poll::Ready(turn.as_mut().poll(ctx)));
+        assert!(polled.await.is_pending(), "it is the turn of the first");
+    }
+    first.land().await.unwrap();
+    // Each is let in once, and sees everything that landed before it.
+    let mut landed = 0;
+    let mut left: Vec<_> = others.iter().zip(waiting).collect();
+    while !left.is_empty() {
+        let (at, waited) = std::future::poll_fn(|ctx| {
+            for (at, (_, turn)) in left.iter_mut().enumerate() {
+                if let std::task::Poll::Ready(waited) = turn.as_mut().poll(ctx) {
+                    return std::task::Poll::Ready((at, waited));
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+        assert!(waited.unwrap());
+        let (run, _) = left.remove(at);
+        landed += 1;
+        assert_eq!(run.0.moved().await.unwrap().len(), landed);
+        run.0.catch_up().await.unwrap();
+        run.0.freeze().await.unwrap();
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        let to = LandTo::Tree;
+        run.0.land(&Landing { tree_hash, to }).await.unwrap();
+        run.0.end_turn();
+    }
+    assert_eq!(landed, 4);
+    drop(left);
+    assert_eq!(lab.read("other-3"), "o\n");
+}
+
+#[tokio::test]
+async fn the_changes_of_a_run_whose_process_died_are_counted() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("echo 10 >> a.txt; rm gone.txt; mkdir -p out new; echo o > out/o; echo n > new/n")
+        .await;
+    let name = run.0.name().unwrap().to_owned();
+    // It keeps nothing: its process is killed.
+    drop(run);
+    let shelf = Shelf::new(lab.data().join("transactions"));
+    assert_eq!((shelf.list()[0].0.files, shelf.list()[0].0.kept), (3, None));
+    let left = lab.transactions().left_changes(&name).await;
+    let left: Vec<_> = left
+        .iter()
+        .map(|change| (change.path.as_str(), change.added, change.removed))
+        .collect();
+    assert_eq!(left, [("a.txt", 1, 0), ("gone.txt", 0, 1), ("new/n", 1, 0)]);
+    assert!(
+        lab.transactions()
+            .left_changes("no-such-1")
+            .await
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn symlinks_out_of_the_workspace_and_to_git_are_asked_about() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("ln -s .git/hooks h; ln -s /srv/other o; ln -s a.txt plain; ln -s /usr/bin/env env")
+        .await;
+    let changes = run.0.changes().await.unwrap();
+    let asks: Vec<_> = changes.asks.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!((asks, changes.cannot), (vec!["h", "o"], vec![]));
+}
+
+#[tokio::test]
+async fn commits_that_change_what_would_be_asked_about_are_not_brought_over() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    let commit = "git add -Af && git -c user.name=r -c user.email=r commit -qm x";
+    run.sh(&format!(
+        "mkdir .vscode && echo evil > .vscode/tasks.json && {commit} && rm -r .vscode && echo 2 > a.txt && {commit}"
+    ))
+    .await;
+    run.0.freeze().await.unwrap();
+    let tree_hash = run.0.changes().await.unwrap().tree_hash;
+    let to = LandTo::Tree;
+    let landed = run.0.land(&Landing { tree_hash, to }).await.unwrap();
+    assert_eq!(
+        (landed.files, landed.refname),
+        (vec!["a.txt".to_owned()], None)
+    );
+    let notes = run.0.notes().join("\n");
+    assert!(notes.contains(".vscode/tasks.json"), "{notes}");
+    assert_eq!(lab.git(&["for-each-ref", "refs/windlass"]), "");
+}
+
+#[tokio::test]
+async fn a_kept_run_that_looks_old_is_discarded_by_gc_alone() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "run\n");
+    let name = run.keep().await;
+    let path = lab
+        .data()
+        .join("transactions")
+        .join(&name)
+        .join("card.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut card: serde_json::Value = serde_json::from_str(&text).unwrap();
+    // As a clock would see it that is far ahead.
+    card["kept"] = 1.into();
+    std::fs::write(&path, card.to_string()).unwrap();
+    let next = lab.open().await;
+    let notes = next.0.notes().join("\n");
+    assert!(
+        notes.contains(&name) && notes.contains("sessions gc"),
+        "{notes}"
+    );
+    assert!(path.exists());
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;
@@ -948,6 +1188,63 @@ async fn a_commit_or_a_patch_instead() {
     let err = run.land_to(LandTo::Commit("x".into())).await.unwrap_err();
     assert!(err.message.contains("MERGE_HEAD"), "{err}");
     assert_eq!(lab.tree(), before, "refused before anything lands");
+}
+
+#[tokio::test]
+async fn a_commit_runs_filters_and_signing_of_the_user_and_none_of_the_repository() {
+    let files = [
+        ("a.evil", "a\n"),
+        ("b.up", "b\n"),
+        (".gitattributes", "*.evil filter=evil\n*.up filter=up\n"),
+    ];
+    let lab = Lab::committed(&files);
+    let mark = lab.dir.path().join("ran");
+    let program = lab.dir.path().join("program");
+    std::fs::write(
+        &program,
+        format!("#!/bin/sh\ntouch {}\ncat\n", mark.display()),
+    )
+    .unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    for (key, value) in [
+        ("filter.evil.clean", program),
+        ("filter.evil.required", "true"),
+        ("filter.up.process", program),
+        ("commit.gpgSign", "true"),
+        ("gpg.program", program),
+        ("user.name", "own"),
+        ("user.email", "own@host.example"),
+    ] {
+        lab.git(&["config", key, value]);
+    }
+    let global = "[filter \"up\"]\n\tclean = tr a-z A-Z\n";
+    std::fs::write(lab.dir.path().join("home/.gitconfig"), global).unwrap();
+    let run = lab.open().await;
+    run.write("a.evil", "changed\n");
+    run.write("b.up", "changed\n");
+    run.write("c.txt", "new\n");
+    let landed = run.land_to(LandTo::Commit("message".into())).await.unwrap();
+    assert_eq!(landed.unfinished, None);
+    assert!(!mark.exists(), "nothing that the repository names is run");
+    let show = |path: &str| lab.git(&["cat-file", "blob", &format!("HEAD:{path}")]);
+    assert_eq!(
+        (show("a.evil"), show("b.up")),
+        ("changed".into(), "CHANGED".into())
+    );
+    assert_eq!(show("c.txt"), "new");
+    assert_eq!(
+        landed.commit.as_deref(),
+        Some(lab.git(&["rev-parse", "HEAD"]).as_str())
+    );
+    assert_eq!(
+        lab.git(&["diff-index", "--cached", "--name-only", "HEAD"]),
+        ""
+    );
+    assert!(
+        lab.git(&["log", "-1", "--format=%an %ae"])
+            .starts_with("own own@host")
+    );
 }
 
 #[tokio::test]

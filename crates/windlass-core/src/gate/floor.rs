@@ -171,6 +171,12 @@ pub(super) fn under(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether a path belongs to the system and holds nothing of a person.
+#[must_use]
+pub fn is_system_path(path: &str) -> bool {
+    FREE_TO_READ.iter().any(|prefix| under(path, prefix))
+}
+
 const FREE_TO_READ: Words =
     Words("/usr /lib /lib64 /bin /sbin /opt /etc /nix/store /System /Library");
 /// What the kernel says about the machine, of no process.

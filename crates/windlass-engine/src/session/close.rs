@@ -11,6 +11,7 @@ use windlass_core::run::Run;
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Effect, Happened};
+use windlass_core::workspace::FileChange;
 
 use super::driver::RunParts;
 use crate::executor::Executor;
@@ -26,13 +27,18 @@ pub(super) async fn close(
     log: &Log,
     trace: &TraceId,
     run: Run,
+    in_copy: Vec<FileChange>,
     executor: Option<&Executor>,
 ) -> Result<(), StoreError> {
     let (asks, calls, totals, files) = log.with_history(|history| {
         let asks = history.open_asks().iter();
         let asks: Vec<_> = asks.map(|ask| ask.id.clone()).collect();
         let calls: Vec<OpenCall> = history.open_calls().cloned().collect();
-        let files = history.run_files();
+        // What its copy holds is what became of its edits.
+        let files = match in_copy.is_empty() {
+            true => history.run_files(),
+            false => in_copy,
+        };
         (asks, calls, history.run_spent(), files)
     });
     let why = match asks.is_empty() {

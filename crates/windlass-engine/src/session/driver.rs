@@ -220,7 +220,11 @@ impl Driver {
             self.place = self.run.open(None).await.ok();
         }
         let executor = self.place.as_ref().map(|place| &place.executor);
-        close::close(&log, &self.run.outlet.scope.trace, left, executor).await
+        let in_copy = match &left.copy {
+            Some(copy) => self.run.parts.workspaces.left_changes(copy).await,
+            None => Vec::new(),
+        };
+        close::close(&log, &self.run.outlet.scope.trace, left, in_copy, executor).await
     }
 
     async fn perform(&mut self, step: Step) -> Result<(), StepError> {

@@ -19,12 +19,20 @@ const MAX_FIXES: usize = 3;
 pub(super) async fn judge(run: &RunParts, transaction: &dyn Transaction) -> Result<(), StepError> {
     let judge = Judge { run, transaction };
     let (result, changes) = judge.judge().await?;
+    let is_stale = matches!(result, Judged::Stale { .. });
+    // The next round is not disturbed by other runs. Nobody waits for a run that goes on working or asks a person.
+    let lands = matches!(result, Judged::Passed { ask: None });
     let judged = EventKind::Judged {
         judge_changed: judge.judges_among(&changes),
         tree_hash: changes.tree_hash,
         result,
     };
     run.outlet.emit(judged).await?;
+    if is_stale {
+        land::take_turn(run, transaction).await?;
+    } else if !lands {
+        transaction.end_turn();
+    }
     Ok(())
 }
 

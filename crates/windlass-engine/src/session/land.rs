@@ -33,6 +33,7 @@ pub(super) fn question(
         }
     });
     let mut paths: Vec<(String, String)> = barred.collect();
+    paths.extend(changes.asks.iter().cloned());
     paths.extend(clears_out(changes));
     (!paths.is_empty() || !failing.is_empty()).then(|| LandingAsk {
         paths,
@@ -74,6 +75,18 @@ pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError
     }
 }
 
+/// Waits until no other run is landing here, or the run is stopped. Says whether it had to wait.
+pub(super) async fn take_turn(
+    run: &RunParts,
+    transaction: &dyn Transaction,
+) -> Result<bool, StepError> {
+    tokio::select! {
+        biased;
+        waited = transaction.take_turn() => Ok(waited?),
+        () = run.outlet.control.stop.cancelled() => Ok(true),
+    }
+}
+
 /// Lands what was judged. Whether everything is where it belongs now; otherwise it is judged again.
 pub(super) async fn land(
     run: &RunParts,
@@ -85,8 +98,11 @@ pub(super) async fn land(
     if changes.files.is_empty() {
         return land_commits(run, transaction, changes.tree_hash).await;
     }
-    // An answer may take its time, and what the checks saw must be what is there.
-    if asked && let Some(paths) = changed_since(run, transaction, &changes, &judged).await? {
+    let waited = take_turn(run, transaction).await?;
+    // An answer or another run may take its time, and what the checks saw must be what is there.
+    if (asked || waited)
+        && let Some(paths) = changed_since(run, transaction, &changes, &judged).await?
+    {
         let stale = EventKind::Judged {
             result: Judged::Stale { paths },
             tree_hash: changes.tree_hash,

@@ -23,7 +23,11 @@ impl Session {
             return Err(EngineError::NoRoom(why.into()));
         }
         if let Some(run) = self.look(|history| history.open_run().cloned()) {
-            close(&self.log, &self.trace, run, None).await?;
+            let in_copy = match &run.copy {
+                Some(copy) => self.parts.workspaces.left_changes(copy).await,
+                None => Vec::new(),
+            };
+            close(&self.log, &self.trace, run, in_copy, None).await?;
         }
         let parts = &self.parts;
         let options = RunOptions {

@@ -625,6 +625,24 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
         ),
         (&Outcome::Completed, 2, 1)
     );
+    assert_eq!(
+        lab.workspaces.tree().turns,
+        2,
+        "before the second round, and to land"
+    );
+
+    // Another run landed while this one waited for its turn.
+    let mut lab = isolated(1, "a.rs");
+    judges(&mut lab, [Judge::passes("check")]);
+    lab.workspaces.tree().turn_waits = true;
+    let other = || vec!["c.rs".to_owned()];
+    lab.workspaces.tree().moved = [vec![], vec![], other(), other()].into();
+    let ran = lab.run().await;
+    assert_eq!(
+        (ran.outcome(), ran.count("validated")),
+        (&Outcome::Completed, 2)
+    );
+    assert_eq!(lab.workspaces.tree().caught_up, 1);
 
     let mut lab = isolated(1, "a.rs");
     judges(&mut lab, [Judge::passes("check")]);

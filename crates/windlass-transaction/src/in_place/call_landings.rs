@@ -117,6 +117,11 @@ impl CallLandings {
         self.root.root()
     }
 
+    /// Where landings into the workspace note what they do.
+    pub(super) fn journal(&self) -> &Path {
+        &self.store.journal
+    }
+
     pub(super) fn contents(&self) -> &Contents {
         &self.store.contents
     }

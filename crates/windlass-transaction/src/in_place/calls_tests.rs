@@ -509,6 +509,134 @@ async fn git_works_in_place() {
     let (finished, _) = lab.call("git init -q sub/repo").await;
     assert_eq!(finished.not_landed, None);
     assert!(lab.has("sub/repo/.git/config"));
+    // Plain settings land, those that run programs do not, and the call fails.
+    let (finished, _) = lab
+        .call("git config user.name N && git remote add origin https://host.example/x.git")
+        .await;
+    assert_eq!(finished.not_landed, None);
+    assert_eq!(git(&["config", "user.name"]), "N\n");
+    assert_eq!(
+        git(&["config", "remote.origin.url"]),
+        "https://host.example/x.git\n"
+    );
+    let (finished, _) = lab
+        .call("git config user.email e; git config core.fsmonitor evil")
+        .await;
+    let why = finished.not_landed.unwrap_or_default();
+    assert!(why.contains(".git/config: it is protected"), "{why}");
+    assert!(!lab.read(".git/config").contains("evil"));
+}
+
+#[tokio::test]
+async fn a_file_whose_name_is_not_utf8_is_not_deleted_or_replaced_without_undo() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd-\xff");
+    let path = lab.base.join("ws").join(name);
+    let (finished, changes) = lab.call("echo new > $(printf 'odd-\\377')").await;
+    assert_eq!(finished.not_landed, None);
+    assert_eq!(
+        (fs::read(&path).unwrap(), changes.lost.len()),
+        (b"new\n".to_vec(), 1)
+    );
+    for line in ["rm odd*", "echo x > odd*", "echo 2 > a.txt; mv odd* plain"] {
+        let (finished, _) = lab.call(line).await;
+        let why = finished.not_landed.unwrap_or_default();
+        assert!(why.contains("not UTF-8"), "{line}: {why}");
+        assert_eq!(fs::read(&path).unwrap(), b"new\n", "{line}");
+        assert_eq!(lab.read("a.txt"), "1\n2\n3\n");
+    }
+}
+
+#[tokio::test]
+async fn symlinks_out_of_the_workspace_and_to_git_do_not_land() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    for (line, named) in [
+        ("ln -s .git/hooks h", "git's own files"),
+        ("ln -s ../home o", "out of the workspace"),
+        ("ln -s /root/.ssh/id_rsa s", "credentials"),
+        (
+            "ln -s sub/up u; ln -s ../../home sub/up",
+            "out of the workspace",
+        ),
+    ] {
+        let before = listing(&lab.base.join("ws"));
+        let (finished, _) = lab.call(line).await;
+        let why = finished.not_landed.unwrap_or_default();
+        assert!(why.contains(named), "{line}: {why}");
+        assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
+    }
+    lab.check(
+        "ln -s ../a.txt sub/l; ln -s /usr/bin/env e",
+        &["e", "sub/l"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_that_makes_git_run_a_program_lands() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    for (folder, ignored) in [("n", false), ("out/n", true)] {
+        let line = format!("git init -q {folder} && git -C {folder} config core.fsmonitor evil");
+        let (finished, _) = lab.call(&line).await;
+        assert_eq!(finished.not_landed, None, "{line}");
+        let config = format!("{folder}/.git/config");
+        assert!(
+            finished
+                .output
+                .contains(&format!("{config}: core.fsmonitor")),
+            "{}",
+            finished.output
+        );
+        let text = lab.read(&config);
+        assert!(
+            !text.contains("evil") && text.contains("filemode"),
+            "{text}"
+        );
+        let bare = if ignored { "out/bare" } else { "bare" };
+        let before = listing(&lab.base.join("ws"));
+        let line = format!(
+            "mkdir -p {bare}/objects {bare}/refs && echo 'ref: refs/heads/m' > {bare}/HEAD && \
+             echo '[core] fsmonitor = evil' > {bare}/config"
+        );
+        let (finished, _) = lab.call(&line).await;
+        let why = finished.not_landed.unwrap_or_default();
+        assert!(why.contains("would be a git repository"), "{line}: {why}");
+        assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
+    }
+    for line in ["echo 'gitdir: /srv/x' > sub/.git", "ln -s ../.git sub/.git"] {
+        let (finished, _) = lab.call(line).await;
+        assert!(
+            finished.not_landed.is_some() && !lab.has("sub/.git"),
+            "{line}"
+        );
+    }
+    // In two commands, and by the file tools.
+    lab.call("mkdir -p two/objects two/refs && touch two/objects/x two/refs/x two/config")
+        .await;
+    let (finished, _) = lab.call("echo x > two/HEAD").await;
+    assert!(finished.not_landed.is_some() && !lab.has("two/HEAD"));
+    let files = lab.run.files();
+    for refused in [
+        files.write("two/HEAD", b"ref: refs/heads/m\n"),
+        files.rename("a.txt", "two/HEAD", false),
+    ] {
+        let why = refused.unwrap_err().message;
+        assert!(why.contains("would be a git repository"), "{why}");
+    }
+    // One that is there can be removed.
+    fs::write(lab.base.join("ws/two/HEAD"), "ref: refs/heads/m\n").unwrap();
+    let (finished, _) = lab.call("rm two/config && rm -r two").await;
+    assert_eq!(finished.not_landed, None);
+    assert!(!lab.has("two"));
 }
 
 #[tokio::test]

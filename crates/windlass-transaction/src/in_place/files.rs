@@ -13,6 +13,7 @@ use windlass_core::workspace::{
 };
 
 use super::call_landings::CallLandings;
+use crate::git_dirs::GitDirs;
 use crate::landing::{ContentsError, Source, look};
 use windlass_host::workspace::{Root, bad_path, outside};
 
@@ -68,6 +69,7 @@ impl InPlaceFiles {
         if !is_expected(&before) {
             return Err(FileError::changed(given));
         }
+        self.refuse_git_dir(&path)?;
         let mode = match &before {
             Image::File { mode, .. } => {
                 self.tree().check_writable(Path::new(&path))?;
@@ -88,6 +90,18 @@ impl InPlaceFiles {
             return Ok(());
         }
         self.landings.land(&[swap], self.landings.contents())
+    }
+
+    /// Refuses a path in a directory that git takes for a repository, or that would make it one.
+    fn refuse_git_dir(&self, path: &str) -> Result<(), FileError> {
+        let new = Path::new(path);
+        let has = |path: &Path| {
+            new.starts_with(path) || self.tree().stat(&path.to_string_lossy()).is_ok()
+        };
+        match GitDirs::new(has).refusal(new) {
+            Some(why) => Err(bad_path(&why)),
+            None => Ok(()),
+        }
     }
 
     /// The path that a write leads to, links followed.
@@ -219,6 +233,7 @@ impl Files for InPlaceFiles {
         if old == new {
             return Ok(());
         }
+        self.refuse_git_dir(&new)?;
         let swaps = [
             Swap {
                 path: new,

@@ -16,9 +16,9 @@ use windlass_core::image::Swap;
 use super::call_landings::CallLandings;
 use super::layer::{CommandLayer, Stamp, changed_at};
 use super::overlay_diff::{self, LayerDiff, Plain};
+use super::set_aside::SetAside;
 use crate::isolated::copied::times_of;
 use crate::landing::Source;
-use windlass_host::workspace::STAGING;
 
 /// Marks that the kernel puts on the files of a layer, and that mean nothing outside.
 const MARKS: [&str; 5] = [
@@ -123,15 +123,20 @@ struct LayerLander<'a> {
 impl LayerLander<'_> {
     fn land(&self, diff: &LayerDiff, call: Option<&CallId>) -> Result<(), String> {
         let landings = self.landings;
+        for (path, text) in &diff.configs {
+            std::fs::write(self.upper.join(path), text).map_err(|err| nothing(&err.to_string()))?;
+        }
         let aside = self
             .set_aside(diff)
             .map_err(|err| nothing(&err.to_string()))?;
         if let Err(err) = landings.land_for(call, &diff.swaps, &Upper(self.upper)) {
-            self.put_back(&aside);
+            if let Some(aside) = aside {
+                aside.put_back(&landings.root);
+            }
             return Err(nothing(&err.message));
         }
-        for (_, place) in &aside {
-            let _ = remove(&landings.root_path().join(place));
+        if let Some(aside) = aside {
+            aside.remove();
         }
         let mut not_moved = Vec::new();
         for one in &diff.plain {
@@ -157,47 +162,19 @@ impl LayerLander<'_> {
     }
 
     /// Moves ignored folders out of directories that become files or symlinks: a landing removes only its own files.
-    /// Gives each path with the name in the root where it is now.
-    fn set_aside<'d>(&self, diff: &'d LayerDiff) -> io::Result<Vec<(&'d Path, PathBuf)>> {
+    fn set_aside(&self, diff: &LayerDiff) -> io::Result<Option<SetAside>> {
         let arriving = diff.swaps.iter().filter(|swap| swap.after.is_there());
         let arriving: BTreeSet<&Path> = arriving.map(|swap| Path::new(&swap.path)).collect();
         let is_below = |path: &Path| {
             let mut above = path.ancestors().skip(1);
             above.any(|above| arriving.contains(above))
         };
-        let mut aside = Vec::new();
         let removed = diff.plain.iter().filter_map(|one| match one {
             Plain::Remove(path) => Some(path.as_path()),
             Plain::Put(_) => None,
         });
-        for path in removed.filter(|path| is_below(path)) {
-            let place = PathBuf::from(format!(
-                "{STAGING}{:016x}",
-                windlass_host::clock::random_u64()
-            ));
-            let moved = self.parent(path, false).and_then(|parent| {
-                let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-                let root = self.landings.root.handle();
-                Ok(rustix::fs::renameat(&parent, name, root, &place)?)
-            });
-            if let Err(err) = moved {
-                self.put_back(&aside);
-                return Err(err);
-            }
-            aside.push((path, place));
-        }
-        *self.last.borrow_mut() = None;
-        Ok(aside)
-    }
-
-    fn put_back(&self, aside: &[(&Path, PathBuf)]) {
-        for (path, place) in aside {
-            if let (Ok(parent), Some(name)) = (self.parent(path, false), path.file_name()) {
-                let root = self.landings.root.handle();
-                let flags = RenameFlags::NOREPLACE;
-                let _ = rustix::fs::renameat_with(root, place, &parent, name, flags);
-            }
-        }
+        let paths: Vec<&Path> = removed.filter(|path| is_below(path)).collect();
+        SetAside::begin(&self.landings.root, self.landings.journal(), &paths)
     }
 
     fn plain(&self, one: &Plain) -> io::Result<()> {
@@ -340,7 +317,9 @@ fn link(from: &Path, to: &Path, path: &Path, linked: &mut Vec<(PathBuf, Stamp)>)
         return Ok(());
     }
     remove(to)?;
-    if std::fs::hard_link(from, to).is_err() {
+    // Files of git were judged as they are now: what the job makes of its own later is judged again.
+    let of_git = path.iter().any(|part| part == ".git");
+    if of_git || std::fs::hard_link(from, to).is_err() {
         copy(from, to)?;
     }
     linked.push((

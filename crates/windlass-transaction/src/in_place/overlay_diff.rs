@@ -1,6 +1,8 @@
 //! Reads the layer of a command without the kernel: which files it wrote, which names it deleted, which folders it put in
 //! the place of others. Decides what lands, what is moved and what speaks against it; changes nothing.
 
+mod repositories;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -13,6 +15,7 @@ use windlass_core::workspace::{FileError, Files};
 
 use super::layer::{CommandLayer, Moment, Settled, Stamp, changed_at, is_whiteout};
 use crate::landing::look;
+use crate::links::{Leads, leads};
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
 use windlass_host::search::Rules;
@@ -39,8 +42,10 @@ pub(super) struct LayerDiff {
     pub(super) plain: Vec<Plain>,
     /// Paths that must not change, or that another program changed, with the reason: the layer does not land.
     pub(super) refused: Vec<(String, String)>,
-    /// Paths that never land, with the reason: pipes, sockets and devices.
+    /// Paths that never land, with the reason: pipes, sockets and devices, and settings that run programs.
     pub(super) skipped: Vec<(String, String)>,
+    /// Settings of new repositories, with the text that lands instead of the one in the layer.
+    pub(super) configs: Vec<(PathBuf, String)>,
     /// Paths that are changed without undo, with the reason.
     pub(super) lost: Vec<(String, String)>,
     /// Entries that land, as they were when they were read.
@@ -64,6 +69,17 @@ impl Plain {
     }
 }
 
+/// Where something that is moved as it is lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place<'a> {
+    /// In an ignored folder.
+    Output,
+    /// In this repository of the workspace.
+    Repository(&'a Path),
+    /// In one that the command made.
+    NewRepository,
+}
+
 /// Why a layer does not land.
 const PROTECTED: &str =
     "it is protected: commands do not change files that run programs or instruct agents";
@@ -71,8 +87,10 @@ const MEANWHILE: &str = "another program changed it while the command ran";
 const SPECIAL: &str = "pipes, sockets and devices do not land";
 /// Why there is no undo.
 const OUTPUT: &str = "it is ignored, and ignored files are not stored";
-const GIT: &str = "git keeps its own history; see `git reflog`";
 const NOT_UTF8: &str = "its name is not UTF-8";
+/// Why a layer does not land: no record of a landing can name it.
+const NOT_STORED: &str =
+    "its name is not UTF-8, so its old bytes cannot be stored for undo; rename it first";
 
 /// Reads a layer whose command has ended.
 pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileError> {
@@ -98,6 +116,7 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileE
         left: MAX_CHANGED,
     };
     reader.source(Path::new(""), &Rules::of(root), true)?;
+    reader.refuse_git_dirs();
     // Git's own order: what is pointed to before what points.
     reader.diff.plain.sort_by_cached_key(turn);
     Ok(reader.diff)
@@ -181,7 +200,7 @@ impl Reader<'_> {
                 self.repository(entry)?;
             } else if is_folder && rules.ignores(&path, true) {
                 self.lose(&path, OUTPUT);
-                self.plain(entry)?;
+                self.output(entry)?;
             } else if entry.is_gone() {
                 self.delete(&path, entry.lower.as_ref(), rules)?;
             } else if is_folder {
@@ -221,8 +240,12 @@ impl Reader<'_> {
 
     fn file(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
         let Some(path) = entry.path.to_str() else {
-            self.lose(&entry.path, NOT_UTF8);
-            self.diff.plain.push(Plain::Put(entry.path.clone()));
+            if entry.lower.is_some() {
+                self.refuse(&entry.path, NOT_STORED);
+            } else {
+                self.lose(&entry.path, NOT_UTF8);
+                self.diff.plain.push(Plain::Put(entry.path.clone()));
+            }
             return Ok(());
         };
         let before = match &entry.lower {
@@ -244,6 +267,16 @@ impl Reader<'_> {
             None => Image::Absent,
         };
         let after = look(&self.upper, path)?;
+        if let Image::Link { target } = &after
+            && before != after
+            && let Leads::Ask(why) | Leads::Never(why) = self.leads(path, target)
+        {
+            self.refuse(
+                &entry.path,
+                &format!("{why}; make it yourself if you want it"),
+            );
+            return Ok(());
+        }
         if before != after {
             self.diff.swaps.push(Swap {
                 path: path.to_owned(),
@@ -254,6 +287,16 @@ impl Reader<'_> {
             self.diff.times.push(path.to_owned());
         }
         Ok(())
+    }
+
+    /// Where a new symlink leads, over those of the layer and the workspace.
+    fn leads(&self, path: &str, target: &str) -> Leads {
+        let link = |path: &Path| {
+            let upper = std::fs::read_link(self.upper.root().join(path));
+            let found = upper.or_else(|_| std::fs::read_link(self.root.root().join(path)));
+            found.ok()
+        };
+        leads(self.root.root(), path, target, &link)
     }
 
     /// What is at a path of the workspace, and everything below it, is gone.
@@ -272,10 +315,7 @@ impl Reader<'_> {
         }
         match path.to_str() {
             _ if self.is_newer(path, lower) => self.refuse(path, MEANWHILE),
-            None => {
-                self.lose(path, NOT_UTF8);
-                self.diff.plain.push(Plain::Remove(path.to_owned()));
-            }
+            None => self.refuse(path, NOT_STORED),
             Some(text) if lower.is_file() || lower.is_symlink() => match look(self.root, text) {
                 Ok(before) => {
                     self.diff.swaps.push(Swap {
@@ -314,19 +354,18 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Something that is moved as it is.
-    fn plain(&mut self, entry: Entry) -> Result<(), FileError> {
-        self.plain_but(entry, &|_| false)
+    /// Something in an ignored folder. It is moved as it is; repositories in it are judged as anywhere else.
+    fn output(&mut self, entry: Entry) -> Result<(), FileError> {
+        self.plain(entry, Place::Output)
     }
 
-    /// The same, where names in it may be protected.
-    fn plain_but(
-        &mut self,
-        entry: Entry,
-        is_protected: &dyn Fn(&Path) -> bool,
-    ) -> Result<(), FileError> {
+    /// Something that is moved as it is.
+    fn plain(&mut self, entry: Entry, place: Place<'_>) -> Result<(), FileError> {
         let path = entry.path.clone();
-        if is_protected(&path) {
+        if place == Place::Output && path.ends_with(".git") {
+            return self.repository(entry);
+        }
+        if self.is_protected(&path, place) {
             self.refuse(&path, PROTECTED);
         } else if entry.is_gone() {
             if entry.lower.is_some() {
@@ -339,12 +378,12 @@ impl Reader<'_> {
                 let hidden = self
                     .names_below(&path)?
                     .into_iter()
-                    .filter(|path| !self.upper_has(path) && !is_protected(path));
+                    .filter(|path| !self.upper_has(path) && !self.is_protected(path, place));
                 let hidden: Vec<Plain> = hidden.map(Plain::Remove).collect();
                 self.diff.plain.extend(hidden);
             }
             for inner in self.entries(&path, true)? {
-                self.plain_but(inner, is_protected)?;
+                self.plain(inner, place)?;
             }
         } else if entry
             .lower
@@ -356,65 +395,15 @@ impl Reader<'_> {
             if entry.lower.is_some() && (entry.about.is_dir() || entry.covers_folder()) {
                 self.diff.plain.push(Plain::Remove(path.clone()));
             }
-            self.diff.plain.push(Plain::Put(path));
-        }
-        Ok(())
-    }
-
-    /// A name `.git`.
-    fn repository(&mut self, entry: Entry) -> Result<(), FileError> {
-        let path = entry.path.clone();
-        let is_folder = entry.about.is_dir() && !entry.is_gone();
-        match &entry.lower {
-            // It is neither removed nor replaced.
-            Some(lower) if !lower.is_dir() || !is_folder || self.is_opaque(&path) => {
-                self.refuse(&path, PROTECTED);
-                Ok(())
-            }
-            Some(_) => {
-                let before = self.diff.plain.len();
-                let is_protected = |inner: &Path| {
-                    inner
-                        .strip_prefix(&path)
-                        .is_ok_and(|name| names::is_kept_out_of_git(name, false))
-                };
-                self.plain_but(entry, &is_protected)?;
-                let only_index = |one: &Plain| one.path() == path.join("index");
-                if !self.diff.plain[before..].iter().all(only_index) {
-                    self.lose(&path, GIT);
+            if place == Place::Output && entry.about.is_dir() && self.holds_git(&path)? {
+                let mode = entry.about.mode() & 0o7777;
+                self.diff.folders.push((path.clone(), mode));
+                for inner in self.entries(&path, false)? {
+                    self.plain(inner, place)?;
                 }
-                Ok(())
+                return Ok(());
             }
-            None if is_folder => {
-                self.lose(&path, GIT);
-                self.new_repository(&path, &path)
-            }
-            None => self.plain(entry),
-        }
-    }
-
-    /// A repository that the command made: what runs programs in it is left out.
-    fn new_repository(&mut self, git: &Path, folder: &Path) -> Result<(), FileError> {
-        for entry in self.entries(folder, false)? {
-            let name = entry
-                .path
-                .strip_prefix(git)
-                .unwrap_or(&entry.path)
-                .to_owned();
-            let plain = ["objects", "refs", "logs"]
-                .iter()
-                .any(|plain| name == Path::new(plain));
-            if names::is_kept_out_of_git(&name, true) {
-                self.refuse(&entry.path, PROTECTED);
-            } else if entry.about.is_dir() && !plain {
-                let path = entry.path.clone();
-                self.diff
-                    .folders
-                    .push((path.clone(), entry.about.mode() & 0o7777));
-                self.new_repository(git, &path)?;
-            } else {
-                self.plain(entry)?;
-            }
+            self.diff.plain.push(Plain::Put(path));
         }
         Ok(())
     }

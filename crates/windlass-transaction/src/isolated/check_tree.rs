@@ -433,7 +433,7 @@ pub(super) fn image(
     Ok(image)
 }
 
-fn looked(root: &Root, path: &str) -> Result<Image, String> {
+pub(super) fn looked(root: &Root, path: &str) -> Result<Image, String> {
     match look(root, path) {
         Ok(image) => Ok(image),
         // A directory is in the place: the files in it are told of by themselves.

@@ -1,7 +1,7 @@
 //! From the copy to where the changes belong: into the tree, as a patch, or as a commit; and commits that the run made
 //! itself. Only what was judged is brought over, and only onto files that are as they were when the copy was opened.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
-use windlass_core::gate::executes_later;
+use windlass_core::gate::{Bar, bar_at_landing, executes_later};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{
     Command, Files, LandTo, Landed, Landing, ProcessEnd, Processes, Watch, WorkspaceError,
@@ -18,12 +18,14 @@ use windlass_core::workspace::{
 
 use super::blocking;
 use super::catching_up::conflict;
+use super::commit::commit;
 use super::sources::{COMMITS, is_source};
 use super::survey::Print;
 use super::untold::{self, Untold};
 use super::user_git::UserGit;
-use super::work::Work;
-use crate::landing::{LandError, Lasting, Source, land};
+use super::work::{Baseline, Work};
+use crate::git_dirs::GitDirs;
+use crate::landing::{LandError, Source, land};
 use windlass_host::workspace::Root;
 
 /// The largest bundle of new commits.
@@ -151,7 +153,9 @@ impl Work {
             }
             let stat =
                 rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Some(Print::of(&stat))
+            // A folder is no file; its files have paths of their own.
+            let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            (!is_folder).then(|| Print::of(&stat))
         };
         let moved = swaps
             .iter()
@@ -188,26 +192,26 @@ impl Work {
             landed,
             tree_hash: Some(tree_hash.to_owned()),
         };
-        let done = blocking(move || {
+        blocking(move || {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
-            // Where the new bytes do not fit, taking the change back from under later edits is a conflict.
-            let _ = contents.store_after(&swaps, &source, Lasting::Now);
             untold::begin(&work.dir, &untold).map_err(|err| {
+                untold::settle(&work.dir, false);
                 WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
             })?;
             let landed = land(&work.base, &swaps, &source, &contents, &journal);
             if !matches!(landed, Err(LandError::Unfinished(_))) {
+                if landed.is_err()
+                    && let Some(survey) = untold::refresh_survey(&work.dir, &work.base)
+                {
+                    *work.baseline() = Baseline::Known(Arc::new(survey));
+                }
                 untold::settle(&work.dir, landed.is_ok());
             }
-            landed.map_err(land_error)
+            landed.map(drop).map_err(land_error)
         })
-        .await?;
-        for path in done.not_kept {
-            self.note(format!("`{}` cannot be undone: {}", path.path, path.reason));
-        }
-        Ok(())
+        .await
     }
 
     /// A patch in git's own form, which knows modes, links and bytes.
@@ -340,9 +344,56 @@ impl Work {
             b"",
         )
         .await?;
+        self.refuse_barred(&git, &head).await?;
         let refname = format!("refs/windlass/{}", self.name);
         git.ask(&["update-ref", &refname, &head], b"").await?;
         Ok(Some(refname))
+    }
+
+    /// The paths of new commits are held to the bars of the landing. Nobody is asked about commits, so a path that only a
+    /// person lets land keeps them all out.
+    async fn refuse_barred(&self, git: &UserGit, head: &str) -> Result<(), String> {
+        let commits = git.ask(&["rev-list", head, "--not", "--all"], b"").await?;
+        let args = [
+            "diff-tree",
+            "--stdin",
+            "-r",
+            "-m",
+            "-z",
+            "--root",
+            "--no-renames",
+        ];
+        let args: Vec<&str> = args
+            .into_iter()
+            .chain(["--name-only", "--no-commit-id"])
+            .collect();
+        let names = git.ask(&args, &commits).await?;
+        let names: BTreeSet<String> = names
+            .split(|byte| *byte == 0)
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .filter(|name| !name.is_empty())
+            .collect();
+        let has = |path: &Path| {
+            let path = path.to_string_lossy();
+            let below = format!("{path}/");
+            let first = names.range(below.clone()..).next();
+            names.contains(&*path)
+                || first.is_some_and(|name| name.starts_with(&below))
+                || self.base.stat(&path).is_ok()
+        };
+        let mut git_dirs = GitDirs::new(has);
+        for name in &names {
+            let barred = match bar_at_landing(name, false, "", &[]) {
+                Some(Bar::Never(why) | Bar::Person(why)) => Some(why),
+                None => git_dirs.refusal(Path::new(name)),
+            };
+            if let Some(why) = barred {
+                return Err(format!(
+                    "one of them changes `{name}` ({why}), and nobody was asked about it; commit what landed yourself"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether anything in the copy's git directory was written, seen without running anything.
@@ -401,61 +452,4 @@ fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), St
             std::fs::set_permissions(&target, mode).map_err(say)
         }
     }
-}
-
-/// A commit of exactly the landed paths on top of the current one; what the person has staged stays as it is.
-async fn commit(
-    git: &UserGit,
-    scratch: &Path,
-    swaps: &[Swap],
-    message: &str,
-) -> Result<String, String> {
-    let index = scratch.join("commit-index");
-    let _ = std::fs::remove_file(&index);
-    let own: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
-    let head = git
-        .line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
-        .await
-        .ok();
-    if let Some(head) = &head {
-        git.ask_with(&["read-tree", head], b"", &own).await?;
-    }
-    let mut paths = Vec::new();
-    for swap in swaps {
-        paths.extend_from_slice(swap.path.as_bytes());
-        paths.push(0);
-    }
-    let update = ["update-index", "--add", "--remove", "-z", "--stdin"];
-    git.ask_with(&update, &paths, &own).await?;
-    let tree = git.ask_with(&["write-tree"], b"", &own).await?;
-    let tree = String::from_utf8_lossy(&tree).trim().to_owned();
-    let mut args = vec!["commit-tree".to_owned(), tree];
-    args.extend(head.iter().flat_map(|head| ["-p".to_owned(), head.clone()]));
-    if git
-        .line(&["config", "--type=bool", "commit.gpgSign"])
-        .await
-        .is_ok_and(|sign| sign == "true")
-    {
-        args.push("-S".to_owned());
-    }
-    let made = git.ask(&args, message.as_bytes()).await?;
-    let made = String::from_utf8_lossy(&made).trim().to_owned();
-    let none = "0".repeat(made.len());
-    let before = head.unwrap_or(none);
-    git.ask(
-        &[
-            "update-ref",
-            "-m",
-            "windlass: landed",
-            "HEAD",
-            &made,
-            &before,
-        ],
-        b"",
-    )
-    .await?;
-    // The person's own index follows for these paths, so that they are not shown as changed.
-    git.ask(&update, &paths).await?;
-    let _ = std::fs::remove_file(index);
-    Ok(made)
 }

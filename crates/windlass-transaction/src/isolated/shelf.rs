@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use windlass_core::terms::Strategy;
+
+use crate::landing::lock_within;
 use windlass_host::private::{create_dir, entries, remove_tree};
 
 /// How much all kept copies may take, and for how long they are kept.
@@ -20,6 +22,8 @@ pub const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const MAX_CARD: u64 = 1 << 20;
 /// The most copies that are listed.
 const MAX_COPIES: usize = 10_000;
+/// Whoever works on a copy holds it for longer than this; whoever looks at it does not.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// What is being thrown away has a name that no copy can have, so that nobody takes what is left of it for a copy.
 const GONE: &str = ".gone-";
 /// A directory without a card that nobody has touched for so long was left by a process that is gone.
@@ -165,10 +169,11 @@ impl Shelf {
         let mut cards: Vec<(Card, bool)> = entries(&self.dir, MAX_COPIES)
             .filter_map(|entry| {
                 let mut card = read_card(&entry.path())?;
-                let busy = matches!(lock(&entry.path(), &card.name), Err(ShelfError::Busy(_)));
+                let busy = is_held(&entry.path());
                 if !busy && card.kept.is_none() {
                     // Its process died before it could count; it counts against the bound all the same.
                     card.bytes = size_of(&entry.path());
+                    card.files = super::dead::count(&entry.path(), &card);
                 }
                 Some((card, busy))
             })
@@ -211,7 +216,7 @@ impl Shelf {
         let mut total = 0_u64;
         let mut surplus = Vec::new();
         for (card, busy) in self.list() {
-            if busy {
+            if busy || super::untold::is_pending(&self.dir.join(&card.name)) {
                 continue;
             }
             total = total.saturating_add(card.bytes);
@@ -233,7 +238,7 @@ impl Shelf {
         surplus
     }
 
-    fn place(&self, name: &str) -> Result<PathBuf, ShelfError> {
+    pub(super) fn place(&self, name: &str) -> Result<PathBuf, ShelfError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(ShelfError::Unknown(name.to_owned()));
@@ -267,6 +272,12 @@ impl Slot {
         self.write_card()
     }
 
+    /// Whether its landing is not finished, or perhaps not in the log. Discarding it would make undo impossible.
+    #[must_use]
+    pub fn has_pending_landing(&self) -> bool {
+        super::untold::is_pending(&self.dir)
+    }
+
     /// Throws it away: first its name, at once, then what it holds.
     pub fn discard(self) -> Result<(), ShelfError> {
         let gone = self.dir.with_file_name(format!("{GONE}{}", self.card.name));
@@ -277,6 +288,7 @@ impl Slot {
     }
 }
 
+/// Waits a moment, because another command may be looking at it.
 fn lock(dir: &Path, name: &str) -> Result<File, ShelfError> {
     let path = dir.join("lock");
     let file = File::options()
@@ -285,11 +297,19 @@ fn lock(dir: &Path, name: &str) -> Result<File, ShelfError> {
         .write(true)
         .open(&path);
     let file = file.map_err(|err| ShelfError::Io(format!("{}: {err}", path.display())))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ShelfError::Busy(name.to_owned())),
+    match lock_within(file.into(), PATIENCE) {
+        Ok(Some(lock)) => Ok(lock.into()),
+        Ok(None) => Err(ShelfError::Busy(name.to_owned())),
         Err(err) => Err(ShelfError::Io(format!("{}: {err}", path.display()))),
     }
+}
+
+/// Whether somebody works on a copy. Looks side by side with others who look.
+fn is_held(dir: &Path) -> bool {
+    File::open(dir.join("lock")).is_ok_and(|file| {
+        let looked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+        looked == Err(rustix::io::Errno::WOULDBLOCK)
+    })
 }
 
 fn read_card(dir: &Path) -> Option<Card> {
@@ -404,6 +424,28 @@ mod tests {
         assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE).len(), 0);
         shelf.open(&name).unwrap().discard().unwrap();
         assert!(shelf.list().is_empty());
+    }
+
+    #[test]
+    fn whoever_looks_at_copies_keeps_nobody_from_taking_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(dir.path().to_owned());
+        let slot = shelf.create(Path::new("/w"), "s1", "run-1").unwrap();
+        let name = slot.card.name.clone();
+        let path = slot.dir.join("lock");
+        drop(slot);
+        let looks = File::open(path).unwrap();
+        rustix::fs::flock(&looks, FlockOperation::LockShared).unwrap();
+        assert!(!shelf.list()[0].1, "who looks does not work on it");
+        let (shelf, taker) = (shelf.clone(), name.clone());
+        let (asked, asks) = std::sync::mpsc::channel();
+        let taken = std::thread::spawn(move || {
+            asked.send(()).unwrap();
+            shelf.open(&taker).map(|slot| slot.card.name.clone())
+        });
+        asks.recv().unwrap();
+        drop(looks);
+        assert_eq!(taken.join().unwrap(), Ok(name));
     }
 
     #[test]

@@ -113,18 +113,22 @@ impl Dir {
         })
     }
 
-    /// Names are sorted, because a directory may have a hundred thousand of them.
     fn get(&self, name: &OsStr) -> Option<Print> {
+        self.find(name).map(|at| self.files[at].1)
+    }
+
+    /// Names are sorted, because a directory may have a hundred thousand of them.
+    fn find(&self, name: &OsStr) -> Option<usize> {
         let (mut from, mut to) = (0, self.files.len());
         while from < to {
             let middle = from.midpoint(to);
             let start = middle
                 .checked_sub(1)
                 .map_or(0, |before| self.files[before].0 as usize);
-            let (end, print) = self.files[middle];
+            let (end, _) = self.files[middle];
             match self.names[start..end as usize].cmp(name.as_bytes()) {
                 std::cmp::Ordering::Less => from = middle + 1,
-                std::cmp::Ordering::Equal => return Some(print),
+                std::cmp::Ordering::Equal => return Some(middle),
                 std::cmp::Ordering::Greater => to = middle,
             }
         }
@@ -249,6 +253,21 @@ impl Survey {
         self.dirs
             .get(path.parent().unwrap_or(Path::new("")))?
             .get(path.file_name()?)
+    }
+
+    /// Takes the records of these files anew. Only for files that hold what they held when it was made.
+    pub(super) fn refresh<'p>(&mut self, root: &Root, paths: impl Iterator<Item = &'p Path>) {
+        for path in paths {
+            let dir = self.dirs.get_mut(path.parent().unwrap_or(Path::new("")));
+            let Some((dir, name)) = dir.zip(path.file_name()) else {
+                continue;
+            };
+            let stat = rustix::fs::statat(root.handle(), path, AtFlags::SYMLINK_NOFOLLOW);
+            if let (Some(at), Ok(stat)) = (dir.find(name), stat) {
+                dir.files[at].1 = Print::of(&stat);
+            }
+        }
+        self.fingerprint = OnceLock::new();
     }
 
     /// Paths that differ between two walks, sorted.

@@ -5,14 +5,22 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use windlass_core::image::Swap;
 use windlass_core::terms::Strategy;
 use windlass_core::workspace::Landed;
 
 use super::shelf::{Shelf, ShelfError, Slot};
+use super::survey::Survey;
+use crate::landing::look;
+use windlass_host::workspace::Root;
 
 /// What is landing, and what has landed.
 const LANDING: &str = "landing.json";
 const LANDED: &str = "landed.json";
+/// Room for the event that tells of a landing, taken before its first file is touched, and given free for the event.
+const ROOM: &str = "landing.room";
+/// The event, and those around it, are at most so much longer than what is written down here.
+const ROOM_SLACK: usize = 64 << 10;
 /// The longest that is read.
 const MAX_READ: u64 = 256 << 20;
 
@@ -29,8 +37,12 @@ pub struct Untold {
 pub(super) fn begin(dir: &Path, untold: &Untold) -> std::io::Result<()> {
     let draft = dir.join("landing.new");
     let mut file = std::fs::File::create(&draft)?;
-    file.write_all(&serde_json::to_vec(untold)?)?;
+    let text = serde_json::to_vec(untold)?;
+    file.write_all(&text)?;
     file.sync_all()?;
+    let mut room = std::fs::File::create(dir.join(ROOM))?;
+    room.write_all(&vec![0; text.len() + ROOM_SLACK])?;
+    room.sync_all()?;
     std::fs::rename(draft, dir.join(LANDING))
 }
 
@@ -40,6 +52,27 @@ pub(super) fn settle(dir: &Path, landed: bool) {
         true => std::fs::rename(dir.join(LANDING), dir.join(LANDED)),
         false => std::fs::remove_file(dir.join(LANDING)),
     };
+    let _ = std::fs::remove_file(dir.join(ROOM));
+}
+
+/// A landing was rolled back: its files are as they were and have new records, by which they would be taken for changed.
+/// Gives the survey with their records of now. Files that somebody else changed keep the old ones.
+pub(super) fn refresh_survey(dir: &Path, root: &Root) -> Option<Survey> {
+    let bytes = windlass_host::workspace::read_file(&dir.join(LANDING), MAX_READ).ok()?;
+    let untold: Untold = serde_json::from_slice(&bytes).ok()?;
+    let mut survey = Survey::read(&dir.join("survey"))?;
+    let same = |swap: &&Swap| look(root, &swap.path).is_ok_and(|now| now == swap.before);
+    let same = untold.landed.swaps.iter().filter(same);
+    survey.refresh(root, same.map(|swap| Path::new(&swap.path)));
+    survey.write(&dir.join("survey")).ok()?;
+    Some(survey)
+}
+
+/// Whether a landing of this copy is not finished, or perhaps not in the log: then it must not be discarded.
+pub(super) fn is_pending(dir: &Path) -> bool {
+    let marks = [dir.join(LANDING), dir.join(LANDED)];
+    let journal = super::landing::journal_of(dir).join("journal.json");
+    marks.iter().chain([&journal]).any(|mark| mark.exists())
 }
 
 /// Copies that have landed and are still here, each held, with what the log should tell.

@@ -53,21 +53,27 @@ impl UserGit {
         })
     }
 
+    /// The same with more of an environment.
+    pub(super) fn with_env<'a>(
+        &self,
+        more: impl IntoIterator<Item = (&'a str, &'a OsStr)>,
+    ) -> Self {
+        let mut git = self.clone();
+        let more = more.into_iter();
+        git.env
+            .extend(more.map(|(name, value)| (name.into(), value.to_owned())));
+        git
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// What git answers; an error is what it complained about.
     pub(super) async fn ask<S: AsRef<OsStr>>(
         &self,
         args: &[S],
         input: &[u8],
-    ) -> Result<Vec<u8>, String> {
-        self.ask_with(args, input, &[]).await
-    }
-
-    /// The same with more of an environment.
-    pub(super) async fn ask_with<S: AsRef<OsStr>>(
-        &self,
-        args: &[S],
-        input: &[u8],
-        more: &[(&str, &OsStr)],
     ) -> Result<Vec<u8>, String> {
         let mut command = tokio::process::Command::new(&self.program);
         command
@@ -78,7 +84,7 @@ impl UserGit {
             ("GIT_NO_LAZY_FETCH", "1"),
             ("LC_ALL", "C"),
         ]);
-        command.envs(more.iter().copied()).current_dir(&self.root);
+        command.current_dir(&self.root);
         command.args([
             "-c",
             "core.hooksPath=/dev/null",

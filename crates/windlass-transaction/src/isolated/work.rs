@@ -3,12 +3,13 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_core::CancellationToken;
-use windlass_core::gate::is_credential;
 use windlass_core::image::{Image, Swap};
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::workspace::{Changes, CheckState, FileChange, Files, WorkspaceError};
@@ -21,7 +22,9 @@ use super::shown::{self, lossy};
 use super::sources::is_source;
 use super::survey::{Moment, Print, Survey};
 use super::{Desk, copied, isolation, shelf_error};
-use crate::landing::tree_hash;
+use crate::git_dirs::GitDirs;
+use crate::landing::{lock_within, tree_hash};
+use crate::links::{Leads, leads};
 use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree};
 use windlass_host::workspace::Root;
 
@@ -29,8 +32,8 @@ use windlass_host::workspace::Root;
 const MAX_NAMED: usize = 5;
 /// Ignored paths that are listed.
 const MAX_LEFT: usize = 500;
-/// Links that are followed on the way to where one leads, as the system does.
-const MAX_LINKS: usize = 40;
+/// Another run may work so long on its turn to land before it is not waited for.
+const TURN_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A copy that a run works on.
 pub(crate) struct Work {
@@ -48,6 +51,8 @@ pub(crate) struct Work {
     stop: CancellationToken,
     notes: Mutex<Vec<String>>,
     cache: Mutex<Cache>,
+    /// The lock of the workspace while it is this run's turn to land.
+    turn: Mutex<Option<OwnedFd>>,
     /// By path: valid as long as the record is the same.
     own_images: Mutex<HashMap<String, (Print, Image)>>,
     base_images: Mutex<HashMap<String, (Print, Image)>>,
@@ -78,6 +83,7 @@ pub(super) struct Changed {
     pub(super) left: Vec<String>,
     pub(super) newly_ignored: Vec<String>,
     pub(super) cannot: Vec<(String, String)>,
+    pub(super) asks: Vec<(String, String)>,
 }
 
 impl Work {
@@ -210,6 +216,7 @@ impl Work {
             stop: CancellationToken::new(),
             notes: Mutex::default(),
             cache: Mutex::default(),
+            turn: Mutex::default(),
             own_images: Mutex::default(),
             base_images: Mutex::default(),
             hidden,
@@ -460,6 +467,8 @@ impl Work {
             Ok(Image::Link { target }) => Some(PathBuf::from(target)),
             _ => None,
         };
+        let has = |path: &Path| merged.stat(&lossy(path)).is_ok();
+        let mut git_dirs = GitDirs::new(has);
         for path in &touched.sources {
             let Some(text) = path.to_str() else {
                 changed.cannot.push((
@@ -479,25 +488,35 @@ impl Work {
                 .and_then(|before| Ok((before, image(&self.own_images, &merged, text)?)))
             {
                 Ok((before, after)) if before == after => {}
-                Ok((_, Image::Link { target }))
-                    if leads_to_credential(self.base.root(), text, &target, &link) =>
-                {
-                    let why = format!(
-                        "it is a link to credentials outside the workspace ({target}); take it away"
-                    );
-                    changed.cannot.push((text.to_owned(), why));
-                }
                 Ok((_, Image::Link { target })) if self.leads_into_copy(&target) => {
                     let why = format!(
                         "it is a link to the run's own copy ({target}); make it a relative link"
                     );
                     changed.cannot.push((text.to_owned(), why));
                 }
-                Ok((before, after)) => changed.swaps.push(Swap {
-                    path: text.to_owned(),
-                    before,
-                    after,
-                }),
+                Ok((before, after)) => {
+                    let led = match &after {
+                        Image::Link { target } => leads(self.base.root(), text, target, &link),
+                        _ => Leads::Freely,
+                    };
+                    match led {
+                        Leads::Freely => {}
+                        Leads::Ask(why) => changed.asks.push((text.to_owned(), why)),
+                        Leads::Never(why) => {
+                            changed.cannot.push((text.to_owned(), why));
+                            continue;
+                        }
+                    }
+                    let landing = after.is_there().then(|| git_dirs.refusal(path));
+                    match landing.flatten() {
+                        Some(why) => changed.cannot.push((text.to_owned(), why)),
+                        None => changed.swaps.push(Swap {
+                            path: text.to_owned(),
+                            before,
+                            after,
+                        }),
+                    }
+                }
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
             }
         }
@@ -545,6 +564,7 @@ impl Work {
             left,
             newly_ignored,
             cannot,
+            asks,
             ..
         } = changed;
         Ok(Changes {
@@ -553,6 +573,7 @@ impl Work {
             left,
             newly_ignored,
             cannot,
+            asks,
             files_before,
         })
     }
@@ -580,10 +601,49 @@ impl Work {
             .map_err(shelf_error)
     }
 
+    /// Takes the workspace's lock for landings; the kernel gives it to those who wait in their order. A run that works for
+    /// very long on its turn is not waited for.
+    pub(super) async fn take_turn(&self) -> Result<bool, WorkspaceError> {
+        if self.turn.lock().is_some() {
+            return Ok(false);
+        }
+        let dir = super::undo_journal(&self.desk.undo, self.base.root());
+        let failed = |why: String| WorkspaceError::other(format!("{}: {why}", dir.display()));
+        windlass_host::private::create_dir(&dir).map_err(|err| failed(err.message))?;
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true);
+        let file = file.open(dir.join("turn"));
+        let file = file.map_err(|err| failed(err.to_string()))?;
+        let again = file.try_clone().map_err(|err| failed(err.to_string()))?;
+        let free = lock_within(file.into(), Duration::ZERO);
+        if let Some(free) = free.map_err(|errno| failed(errno.to_string()))? {
+            *self.turn.lock() = Some(free);
+            return Ok(false);
+        }
+        // A wait for a lock has no timeout and cannot be cancelled, so a thread of its own waits. When nobody listens to it
+        // any more, it lets go at once.
+        let (got, lock) = tokio::sync::oneshot::channel();
+        std::thread::Builder::new()
+            .name("landing turn".to_owned())
+            .spawn(move || {
+                let locked = lock_within(again.into(), TURN_PATIENCE);
+                drop(got.send(locked.ok().flatten()));
+            })
+            .map_err(|err| failed(err.to_string()))?;
+        let taken = lock.await.ok().flatten();
+        *self.turn.lock() = taken;
+        Ok(true)
+    }
+
+    pub(super) fn end_turn(&self) {
+        *self.turn.lock() = None;
+    }
+
     pub(super) fn keep(&self, files: usize) -> Result<Option<String>, WorkspaceError> {
         // What it is relative to has to be known later.
         let _ = self.survey();
         self.close();
+        self.end_turn();
         let Some(mut slot) = self.slot.lock().take() else {
             return Ok(None);
         };
@@ -599,6 +659,7 @@ impl Work {
         self.stop.cancel();
         let _ = self.survey();
         self.close();
+        self.end_turn();
         self.slot
             .lock()
             .take()
@@ -621,99 +682,4 @@ fn tier(plan: &Sandbox) -> Result<Tier, WorkspaceError> {
 fn write_survey(dir: &Path, name: &str, survey: &Survey) {
     // Without it a later landing takes every changed file for a conflict: nothing is lost, and nothing is guessed.
     let _ = survey.write(&dir.join(name));
-}
-
-/// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and
-/// with it, most often, everything of the person. Links of the workspace on the way are followed by `link`; outside only
-/// names count.
-fn leads_to_credential(
-    root: &Path,
-    path: &str,
-    target: &str,
-    link: &dyn Fn(&Path) -> Option<PathBuf>,
-) -> bool {
-    let mut leads = root.join(path);
-    leads.pop();
-    let mut todo: Vec<OsString> = steps(Path::new(target));
-    let mut links = 0;
-    while let Some(step) = todo.pop() {
-        match Path::new(&step).components().next() {
-            Some(Component::RootDir) => leads = PathBuf::from("/"),
-            Some(Component::ParentDir) => drop(leads.pop()),
-            Some(Component::Normal(name)) => {
-                leads.push(name);
-                let inside = leads
-                    .strip_prefix(root)
-                    .ok()
-                    .filter(|inside| !inside.as_os_str().is_empty());
-                let Some(on) = inside.and_then(link) else {
-                    continue;
-                };
-                links += 1;
-                // The system would not follow so many either.
-                if links > MAX_LINKS {
-                    return false;
-                }
-                leads.pop();
-                todo.extend(steps(&on));
-            }
-            _ => {}
-        }
-    }
-    // What a process has open, its folder and its root are behind names that say nothing of it.
-    let anywhere = root.starts_with(&leads) || leads.starts_with("/proc");
-    !leads.starts_with(root) && (anywhere || is_credential(&leads.to_string_lossy()))
-}
-
-/// The parts of a path, the last first.
-fn steps(path: &Path) -> Vec<OsString> {
-    path.components()
-        .rev()
-        .map(|part| part.as_os_str().to_owned())
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(path: &str, target: &str, leads: bool) {
-        let link = |path: &Path| match path.to_str() {
-            Some("other") => Some(PathBuf::from("/home/p/other")),
-            Some("docs/on") => Some(PathBuf::from("../other/x")),
-            Some("round") => Some(PathBuf::from("./round")),
-            _ => None,
-        };
-        assert_eq!(
-            leads_to_credential(Path::new("/home/p/repo"), path, target, &link),
-            leads,
-            "{path} -> {target}"
-        );
-    }
-
-    #[test]
-    fn links_over_links_are_followed_in_the_workspace() {
-        check("notes", "other/../.ssh/id_ed25519", true);
-        check("notes", "docs/on/../../.aws/credentials", true);
-        check("docs/notes", "on/readme", false);
-        check("notes", "plain/../.ssh/id_ed25519", false);
-        check("notes", "round/x", false);
-        check("notes", "/proc/self/root", true);
-        check("notes", "other/../../../proc/self/cwd/x", true);
-    }
-
-    #[test]
-    fn links_out_of_the_workspace_to_credentials_are_known_by_name() {
-        check("notes.txt", "/home/p/.ssh/id_ed25519", true);
-        check("docs/a/notes.txt", "../../../.aws/credentials", true);
-        check("config/.env", "../.env", false);
-        check("away", "/usr/share/doc", false);
-        check("loop", "../repo/x", false);
-        check("deep", "../../../../../../etc/shadow", true);
-        check("home", "/home/p", true);
-        check("docs/up", "../..", true);
-        check("docs/self", "..", false);
-        check("all", "/", true);
-    }
 }

@@ -248,10 +248,7 @@ impl Work<'_> {
                 continue;
             }
             let (stage, slot) = (self.stage(dir.stage)?, dir_name(at));
-            match self.disk.make_dir(stage, &slot, 0o700) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(fail(errno)),
-            }
+            // It was made with the new files.
             let Some(made) = dir_at(self.disk, stage, &slot.to_string_lossy())? else {
                 continue;
             };

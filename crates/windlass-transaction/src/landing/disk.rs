@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::isolated::copied::times_of;
 
 /// What a call of the system gives.
-pub(super) type Sys<T> = Result<T, Errno>;
+pub(crate) type Sys<T> = Result<T, Errno>;
 
 /// How many names of one directory are looked at.
 const MAX_NAMES: usize = 1_000_000;
@@ -261,6 +261,23 @@ impl Disk {
         Ok(())
     }
 
+    /// A file of ours whose room on the disk is taken already, to be written over from its beginning.
+    pub(super) fn open_reserved(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<File> {
+        self.step("open_reserved")?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(dir, name, flags, Mode::empty()).map(File::from)
+    }
+
+    /// Writes over the beginning of a file and cuts off the rest.
+    pub(super) fn overwrite(&self, file: &File, bytes: &[u8]) -> Sys<()> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            self.step("overwrite")?;
+            written += again(|| rustix::io::pwrite(file, rest, written as u64))?;
+        }
+        rustix::fs::ftruncate(file, bytes.len() as u64)
+    }
+
     /// Lets a new file share the bytes of another, where the file system can.
     pub(super) fn clone_bytes(&self, from: &File, to: &File) -> Sys<()> {
         self.step("clone_bytes")?;
@@ -346,12 +363,17 @@ impl Disk {
         self.step("lock")?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(fd)),
-            Err(Errno::WOULDBLOCK) if patience.is_zero() => Ok(None),
-            Err(Errno::WOULDBLOCK) => wait_for_lock(fd, patience),
-            Err(errno) => Err(errno),
-        }
+        lock_within(fd, patience)
+    }
+}
+
+/// Locks an open file, or says that another still holds it after `patience`.
+pub(crate) fn lock_within(fd: OwnedFd, patience: Duration) -> Sys<Option<OwnedFd>> {
+    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(fd)),
+        Err(Errno::WOULDBLOCK) if patience.is_zero() => Ok(None),
+        Err(Errno::WOULDBLOCK) => wait_for_lock(fd, patience),
+        Err(errno) => Err(errno),
     }
 }
 

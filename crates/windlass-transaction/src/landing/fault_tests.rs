@@ -65,7 +65,7 @@ fn ends(lacks: Lacks) -> (Tree, Tree, u64) {
     let (scene, swaps) = scene();
     let old = tree_of(&scene.tree());
     let disk = Disk::watched(Box::new(move |_, what| lacks.refuses(what)));
-    assert_eq!(landed(&scene, &swaps, &disk).unwrap().not_kept, []);
+    landed(&scene, &swaps, &disk).unwrap();
     let new = tree_of(&scene.tree());
     for swap in &swaps {
         if swap.path != "plain" && !swap.path.starts_with("dir/") {
@@ -169,6 +169,48 @@ fn the_landing_of_a_call_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tr
         ended[usize::from(is_new)] += 1;
     }
     assert!(ended[0] > 20 && ended[1] > 20, "{ended:?}");
+}
+
+#[test]
+fn an_undo_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tree() {
+    let undo = LandingUndo {
+        session: landing_call().session,
+        redo: false,
+        of: 7,
+        also: vec![9],
+    };
+    let land = |disk: &Disk, scene: &Scene, swaps: &[Swap]| {
+        let landing = Landing {
+            disk,
+            root: &scene.root(),
+            contents: &scene.contents,
+            journal_dir: &scene.journal(),
+            patience: Duration::ZERO,
+        };
+        landing.land(swaps, &scene.contents, LandMode::Undo(undo.clone()))
+    };
+    let (old, new, calls) = ends(Lacks::Nothing);
+    let mut ended = [0, 0];
+    for at in (1..=calls).step_by(5) {
+        let (scene, swaps) = scene();
+        let _ = land(&Disk::watched(dies(at, Lacks::Nothing)), &scene, &swaps);
+        recovered(&scene);
+        let is_new = check_whole(&scene, &old, &new, &format!("dead at {at}"));
+        let records = unlogged_undos(&scene.journal());
+        assert_eq!(records.len(), usize::from(is_new), "dead at {at}");
+        assert!(records.iter().all(|record| record.undo == undo));
+        assert_eq!(unlogged_landings(&scene.journal()), []);
+        ended[usize::from(is_new)] += 1;
+    }
+    assert!(ended[0] > 5 && ended[1] > 5, "{ended:?}");
+}
+
+#[test]
+fn whoever_looks_for_a_dead_landing_takes_no_lock_where_there_is_none() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.journal()).unwrap();
+    assert_eq!(recovered(&scene), None);
+    assert!(!scene.journal().join("lock").exists());
 }
 
 #[test]
@@ -308,6 +350,38 @@ fn a_call_that_fails_anywhere_leaves_the_old_tree_or_the_new() {
             "{case}"
         );
     }
+}
+
+/// From the call `at` on, nothing that needs room on the disk happens any more.
+fn full_from(at: u64) -> Before {
+    const NEEDS_ROOM: &[&str] = &["create", "write", "make_dir", "make_link", "clone_bytes"];
+    Box::new(move |call, what| {
+        if call >= at && NEEDS_ROOM.contains(&what) {
+            Err(Errno::NOSPC)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+#[test]
+fn a_disk_that_fills_at_any_call_leaves_the_tree_that_the_landing_reported() {
+    let (old, new, calls) = ends(Lacks::Nothing);
+    let mut landings = 0;
+    for at in 1..=calls {
+        let (scene, swaps) = scene();
+        let done = landed(&scene, &swaps, &Disk::watched(full_from(at)));
+        recovered(&scene);
+        let is_new = check_whole(&scene, &old, &new, &format!("full at {at}: {done:?}"));
+        landings += u32::from(done.is_ok());
+        assert_eq!(is_new, done.is_ok(), "full at {at}: {done:?}");
+        let unfinished = matches!(done, Err(LandError::Unfinished(_)));
+        assert!(
+            !unfinished,
+            "full at {at}: a rollback needs no room: {done:?}"
+        );
+    }
+    assert!(landings > 20, "{landings} of {calls}");
 }
 
 /// What somebody does to a path.

@@ -13,11 +13,15 @@ use windlass_core::image::Swap;
 
 use super::disk::{Disk, Sys};
 use super::look::CHUNK;
-use super::{LandError, LandMode, LandingCall};
+use super::{LandError, LandMode, LandingCall, LandingUndo};
 use windlass_host::workspace::from_errno;
 
 const FILE: &str = "journal.json";
 const DRAFT: &str = "journal.json.new";
+/// Room for the last state of the journal, taken before the first path is swapped.
+const END: &str = "journal.json.end";
+/// The last state is at most so much longer than the first one.
+const END_SLACK: usize = 64;
 const LOCK: &str = "lock";
 /// The name of a record begins with this.
 const RECORD: &str = "landed-";
@@ -124,6 +128,11 @@ impl Desk {
         }))
     }
 
+    /// Whether a journal lies there, seen without the lock: whoever only looks for one keeps no landing waiting.
+    pub(super) fn has_journal(path: &Path) -> bool {
+        path.join(FILE).exists()
+    }
+
     /// The journal that lies there.
     pub(super) fn read(&self, disk: &Disk) -> Result<Option<Journal>, LandError> {
         let path = self.path.join(FILE);
@@ -149,25 +158,53 @@ impl Desk {
 
     /// Writes it down so that it outlives a crash, as a whole or not at all.
     pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
-        let text = serde_json::to_vec(journal).map_err(|err| {
-            LandError::Journal(format!("the landing cannot be written down: {err}"))
-        })?;
-        let (dir, draft) = (self.dir.as_fd(), OsStr::new(DRAFT));
-        let written = (|| {
-            match disk.remove(dir, draft) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
-            }
-            let file = disk.create(dir, draft, 0o600)?;
-            disk.write(&file, &text)?;
-            disk.sync(&file)?;
-            disk.rename(dir, draft, dir, FILE)?;
-            disk.sync_dir(dir)
-        })();
-        written.map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
+        let (text, draft) = (encode(journal)?, OsStr::new(DRAFT));
+        self.fill(disk, draft, &text)
+            .and_then(|()| self.name_journal(disk, draft))
+            .map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
     }
 
-    /// The landing of a call is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
+    /// Takes the room that [`Self::write_end`] needs, so that a full disk cannot keep the end from being written down.
+    pub(super) fn reserve_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
+        let room = vec![0; encode(journal)?.len() + END_SLACK];
+        self.fill(disk, OsStr::new(END), &room)
+            .map_err(|errno| from_errno(&self.path.join(END), errno).into())
+    }
+
+    /// Writes the last state down, in the room that was reserved for it if there is some.
+    pub(super) fn write_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
+        let (dir, end) = (self.dir.as_fd(), OsStr::new(END));
+        let fail = |errno| LandError::File(from_errno(&self.path.join(FILE), errno));
+        let file = match disk.open_reserved(dir, end) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return self.write(disk, journal),
+            Err(errno) => return Err(fail(errno)),
+        };
+        let text = encode(journal)?;
+        disk.overwrite(&file, &text)
+            .and_then(|()| disk.sync(&file))
+            .and_then(|()| self.name_journal(disk, end))
+            .map_err(fail)
+    }
+
+    /// Makes a file anew, with these bytes.
+    fn fill(&self, disk: &Disk, name: &OsStr, bytes: &[u8]) -> Sys<()> {
+        match disk.remove(self.dir.as_fd(), name) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        let file = disk.create(self.dir.as_fd(), name, 0o600)?;
+        disk.write(&file, bytes)?;
+        disk.sync(&file)
+    }
+
+    fn name_journal(&self, disk: &Disk, draft: &OsStr) -> Sys<()> {
+        let dir = self.dir.as_fd();
+        disk.rename(dir, draft, dir, FILE)?;
+        disk.sync_dir(dir)
+    }
+
+    /// The landing of a call or an undo is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
     pub(super) fn become_record(
         &self,
         disk: &Disk,
@@ -189,7 +226,7 @@ impl Desk {
     /// The landing is over.
     pub(super) fn remove(&self, disk: &Disk) -> Result<(), LandError> {
         let fail = |errno| from_errno(&self.path.join(FILE), errno);
-        for name in [DRAFT, FILE] {
+        for name in [DRAFT, END, FILE] {
             match disk.remove(self.dir.as_fd(), OsStr::new(name)) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(fail(errno).into()),
@@ -197,6 +234,11 @@ impl Desk {
         }
         Ok(disk.sync_dir(self.dir.as_fd()).map_err(fail)?)
     }
+}
+
+fn encode(journal: &Journal) -> Result<Vec<u8>, LandError> {
+    serde_json::to_vec(journal)
+        .map_err(|err| LandError::Journal(format!("the landing cannot be written down: {err}")))
 }
 
 fn record_name(journal: &Journal) -> String {
@@ -217,9 +259,50 @@ pub struct UnloggedLanding {
     pub swaps: Vec<Swap>,
 }
 
+/// An undo or a redo that is in the tree and perhaps not in the log of its session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnloggedUndo {
+    /// The file that holds it; to be removed when the log has it.
+    pub record: PathBuf,
+    /// The tree.
+    pub root: PathBuf,
+    /// What the log is to say.
+    pub undo: LandingUndo,
+    /// What it changed.
+    pub swaps: Vec<Swap>,
+}
+
 /// The landings of calls that are perhaps not in the log yet, oldest first. Those of a live session are among them.
 #[must_use]
 pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
+    let call = |(record, journal): (PathBuf, Journal)| match journal.mode {
+        LandMode::Call(Some(call)) => Some(UnloggedLanding {
+            record,
+            root: PathBuf::from(journal.root),
+            call,
+            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
+        }),
+        _ => None,
+    };
+    records(journal_dir).filter_map(call).collect()
+}
+
+/// The same for undos and redos.
+#[must_use]
+pub fn unlogged_undos(journal_dir: &Path) -> Vec<UnloggedUndo> {
+    let undo = |(record, journal): (PathBuf, Journal)| match journal.mode {
+        LandMode::Undo(undo) => Some(UnloggedUndo {
+            record,
+            root: PathBuf::from(journal.root),
+            undo,
+            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
+        }),
+        _ => None,
+    };
+    records(journal_dir).filter_map(undo).collect()
+}
+
+fn records(journal_dir: &Path) -> impl Iterator<Item = (PathBuf, Journal)> {
     let entries = windlass_host::private::entries(journal_dir, usize::MAX);
     let is_record = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(RECORD));
     let records = entries
@@ -231,21 +314,11 @@ pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
     records.sort_unstable();
     let read = |record: PathBuf| {
         let bytes = windlass_host::workspace::read_file(&record, MAX_JOURNAL as u64).ok()?;
-        let journal: Journal = serde_json::from_slice(&bytes).ok()?;
-        let LandMode::Call(Some(call)) = journal.mode else {
-            return None;
-        };
-        Some(UnloggedLanding {
-            record,
-            root: PathBuf::from(journal.root),
-            call,
-            swaps: journal.swaps.into_iter().map(|(swap, _)| swap).collect(),
-        })
+        Some((record, serde_json::from_slice(&bytes).ok()?))
     };
     records
         .into_iter()
-        .filter_map(|(_, record)| read(record))
-        .collect()
+        .filter_map(move |(_, record)| read(record))
 }
 
 fn read(disk: &Disk, file: &File) -> Sys<Vec<u8>> {

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use windlass_host::workspace::is_staging;
+use windlass_needs::{Need, lacks};
 
 use super::check::clashes;
 use super::testing::{Scene, change, file, land_through, link, old_tree, swap, tree_of};
@@ -352,7 +353,7 @@ fn names_that_differ_only_in_case_clash_where_case_does_not_count() {
 }
 
 #[test]
-fn what_cannot_be_kept_for_undo_lands_and_is_named() {
+fn a_landing_whose_old_bytes_cannot_be_kept_for_undo_is_rolled_back() {
     let scene = Scene::with_cap(8);
     scene.file("large", "too large to keep\n", 0o644);
     scene.file("small", "old\n", 0o644);
@@ -365,13 +366,14 @@ fn what_cannot_be_kept_for_undo_lands_and_is_named() {
         ),
         swap("small", file("old\n", 0o644), Image::Absent),
     ];
-    let done = landed(&scene, &swaps).unwrap();
-    assert_eq!(done.paths, ["small", "large"]);
-    assert_eq!(done.not_kept.len(), 1);
+    let before = tree_of(&scene.tree());
+    let refused = landed(&scene, &swaps).unwrap_err().to_string();
     assert!(
-        done.not_kept[0].path == "large" && done.not_kept[0].reason.contains("cap of 8"),
-        "{done:?}"
+        refused.contains("the old bytes of large cannot be stored") && refused.contains("cap of 8"),
+        "{refused}"
     );
+    assert_eq!(tree_of(&scene.tree()), before);
+    assert!(!scene.journal().join("journal.json").exists());
 }
 
 #[test]
@@ -574,6 +576,88 @@ fn a_target_on_another_file_system_is_staged_there() {
         "{}",
         String::from_utf8_lossy(&ended.stdout)
     );
+}
+
+/// Runs itself again with its stores on a small file system that gets full at every stage of a landing.
+#[test]
+fn a_small_disk_lets_a_landing_happen_or_leaves_the_old_tree() {
+    if let Ok(dir) = std::env::var(MOUNTED) {
+        return land_on_a_small_disk(Path::new(&dir));
+    }
+    if lacks(Need::Namespaces) {
+        return;
+    }
+    let dir = super::testing::scratch();
+    std::fs::create_dir_all(dir.path().join("data")).unwrap();
+    let script = "mount -t tmpfs -o size=1m none data && \
+                  exec \"$0\" --exact landing::tests::a_small_disk_lets_a_landing_happen_or_leaves_the_old_tree";
+    let ended = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .env(MOUNTED, dir.path())
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+fn land_on_a_small_disk(dir: &Path) {
+    let (mut landed, mut refused) = (0, 0);
+    for free_kb in (0..=160).step_by(4) {
+        let (tree, data) = (dir.join(format!("tree-{free_kb}")), dir.join("data"));
+        let (store, journal) = (data.join("contents"), data.join("journal"));
+        for path in [&tree, &store, &journal] {
+            std::fs::create_dir_all(path).unwrap();
+        }
+        let contents = Contents::open(&store, 1 << 20).unwrap();
+        contents.put_bytes(b"new\n").unwrap();
+        let mut swaps = Vec::new();
+        for number in 0..16 {
+            let (path, old) = (format!("d{number}/file"), format!("{number} old\n"));
+            std::fs::create_dir(tree.join(format!("d{number}"))).unwrap();
+            std::fs::write(tree.join(&path), &old).unwrap();
+            std::fs::set_permissions(tree.join(&path), PermissionsExt::from_mode(0o644)).unwrap();
+            let after = if number % 2 == 0 {
+                new()
+            } else {
+                Image::Absent
+            };
+            swaps.push(swap(&path, file(&old, 0o644), after));
+        }
+        let before = tree_of(&tree);
+        fill_but(&data, free_kb);
+        let root = Root::open(&tree).unwrap();
+        let done = land(&root, &swaps, &contents, &contents, &journal);
+        match &done {
+            Ok(_) => {
+                landed += 1;
+                let undo = undo::plan(&root, &swaps, &contents).unwrap();
+                assert_eq!((undo.swaps.len(), undo.conflicts.len()), (16, 0));
+            }
+            Err(LandError::Unfinished(why)) => panic!("{free_kb}: {why}"),
+            Err(_) => {
+                refused += 1;
+                assert_eq!(tree_of(&tree), before, "{free_kb}: {done:?}");
+            }
+        }
+        std::fs::remove_file(data.join("ballast")).unwrap();
+        assert_eq!(recover(&journal, &contents).unwrap(), None, "{free_kb}");
+        std::fs::remove_dir_all(&store).unwrap();
+    }
+    assert!(
+        landed > 0 && refused > 3,
+        "{landed} landed, {refused} refused"
+    );
+}
+
+/// Leaves so much of a file system free.
+fn fill_but(data: &Path, free_kb: u64) {
+    let disk = rustix::fs::statvfs(data).unwrap();
+    let free = disk.f_bavail * disk.f_frsize / 1024;
+    let ballast = vec![1; usize::try_from(free.saturating_sub(free_kb) * 1024).unwrap()];
+    std::fs::write(data.join("ballast"), ballast).unwrap();
 }
 
 fn land_on_mounts(tree: &Path) {

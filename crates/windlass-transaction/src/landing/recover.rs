@@ -11,7 +11,7 @@ use super::disk::Disk;
 use super::journal::{Desk, Journal, State};
 use super::look::see;
 use super::swap::{Standing, Work};
-use super::{Halt, LandError, Refused, stage};
+use super::{Halt, LandError, stage};
 use windlass_host::workspace::Root;
 
 /// What recovery found and did.
@@ -25,8 +25,6 @@ pub struct Recovered {
     pub paths: Vec<String>,
     /// Paths that somebody wrote to meanwhile, left as they are, and staging directories that still hold something.
     pub left: Vec<String>,
-    /// Paths whose old bytes could not be kept, so that they cannot be undone.
-    pub not_kept: Vec<Refused>,
 }
 
 /// Finishes or takes back what a dead process left, if there is something; a landing that is at work is not disturbed.
@@ -42,8 +40,8 @@ pub(super) fn recover_through(
     journal_dir: &Path,
     contents: &Contents,
 ) -> Result<Option<Recovered>, LandError> {
-    // The common case costs one look: nothing was ever landed.
-    if !journal_dir.exists() {
+    // The common case costs one look: no landing is at work, and none was left.
+    if !Desk::has_journal(journal_dir) {
         return Ok(None);
     }
     let Some(desk) = Desk::take(disk, journal_dir, Duration::ZERO)? else {
@@ -64,7 +62,6 @@ pub(super) fn recover_through(
         landed: journal.state == State::Done,
         paths: journal.paths(),
         left: Vec::new(),
-        not_kept: Vec::new(),
     };
     if journal.state == State::Swapping {
         journal.hold = settle(disk, &root, &journal, contents, &mut done)?;
@@ -73,7 +70,7 @@ pub(super) fn recover_through(
         } else {
             State::Undone
         };
-        desk.write(disk, &journal)?;
+        desk.write_end(disk, &journal)?;
     }
     if journal.hold {
         done.left.extend(journal.stage_paths());
@@ -81,7 +78,7 @@ pub(super) fn recover_through(
         done.left
             .extend(stage::clean(disk, root.handle(), &journal)?);
     }
-    if done.landed && journal.mode.has_call() {
+    if done.landed && journal.mode.leaves_record() {
         desk.become_record(disk, &journal)?;
     }
     desk.remove(disk)?;
@@ -117,8 +114,8 @@ fn settle(
     }
     if can_go_on {
         match work.forward(standing) {
-            Ok(not_kept) => {
-                (done.landed, done.not_kept) = (true, not_kept);
+            Ok(()) => {
+                done.landed = true;
                 return Ok(false);
             }
             Err(Halt::Conflict(_) | Halt::File(_)) => {}

@@ -62,7 +62,7 @@ pub(super) fn open(
     journal.stages.iter().map(opened).collect()
 }
 
-/// Writes every new file.
+/// Writes every new file, and makes the directories that a rollback brings back, so that it needs no room on the disk.
 pub(super) fn fill(
     disk: &Disk,
     root: BorrowedFd<'_>,
@@ -79,6 +79,12 @@ pub(super) fn fill(
         if let Some(file) = file.filter(|_| !journal.is_large()) {
             disk.sync(&file)
                 .map_err(|errno| from_errno(Path::new(&swap.path), errno))?;
+        }
+    }
+    for (at, dir) in journal.emptied.iter().enumerate() {
+        if let Some(Some(stage)) = stages.get(dir.stage) {
+            disk.make_dir(stage.as_fd(), &dir_name(at), 0o700)
+                .map_err(|errno| from_errno(Path::new(&dir.path), errno))?;
         }
     }
     for dir in stages.iter().flatten() {

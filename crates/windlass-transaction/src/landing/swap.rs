@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, FileErrorKind};
 
+use super::Halt;
 use super::check::why;
 use super::contents::{Contents, ContentsError, Lasting};
 use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Seen, Spot, dir_at, find, parent, see, see_at};
 use super::stage::{self, new_name, old_name};
-use super::{Halt, Refused};
 use windlass_host::workspace::from_errno;
 
 /// A landing at work.
@@ -184,11 +184,10 @@ impl<'a> Work<'a> {
     }
 
     /// Swaps every path that is not swapped yet, as `standing` tells, keeps what was displaced and makes it all last.
-    /// Gives the paths whose old bytes could not be kept, so that they cannot be undone.
     pub(super) fn forward(
         &self,
         standing: impl Fn(usize) -> Result<Standing, FileError>,
-    ) -> Result<Vec<Refused>, Halt> {
+    ) -> Result<(), Halt> {
         let (deletes, replaced, new) = self.groups();
         let step = |at: usize| match standing(at)? {
             Standing::NotYet => self.apply(at),
@@ -201,9 +200,8 @@ impl<'a> Work<'a> {
         replaced.into_iter().try_for_each(step)?;
         self.make_dirs()?;
         new.into_iter().try_for_each(step)?;
-        let not_kept = self.keep_displaced()?;
-        self.sync()?;
-        Ok(not_kept)
+        self.keep_displaced()?;
+        Ok(self.sync()?)
     }
 
     fn apply(&self, at: usize) -> Result<(), Halt> {
@@ -317,10 +315,9 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Keeps what was displaced, which is the undo. What cannot be kept stops the landing of a call, and is only named
-    /// by others. A write to a displaced file meanwhile, through a handle that was open, stops every one.
-    fn keep_displaced(&self) -> Result<Vec<Refused>, Halt> {
-        let mut not_kept = Vec::new();
+    /// Keeps what was displaced, which is the undo. Bytes that cannot be kept stop the landing, and so does a write to a
+    /// displaced file through a handle that was open.
+    fn keep_displaced(&self) -> Result<(), Halt> {
         let lasting = if self.journal.is_large() {
             Lasting::Later
         } else {
@@ -345,24 +342,14 @@ impl<'a> Work<'a> {
                     let reason = "it was written to while it was being replaced";
                     return Err(Halt::conflict(&swap.path, reason));
                 }
-                Err(err) if self.journal.mode.must_keep() => {
-                    return Err(not_stored(&swap.path, &err).into());
-                }
-                Err(err) => not_kept.push(Refused::new(&swap.path, &err.to_string())),
+                Err(err) => return Err(not_stored(&swap.path, &err).into()),
             }
         }
-        if lasting == Lasting::Later
-            && let Err(err) = self.contents.make_last(self.disk)
-        {
-            let files = self
-                .journal
-                .swaps
-                .iter()
-                .filter(|(swap, _)| matches!(swap.before, Image::File { .. }));
-            let not_safe = |(swap, _): &(Swap, usize)| Refused::new(&swap.path, &err.to_string());
-            return Ok(files.map(not_safe).collect());
+        if lasting == Lasting::Later {
+            let made = self.contents.make_last(self.disk);
+            made.map_err(|err| not_stored("the replaced files", &err))?;
         }
-        Ok(not_kept)
+        Ok(())
     }
 
     /// Makes every changed directory last, each once.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use windlass_core::clock::Timestamp;
 use windlass_core::id::{CallId, RunId, SessionId};
@@ -33,6 +34,7 @@ pub(super) fn land_call_through(
         root: &scene.root(),
         contents: &scene.contents,
         journal_dir: &scene.journal(),
+        patience: Duration::ZERO,
     };
     landing.land(swaps, &scene.contents, LandMode::Call(Some(landing_call())))
 }
@@ -51,6 +53,7 @@ pub(super) fn land_through(
         root,
         contents,
         journal_dir,
+        patience: Duration::ZERO,
     };
     landing.land(swaps, source, LandMode::Run)
 }

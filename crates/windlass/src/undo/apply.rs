@@ -1,12 +1,12 @@
 //! Applies an undo or a redo: what the log says was done is planned against the files that are there, done as one landing,
-//! and logged. Files that nothing names are not looked at.
+//! and logged. An undo whose process dies is in the tree and in the log, or in neither. Files that nothing names are not looked at.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use windlass::Windlass;
 //! use windlass::machine::{Root, SessionLog};
-//! use windlass::undo::{NotStored, PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
+//! use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
 //! # use windlass_testing::{ScriptedProvider, call, says};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,8 +23,8 @@
 //! assert!(!planned.is_redo());
 //! let store = SessionLog::new(settings.places.sessions_dir());
 //! assert_eq!(undoable_changes(&store, &planned.session).await?.done.len(), 1);
-//! let lost: Vec<NotStored> = planned.apply(settings, &root).await?;
-//! assert!(lost.is_empty() && !work.path().join("a.txt").exists());
+//! planned.apply(settings, &root).await?;
+//! assert!(!work.path().join("a.txt").exists());
 //! # Ok(())
 //! # }
 //! ```
@@ -33,17 +33,18 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use windlass_core::event::EventKind;
-use windlass_core::id::SessionId;
+use windlass_core::id::{RunId, SessionId};
 use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{FileChange, Files};
 use windlass_engine::Open;
+use windlass_host::exec::child_env;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::{undo_contents, undo_journal};
+use windlass_transaction::isolated::{commit_paths, undo_contents, undo_journal};
 use windlass_transaction::landing::undo::{Plan, plan, preview};
-use windlass_transaction::landing::{Contents, land};
+use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
 use super::{UndoableChanges, Wanted};
 use crate::error::{Error, ErrorKind};
@@ -70,16 +71,14 @@ pub struct PlannedUndo {
     pub files: Vec<FileChange>,
     /// Files that are merged, that are as wanted already, and that cannot be undone.
     pub plan: Plan,
+    /// The run that is undone, where it is one.
+    pub run: Option<RunId>,
+    /// A newer run or session of the workspace was passed over, because it has nothing to undo.
+    pub is_older: bool,
+    /// Commits that were made of the changes. Undoing does not change them.
+    pub commits: Vec<String>,
     task: Task,
     contents: Contents,
-}
-
-/// A file that could not be stored before it was replaced.
-pub struct NotStored {
-    /// Its path.
-    pub path: String,
-    /// Why.
-    pub reason: String,
 }
 
 /// The changes of a session that can be undone.
@@ -104,7 +103,7 @@ pub async fn plan_undo(
 ) -> Result<PlannedUndo, Error> {
     let failed = |err: String| Error::new(ErrorKind::Failed, err);
     let store = SessionLog::new(settings.places.sessions_dir());
-    let (session, task) = find(&store, root, session, request).await?;
+    let (session, task, is_older) = find(&store, root, session, request).await?;
     let contents = undo_contents(&settings.places.undo_dir());
     let contents = contents.map_err(|err| failed(err.to_string()))?;
     let plan = plan(root, &task.swaps, &contents).map_err(|err| failed(err.to_string()))?;
@@ -112,6 +111,9 @@ pub async fn plan_undo(
         session,
         files: preview(root, &plan, &contents),
         plan,
+        run: task.run.clone(),
+        is_older,
+        commits: task.commits.clone(),
         task,
         contents,
     })
@@ -124,12 +126,24 @@ impl PlannedUndo {
         self.task.redo
     }
 
-    /// Applies it, without the files that cannot be undone. Gives the files whose bytes could not be stored for a redo.
-    pub async fn apply(
-        self,
+    /// Makes a commit that takes the commits of the undone changes back. After [`Self::apply`], with its changes.
+    pub async fn commit_revert(
         settings: &Settings,
-        root: &Arc<Root>,
-    ) -> Result<Vec<NotStored>, Error> {
+        root: &Root,
+        commits: &[String],
+        swaps: &[Swap],
+    ) -> Result<String, Error> {
+        let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
+        let env = child_env(settings.environment.variables(), exceptions);
+        let scratch = undo_journal(&settings.places.undo_dir(), root.root());
+        let message = format!("Revert {}\n\nUndone by windlass.\n", commits.join(", "));
+        commit_paths(root.root(), &env, &scratch, swaps, &message)
+            .await
+            .map_err(|why| Error::new(ErrorKind::Failed, format!("no commit was made: {why}")))
+    }
+
+    /// Applies it, without the files that cannot be undone.
+    pub async fn apply(self, settings: &Settings, root: &Arc<Root>) -> Result<(), Error> {
         // The session is held first: a session at work must not have its files changed under it.
         let wired = wire::idle_engine(settings, root.clone())?;
         let session = wired
@@ -138,22 +152,15 @@ impl PlannedUndo {
             .await?;
         let journal = undo_journal(&settings.places.undo_dir(), root.root());
         let swaps = &self.plan.swaps;
-        // The log first: an undo that is interrupted after that is finished by recovery, and the log knows it already.
-        let seq = session.note(self.task.event(swaps.clone())).await?;
-        match land(root, swaps, &self.contents, &self.contents, &journal) {
-            Ok(done) => Ok(done
-                .not_kept
-                .into_iter()
-                .map(|lost| NotStored {
-                    path: lost.path,
-                    reason: lost.reason,
-                })
-                .collect()),
-            Err(err) => {
-                session.note(self.task.revocation(seq)).await?;
-                Err(Error::new(ErrorKind::Failed, err.to_string()))
-            }
+        let undo = self.task.landing(self.session.clone());
+        let done = land_undo(root, swaps, &self.contents, &journal, undo);
+        let done = done.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+        // Where the process dies here, recovery finds the record and tells the log.
+        session.note(self.task.event(swaps.clone())).await?;
+        if let Some(record) = done.record {
+            let _ = std::fs::remove_file(record);
         }
+        Ok(())
     }
 }
 
@@ -162,9 +169,11 @@ struct Task {
     swaps: Vec<Swap>,
     /// The event it is about: the first change, or for a redo the undo.
     of: u64,
-    /// The further changes; for a redo all of them.
+    /// The further changes; none for a redo.
     also: Vec<u64>,
     redo: bool,
+    run: Option<RunId>,
+    commits: Vec<String>,
 }
 
 impl Task {
@@ -174,8 +183,10 @@ impl Task {
             return Some(Self {
                 swaps: last.swaps.clone(),
                 of: last.seq,
-                also: last.of.clone(),
+                also: Vec::new(),
                 redo: true,
+                run: None,
+                commits: Vec::new(),
             });
         };
         let found = changes.find(wanted);
@@ -189,7 +200,18 @@ impl Task {
             of: first.seq,
             also: others.iter().map(|change| change.seq).collect(),
             redo: false,
+            run: first.run.clone().filter(|_| *wanted == Wanted::LastRun),
+            commits: found.iter().filter_map(|one| one.commit.clone()).collect(),
         })
+    }
+
+    fn landing(&self, session: SessionId) -> LandingUndo {
+        LandingUndo {
+            session,
+            redo: self.redo,
+            of: self.of,
+            also: self.also.clone(),
+        }
     }
 
     fn event(&self, swaps: Vec<Swap>) -> EventKind {
@@ -198,44 +220,44 @@ impl Task {
             false => EventKind::undone(self.of, self.also.clone(), swaps),
         }
     }
-
-    /// It was logged under this number, and did not happen.
-    fn revocation(&self, seq: u64) -> EventKind {
-        if !self.redo {
-            return EventKind::redone(seq, Vec::new());
-        }
-        let (of, also) = self
-            .also
-            .split_first()
-            .map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
-        EventKind::undone(of, also.to_vec(), self.swaps.clone())
-    }
 }
 
+/// The session, the task, and whether a newer run or session has nothing to undo.
 async fn find(
     store: &SessionLog,
     root: &Root,
     named: Option<&SessionId>,
     request: &UndoRequest,
-) -> Result<(SessionId, Task), Error> {
-    let nothing = || {
-        Error::usage("there is nothing to take back")
-            .hint("`windlass sessions show SESSION` tells what a session did")
+) -> Result<(SessionId, Task, bool), Error> {
+    let nothing = || match request {
+        UndoRequest::Undo(Wanted::Call(_)) => Error::usage("no change of that call can be undone")
+            .hint(
+                "an isolated run lands as a whole: `windlass undo --run RUN` takes all of it back",
+            ),
+        _ => Error::usage("there is nothing to take back")
+            .hint("`windlass sessions show SESSION` tells what a session did"),
     };
+    let is_last_run = matches!(request, UndoRequest::Undo(Wanted::LastRun));
     if let Some(id) = named {
         let changes = undoable_changes(store, id).await?;
         let task = Task::of(request, &changes).ok_or_else(nothing)?;
-        return Ok((id.clone(), task));
+        let is_older = is_last_run && changes.is_passed_over(task.run.as_ref());
+        return Ok((id.clone(), task, is_older));
     }
     let here = root.root().display().to_string();
+    let mut is_older = false;
     let mut heads = store.list().take(MAX_SESSIONS);
     while let Some(head) = heads.next().await {
         let Ok(head) = head else { continue };
-        if head.workspace == here
-            && let Some(task) = Task::of(request, &undoable_changes(store, &head.id).await?)
-        {
-            return Ok((head.id, task));
+        if head.workspace != here {
+            continue;
         }
+        let changes = undoable_changes(store, &head.id).await?;
+        if let Some(task) = Task::of(request, &changes) {
+            is_older |= changes.is_passed_over(task.run.as_ref());
+            return Ok((head.id, task, is_older && is_last_run));
+        }
+        is_older |= !changes.runs.is_empty();
     }
     Err(nothing())
 }

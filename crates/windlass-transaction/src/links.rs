@@ -1,0 +1,148 @@
+//! Where a symlink of a run leads, by names alone outside the workspace: freely, after a person agreed, or never.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+use windlass_core::gate::{is_credential, is_system_path};
+
+/// Links that are followed on the way to where one leads, as the system does.
+const MAX_LINKS: usize = 40;
+
+/// Whether a symlink may land.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Leads {
+    /// To a file of the workspace, or to a program or a library of the system.
+    Freely,
+    /// Only when a person agrees: to git's own files, or out of the workspace.
+    Ask(String),
+    /// To credentials, or to a folder that holds the workspace and with it, most often, everything of the person.
+    Never(String),
+}
+
+/// Judges a symlink at a path of the workspace. Links of the workspace on the way are followed by `link`.
+pub(crate) fn leads(
+    root: &Path,
+    path: &str,
+    target: &str,
+    link: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> Leads {
+    let Some(end) = followed(root, path, target, link) else {
+        return Leads::Freely;
+    };
+    if let Ok(inside) = end.strip_prefix(root) {
+        let is_git = |part: Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
+        return match inside.components().any(is_git) {
+            true => Leads::Ask(format!("it is a symlink to git's own files ({target})")),
+            false => Leads::Freely,
+        };
+    }
+    let name = end.to_string_lossy();
+    // What a process has open, its folder and its root are behind names that say nothing of it.
+    if root.starts_with(&end) || end.starts_with("/proc") || is_credential(&name) {
+        return Leads::Never(format!(
+            "it is a symlink to credentials or to a folder above the workspace ({target}); remove it"
+        ));
+    }
+    match is_system_path(&name) {
+        true => Leads::Freely,
+        false => Leads::Ask(format!(
+            "it is a symlink that leads out of the workspace ({target})"
+        )),
+    }
+}
+
+/// Where a symlink leads; nothing for more links than the system would follow.
+fn followed(
+    root: &Path,
+    path: &str,
+    target: &str,
+    link: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> Option<PathBuf> {
+    let mut end = root.join(path);
+    end.pop();
+    let mut todo: Vec<OsString> = steps(Path::new(target));
+    let mut links = 0;
+    while let Some(step) = todo.pop() {
+        match Path::new(&step).components().next() {
+            Some(Component::RootDir) => end = PathBuf::from("/"),
+            Some(Component::ParentDir) => drop(end.pop()),
+            Some(Component::Normal(name)) => {
+                end.push(name);
+                let inside = end
+                    .strip_prefix(root)
+                    .ok()
+                    .filter(|inside| !inside.as_os_str().is_empty());
+                let Some(on) = inside.and_then(link) else {
+                    continue;
+                };
+                links += 1;
+                if links > MAX_LINKS {
+                    return None;
+                }
+                end.pop();
+                todo.extend(steps(&on));
+            }
+            _ => {}
+        }
+    }
+    Some(end)
+}
+
+/// The parts of a path, the last first.
+fn steps(path: &Path) -> Vec<OsString> {
+    path.components()
+        .rev()
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, target: &str, expect: &str) {
+        let link = |path: &Path| match path.to_str() {
+            Some("other") => Some(PathBuf::from("/home/p/other")),
+            Some("docs/on") => Some(PathBuf::from("../other/x")),
+            Some("round") => Some(PathBuf::from("./round")),
+            _ => None,
+        };
+        let found = match leads(Path::new("/home/p/repo"), path, target, &link) {
+            Leads::Freely => "freely",
+            Leads::Ask(_) => "ask",
+            Leads::Never(_) => "never",
+        };
+        assert_eq!(found, expect, "{path} -> {target}");
+    }
+
+    #[test]
+    fn links_over_links_are_followed_in_the_workspace() {
+        check("notes", "other/../.ssh/id_ed25519", "never");
+        check("notes", "docs/on/../../.aws/credentials", "never");
+        check("docs/notes", "on/readme", "ask");
+        check("notes", "plain/../.ssh/id_ed25519", "freely");
+        check("notes", "round/x", "freely");
+        check("notes", "/proc/self/root", "never");
+        check("notes", "other/../../../proc/self/cwd/x", "never");
+    }
+
+    #[test]
+    fn links_out_of_the_workspace_are_known_by_name() {
+        check("notes.txt", "/home/p/.ssh/id_ed25519", "never");
+        check("docs/a/notes.txt", "../../../.aws/credentials", "never");
+        check("config/.env", "../.env", "freely");
+        check("away", "/usr/share/doc", "freely");
+        check("away", "/home/p/.bashrc", "ask");
+        check("away", "/home/q", "ask");
+        check("away", "/tmp/x", "ask");
+        check("loop", "../repo/x", "freely");
+        check("deep", "../../../../../../etc/shadow", "never");
+        check("home", "/home/p", "never");
+        check("docs/up", "../..", "never");
+        check("docs/self", "..", "freely");
+        check("all", "/", "never");
+        check("hook", ".git/hooks/pre-commit", "ask");
+        check("docs/git", "../sub/.GIT", "ask");
+    }
+}
