@@ -273,28 +273,7 @@ impl File<'_> {
                 plain.push('\n');
             }
         }
-        let original = |at: usize| {
-            let index = starts.partition_point(|&start| start <= at) - 1;
-            let line = &self.lines[index];
-            let (from, until) = (
-                starts[index],
-                starts.get(index + 1).map_or(plain.len(), |next| *next),
-            );
-            let shown = plain[from..until]
-                .strip_suffix('\n')
-                .unwrap_or(&plain[from..until]);
-            if at > from + shown.len() {
-                return line.end();
-            }
-            // Folding keeps the number of characters, not of bytes.
-            let characters = plain[from..at].chars().count();
-            line.start
-                + line
-                    .text
-                    .char_indices()
-                    .nth(characters)
-                    .map_or(line.text.len(), |(offset, _)| offset)
-        };
+        let original = |at| self.original(&plain, &starts, at);
         let (advance, limit) = stride(edit, old.len());
         occurrences(&plain, old, advance)
             .take(limit)
@@ -307,6 +286,30 @@ impl File<'_> {
                 )
             })
             .collect()
+    }
+
+    /// The place here of one in the plain text, whose lines start at `starts`.
+    fn original(&self, plain: &str, starts: &[usize], at: usize) -> usize {
+        let index = starts.partition_point(|&start| start <= at) - 1;
+        let line = &self.lines[index];
+        let (from, until) = (
+            starts[index],
+            starts.get(index + 1).map_or(plain.len(), |next| *next),
+        );
+        let shown = plain[from..until]
+            .strip_suffix('\n')
+            .unwrap_or(&plain[from..until]);
+        if at > from + shown.len() {
+            return line.end();
+        }
+        // Folding keeps the number of characters, not of bytes.
+        let characters = plain[from..at].chars().count();
+        line.start
+            + line
+                .text
+                .char_indices()
+                .nth(characters)
+                .map_or(line.text.len(), |(offset, _)| offset)
     }
 
     /// Whole lines, compared as `how` says.

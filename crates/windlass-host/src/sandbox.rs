@@ -229,22 +229,23 @@ impl Sandbox {
         if let Some(tier) = self.known_tier() {
             return Ok(tier);
         }
-        let attempt = |tier| {
-            let spec = self.spec(tier, &TreePlan::default());
-            let (protect, hide, read, caches) = Default::default();
-            let bare = Spec {
-                access: Access::ReadOnly,
-                protect,
-                hide,
-                read,
-                caches,
-                journal: None,
-                ..spec
-            };
-            Session::open(&self.helper, &bare).map(drop)
-        };
-        let (tier, ()) = self.first_of(Tier::Namespaces, attempt)?;
+        let (tier, ()) = self.first_of(Tier::Namespaces, |tier| self.try_bare(tier))?;
         Ok(*self.found.get_or_init(|| tier))
+    }
+
+    /// Opens a sandbox of a tier with nothing in it, and closes it.
+    fn try_bare(&self, tier: Tier) -> Result<(), SandboxError> {
+        let (protect, hide, read, caches) = Default::default();
+        let bare = Spec {
+            access: Access::ReadOnly,
+            protect,
+            hide,
+            read,
+            caches,
+            journal: None,
+            ..self.spec(tier, &TreePlan::default())
+        };
+        Session::open(&self.helper, &bare).map(drop)
     }
 
     fn known_tier(&self) -> Option<Tier> {

@@ -33,7 +33,7 @@ pub struct MemoryTree {
     pub moved: VecDeque<Vec<String>>,
     /// How often it was caught up with.
     pub caught_up: u32,
-    /// How often a turn to land was asked for.
+    /// The number of times that a turn to land was asked for.
     pub turns: u32,
     /// Whether another run is landing when a turn is asked for.
     pub turn_waits: bool,

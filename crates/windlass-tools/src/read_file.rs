@@ -128,20 +128,19 @@ fn read_all(sources: &Sources<'_>, args: &Args, paths: &[String]) -> Result<Stri
     {
         return Err(first.clone());
     }
-    let section = |(path, result): (&String, &Result<String, ToolFailure>)| match result {
+    let sections: Vec<String> = paths.iter().zip(&results).map(section).collect();
+    Ok(sections.join("\n\n"))
+}
+
+fn section((path, result): (&String, &Result<String, ToolFailure>)) -> String {
+    match result {
         Ok(text) => format!("==> {path}\n{text}"),
         Err(failure) => format!(
             "==> {path}\nError [{}]: {}",
             failure.category.word(),
             failure.text
         ),
-    };
-    Ok(paths
-        .iter()
-        .zip(&results)
-        .map(section)
-        .collect::<Vec<_>>()
-        .join("\n\n"))
+    }
 }
 
 fn read_one(

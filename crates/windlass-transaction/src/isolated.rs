@@ -239,7 +239,7 @@ impl Desk {
         let surplus = self.shelf.surplus(MAX_BYTES, MAX_AGE).into_iter();
         let (past, unmade): (Vec<_>, Vec<_>) = surplus.partition(|(card, _)| card.was_made());
         for (card, _) in unmade {
-            // What stays is tried again by the next run.
+            // The next run tries again where it fails.
             let _ = self.shelf.open(&card.name).and_then(Slot::discard);
         }
         let (first, why) = past.first()?;

@@ -37,7 +37,7 @@ pub(crate) fn leads(
         };
     }
     let name = end.to_string_lossy();
-    // What a process has open, its folder and its root are behind names that say nothing of it.
+    // Names below `/proc` lead to open files, folders and roots of processes.
     if root.starts_with(&end) || end.starts_with("/proc") || is_credential(&name) {
         return Leads::Never(format!(
             "it is a symlink to credentials or to a folder above the workspace ({target}); remove it"

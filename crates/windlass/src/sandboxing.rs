@@ -29,6 +29,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
+use windlass_core::terms::SandboxLevel;
 use windlass_host::config::Layers;
 use windlass_host::sandbox::{Access, AgentPlan, Helper, HostRule, Limits, NetPolicy, SandboxPlan};
 use windlass_transaction::copy_workspace;
@@ -159,38 +160,45 @@ pub fn described(settings: &Settings) -> Result<(&'static str, String), Error> {
 
 /// The level: the project's counts where it is stricter. `None` is no sandbox at all.
 fn level(settings: &Settings) -> Result<Option<Access>, Error> {
-    let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {
-        None => Ok(None),
-        Some("read-only") => Ok(Some(Some(Access::ReadOnly))),
-        Some("workspace-write") => Ok(Some(Some(Access::Write))),
-        Some("full") => Ok(Some(None)),
-        Some(other) => Err(Error::usage(format!(
-            "`{other}` is no sandbox: use read-only, workspace-write or full"
-        ))),
-    };
     if settings.fixed("sandbox.level") == Some("read-only") {
         return Ok(Some(Access::ReadOnly));
     }
-    let own = read(&settings.layers)?.unwrap_or(Some(Access::Write));
-    Ok(match (own, read(&settings.project)?) {
+    let own = read_level(&settings.layers)?.unwrap_or(Some(Access::Write));
+    Ok(match (own, read_level(&settings.project)?) {
         (Some(own), Some(Some(project))) => Some(own.min(project)),
         (None, Some(Some(project))) => Some(project),
         (own, _) => own,
     })
 }
 
-fn net(settings: &Settings) -> Result<NetPolicy, Error> {
-    let read = |layers: &Layers<'_>| -> Result<Option<NetPolicy>, Error> {
-        let Some(setting) = layers.get("sandbox.net") else {
-            return Ok(None);
-        };
-        let text = layers.text("sandbox.net").unwrap_or_default();
-        text.parse()
-            .map(Some)
-            .map_err(|why: String| Error::usage(format!("{}: {why}", setting.origin)))
+fn read_level(layers: &Layers<'_>) -> Result<Option<Option<Access>>, Error> {
+    let Some(text) = layers.text("sandbox.level") else {
+        return Ok(None);
     };
-    let own = read(&settings.layers)?.unwrap_or_default();
-    Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
+    match text.parse() {
+        Ok(SandboxLevel::ReadOnly) => Ok(Some(Some(Access::ReadOnly))),
+        Ok(SandboxLevel::WorkspaceWrite) => Ok(Some(Some(Access::Write))),
+        Ok(SandboxLevel::Full) => Ok(Some(None)),
+        Err(_) => Err(Error::usage(format!(
+            "`{text}` is no sandbox: use read-only, workspace-write or full"
+        ))),
+    }
+}
+
+fn net(settings: &Settings) -> Result<NetPolicy, Error> {
+    let own = read_net(&settings.layers)?.unwrap_or_default();
+    let project = read_net(&settings.project)?;
+    Ok(project.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
+}
+
+fn read_net(layers: &Layers<'_>) -> Result<Option<NetPolicy>, Error> {
+    let Some(setting) = layers.get("sandbox.net") else {
+        return Ok(None);
+    };
+    let text = layers.text("sandbox.net").unwrap_or_default();
+    text.parse()
+        .map(Some)
+        .map_err(|why: String| Error::usage(format!("{}: {why}", setting.origin)))
 }
 
 /// The hosts that the set-up of checks may reach.

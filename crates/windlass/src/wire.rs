@@ -435,7 +435,20 @@ pub fn http_options(settings: &Settings) -> Result<HttpOptions, Error> {
         Some(path) => Some(read_text(Path::new(path), MAX_FILE, "ca_file")?.into_bytes()),
         None => None,
     };
-    let seconds = |key: &str, usual: Duration| match settings.layers.number(key) {
+    let usual = HttpOptions::default();
+    Ok(HttpOptions {
+        extra_ca_pem,
+        idle_timeout: seconds(settings, "idle_timeout_s", usual.idle_timeout)?,
+        total_timeout: seconds(settings, "request_timeout_s", usual.total_timeout)?,
+        https_proxy: variable("HTTPS_PROXY"),
+        http_proxy: variable("HTTP_PROXY"),
+        no_proxy: variable("NO_PROXY"),
+        ..usual
+    })
+}
+
+fn seconds(settings: &Settings, key: &str, usual: Duration) -> Result<Duration, Error> {
+    match settings.layers.number(key) {
         None => Ok(usual),
         Some(seconds) if (0.1..=86_400.0).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
@@ -443,16 +456,7 @@ pub fn http_options(settings: &Settings) -> Result<HttpOptions, Error> {
         Some(_) => Err(Error::usage(format!(
             "`{key}` is a number of seconds, from 0.1 to 86400"
         ))),
-    };
-    Ok(HttpOptions {
-        extra_ca_pem,
-        idle_timeout: seconds("idle_timeout_s", HttpOptions::default().idle_timeout)?,
-        total_timeout: seconds("request_timeout_s", HttpOptions::default().total_timeout)?,
-        https_proxy: variable("HTTPS_PROXY"),
-        http_proxy: variable("HTTP_PROXY"),
-        no_proxy: variable("NO_PROXY"),
-        ..HttpOptions::default()
-    })
+    }
 }
 
 /// Everything that must not be read back to a model or into a log.

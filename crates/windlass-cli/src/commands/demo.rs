@@ -143,41 +143,37 @@ fn make_project(project: &Path) -> Result<(), Failure> {
     for (name, text) in FILES {
         std::fs::write(project.join(name), text)?;
     }
-    let git = |args: &[&str]| {
-        let mut command = Command::new("git");
-        command.arg("-C").arg(project).args([
-            "-c",
-            "user.name=Demo",
-            "-c",
-            "user.email=demo@example.invalid",
-        ]);
-        command
-            .args([
-                "-c",
-                "commit.gpgsign=false",
-                "-c",
-                "core.hooksPath=/dev/null",
-            ])
-            .args(args);
-        command
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_SYSTEM", "/dev/null");
-        match command.output() {
-            Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => {
-                let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                Err(Failure::failed(format!(
-                    "git {} failed: {why}",
-                    args.join(" ")
-                )))
-            }
-            Err(err) => Err(Failure::failed(format!("git cannot be started: {err}"))
-                .hint("the demo makes a small git repository; install git and run it again")),
+    git(project, &["init", "-q", "-b", "main"])?;
+    git(project, &["add", "."])?;
+    git(project, &["commit", "-q", "-m", "A median with a bug"])
+}
+
+/// Runs git without the settings of the user.
+fn git(project: &Path, args: &[&str]) -> Result<(), Failure> {
+    let settings = [
+        "user.name=Demo",
+        "user.email=demo@example.invalid",
+        "commit.gpgsign=false",
+        "core.hooksPath=/dev/null",
+    ];
+    let mut command = Command::new("git");
+    command
+        .arg("-C")
+        .arg(project)
+        .args(settings.iter().flat_map(|setting| ["-c", *setting]))
+        .args(args)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null");
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let text = format!("git {} failed: {}", args.join(" "), why.trim());
+            Err(Failure::failed(text))
         }
-    };
-    git(&["init", "-q", "-b", "main"])?;
-    git(&["add", "."])?;
-    git(&["commit", "-q", "-m", "A median with a bug"])
+        Err(err) => Err(Failure::failed(format!("git cannot be started: {err}"))
+            .hint("the demo makes a small git repository; install git and run it again")),
+    }
 }
 
 /// A temporary folder that is removed at the end, unless it is to be kept.

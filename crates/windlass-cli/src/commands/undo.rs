@@ -39,7 +39,7 @@ pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
     take_back(args, &UndoRequest::Redo, &More::default())
 }
 
-/// What only an undo can be told.
+/// Options of an undo that a redo does not have.
 #[derive(Default)]
 struct More {
     yes: bool,

@@ -19,7 +19,7 @@ pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
         .build()?;
     let _inside = runtime.enter();
     let past_limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    // The handler stays when nobody listens any more.
+    // The handler stays installed after the listener is dropped.
     signal(past_limit).map(drop)
 }
 

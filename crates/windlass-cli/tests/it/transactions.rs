@@ -684,7 +684,7 @@ async fn runs_that_change_different_files_take_turns_and_all_land() {
     let lab = Lab::committed(FILES);
     let first = lab.open().await;
     first.write("first", "1\n");
-    assert!(!first.0.take_turn().await.unwrap(), "nobody else lands");
+    assert!(!first.0.take_turn().await.unwrap(), "no other run lands");
     let mut others = Vec::new();
     for number in 0..4 {
         let run = lab.open().await;

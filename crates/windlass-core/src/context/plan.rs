@@ -97,17 +97,14 @@ pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
 
 /// The mildest way that fits; the sharpest when none does.
 fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
-    let shrink = |whole: usize| {
-        let before = if whole == 0 {
+    let shrink = |whole: usize| Shrink {
+        before: if whole == 0 {
             end
         } else {
             all.last_steps(whole).unwrap_or(0)
-        };
-        Shrink {
-            before,
-            over: LARGE,
-            keep: KEEP,
-        }
+        },
+        over: LARGE,
+        keep: KEEP,
     };
     let start = all.rows.first().map_or(1, |row| row.seq);
     // It costs nothing, so that it need not gain as much as a summary.

@@ -34,7 +34,7 @@ pub(super) async fn close(
         let asks = history.open_asks().iter();
         let asks: Vec<_> = asks.map(|ask| ask.id.clone()).collect();
         let calls: Vec<OpenCall> = history.open_calls().cloned().collect();
-        // What its copy holds is what became of its edits.
+        // The copy holds the result of its edits.
         let files = match in_copy.is_empty() {
             true => history.run_files(),
             false => in_copy,

@@ -20,7 +20,7 @@ pub(super) async fn judge(run: &RunParts, transaction: &dyn Transaction) -> Resu
     let judge = Judge { run, transaction };
     let (result, changes) = judge.judge().await?;
     let is_stale = matches!(result, Judged::Stale { .. });
-    // The next round is not disturbed by other runs. Nobody waits for a run that goes on working or asks a person.
+    // The next round is not disturbed by other runs. Other runs do not wait while this one works on or asks a person.
     let lands = matches!(result, Judged::Passed { ask: None });
     let judged = EventKind::Judged {
         judge_changed: judge.judges_among(&changes),

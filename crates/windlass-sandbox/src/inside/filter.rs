@@ -162,22 +162,16 @@ fn without_own_namespaces() -> io::Result<Rules> {
 
 /// Options that send the packets of a connection to loopback elsewhere.
 fn detours() -> io::Result<(i64, Vec<SeccompRule>)> {
-    let both = |(level, option): &(i32, i32)| -> io::Result<SeccompRule> {
-        let equals = |argument: u8, value: i32| {
-            Condition::new(
-                argument,
-                Len::Dword,
-                Op::Eq,
-                u64::from(value.cast_unsigned()),
-            )
-            .map_err(io::Error::other)
-        };
-        SeccompRule::new(vec![equals(1, *level)?, equals(2, *option)?]).map_err(io::Error::other)
+    let rules = DETOURS.iter().map(sets_option).collect::<io::Result<_>>()?;
+    Ok((libc::SYS_setsockopt, rules))
+}
+
+fn sets_option((level, option): &(i32, i32)) -> io::Result<SeccompRule> {
+    let equals = |argument: u8, value: i32| {
+        let value = u64::from(value.cast_unsigned());
+        Condition::new(argument, Len::Dword, Op::Eq, value).map_err(io::Error::other)
     };
-    Ok((
-        libc::SYS_setsockopt,
-        DETOURS.iter().map(both).collect::<io::Result<_>>()?,
-    ))
+    SeccompRule::new(vec![equals(1, *level)?, equals(2, *option)?]).map_err(io::Error::other)
 }
 
 /// Sending can connect a socket on the way, with this flag.

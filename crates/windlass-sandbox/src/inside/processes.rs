@@ -208,20 +208,6 @@ pub(crate) fn family() -> Vec<i32> {
 
 /// The same without some children of this one, and what descends from them.
 pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
-    let children = |pid: i32| -> Vec<i32> {
-        // Each thread has its own children.
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let lists = threads
-            .take(MOST_THREADS)
-            .map(|thread| std::fs::read_to_string(thread.path().join("children")));
-        let text = lists.flatten().collect::<Vec<_>>().join(" ");
-        text.split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect()
-    };
     // In a process namespace of its own, this process has another number than in the `/proc` that is there.
     let own = std::fs::read_link("/proc/self")
         .ok()
@@ -235,6 +221,21 @@ pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
         at += 1;
     }
     found
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    // Each thread has its own children.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let lists = threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MOST_THREADS)
+        .map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let text = lists.flatten().collect::<Vec<_>>().join(" ");
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]

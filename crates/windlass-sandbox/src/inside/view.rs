@@ -273,26 +273,23 @@ fn hold(path: &Path, attributes: u64) -> io::Result<Option<Held>> {
 
 fn hold_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<Held> {
     let lower = open_folder(path).ok();
-    let layer = |kind: &str| -> io::Result<Option<OwnedFd>> {
-        let Some(scratch) = scratch else {
-            return Ok(None);
-        };
-        let folder = scratch.join(format!("{kind}-{number}"));
-        match rustix::fs::mkdir(&folder, Mode::RWXU) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(err) => return Err(err.into()),
-        }
-        Ok(Some(open_folder(&folder)?))
-    };
+    let layer = |kind: &str| scratch.map(|scratch| scratch.join(format!("{kind}-{number}")));
     let what = What::Cache {
         lower,
-        upper: layer("upper")?,
-        work: layer("work")?,
+        upper: layer("upper").map(make_folder).transpose()?,
+        work: layer("work").map(make_folder).transpose()?,
     };
     Ok(Held {
         at: path.to_owned(),
         what,
     })
+}
+
+fn make_folder(path: PathBuf) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdir(&path, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => open_folder(&path),
+        Err(err) => Err(err.into()),
+    }
 }
 
 pub(crate) fn clone_tree(at: impl AsFd, path: &Path, extra: OpenTreeFlags) -> io::Result<OwnedFd> {

@@ -19,7 +19,7 @@ const RECORD: &str = "aside-";
 const MAX_RECORDS: usize = 1_000;
 const MAX_READ: u64 = 16 << 20;
 
-/// What is moved aside. The record is locked while its process lives.
+/// Folders that are moved aside. The record is locked while its process lives.
 #[derive(Debug)]
 pub(super) struct SetAside {
     record: PathBuf,
@@ -89,7 +89,7 @@ impl SetAside {
         let top = PathBuf::from(&self.moved.root);
         for (_, place) in &self.moved.places {
             let place = top.join(place);
-            // What cannot be removed is an ignored file that is in nobody's way.
+            // An ignored folder that cannot be removed stays under its staging name, where it does no harm.
             let _ = match place.is_dir() && !place.is_symlink() {
                 true => windlass_host::private::remove_tree(&place),
                 false => std::fs::remove_file(&place),
@@ -127,7 +127,7 @@ impl Moved {
     }
 }
 
-/// What was put back of one dead process.
+/// The folders of one dead process that were put back.
 pub(crate) struct PutBack {
     pub(crate) root: PathBuf,
     pub(crate) paths: Vec<String>,

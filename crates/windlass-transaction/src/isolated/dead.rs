@@ -15,7 +15,7 @@ use super::shown;
 use super::survey::Survey;
 use windlass_host::workspace::Root;
 
-/// How many files the copy would change.
+/// The number of files that the copy would change.
 pub(super) fn count(dir: &Path, card: &Card) -> usize {
     swaps(dir, card).map_or(0, |(swaps, ..)| swaps.len())
 }

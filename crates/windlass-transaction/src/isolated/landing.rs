@@ -389,7 +389,7 @@ impl Work {
             };
             if let Some(why) = barred {
                 return Err(format!(
-                    "one of them changes `{name}` ({why}), and nobody was asked about it; commit what landed yourself"
+                    "one of them changes `{name}` ({why}), and no person was asked about it; commit the landed files yourself"
                 ));
             }
         }

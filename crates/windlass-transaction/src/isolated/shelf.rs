@@ -22,7 +22,7 @@ pub const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const MAX_CARD: u64 = 1 << 20;
 /// The most copies that are listed.
 const MAX_COPIES: usize = 10_000;
-/// Whoever works on a copy holds it for longer than this; whoever looks at it does not.
+/// A run holds its copy for longer than this; a command that lists copies does not.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// What is being thrown away has a name that no copy can have, so that nobody takes what is left of it for a copy.
 const GONE: &str = ".gone-";
@@ -304,7 +304,7 @@ fn lock(dir: &Path, name: &str) -> Result<File, ShelfError> {
     }
 }
 
-/// Whether somebody works on a copy. Looks side by side with others who look.
+/// Whether a run holds a copy. Several commands can look at once.
 fn is_held(dir: &Path) -> bool {
     File::open(dir.join("lock")).is_ok_and(|file| {
         let looked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_at_copies_keeps_nobody_from_taking_one() {
+    fn a_command_that_lists_copies_does_not_keep_a_run_from_taking_one() {
         let dir = tempfile::tempdir().unwrap();
         let shelf = Shelf::new(dir.path().to_owned());
         let slot = shelf.create(Path::new("/w"), "s1", "run-1").unwrap();
@@ -436,7 +436,10 @@ mod tests {
         drop(slot);
         let looks = File::open(path).unwrap();
         rustix::fs::flock(&looks, FlockOperation::LockShared).unwrap();
-        assert!(!shelf.list()[0].1, "who looks does not work on it");
+        assert!(
+            !shelf.list()[0].1,
+            "a command that lists copies does not hold one"
+        );
         let (shelf, taker) = (shelf.clone(), name.clone());
         let (asked, asks) = std::sync::mpsc::channel();
         let taken = std::thread::spawn(move || {

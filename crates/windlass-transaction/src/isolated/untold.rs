@@ -56,7 +56,7 @@ pub(super) fn settle(dir: &Path, landed: bool) {
 }
 
 /// A landing was rolled back: its files are as they were and have new records, by which they would be taken for changed.
-/// Gives the survey with their records of now. Files that somebody else changed keep the old ones.
+/// Gives the survey with their records of now. Files that another program changed keep the old ones.
 pub(super) fn refresh_survey(dir: &Path, root: &Root) -> Option<Survey> {
     let bytes = windlass_host::workspace::read_file(&dir.join(LANDING), MAX_READ).ok()?;
     let untold: Untold = serde_json::from_slice(&bytes).ok()?;

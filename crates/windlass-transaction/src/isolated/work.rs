@@ -620,8 +620,8 @@ impl Work {
             *self.turn.lock() = Some(free);
             return Ok(false);
         }
-        // A wait for a lock has no timeout and cannot be cancelled, so a thread of its own waits. When nobody listens to it
-        // any more, it lets go at once.
+        // A wait for a lock has no timeout and cannot be cancelled, so a thread of its own waits. When the
+        // future is dropped, it lets go at once.
         let (got, lock) = tokio::sync::oneshot::channel();
         std::thread::Builder::new()
             .name("landing turn".to_owned())

@@ -206,7 +206,7 @@ fn an_undo_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tree() {
 }
 
 #[test]
-fn whoever_looks_for_a_dead_landing_takes_no_lock_where_there_is_none() {
+fn looking_for_a_dead_landing_takes_no_lock_where_there_is_none() {
     let scene = Scene::new();
     std::fs::create_dir(scene.journal()).unwrap();
     assert_eq!(recovered(&scene), None);

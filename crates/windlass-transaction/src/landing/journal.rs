@@ -128,7 +128,7 @@ impl Desk {
         }))
     }
 
-    /// Whether a journal lies there, seen without the lock: whoever only looks for one keeps no landing waiting.
+    /// Whether a journal lies there, seen without the lock: a command that only looks keeps no landing waiting.
     pub(super) fn has_journal(path: &Path) -> bool {
         path.join(FILE).exists()
     }
@@ -266,9 +266,9 @@ pub struct UnloggedUndo {
     pub record: PathBuf,
     /// The tree.
     pub root: PathBuf,
-    /// What the log is to say.
+    /// The event that the log needs.
     pub undo: LandingUndo,
-    /// What it changed.
+    /// Its changes.
     pub swaps: Vec<Swap>,
 }
 

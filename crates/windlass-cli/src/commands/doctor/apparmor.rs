@@ -206,22 +206,26 @@ impl ProfileStore {
 
     /// Replaces the file in one step, so that a crash leaves no half profile for the next boot.
     fn write(&self, text: &str) -> Result<(), Failure> {
+        self.replace(text).map_err(|err| {
+            Failure::usage(format!(
+                "{} cannot be written: {err}",
+                self.file().display()
+            ))
+        })
+    }
+
+    fn replace(&self, text: &str) -> std::io::Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
-        let file = self.file();
-        let write = || -> std::io::Result<()> {
-            // AppArmor skips names that begin with a dot when it loads the folder.
-            let mut new = tempfile::Builder::new()
-                .prefix(".windlass-")
-                .tempfile_in(&self.dir)?;
-            new.write_all(text.as_bytes())?;
-            new.as_file()
-                .set_permissions(std::fs::Permissions::from_mode(0o644))?;
-            new.as_file().sync_all()?;
-            new.persist(&file)?;
-            Ok(())
-        };
-        write()
-            .map_err(|err| Failure::usage(format!("{} cannot be written: {err}", file.display())))
+        // AppArmor skips names that begin with a dot when it loads the folder.
+        let mut new = tempfile::Builder::new()
+            .prefix(".windlass-")
+            .tempfile_in(&self.dir)?;
+        new.write_all(text.as_bytes())?;
+        new.as_file()
+            .set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        new.as_file().sync_all()?;
+        new.persist(self.file())?;
+        Ok(())
     }
 
     fn parse(&self, flag: &str) -> Result<(), Failure> {

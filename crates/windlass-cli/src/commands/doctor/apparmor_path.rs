@@ -32,23 +32,20 @@ pub(super) fn check_parts(parts: &[PathPart]) -> Result<(), String> {
 
 /// [`check_parts`] for a program and all folders above it.
 pub(super) fn owned_by_root_alone(program: &Path) -> Result<(), String> {
-    let part = |path: &Path| {
-        let found = path
-            .symlink_metadata()
-            .map_err(|err| format!("{} cannot be examined: {err}", path.display()))?;
-        Ok(PathPart {
-            path: path.to_owned(),
-            uid: found.uid(),
-            gid: found.gid(),
-            mode: found.mode(),
-        })
-    };
-    check_parts(
-        &program
-            .ancestors()
-            .map(part)
-            .collect::<Result<Vec<_>, String>>()?,
-    )
+    let parts: Result<Vec<_>, String> = program.ancestors().map(examine).collect();
+    check_parts(&parts?)
+}
+
+fn examine(path: &Path) -> Result<PathPart, String> {
+    let found = path
+        .symlink_metadata()
+        .map_err(|err| format!("{} cannot be examined: {err}", path.display()))?;
+    Ok(PathPart {
+        path: path.to_owned(),
+        uid: found.uid(),
+        gid: found.gid(),
+        mode: found.mode(),
+    })
 }
 
 /// A path as one word of a shell's command line.

@@ -166,14 +166,9 @@ impl SandboxReport {
             .iter()
             .flat_map(|cause| [cause.long.clone(), format!("→ {}", cause.todo)]);
         let lines = |tier| {
-            let phrases = if used == Some(tier) {
-                not_held(tier, true)
-            } else {
-                Vec::new()
-            };
-            phrases
-                .into_iter()
-                .map(|phrase| format!("not held: {phrase}"))
+            let phrases = (used == Some(tier)).then(|| not_held(tier, true));
+            let phrases = phrases.into_iter().flatten();
+            phrases.map(|phrase| format!("not held: {phrase}"))
         };
         let mut findings = vec![
             Finding::new(Group::Sandbox, "namespaces", namespaces)

@@ -261,20 +261,21 @@ fn diff(change: &FileChange) -> String {
     let Some(diff) = &change.diff else {
         return head;
     };
-    let line = |line: &str| {
-        let class = match line.bytes().next() {
-            _ if line.starts_with("+++") || line.starts_with("---") => "meta",
-            Some(b'+') => "add",
-            Some(b'-') => "del",
-            Some(b'@') => "meta",
-            _ => return format!("{}\n", escape(line)),
-        };
-        format!("<span class=\"{class}\">{}</span>\n", escape(line))
-    };
     format!(
         "{head}<pre class=\"diff\">{}</pre>\n",
-        diff.lines().map(line).collect::<String>()
+        diff.lines().map(diff_line).collect::<String>()
     )
+}
+
+fn diff_line(line: &str) -> String {
+    let class = match line.bytes().next() {
+        _ if line.starts_with("+++") || line.starts_with("---") => "meta",
+        Some(b'+') => "add",
+        Some(b'-') => "del",
+        Some(b'@') => "meta",
+        _ => return format!("{}\n", escape(line)),
+    };
+    format!("<span class=\"{class}\">{}</span>\n", escape(line))
 }
 
 /// Text that is only text, wherever in the page it stands.
