@@ -63,10 +63,9 @@ async fn what_changed_while_it_waited_for_approval_is_not_run() {
         ) -> Result<Vec<Touch>, ToolFailure> {
             let n = self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             Ok(vec![Touch::Write {
-                path: if n == 0 { "a".into(),
-                new: false,
-            } else { "other".into() },
+                path: if n == 0 { "a".into() } else { "other".into() },
                 inside: true,
+                new: false,
             }])
         }
         fn run<'a>(
