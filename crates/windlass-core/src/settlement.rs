@@ -41,7 +41,7 @@ impl RunKind {
         }
     }
 
-    /// How long a run has to be to be a token of its own, and how much of it fits into one.
+    /// The least length of a run that is a token of its own, and the most that fits into one.
     fn sizes(self) -> (u32, u32) {
         match self {
             Self::Space => (32, 64),
@@ -95,7 +95,7 @@ impl OutputCount {
     }
 }
 
-/// How a model call ended, as far as the bill is concerned.
+/// The end of a model call, as far as the bill is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {
     /// The answer is whole.
@@ -153,7 +153,7 @@ impl CallRecord {
         (usage, true)
     }
 
-    /// What the vendor reported of the input, where that can be true.
+    /// All input tokens that the vendor reported, where that can be true.
     #[must_use]
     pub fn reported_input(&self) -> Option<u64> {
         let reported = self

@@ -131,7 +131,7 @@ pub(super) struct Ask<'a> {
     pub(super) stream: bool,
     /// The most output of one answer, where it is said.
     pub(super) max: Option<u64>,
-    /// What the model may think, where that is not within `max`.
+    /// Tokens that the model may think, where that is not within `max`.
     pub(super) thinking: u64,
     /// How many answers there are to be.
     pub(super) many: u64,

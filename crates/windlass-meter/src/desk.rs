@@ -323,7 +323,7 @@ pub(super) struct Call {
     hold: Hold,
     model: String,
     price: Option<Price>,
-    /// What was reserved, what came back so far, and what the vendor reported of it.
+    /// The reservation, our count of the answer so far, and the vendor's last report.
     pub(super) record: CallRecord,
     /// All of its input was sent with it, so that its report says how many tokens our bytes have.
     pub(super) learns: bool,

@@ -17,7 +17,7 @@ use super::forward::{Answered, MAX_WHOLE, answer, closing, no};
 use super::tee::{KeyMask, Reply, Tee, read_whole};
 use crate::endpoint::Trip;
 
-/// How much of an error is read.
+/// Bytes of an error that are read.
 const MAX_ERROR: usize = 64 << 10;
 /// Pieces of an answer that wait for the agent.
 const MAX_PIECES: usize = 16;

@@ -147,7 +147,7 @@ impl<'a> KeyMask<'a> {
         Self { upstream, held }
     }
 
-    /// What of the answer can go on.
+    /// The part of the answer that can go on.
     pub(super) fn push(&mut self, piece: &[u8]) -> Bytes {
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(piece);
@@ -156,7 +156,7 @@ impl<'a> KeyMask<'a> {
         all.into()
     }
 
-    /// What was held back when the answer ends.
+    /// The bytes that were held back, when the answer ends.
     pub(super) fn rest(&mut self) -> Bytes {
         std::mem::take(&mut self.held).into()
     }
@@ -197,7 +197,7 @@ impl Reader {
         }
     }
 
-    /// How a call is settled whose answer breaks off here.
+    /// The end that a call is settled with whose answer breaks off here.
     fn broken(&self, call: &Call) -> CallEnd {
         match call.record.received.bytes() {
             0 => CallEnd::Unknown,

@@ -236,7 +236,7 @@ impl NativeRuntime {
     }
 }
 
-/// How a call that failed is settled; `None` where the vendor bills nothing.
+/// The end that a failed call is settled with; `None` where the vendor bills nothing.
 fn billed(err: &ProviderError, record: &CallRecord) -> Option<CallEnd> {
     if record.received.passes(record.output) {
         return Some(CallEnd::Unknown);

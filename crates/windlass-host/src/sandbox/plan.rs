@@ -138,7 +138,7 @@ impl SandboxPlan {
         self.home.as_deref()?.canonicalize().ok()
     }
 
-    /// What commands with this environment see beside the workspace and the system.
+    /// Places that commands with this environment see beside the workspace and the system.
     fn shown(&self, home: Option<&Path>, env: &[(OsString, OsString)]) -> Shown<'_> {
         let mut shown = Shown {
             root: &self.root,

@@ -1,4 +1,4 @@
-//! What is booked when a vendor or an agent does not keep to the rules: never less than the server may bill.
+//! Calls of vendors and agents that do not keep to the rules: never less is booked than the server may bill.
 
 use std::time::Duration;
 

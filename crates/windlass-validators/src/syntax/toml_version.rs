@@ -1,4 +1,4 @@
-//! What TOML 1.1 allows and 1.0 does not, in a text that can be read as 1.1. The tools of Rust and Python read 1.0.
+//! Finds syntax of TOML 1.1 in a text that can be read as 1.1. The tools of Rust and Python read 1.0.
 
 /// Where the first such place is, and what it is.
 pub(super) fn newer_than_1_0(text: &str) -> Option<(usize, &'static str)> {
