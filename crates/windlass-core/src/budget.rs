@@ -119,6 +119,11 @@ impl Usage {
     /// The tokens of a call whose count of the prompt includes what was read from a cache and written to it.
     #[must_use]
     pub fn of_prompt(prompt: u64, cache_read: u64, cache_write: u64, output: u64) -> Self {
+        // `u64::MAX` stands for a number that cannot be true, and makes the whole input one.
+        let prompt = match cache_read.max(cache_write) {
+            u64::MAX => u64::MAX,
+            _ => prompt,
+        };
         let cache_read = cache_read.min(prompt);
         let cache_write = cache_write.min(prompt - cache_read);
         Self {
@@ -364,12 +369,17 @@ impl Budget {
 pub struct Estimator {
     /// Tokens for a thousand bytes.
     per_thousand: u64,
+    /// Tokens of every call that our bytes do not explain, such as a prompt that the server adds.
+    overhead: u64,
 }
 
 impl Default for Estimator {
     fn default() -> Self {
         // 2.5 bytes a token: source code in most vendors' vocabularies takes 3 to 4.
-        Self { per_thousand: 400 }
+        Self {
+            per_thousand: 400,
+            overhead: 0,
+        }
     }
 }
 
@@ -378,23 +388,31 @@ impl Estimator {
     #[must_use]
     pub fn tokens(&self, bytes: usize) -> u64 {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        bytes.saturating_mul(self.per_thousand).div_ceil(1_000)
+        let tokens = bytes.saturating_mul(self.per_thousand).div_ceil(1_000);
+        tokens.saturating_add(self.overhead)
     }
 
     /// How many bytes stay within that many tokens.
     #[must_use]
     pub fn bytes(&self, tokens: u64) -> usize {
+        let tokens = tokens.saturating_sub(self.overhead);
         usize::try_from(tokens.saturating_mul(1_000) / self.per_thousand).unwrap_or(usize::MAX)
     }
 
     /// Learns from a reported call, keeping a margin of an eighth.
     pub fn correct(&mut self, bytes: usize, reported: u64) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        if bytes < 1_000 || reported == 0 {
+        let sent = u64::try_from(bytes).unwrap_or(u64::MAX);
+        if sent == 0 || reported == 0 {
             return;
         }
-        let seen = reported.saturating_mul(1_000).div_ceil(bytes);
-        self.per_thousand = seen.saturating_add(seen.div_ceil(8)).clamp(100, 1_000);
+        let expect = reported.saturating_add(reported.div_ceil(8));
+        // A small request says nothing about the rate.
+        if sent >= 1_000 {
+            let seen = expect.saturating_mul(1_000).div_ceil(sent);
+            self.per_thousand = seen.clamp(100, 1_000);
+        }
+        self.overhead = 0;
+        self.overhead = expect.saturating_sub(self.tokens(bytes));
     }
 }
 
@@ -582,5 +600,10 @@ mod tests {
         estimator.correct(10_000, 2_500);
         let after = estimator.tokens(10_000);
         assert!((2_500..3_000).contains(&after), "{after}");
+        // A server that adds a long prompt of its own to a short request.
+        estimator.correct(500, 20_000);
+        let after = estimator.tokens(500);
+        assert!((20_000..23_000).contains(&after), "{after}");
+        assert!(estimator.tokens(estimator.bytes(40_000)) <= 40_000);
     }
 }

@@ -98,6 +98,8 @@ pub struct ModelFacts {
     pub price: Option<Price>,
     /// It can call tools.
     pub tools: bool,
+    /// It calls them through JSON in its text, because it cannot otherwise.
+    pub json_actions: bool,
     /// It can look at pictures.
     pub images: bool,
     /// It can be held to a schema.
@@ -111,6 +113,7 @@ impl Default for ModelFacts {
             max_output: 8_192,
             price: None,
             tools: true,
+            json_actions: false,
             images: true,
             structured_output: true,
         }
@@ -220,6 +223,9 @@ pub enum ProviderErrorKind {
         /// It may work when it is tried again; a certificate that is not trusted will not be.
         #[serde(skip)]
         transient: bool,
+        /// The request had reached the upstream, which may bill an answer that did not arrive.
+        #[serde(skip)]
+        sent: bool,
     },
 }
 
@@ -243,8 +249,12 @@ impl ProviderErrorKind {
             } if *wait > LONGEST_WAIT => (0, None),
             Self::RateLimited { retry_after } => (5, *retry_after),
             Self::Unavailable { retry_after } => (3, *retry_after),
-            Self::Network { transient: true } => (3, None),
-            Self::Network { transient: false } => (0, None),
+            Self::Network {
+                transient: true, ..
+            } => (3, None),
+            Self::Network {
+                transient: false, ..
+            } => (0, None),
             // Often a proxy's error page in the place of an answer: once more, then it is what it is.
             Self::InvalidResponse => (1, None),
             Self::Authentication

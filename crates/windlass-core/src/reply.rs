@@ -20,6 +20,7 @@ use crate::budget::Usage;
 use crate::id::CallId;
 use crate::message::{Message, Origin, Part, Role, ToolCall};
 use crate::provider::{Chunk, EndReason};
+use crate::settlement::OutputCount;
 
 /// The most calls one answer may hold; more are dropped and the answer counts as truncated.
 pub const MAX_CALLS: usize = 128;
@@ -43,7 +44,7 @@ pub struct ReplyFold {
     parts: Vec<Open>,
     usage: Option<Usage>,
     end: Option<EndReason>,
-    bytes: usize,
+    count: OutputCount,
     dropped: bool,
 }
 
@@ -67,14 +68,14 @@ impl ReplyFold {
     pub fn push(&mut self, chunk: Chunk) {
         match chunk {
             Chunk::Text(text) => {
-                self.bytes += text.len();
+                self.count.push(&text);
                 match self.parts.last_mut() {
                     Some(Open::Text(open)) => open.push_str(&text),
                     _ => self.parts.push(Open::Text(text)),
                 }
             }
             Chunk::Reasoning(more) => {
-                self.bytes += more.len();
+                self.count.push(&more);
                 match self.parts.last_mut() {
                     Some(Open::Reasoning { text, opaque: None }) => text.push_str(&more),
                     _ => self.parts.push(Open::Reasoning {
@@ -95,7 +96,7 @@ impl ReplyFold {
             },
             Chunk::CallStart { index, id, name } => self.start_call(index, id, name),
             Chunk::CallArgs { index, json } => {
-                self.bytes += json.len();
+                self.count.push(&json);
                 if let Some(open) = self.call_mut(index) {
                     open.push_str(&json);
                 }
@@ -112,7 +113,13 @@ impl ReplyFold {
     /// Text, reasoning and arguments received so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.count.bytes()
+    }
+
+    /// The same in tokens, by our own count.
+    #[must_use]
+    pub fn count(&self) -> OutputCount {
+        self.count
     }
 
     /// Usage reported so far.
@@ -133,6 +140,8 @@ impl ReplyFold {
                 Open::Text(text) if text.is_empty() => {}
                 Open::Text(text) => parts.push(Part::Text { text }),
                 Open::Reasoning { text, opaque } => parts.push(Part::Reasoning { text, opaque }),
+                // No tool has this name, and vendors refuse a history that holds it.
+                Open::Call { name, .. } if name.trim().is_empty() => truncated = true,
                 Open::Call { id, name, json, .. } => {
                     let (args, malformed) = match parse_args(&json) {
                         Ok(args) => (args, None),
@@ -260,6 +269,17 @@ mod tests {
             ["a"]
         );
         assert!(reply.truncated);
+    }
+
+    #[test]
+    fn a_call_without_a_name_is_not_run() {
+        let nameless = Chunk::CallStart {
+            index: 0,
+            id: "c".into(),
+            name: " ".into(),
+        };
+        let reply = fold(vec![nameless, Chunk::End(EndReason::ToolCalls)]);
+        assert!(reply.message.parts.is_empty() && reply.truncated);
     }
 
     #[test]

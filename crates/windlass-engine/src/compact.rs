@@ -4,7 +4,7 @@
 
 use futures_util::StreamExt;
 use windlass_core::CancellationToken;
-use windlass_core::budget::{Estimator, LEAST_OUTPUT, Usage};
+use windlass_core::budget::{Estimator, LEAST_OUTPUT};
 use windlass_core::context::{Facts, How, Plan, Sections, TASK, plan, transcript, write};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
@@ -12,6 +12,7 @@ use windlass_core::message::{Message, Role};
 use windlass_core::provider::{EndReason, ModelFacts, Provider, Request, Sampling};
 use windlass_core::reply::ReplyFold;
 use windlass_core::runtime::{Account, Outlet};
+use windlass_core::settlement::{CallEnd, CallRecord};
 use windlass_core::store::StoreError;
 use windlass_core::tool::ToolSet;
 
@@ -146,12 +147,17 @@ impl Writer<'_> {
         let mut fold = ReplyFold::default();
         let failed = self.read(request, &mut fold).await;
         if fold.bytes() > 0 || fold.usage().is_some() {
-            let counted = Usage {
+            let record = CallRecord {
+                sent: bytes,
                 input,
-                output: self.estimator.tokens(fold.bytes()),
-                ..Usage::default()
+                output: max_output,
+                received: fold.count(),
+                reported: fold.usage(),
             };
-            let (usage, estimated) = fold.usage().map_or((counted, true), |usage| (usage, false));
+            let (usage, estimated) = record.settle(match failed {
+                Some(_) => CallEnd::Cut,
+                None => CallEnd::Complete,
+            });
             self.account
                 .settle(usage, self.facts.price, estimated, self.model)
                 .await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::ask::{Answer, Ask};
-use windlass_core::budget::{Limit, Price, Spent};
+use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::clock::Timestamp;
 use windlass_core::context::Cause;
 use windlass_core::event::{Event, Order, VERSION};

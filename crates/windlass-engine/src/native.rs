@@ -23,6 +23,7 @@ use windlass_core::runtime::{
     Stop,
 };
 use windlass_core::store::StoreError;
+use windlass_core::structured_output::first_json_that_fits;
 use windlass_core::turn::{Step, Turn};
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -56,6 +57,8 @@ pub struct NativeOptions {
     pub system: String,
     /// Wishes about how to answer.
     pub sampling: Sampling,
+    /// A schema that answers have to fit in the place of the one in `sampling`, which the vendor is told.
+    pub accepts: Option<serde_json::Value>,
     /// The most output tokens of one answer; the model's own maximum when absent.
     pub max_output: Option<u64>,
     /// What is behind the system prompt, and what may be added to it while it works.
@@ -134,7 +137,11 @@ impl NativeRuntime {
         let facts = self.probed_facts(job).await?;
         self.warn_about_price(job, facts).await?;
         let system = self.instruct(job).await?;
-        let meter = Meter::new(system.len() + tool_bytes(job.toolbox.tools()));
+        let mut meter = Meter::new(system.len() + tool_bytes(job.toolbox.tools()));
+        let last = job.outlet.facts().reported;
+        if let Some((_, input)) = last.filter(|(model, _)| *model == self.options.model) {
+            meter.seed(input, &job.outlet.history());
+        }
         let mut course = Course {
             job,
             facts,
@@ -231,10 +238,9 @@ impl NativeRuntime {
         let Some(schema) = &self.options.sampling.output_schema else {
             return Ok(None);
         };
-        let value =
-            serde_json::from_str(answer.trim()).map_err(|err| format!("it is not JSON ({err})"))?;
-        self.schemas.check("the output", schema, &value)?;
-        Ok(Some(value))
+        let schema = self.options.accepts.as_ref().unwrap_or(schema);
+        let fits = |value: &_| self.schemas.check("the output", schema, value);
+        first_json_that_fits(answer, fits).map(Some)
     }
 
     /// Makes room when the next request would not leave the reserve free. What does not fit then is sent all the same:
@@ -319,6 +325,10 @@ impl Runtime for NativeRuntime {
         let mut lost = Vec::new();
         let abilities = [
             (old.tools && !new.tools, "tool calls"),
+            (
+                new.json_actions && !old.json_actions,
+                "tool calls of its own (it calls tools through JSON in its text)",
+            ),
             (old.images && !new.images, "pictures"),
             (
                 old.structured_output && !new.structured_output,
@@ -334,7 +344,9 @@ impl Runtime for NativeRuntime {
         if let (Some(old), Some(new)) = (old.context_window, new.context_window)
             && new < old
         {
-            lost.push(format!("a window of {old} tokens (it has {new})"));
+            lost.push(format!(
+                "a window of {old} tokens (it has {new}; messages that do not fit are summarised first)"
+            ));
         }
         lost
     }

@@ -131,6 +131,8 @@ pub(super) struct Ask<'a> {
     pub(super) stream: bool,
     /// The most output of one answer, where it is said.
     pub(super) max: Option<u64>,
+    /// Tokens that the model may think, where that is not within `max`.
+    pub(super) thinking: u64,
     /// How many answers there are to be.
     pub(super) many: u64,
     /// Some of what the model reads lies at the vendor.
@@ -179,6 +181,7 @@ impl<'a> Ask<'a> {
             model,
             stream,
             max: None,
+            thinking: 0,
             many: 1,
             goes_on: false,
             left_out,
@@ -186,7 +189,10 @@ impl<'a> Ask<'a> {
             fields,
         };
         match dialect {
-            Dialect::Anthropic => ask.max = ask.fields.count("max_tokens")?,
+            Dialect::Anthropic => {
+                ask.max = ask.fields.count("max_tokens")?;
+                ask.thinking = ask.thinking_budget();
+            }
             Dialect::Responses => {
                 if ask.fields.get("background") == Some("true") {
                     return Err(
@@ -194,8 +200,9 @@ impl<'a> Ask<'a> {
                             .to_owned(),
                     );
                 }
-                ask.goes_on =
-                    ask.fields.has("previous_response_id") || ask.fields.has("conversation");
+                ask.goes_on = ask.fields.has("previous_response_id")
+                    || ask.fields.has("conversation")
+                    || ask.fields.get("input").is_some_and(refers_to_items);
                 ask.max = ask.fields.count("max_output_tokens")?;
             }
             Dialect::Chat => {
@@ -241,7 +248,8 @@ impl<'a> Ask<'a> {
         self.changed = true;
         match self.dialect {
             Dialect::Anthropic => {
-                self.fields.set("max_tokens", most.to_string());
+                let max = self.max.map_or(most, |max| max.min(most));
+                self.fields.set("max_tokens", max.to_string());
                 self.think_within(most);
             }
             Dialect::Responses => self.fields.set("max_output_tokens", most.to_string()),
@@ -279,6 +287,13 @@ impl<'a> Ask<'a> {
                 self.fields.set(name, json);
             }
         }
+    }
+
+    /// Thinking between calls may take more than the maximum of one answer.
+    fn thinking_budget(&self) -> u64 {
+        let thinking = self.fields.get("thinking").unwrap_or("{}");
+        let budget = Fields::parse(thinking.as_bytes()).and_then(|all| all.count("budget_tokens"));
+        budget.ok().flatten().unwrap_or(0)
     }
 
     /// Thinking counts as output and has to leave some of it.
@@ -347,6 +362,21 @@ impl<'a> Ask<'a> {
     pub(super) fn body(&self) -> Option<String> {
         self.changed.then(|| self.fields.to_json())
     }
+}
+
+/// Whether some of the input is only named, and lies at the vendor.
+fn refers_to_items(input: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Item<'a> {
+        #[serde(borrow, default, rename = "type")]
+        kind: Option<Cow<'a, str>>,
+        role: Option<serde::de::IgnoredAny>,
+    }
+    let items = serde_json::from_str::<Vec<Item<'_>>>(input).unwrap_or_default();
+    items.iter().any(|item| match &item.kind {
+        Some(kind) => kind == "item_reference",
+        None => item.role.is_none(),
+    })
 }
 
 /// How many bytes of a body are words. Files inside it are counted as a model counts pictures, of which an eighth of

@@ -12,6 +12,7 @@ use windlass_core::budget::{Estimator, Price, Usage};
 use windlass_core::event::EventKind;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 use windlass_core::runtime::Hold;
+use windlass_core::settlement::{CallEnd, CallRecord};
 use windlass_core::store::StoreError;
 
 use crate::endpoint::{Ledger, Trip};
@@ -47,6 +48,8 @@ struct State {
     open: usize,
     usage: Usage,
     estimators: BTreeMap<String, Estimator>,
+    /// The most input and output of one call of each model: what a vendor keeps of a conversation is not larger.
+    contexts: BTreeMap<String, u64>,
     warned: BTreeSet<String>,
     turned_away: BTreeSet<String>,
     failures: u32,
@@ -97,13 +100,18 @@ impl Desk {
             .tokens(bytes)
     }
 
+    /// The largest conversation with a model so far, in tokens.
+    pub(super) fn context(&self, model: &str) -> Option<u64> {
+        self.state.lock().contexts.get(model).copied()
+    }
+
     /// Begins a call that holds its part of the account.
     pub(super) fn open(
         self: &Arc<Self>,
         hold: Hold,
         model: &str,
         price: Option<Price>,
-        input: u64,
+        record: CallRecord,
     ) -> Call {
         self.state.lock().open += 1;
         Call {
@@ -111,10 +119,8 @@ impl Desk {
             hold,
             model: model.to_owned(),
             price,
-            input,
-            text: 0,
-            said: 0,
-            usage: None,
+            record,
+            learns: true,
             billed: false,
             tools: false,
             declined: false,
@@ -294,14 +300,18 @@ impl Desk {
         self.noted.notify_one();
     }
 
-    fn learn(&self, model: &str, bytes: usize, reported: u64) {
+    fn learn(&self, call: &Call, usage: Usage) {
         let mut state = self.state.lock();
-        if state.estimators.len() < MAX_KNOWN || state.estimators.contains_key(model) {
-            state
-                .estimators
-                .entry(model.to_owned())
-                .or_default()
-                .correct(bytes, reported);
+        let model = &call.model;
+        if state.contexts.len() >= MAX_KNOWN && !state.contexts.contains_key(model) {
+            return;
+        }
+        let size = usage.total_input().saturating_add(usage.output);
+        let context = state.contexts.entry(model.clone()).or_default();
+        *context = size.max(*context);
+        if let Some(reported) = call.record.reported_input().filter(|_| call.learns) {
+            let estimator = state.estimators.entry(model.clone()).or_default();
+            estimator.correct(call.record.sent, reported);
         }
     }
 }
@@ -313,14 +323,10 @@ pub(super) struct Call {
     hold: Hold,
     model: String,
     price: Option<Price>,
-    /// The bound of its input.
-    input: u64,
-    /// Bytes of words that were sent.
-    pub(super) text: usize,
-    /// Bytes of words that came back.
-    pub(super) said: usize,
-    /// What the vendor reported so far.
-    pub(super) usage: Option<Usage>,
+    /// The reservation, our count of the answer so far, and the vendor's last report.
+    pub(super) record: CallRecord,
+    /// All of its input was sent with it, so that its report says how many tokens our bytes have.
+    pub(super) learns: bool,
     /// It is on its way or was answered, so it counts.
     pub(super) billed: bool,
     /// Its model got tools.
@@ -336,12 +342,16 @@ impl Call {
         self.hold.output
     }
 
-    /// The answer is whole, and the report that came with it counts. One of nothing at all is none.
+    /// The answer is certainly longer than was reserved for it.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.record.received.passes(self.hold.output)
+    }
+
+    /// The answer is whole.
     pub(super) fn complete(&mut self) {
         if self.over {
             return;
         }
-        self.usage = self.usage.filter(|usage| *usage != Usage::default());
         {
             let mut state = self.desk.state.lock();
             state.answered = true;
@@ -362,23 +372,17 @@ impl Call {
             }
             state.with_tools |= self.tools;
         }
-        if let Some(usage) = self.usage {
-            self.desk.learn(&self.model, self.text, usage.total_input());
-        }
-        self.end(self.usage.is_some(), None);
+        self.desk
+            .learn(self, self.record.settle(CallEnd::Complete).0);
+        self.end(CallEnd::Complete, None);
     }
 
-    /// The answer broke off.
-    pub(super) fn broken(&mut self, failed: Option<ProviderError>) {
-        self.end(false, failed);
-    }
-
-    fn end(&mut self, reported: bool, failed: Option<ProviderError>) {
+    /// The call is over; `failed` says how the vendor broke it off. Only the first end counts.
+    pub(super) fn end(&mut self, end: CallEnd, failed: Option<ProviderError>) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let usage = self.usage.filter(|_| reported);
-        let took = (usage.unwrap_or_else(|| self.counted()), !reported);
+        let took = self.record.settle(end);
         self.desk.note(Note::Ended(Ended {
             hold: self.hold,
             model: std::mem::take(&mut self.model),
@@ -388,29 +392,10 @@ impl Call {
             tools: self.tools,
         }));
     }
-
-    /// Our own count: what the vendor said of the input, where it did, and what came back by its size.
-    fn counted(&self) -> Usage {
-        let reported = self.usage.unwrap_or_default();
-        let output = Estimator::default()
-            .tokens(self.said)
-            .min(self.hold.output)
-            .max(reported.output);
-        let input = if reported.total_input() == 0 {
-            self.input
-        } else {
-            reported.input
-        };
-        Usage {
-            input,
-            output,
-            ..reported
-        }
-    }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.end(false, None);
+        self.end(CallEnd::Unknown, None);
     }
 }

@@ -13,9 +13,11 @@ use hyper::header::{
     HeaderValue,
 };
 use hyper::{Method, Request, Response};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{SemaphorePermit, mpsc, oneshot};
+use windlass_core::BoxFuture;
 use windlass_core::budget::{Estimator, Limit, Price};
 use windlass_core::provider::{ModelFacts, Provider, ProviderError, ProviderErrorKind};
+use windlass_core::settlement::CallRecord;
 use windlass_providers::http::HttpResponse;
 use windlass_providers::models::model_rows;
 use windlass_providers::protocol::Protocol;
@@ -25,8 +27,9 @@ use super::Meter;
 use super::ask::{Ask, words};
 use super::desk::Call;
 use super::dialect::{Dialect, Fault};
+use super::passage::Passage;
 use super::route::{Route, Target, Verb, route};
-use super::tee::{Reply, Tee, read_whole};
+use super::tee::Reply;
 use crate::endpoint::{Ledger, Trip};
 
 /// The largest request.
@@ -37,9 +40,7 @@ const PIECE: usize = 64 << 10;
 /// How long a request may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(120);
 /// How much of an answer that is no stream is read.
-const MAX_WHOLE: usize = 16 << 20;
-/// How much of an error is read.
-const MAX_ERROR: usize = 64 << 10;
+pub(super) const MAX_WHOLE: usize = 16 << 20;
 
 /// Who pays, which is not the agent's to say.
 const PAYS: &[&str] = &["openai-organization", "openai-project"];
@@ -81,19 +82,11 @@ const ANSWERED: &[&str] = &[
 pub(super) struct Shop<'a> {
     pub(super) meter: &'a Meter,
     pub(super) ledger: Ledger<'a>,
+    /// Calls that were let through. They go on when the connection of the agent does not.
+    pub(super) passages: mpsc::UnboundedSender<BoxFuture<'a, ()>>,
 }
 
-type Answered = Response<Reply>;
-
-/// A call that was let through, and what to do with its answer.
-struct Passage<'a> {
-    upstream: &'a WireProvider,
-    dialect: Dialect,
-    protocol: Protocol,
-    /// A stream was asked for.
-    stream: bool,
-    call: Call,
-}
+pub(super) type Answered = Response<Reply>;
 
 impl<'a> Shop<'a> {
     /// Answers a request. `last` is set when nothing more is served after it.
@@ -172,7 +165,8 @@ impl<'a> Shop<'a> {
             "model call: admitted"
         );
         let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
-        let mut passage = Passage {
+        let passage = Passage {
+            desk: &self.meter.desk,
             upstream,
             dialect,
             protocol,
@@ -180,25 +174,17 @@ impl<'a> Shop<'a> {
             call,
         };
         drop(ask);
-        // From here on it may cost something, also when the agent does not wait for the answer.
-        passage.call.billed = true;
-        match upstream.relay(parcel).await {
-            Ok(response) => self.pass_back(passage, response, last).await,
-            Err(err) => {
-                tracing::warn!(?dialect, kind = ?err.kind, "model call: failed");
-                passage.call.billed = false;
-                let tools = passage.call.tools;
-                drop(passage.call);
-                if err.kind == ProviderErrorKind::InvalidRequest {
-                    // It was not even sent, and would not be next time: a redirect, or another exchange on the cassette.
-                    self.meter.desk.stop(Trip::Provider(err.clone()));
-                }
-                self.after_failure(
-                    no(dialect, Fault::Upstream, &err.to_string()),
-                    &err,
-                    tools,
-                    last,
-                )
+        let (tell, told) = oneshot::channel();
+        // Where nobody takes it any more, `tell` is dropped with it.
+        let _ = self.passages.send(Box::pin(passage.run(parcel, tell)));
+        match told.await {
+            Ok((answer, is_last)) => {
+                last.fetch_or(is_last, Ordering::Relaxed);
+                answer
+            }
+            Err(_) => {
+                let words = "windlass: no further model call is served";
+                no(dialect, Fault::Upstream, words)
             }
         }
     }
@@ -215,12 +201,13 @@ impl<'a> Shop<'a> {
         let desk = &self.meter.desk;
         let text = words(body);
         let window = facts.context_window.unwrap_or(u64::MAX);
-        let bound = if ask.goes_on && facts.context_window.is_some() {
-            window
-        } else {
-            desk.tokens(&ask.model, text)
-        };
-        let want = ask.max.unwrap_or(facts.max_output).saturating_mul(ask.many);
+        let mut bound = desk.tokens(&ask.model, text);
+        if ask.goes_on {
+            let kept = desk.context(&ask.model).or(facts.context_window);
+            bound = bound.saturating_add(kept.unwrap_or(0));
+        }
+        let max = ask.max.unwrap_or(facts.max_output).max(ask.thinking);
+        let want = max.saturating_mul(ask.many);
         let hold = loop {
             let mut booked = std::pin::pin!(desk.booked.notified());
             booked.as_mut().enable();
@@ -250,8 +237,14 @@ impl<'a> Shop<'a> {
         };
         // What nobody reports is counted by what is usual, however cheap the agent made its words look before.
         let input = bound.max(Estimator::default().tokens(text)).min(window);
-        let mut call = desk.open(hold, &ask.model, facts.price, input);
-        call.text = text;
+        let record = CallRecord {
+            sent: text,
+            input,
+            output: hold.output,
+            ..CallRecord::default()
+        };
+        let mut call = desk.open(hold, &ask.model, facts.price, record);
+        call.learns = !ask.goes_on;
         call.tools = ask.offers_tools();
         // Of a model that nobody knows, nobody knows where it would end.
         let unsaid = ask.max.is_none() && facts.context_window.is_none();
@@ -259,76 +252,6 @@ impl<'a> Shop<'a> {
             ask.limit((call.output() / ask.many).max(1), &upstream.vendor().quirks);
         }
         Ok(call)
-    }
-
-    async fn pass_back(
-        &self,
-        passage: Passage<'_>,
-        response: HttpResponse,
-        last: &AtomicBool,
-    ) -> Answered {
-        let Passage {
-            upstream,
-            dialect,
-            protocol,
-            stream,
-            mut call,
-        } = passage;
-        let HttpResponse {
-            status,
-            headers,
-            body,
-        } = response;
-        tracing::debug!(?dialect, status, stream, "model call: answered");
-        let quirks = &upstream.vendor().quirks;
-        if !(200..300).contains(&status) {
-            call.billed = false;
-            let tools = call.tools;
-            drop(call);
-            let text = body.read_up_to(MAX_ERROR).await;
-            let err = upstream.failure(status, &headers, &text);
-            let answer = answer(status, &headers, Reply::whole(upstream.without_keys(text)));
-            return self.after_failure(answer, &err, tools, last);
-        }
-        let kind = headers
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        // Some servers forget the right type of a stream.
-        let document = kind.contains("json") || kind.contains("html") || !stream;
-        if kind.contains("event-stream") || kind.contains("eventstream") || !document {
-            let binary = kind.contains("amazon");
-            let mut answer = answer(
-                status,
-                &headers,
-                Reply::Stream(Box::new(Tee::new(body, protocol, quirks, call))),
-            );
-            if binary {
-                answer
-                    .headers_mut()
-                    .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-            }
-            return answer;
-        }
-        let whole = body.read_up_to(MAX_WHOLE).await;
-        read_whole(dialect, quirks, &whole, &mut call);
-        call.complete();
-        answer(status, &headers, Reply::whole(whole))
-    }
-
-    /// Hands back a failure, and notes it. The agent may try again, but not for ever.
-    fn after_failure(
-        &self,
-        answer: Answered,
-        err: &ProviderError,
-        tools: bool,
-        last: &AtomicBool,
-    ) -> Answered {
-        if !self.meter.desk.failed(err, tools) && self.meter.desk.trip().is_none() {
-            return answer;
-        }
-        last.store(true, Ordering::Relaxed);
-        closing(answer)
     }
 
     /// Says that nothing more is served.
@@ -583,7 +506,7 @@ fn told(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// The answer of the vendor, as far as the agent may see it.
-fn answer(status: u16, headers: &HeaderMap, body: Reply) -> Answered {
+pub(super) fn answer(status: u16, headers: &HeaderMap, body: Reply) -> Answered {
     let mut answer = Response::new(body);
     *answer.status_mut() =
         hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_GATEWAY);
@@ -604,7 +527,7 @@ fn json(body: Vec<u8>) -> Answered {
     answer
 }
 
-fn no(dialect: Dialect, fault: Fault, words: &str) -> Answered {
+pub(super) fn no(dialect: Dialect, fault: Fault, words: &str) -> Answered {
     let (status, body) = dialect.fault(fault, words);
     let mut answer = json(body);
     *answer.status_mut() =
@@ -622,7 +545,7 @@ fn nobody(dialect: Dialect) -> Answered {
 }
 
 /// The connection ends behind this answer.
-fn closing(mut answer: Answered) -> Answered {
+pub(super) fn closing(mut answer: Answered) -> Answered {
     answer
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));

@@ -3,7 +3,7 @@
 //! not fit the limits of the run is refused before it is sent, in words that the agent understands.
 //!
 //! A tour in the order of one request: `route` says where it goes, `ask` what is asked, `beyond` what is not
-//! passed on of it, `forward` passes on the rest, `tee` reads the answer in passing, `desk` keeps the books, and
+//! passed on of it, `forward` reserves it, `passage` passes on the rest, `tee` reads the answer in passing, `desk` keeps the books, and
 //! `dialect` knows how to say no.
 
 mod ask;
@@ -12,6 +12,7 @@ mod desk;
 mod dialect;
 mod endpoint;
 mod forward;
+mod passage;
 mod route;
 mod tee;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use futures_util::stream::FuturesUnordered;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use windlass_core::budget::{Price, Usage};
 use windlass_core::enclosure::{Enclosure, Wire};
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
@@ -94,15 +95,21 @@ impl Meter {
 }
 
 /// Takes connections and answers them, until nothing more is served and the agent knows.
-async fn serve(shop: &Shop<'_>, place: &dyn Enclosure) -> Trip {
+async fn serve<'a>(
+    shop: &Shop<'a>,
+    mut passages: mpsc::UnboundedReceiver<BoxFuture<'a, ()>>,
+    place: &dyn Enclosure,
+) -> Trip {
     let desk = &shop.meter.desk;
-    let mut connections = FuturesUnordered::new();
+    let (mut connections, mut passing) = (FuturesUnordered::new(), FuturesUnordered::new());
     let mut accepting = place.accept();
     let mut refused = 0;
     let mut last_words = std::pin::pin!(None);
     loop {
         tokio::select! {
             biased;
+            Some(passage) = passages.recv() => passing.push(passage),
+            Some(()) = passing.next(), if !passing.is_empty() => {}
             Some(was_last) = connections.next(), if !connections.is_empty() => {
                 if let (true, Some(trip)) = (was_last, desk.trip()) {
                     return trip;
@@ -112,7 +119,7 @@ async fn serve(shop: &Shop<'_>, place: &dyn Enclosure) -> Trip {
                 last_words.set(desk.trip().map(|_| tokio::time::sleep(LAST_WORDS)));
             }
             () = over(last_words.as_mut()) => if let Some(trip) = desk.trip() { return trip },
-            taken = &mut accepting, if connections.len() < MAX_CONNECTIONS => {
+            taken = &mut accepting, if connections.len().max(passing.len()) < MAX_CONNECTIONS => {
                 accepting = place.accept();
                 match taken {
                     Ok(wire) => {
@@ -149,14 +156,16 @@ impl Endpoint for Meter {
         Box::pin(async move {
             self.desk.reopen();
             let mut clerk = std::pin::pin!(self.desk.clerk(ledger));
+            let (passages, queue) = mpsc::unbounded_channel();
             let shop = Shop {
                 meter: self,
                 ledger,
+                passages,
             };
             let trip = tokio::select! {
                 biased;
                 () = done.cancelled() => None,
-                trip = serve(&shop, place) => Some(trip),
+                trip = serve(&shop, queue, place) => Some(trip),
                 booked = &mut clerk => return booked.map(|()| self.desk.trip()),
             };
             self.desk.close();
@@ -200,7 +209,10 @@ async fn connection(shop: &Shop<'_>, wire: Box<dyn Wire>) -> bool {
 fn unreachable_endpoint(err: &std::io::Error) -> ProviderError {
     let message = format!("connections of the agent to its model endpoint cannot be taken: {err}");
     ProviderError {
-        kind: ProviderErrorKind::Network { transient: false },
+        kind: ProviderErrorKind::Network {
+            transient: false,
+            sent: false,
+        },
         message,
         status: None,
     }

@@ -1,12 +1,18 @@
 //! The answer on its way to the agent: every piece goes on as it came, and the decoder of the protocol looks at it in
-//! passing. Nothing is held back. Binary messages of one host are the exception: they go on as the events inside them.
+//! passing. It is read to its end also when the agent does not listen any more, because the vendor bills all of it, and
+//! cut where it gets longer than was reserved. Nothing is held back, except for what may be the beginning of a key.
+//! Binary messages of one host go on as the events inside them.
 
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use windlass_core::provider::{Chunk, EndReason, ProviderError};
+use tokio::sync::mpsc;
+use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind};
+use windlass_core::settlement::CallEnd;
+use windlass_providers::WireProvider;
 use windlass_providers::framing::{Event, Framer, Framing};
 use windlass_providers::http::HttpBody;
 use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks, bedrock};
@@ -19,8 +25,11 @@ pub(super) enum Reply {
     /// All of it is here.
     Whole(Option<Bytes>),
     /// It comes from the vendor.
-    Stream(Box<Tee>),
+    Stream(mpsc::Receiver<Piece>),
 }
+
+/// A piece of an answer, or how it broke off.
+pub(super) type Piece = Result<Bytes, ProviderError>;
 
 impl Reply {
     /// Bytes that are all here.
@@ -39,7 +48,9 @@ impl Body for Reply {
     ) -> Poll<Option<Result<Frame<Bytes>, ProviderError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(tee) => tee.poll(cx),
+            Self::Stream(pieces) => pieces
+                .poll_recv(cx)
+                .map(|piece| Some(piece?.map(Frame::data))),
         }
     }
 
@@ -58,42 +69,96 @@ impl Body for Reply {
 }
 
 /// An answer that is passed on and read.
-pub(super) struct Tee {
+pub(super) struct Tee<'a> {
     body: HttpBody,
     reader: Reader,
+    mask: KeyMask<'a>,
     call: Call,
 }
 
-impl Tee {
-    /// Begins to pass on.
-    pub(super) fn new(body: HttpBody, protocol: Protocol, quirks: &Quirks, call: Call) -> Self {
+impl<'a> Tee<'a> {
+    pub(super) fn new(
+        body: HttpBody,
+        protocol: Protocol,
+        upstream: &'a WireProvider,
+        call: Call,
+    ) -> Self {
         Self {
             body,
-            reader: Reader::new(protocol, quirks),
+            reader: Reader::new(protocol, &upstream.vendor().quirks),
+            mask: KeyMask::new(upstream),
             call,
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ProviderError>>> {
-        loop {
-            match ready!(self.body.poll_piece(cx)) {
-                Some(Ok(piece)) => {
-                    let onward = self.reader.read(piece, &mut self.call);
-                    if !onward.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::data(onward))));
-                    }
-                }
-                Some(Err(err)) => {
+    /// Reads to the end, and passes on as long as the agent listens.
+    pub(super) async fn run(mut self, onward: mpsc::Sender<Piece>) {
+        while let Some(piece) = poll_fn(|cx| self.body.poll_piece(cx)).await {
+            let piece = match piece {
+                Ok(piece) => self.reader.read(piece, &mut self.call),
+                Err(err) => {
                     let err = ProviderError::from(err);
-                    self.call.broken(Some(err.clone()));
-                    return Poll::Ready(Some(Err(err)));
+                    self.call
+                        .end(self.reader.broken(&self.call), Some(err.clone()));
+                    let _ = onward.send(Err(err)).await;
+                    return;
                 }
-                None => {
-                    self.reader.finish(&mut self.call);
-                    return Poll::Ready(None);
-                }
+            };
+            if self.call.is_too_long() {
+                let err = too_long(self.call.output());
+                self.call.end(CallEnd::Unknown, Some(err.clone()));
+                let _ = onward.send(Err(err)).await;
+                return;
+            }
+            let piece = self.mask.push(&piece);
+            let listens = piece.is_empty() || onward.send(Ok(piece)).await.is_ok();
+            if !listens && self.reader.done {
+                return;
             }
         }
+        self.reader.finish(&mut self.call);
+        let rest = self.mask.rest();
+        if !rest.is_empty() {
+            let _ = onward.send(Ok(rest)).await;
+        }
+    }
+}
+
+fn too_long(output: u64) -> ProviderError {
+    ProviderError {
+        kind: ProviderErrorKind::InvalidResponse,
+        message: format!(
+            "the model's server sent more than the {output} tokens that were asked for; the answer was cut"
+        ),
+        status: None,
+    }
+}
+
+/// Hides the vendor's keys in an answer, also where one lies in two pieces.
+pub(super) struct KeyMask<'a> {
+    upstream: &'a WireProvider,
+    /// May be the beginning of a key.
+    held: Vec<u8>,
+}
+
+impl<'a> KeyMask<'a> {
+    pub(super) fn new(upstream: &'a WireProvider) -> Self {
+        let held = Vec::new();
+        Self { upstream, held }
+    }
+
+    /// The part of the answer that can go on.
+    pub(super) fn push(&mut self, piece: &[u8]) -> Bytes {
+        let mut all = std::mem::take(&mut self.held);
+        all.extend_from_slice(piece);
+        let held = self.upstream.mask_keys(&mut all);
+        self.held = all.split_off(all.len() - held);
+        all.into()
+    }
+
+    /// The bytes that were held back, when the answer ends.
+    pub(super) fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).into()
     }
 }
 
@@ -132,6 +197,14 @@ impl Reader {
         }
     }
 
+    /// The end that a call is settled with whose answer breaks off here.
+    fn broken(&self, call: &Call) -> CallEnd {
+        match call.record.received.bytes() {
+            0 => CallEnd::Unknown,
+            _ => CallEnd::Cut,
+        }
+    }
+
     /// Reads a piece and gives back what goes on.
     fn read(&mut self, piece: Bytes, call: &mut Call) -> Bytes {
         if self.done && self.events.is_none() {
@@ -155,7 +228,8 @@ impl Reader {
                 if let Some(events) = &mut self.events {
                     events.fail(&err);
                 }
-                call.broken(Some(err));
+                // The vendor itself says that nothing more comes.
+                call.end(CallEnd::Cut, Some(err));
             }
             // The agent may ask again as soon as it has read this, so it is booked before it goes on.
             Ok(()) if self.decoder.ended() => {
@@ -192,21 +266,25 @@ impl Reader {
         if whole {
             call.complete()
         } else {
-            call.broken(None)
+            call.end(self.broken(call), None)
         }
     }
 
     fn note(&mut self, call: &mut Call) {
         while let Some(chunk) = self.batch.pop() {
-            match chunk {
-                Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::CallArgs { json: text, .. } => {
-                    call.said = call.said.saturating_add(text.len());
-                }
-                Chunk::Usage(usage) => call.usage = Some(usage),
-                Chunk::End(reason) => call.declined = reason == EndReason::Refused,
-                Chunk::ReasoningState(_) | Chunk::CallStart { .. } | Chunk::Unknown(_) => {}
-            }
+            note(chunk, call);
         }
+    }
+}
+
+fn note(chunk: Chunk, call: &mut Call) {
+    match chunk {
+        Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::CallArgs { json: text, .. } => {
+            call.record.received.push(&text);
+        }
+        Chunk::Usage(usage) => call.record.reported = Some(usage),
+        Chunk::End(reason) => call.declined = reason == EndReason::Refused,
+        Chunk::ReasoningState(_) | Chunk::CallStart { .. } | Chunk::Unknown(_) => {}
     }
 }
 
@@ -257,11 +335,10 @@ fn write(out: &mut Vec<u8>, name: &str, data: &str) {
     out.push(b'\n');
 }
 
-/// What a whole answer says it took, and how many bytes it has.
-pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], call: &mut Call) {
-    call.said = body.len();
-    let Ok(text) = std::str::from_utf8(body) else {
-        return;
+/// Reads an answer that is no stream, and settles its call.
+pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], mut call: Call) {
+    let Ok(answer) = serde_json::from_slice::<serde_json::Value>(body) else {
+        return; // cut, or no answer of a model: the rest may be billed
     };
     let protocol = match dialect {
         Dialect::Anthropic => Protocol::AnthropicMessages,
@@ -270,25 +347,25 @@ pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], call: &
         Dialect::Gemini => Protocol::Gemini,
     };
     let (mut decoder, mut batch) = (protocol.decoder(quirks), Batch::default());
-    let mut read = |text: &str| {
+    // One vendor answers in a list that grows.
+    let parts = match &answer {
+        serde_json::Value::Array(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    for part in parts {
         let event = Event {
             name: "message".into(),
-            data: dialect.as_event(text).into(),
+            data: dialect.as_event(&part.to_string()).into(),
         };
-        // What cannot be read reports nothing, and is counted by its size.
+        // An event that cannot be read reports nothing, and is counted by its size.
         let _ = decoder.event(&event, &mut batch);
-        while let Some(chunk) = batch.pop() {
-            match chunk {
-                Chunk::Usage(usage) => call.usage = Some(usage),
-                Chunk::End(reason) => call.declined = reason == EndReason::Refused,
-                _ => {}
-            }
-        }
-    };
-    // One vendor answers in a list that grows.
-    match serde_json::from_str::<Vec<&serde_json::value::RawValue>>(text) {
-        Ok(list) => list.iter().for_each(|part| read(part.get())),
-        Err(_) => read(text),
     }
-    call.declined |= serde_json::from_str(text).is_ok_and(|answer| dialect.declines(&answer));
+    while let Some(chunk) = batch.pop() {
+        note(chunk, &mut call);
+    }
+    if call.record.reported.is_none() && call.record.received.bytes() == 0 {
+        call.record.received.push(&String::from_utf8_lossy(body));
+    }
+    call.declined |= dialect.declines(&answer);
+    call.complete();
 }

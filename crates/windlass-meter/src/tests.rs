@@ -5,6 +5,7 @@ mod declined;
 mod door;
 mod hosted;
 mod lab;
+mod settling;
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use windlass_core::provider::{Chunk, ProviderErrorKind};
 use windlass_providers::framing::Framer;
 use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
-use self::lab::{Act, ByteServer, Lab, REAL_KEY, events, saying, upstream, whole};
+use self::lab::{Act, Booked, ByteServer, Lab, REAL_KEY, events, saying, upstream, whole};
 use crate::endpoint::{Endpoint as _, Trip};
 
 const MESSAGES: &str = "/v1/messages?beta=true";
@@ -110,7 +111,8 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
         let booked = lab.booked();
         assert_eq!(booked.len(), 1, "{name}");
         match (usage, whole) {
-            (Some(usage), true) => assert_eq!(
+            // An absurd report is none.
+            (Some(usage), true) if usage.output < u64::MAX => assert_eq!(
                 (booked[0].usage, booked[0].estimated),
                 (usage, false),
                 "{name}"
@@ -432,63 +434,6 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
 }
 
 #[tokio::test]
-async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
-    let vendor = ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Hang]).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
-    lab.during(async {
-        let mut wire = lab.place.connect();
-        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
-            .await
-            .unwrap();
-        read_until(&mut wire, "twenty bytes").await;
-        let booked = lab.books.changed.notified();
-        drop(wire);
-        booked.await;
-    })
-    .await;
-    let booked = lab.booked();
-    assert_eq!(
-        (
-            booked[0].usage.input,
-            booked[0].usage.output,
-            booked[0].estimated
-        ),
-        (7, 8, true)
-    );
-}
-
-#[tokio::test]
-async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
-    let vendor = ByteServer::start(|_, _| vec![Act::Hang]).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
-    lab.during(async {
-        let mut wire = lab.place.connect();
-        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
-            .await
-            .unwrap();
-        while vendor.requests().is_empty() {
-            tokio::task::yield_now().await;
-        }
-        let booked = lab.books.changed.notified();
-        drop(wire);
-        booked.await;
-    })
-    .await;
-    let (booked, input) = (
-        lab.booked(),
-        Estimator::default().tokens(ASK_MESSAGES.len()),
-    );
-    assert_eq!(
-        (
-            booked[0].usage.input,
-            booked[0].usage.output,
-            booked[0].estimated
-        ),
-        (input, 0, true)
-    );
-}
-
-#[tokio::test]
 async fn what_is_under_way_when_serving_ends_is_counted() {
     let vendor = ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Hang]).unwrap();
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
@@ -500,7 +445,10 @@ async fn what_is_under_way_when_serving_ends_is_counted() {
         read_until(&mut wire, "twenty bytes").await;
     })
     .await;
-    assert!(lab.booked()[0].estimated);
+    let Booked {
+        usage, estimated, ..
+    } = lab.booked()[0].clone();
+    assert_eq!((usage.input, usage.output, estimated), (7, 9_000, true));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use windlass_core::runtime::{Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::turn::Planned;
 
-pub use self::proposal::{Operation, Proposal, ProposedFile, schema};
+pub use self::proposal::{Operation, Proposal, ProposedFile, accepted_schema, schema};
 
 use self::check::{Checked, check};
 use crate::no_tools::NoTools;

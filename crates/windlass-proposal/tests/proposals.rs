@@ -16,7 +16,7 @@ use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
 use windlass_core::terms::Isolation;
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::workspace::Root;
-use windlass_proposal::patch_proposal::schema;
+use windlass_proposal::patch_proposal::{accepted_schema, schema};
 use windlass_proposal::{AnswerForm, OneAnswer};
 use windlass_testing::{
     Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
@@ -39,6 +39,7 @@ fn native(provider: &ScriptedProvider, output_schema: Option<Value>) -> Arc<dyn 
     };
     let options = NativeOptions {
         model: "m".into(),
+        accepts: sampling.output_schema.as_ref().map(|_| accepted_schema()),
         sampling,
         ..NativeOptions::default()
     };
@@ -573,4 +574,24 @@ fn each_says_what_it_can_do() {
             .require("completion", Work::FullCoder)
             .is_err()
     );
+}
+
+#[tokio::test]
+async fn a_proposal_in_other_words_and_inside_prose_is_taken() {
+    let patch = "--- a/menu.txt\n+++ b/menu.txt\n@@ -2,1 +2,1 @@\n-bread\n+rolls\n";
+    let literal = json!({
+        "summary": "rolls for bread",
+        "files": [{ "path": "menu.txt", "operation": "modify", "patch": patch }],
+        "tests": [],
+        "risks": [],
+    });
+    for answer in [
+        literal.to_string(),
+        format!("Here is the patch:\n```json\n{literal}\n```\nTell me if it fits."),
+    ] {
+        let ran = run(&[MENU], "rolls, please", vec![json!(answer)], true).await;
+        assert_eq!(*ran.outcome(), Outcome::Completed, "{:?}", ran.problems());
+        assert_eq!(ran.files["menu.txt"], "soup\nrolls\nfish\n");
+        assert_eq!(ran.asked.len(), 1, "nothing is asked twice");
+    }
 }

@@ -17,7 +17,10 @@ const LONGEST_MESSAGE: usize = 600;
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// The connection failed in a way that may not happen again.
-const INTERRUPTED: ProviderErrorKind = ProviderErrorKind::Network { transient: true };
+const INTERRUPTED: ProviderErrorKind = ProviderErrorKind::Network {
+    transient: true,
+    sent: true,
+};
 
 impl From<HttpError> for ProviderError {
     fn from(err: HttpError) -> Self {
@@ -25,8 +28,21 @@ impl From<HttpError> for ProviderError {
         let kind = match err.kind {
             K::Setup | K::Redirect | K::Cassette => ProviderErrorKind::InvalidRequest,
             K::Malformed | K::TooLarge => ProviderErrorKind::InvalidResponse,
-            K::Tls | K::TooSlow => ProviderErrorKind::Network { transient: false },
-            K::Dns | K::Refused | K::ConnectTimeout | K::Proxy | K::Idle | K::Broken => INTERRUPTED,
+            K::Tls => ProviderErrorKind::Network {
+                transient: false,
+                sent: false,
+            },
+            K::TooSlow => ProviderErrorKind::Network {
+                transient: false,
+                sent: true,
+            },
+            K::Dns | K::Refused | K::ConnectTimeout | K::Connect | K::Proxy => {
+                ProviderErrorKind::Network {
+                    transient: true,
+                    sent: false,
+                }
+            }
+            K::Idle | K::Broken => INTERRUPTED,
         };
         error(kind, err.message, None)
     }
@@ -616,7 +632,10 @@ mod tests {
         ] {
             assert_eq!(
                 kind(start),
-                ProviderErrorKind::Network { transient: true },
+                ProviderErrorKind::Network {
+                    transient: true,
+                    sent: true
+                },
                 "{start}"
             );
         }

@@ -85,6 +85,8 @@ pub enum HttpErrorKind {
     Idle,
     /// The answer went on for too long.
     TooSlow,
+    /// The connection could not be made.
+    Connect,
     /// The connection broke.
     Broken,
     /// The bytes are not HTTP, or not the promised encoding.
@@ -354,7 +356,12 @@ impl Http {
         if detail.contains("invalid HTTP") || detail.contains("message head is too large") {
             return malformed(host, &detail);
         }
-        HttpErrorKind::Broken.error(format!("the connection to `{host}` broke: {detail}"))
+        let kind = if err.is_connect() {
+            HttpErrorKind::Connect
+        } else {
+            HttpErrorKind::Broken
+        };
+        kind.error(format!("the connection to `{host}` broke: {detail}"))
     }
 }
 

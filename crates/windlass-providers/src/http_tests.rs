@@ -207,7 +207,10 @@ async fn a_drip_that_never_ends_is_ended_after_the_whole_time() {
     assert_eq!(err.message, "the answer of `h` was not over after 3600 s");
     assert_eq!(
         ProviderError::from(err).kind,
-        ProviderErrorKind::Network { transient: false }
+        ProviderErrorKind::Network {
+            transient: false,
+            sent: true
+        }
     );
 }
 

@@ -103,25 +103,26 @@ impl JsonActions {
     }
 }
 
+/// The facts of a model that calls tools in one way or the other.
+fn in_any_case(facts: ModelFacts) -> ModelFacts {
+    ModelFacts {
+        tools: true,
+        json_actions: !facts.tools,
+        ..facts
+    }
+}
+
 impl Provider for JsonActions {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        ModelFacts {
-            tools: true,
-            ..self.inner.facts(model)
-        }
+        in_any_case(self.inner.facts(model))
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move {
-            Ok(ModelFacts {
-                tools: true,
-                ..self.inner.probe(model).await?
-            })
-        })
+        Box::pin(async move { Ok(in_any_case(self.inner.probe(model).await?)) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {

@@ -472,7 +472,7 @@ async fn a_cut_stream_is_an_error_after_what_was_read() {
     let chunks = ask(&JsonActions::new(inner), &[], &Sampling::default()).await;
     assert!(matches!(chunks.first(), Some(Ok(Chunk::Text(_)))));
     assert!(
-        matches!(chunks.last(), Some(Err(err)) if err.kind == ProviderErrorKind::Network { transient: true })
+        matches!(chunks.last(), Some(Err(err)) if err.kind == ProviderErrorKind::Network { transient: true, sent: false })
     );
 }
 

@@ -333,14 +333,20 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
     use ProviderErrorKind as K;
     check_failure(
         vec![Act::Close],
-        K::Network { transient: true },
+        K::Network {
+            transient: true,
+            sent: true,
+        },
         "broke",
         "",
     )
     .await;
     check_failure(
         vec![stream_head(), chunk(delta("half")), Act::Close],
-        K::Network { transient: true },
+        K::Network {
+            transient: true,
+            sent: true,
+        },
         "broke",
         "half",
     )
@@ -348,14 +354,20 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
     let clean = event_stream(&[&delta("half"), "data: {\"choices\":[{\"ind"]);
     check_failure(
         clean,
-        K::Network { transient: true },
+        K::Network {
+            transient: true,
+            sent: true,
+        },
         "ended before the answer did",
         "half",
     )
     .await;
     check_failure(
         vec![stream_head(), chunk(delta("half")), Act::Hang],
-        K::Network { transient: true },
+        K::Network {
+            transient: true,
+            sent: true,
+        },
         "no byte",
         "half",
     )

@@ -92,6 +92,16 @@ const fn setting(name: &'static str, env: &'static str, default: Option<&'static
 }
 
 impl Vendor {
+    /// The variable in which the vendor's own programs look for another address.
+    #[must_use]
+    pub fn base_url_env(&self) -> Option<&'static str> {
+        match self.key_env? {
+            "OPENAI_API_KEY" => Some("OPENAI_BASE_URL"),
+            "ANTHROPIC_API_KEY" => Some("ANTHROPIC_BASE_URL"),
+            _ => None,
+        }
+    }
+
     const fn with(self, quirks: Quirks) -> Self {
         Self { quirks, ..self }
     }

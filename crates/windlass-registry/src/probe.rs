@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use windlass_core::clock::Clock;
 use windlass_core::runtime::Capability;
 use windlass_host::clock::SystemClock;
-use windlass_host::config::Layers;
+use windlass_host::config::{Layers, Setting};
 use windlass_providers::models::{default_model, model_rows};
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
@@ -46,6 +46,8 @@ pub struct Rehearsal<'a> {
     layers: &'a Layers<'a>,
     /// Where agents are that were installed for us.
     runtimes_dir: PathBuf,
+    /// The model that each is told to use, as `model` or `vendor/model`.
+    model: Option<String>,
     interrupts: Interrupts,
 }
 
@@ -172,8 +174,15 @@ impl<'a> Rehearsal<'a> {
         Ok(Self {
             layers,
             runtimes_dir,
+            model: None,
             interrupts: Interrupts::listen()?,
         })
+    }
+
+    /// The same with another model than the usual one of the vendor; a scripted one answers in its place.
+    #[must_use]
+    pub fn with_model(self, model: Option<String>) -> Self {
+        Self { model, ..self }
     }
 
     /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
@@ -274,7 +283,7 @@ impl<'a> Rehearsal<'a> {
         server: &Server,
         deadline: Duration,
     ) -> Result<Command, RegistryError> {
-        let vendor = vendor_for(known);
+        let (vendor, model) = model_for(self.layers, self.model.as_deref(), name, known);
         let mut command = Command::new(std::env::current_exe()?);
         command.args([
             "run",
@@ -289,9 +298,8 @@ impl<'a> Rehearsal<'a> {
             "--base-url",
             &format!("{}{}", server.url, below(vendor.protocol)),
         ]);
-        // Who is known by a command alone may not take the name of a model.
-        if known.is_ours() || known.program.is_some() {
-            command.args(["-m", &format!("{}/{}", vendor.id, model_of(vendor))]);
+        if let Some(model) = model {
+            command.args(["-m", &format!("{}/{model}", vendor.id)]);
         }
         command.args(["--max-seconds", &deadline.as_secs().to_string()]);
         command.arg(format!(
@@ -456,6 +464,29 @@ fn vendor_for(known: &AgentSpec) -> &'static Vendor {
         .unwrap_or(&VENDORS[0])
 }
 
+/// The vendor and the model of a rehearsal; no model where the runtime cannot be told one. An agent of the user's own is
+/// told one if its settings have a place for it.
+fn model_for(
+    layers: &Layers<'_>,
+    given: Option<&str>,
+    name: &str,
+    known: &AgentSpec,
+) -> (&'static Vendor, Option<String>) {
+    let usual = vendor_for(known);
+    if let Some(given) = given {
+        let named = given.split_once('/');
+        let named = named.and_then(|(id, model)| Some((windlass_providers::vendor(id)?, model)));
+        let (vendor, model) = named.unwrap_or((usual, given));
+        return (vendor, Some(model.to_owned()));
+    }
+    let own = format!("runtimes.{name}.");
+    let has_place = |(key, setting): (&str, &Setting)| {
+        key.starts_with(&own) && format!("{:?}", setting.value).contains("{model}")
+    };
+    let takes_one = known.is_ours() || known.program.is_some() || layers.iter().any(has_place);
+    (usual, takes_one.then(|| model_of(usual).to_owned()))
+}
+
 /// A model of a vendor; the scripted one is whichever it is taken for.
 fn model_of(vendor: &Vendor) -> &'static str {
     let listed = || {
@@ -509,5 +540,55 @@ impl Probed {
             "why": fell.map(|fell| &fell.why),
             "said": fell.map(|fell| &fell.said),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use windlass_host::config::{Key, Kind, Layer};
+
+    use super::*;
+
+    const KEYS: &[Key] = &[Key {
+        name: "runtimes.*.command",
+        kind: Kind::Texts,
+        doc: "",
+    }];
+
+    #[track_caller]
+    fn check(command: &str, given: Option<&str>, expect: (&str, Option<&str>)) {
+        let mut layers = Layers::new(KEYS);
+        let text = format!("[runtimes.mine]\ncommand = {command}\n");
+        let file = Path::new("config.toml");
+        layers.add_text(Layer::User, file, &text).unwrap();
+        let (vendor, model) = model_for(&layers, given, "mine", &ANY_ACP);
+        let usual = model_of(vendor_for(&ANY_ACP));
+        let expect = (
+            expect.0,
+            expect.1.map(|it| if it == "usual" { usual } else { it }),
+        );
+        assert_eq!((vendor.id, model.as_deref()), expect);
+    }
+
+    #[test]
+    fn agents_of_ones_own_are_told_a_model_where_they_have_a_place_for_it() {
+        let usual = vendor_for(&ANY_ACP).id;
+        check(r#"["agent"]"#, None, (usual, None));
+        check(
+            r#"["agent", "--model={model}"]"#,
+            None,
+            (usual, Some("usual")),
+        );
+        check(
+            r#"["agent"]"#,
+            Some("some-model"),
+            (usual, Some("some-model")),
+        );
+        check(
+            r#"["agent"]"#,
+            Some("openai/gpt-x"),
+            ("openai", Some("gpt-x")),
+        );
     }
 }

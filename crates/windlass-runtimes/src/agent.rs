@@ -20,6 +20,7 @@ use windlass_core::provider::ProviderError;
 use windlass_core::runtime::{
     Capabilities, Capability, Feature, Features, Job, Runtime, RuntimeError, Stop,
 };
+use windlass_core::structured_output::first_json_that_fits;
 use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_meter::{Endpoint, Ledger, Trip};
@@ -271,8 +272,7 @@ impl ForeignRuntime {
             return Ok(Next::Say(words::last(job.outlet)));
         }
         // Some agents take a refusal for the end of the turn.
-        let silent = answer.text.trim().is_empty();
-        if attempt.ended_at_a_refusal() && silent && talk.refusals < MAX_REFUSALS {
+        if attempt.fell_silent_at_a_refusal() && talk.refusals < MAX_REFUSALS {
             talk.refusals += 1;
             return tell(job, REFUSED).await;
         }
@@ -333,13 +333,10 @@ impl ForeignRuntime {
         let Some(wanted) = &self.output else {
             return Ok(None);
         };
-        let value = match output {
-            Some(value) => value,
-            None => serde_json::from_str(unfenced(text))
-                .map_err(|err| format!("it is not JSON ({err})"))?,
-        };
-        (wanted.check)(&value)?;
-        Ok(Some(value))
+        match output {
+            Some(value) => (wanted.check)(&value).map(|()| Some(value)),
+            None => first_json_that_fits(text, |value| (wanted.check)(value)).map(Some),
+        }
     }
 
     /// Whether its model declined, as far as we see it.
@@ -485,16 +482,4 @@ impl Runtime for ForeignRuntime {
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
         Box::pin(async move { self.one_try(&job).await })
     }
-}
-
-/// JSON without the fence that models like to put around it.
-fn unfenced(text: &str) -> &str {
-    let text = text.trim();
-    let Some(inner) = text
-        .strip_prefix("```")
-        .and_then(|text| text.strip_suffix("```"))
-    else {
-        return text;
-    };
-    inner.strip_prefix("json").unwrap_or(inner).trim()
 }

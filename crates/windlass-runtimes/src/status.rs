@@ -35,6 +35,9 @@ fn kind(status: Option<u16>) -> ProviderErrorKind {
         Some(413) => ProviderErrorKind::ContextLength,
         Some(400..=499) => ProviderErrorKind::InvalidRequest,
         Some(_) => ProviderErrorKind::Unavailable { retry_after: None },
-        None => ProviderErrorKind::Network { transient: true },
+        None => ProviderErrorKind::Network {
+            transient: true,
+            sent: false,
+        },
     }
 }

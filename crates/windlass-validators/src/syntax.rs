@@ -11,6 +11,7 @@ mod place;
 mod python;
 mod python_scopes;
 mod rust;
+mod toml_version;
 mod validator;
 
 pub use place::Flaw;
@@ -79,6 +80,8 @@ struct Options {
     declaration: bool,
     stub: bool,
     header: bool,
+    /// The tool that reads it knows nothing newer.
+    toml_1_0: bool,
     python: u8,
 }
 
@@ -107,6 +110,7 @@ impl Options {
                 .any(|end| name.ends_with(end)),
             stub: ending == "pyi",
             header: ending == "h",
+            toml_1_0: matches!(name, "Cargo.toml" | "pyproject.toml"),
             python: project.python,
         }
     }
@@ -183,7 +187,7 @@ fn judge(
         Language::Json => Ok(data::json(&text)),
         Language::Jsonc => Ok(data::jsonc(&text)),
         Language::JsonLines => Ok(data::json_lines(&text)),
-        Language::Toml => deep::run(0, move || data::toml(&text))?,
+        Language::Toml => deep::run(0, move || data::toml(&text, options.toml_1_0))?,
         Language::Yaml => deep::run(0, move || data::yaml(&text)),
         Language::Css => Ok(css::check(&text)),
         _ => deep::run(0, move || grammar::check(&text, language, options.header))?,
@@ -229,6 +233,11 @@ fn has_mark(line: &str) -> bool {
 /// The characters of a file. What a language does not allow is a flaw; what is plainly no text is no verdict.
 fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let once = matches!(language, Language::Python | Language::Rust | Language::Toml);
+    if once && bytes.starts_with(b"\xef\xbb\xbf") {
+        let why = "a second byte order mark, which is no character of the language";
+        return Err(Checked::Flaws(vec![Flaw::at("", 0, why)]));
+    }
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(Checked::Unsure(
             "it is written in UTF-16, which is not read here".into(),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::validator::{CheckRole, Validator};
-use windlass_core::workspace::{LandTo, Redactor};
+use windlass_core::workspace::{Files as _, LandTo, Redactor};
 use windlass_engine::Contract;
 use windlass_host::config::Layers;
 use windlass_host::workspace::Root;
@@ -35,6 +35,7 @@ use windlass_validators::{
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::flags::ContractFlags;
+use crate::sandboxing;
 use crate::settings::Settings;
 
 /// The word for all commands that are found in a project.
@@ -210,8 +211,13 @@ fn plans(
         plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false, settings).is_some()
     });
     for plan in &mut plans {
+        // The chain has it too, and first; a check that the user gave is given.
+        if args.validate.contains(&plan.name) {
+            plan.role = CheckRole::Given;
+        }
         adjust(plan, settings)?;
     }
+    plans = seen_in_the_sandbox(plans, settings, root)?;
     if !plans.is_empty() {
         let lines = settings.layers.texts("validate.setup").unwrap_or_default();
         plans.extend(lines.iter().map(|line| setup(line)));
@@ -314,6 +320,58 @@ fn is_installed(plan: &ValidatorPlan, settings: &Settings) -> bool {
     there
 }
 
+/// Leaves out detected checks whose program the sandbox hides, and refuses those that the user gave: after the model's
+/// work it would be too late.
+fn seen_in_the_sandbox(
+    plans: Vec<ValidatorPlan>,
+    settings: &Settings,
+    root: &Root,
+) -> Result<Vec<ValidatorPlan>, Error> {
+    let mut seen = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let Some((program, real)) = hidden_program(&plan, settings, root)? else {
+            seen.push(plan);
+            continue;
+        };
+        let folder = real.parent().unwrap_or(&real);
+        // Programs need what lies around their folder.
+        let around = folder.parent().filter(|_| folder.ends_with("bin"));
+        let grant = format!("sandbox.read = [{:?}]", around.unwrap_or(folder));
+        let name = &plan.name;
+        let why = format!(
+            "the check `{name}` cannot run: {program} is hidden by the sandbox, it is at {}",
+            real.display()
+        );
+        if plan.role == CheckRole::Given {
+            return Err(Error::usage(why).hint(format!("show it with `{grant}` in the settings")));
+        }
+        let text = format!("{why}; it is left out. Show it with `{grant}` in the settings");
+        settings.notices.warn(&text);
+    }
+    Ok(seen)
+}
+
+fn hidden_program(
+    plan: &ValidatorPlan,
+    settings: &Settings,
+    root: &Root,
+) -> Result<Option<(String, PathBuf)>, Error> {
+    let (PlanKind::Command { line } | PlanKind::Custom { line }) = &plan.kind else {
+        return Ok(None);
+    };
+    let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else {
+        return Ok(None);
+    };
+    let found = match Path::new(program) {
+        path if path.is_absolute() => Some(path.to_owned()),
+        _ if program.contains('/') => None,
+        _ => on_path(program, &settings.environment),
+    };
+    let Some(found) = found else { return Ok(None) };
+    let real = sandboxing::hidden_program(settings, root.root(), &found)?;
+    Ok(real.map(|real| (program.to_owned(), real)))
+}
+
 fn on_path(program: &str, environment: &Environment) -> Option<PathBuf> {
     let path = environment.get("PATH")?;
     std::env::split_paths(path)
@@ -352,4 +410,51 @@ fn scanner(wanted: bool, settings: &Settings) -> Option<String> {
         }
     }
     Path::new(&plan.program).is_file().then_some(plan.program)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use super::*;
+
+    fn planned(settings: &Settings, root: &Path, given: &str) -> Result<Vec<ValidatorPlan>, Error> {
+        let flags = ContractFlags {
+            validate: vec![given.to_owned()],
+            ..ContractFlags::default()
+        };
+        chain(settings, &flags, &Root::open(root).unwrap(), true)
+    }
+
+    #[test]
+    fn a_built_in_check_that_the_user_gave_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings::none(&dir.path().join(".data"));
+        let plans = planned(&settings, dir.path(), "syntax").unwrap();
+        let role = |name: &str| plans.iter().find(|plan| plan.name == name).unwrap().role;
+        assert_eq!(role("syntax"), CheckRole::Given);
+        assert_eq!(role("secrets"), CheckRole::BuiltIn);
+    }
+
+    #[test]
+    fn a_program_outside_of_the_view_is_refused_with_the_grant() {
+        let (work, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let bin = home.path().join("bin");
+        let real = home.path().join("tools/checker/bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::create_dir_all(&real).unwrap();
+        std::fs::write(real.join("checker"), "#!/bin/sh\n").unwrap();
+        std::os::unix::fs::symlink(real.join("checker"), bin.join("checker")).unwrap();
+        let mut settings = Settings::none(&work.path().join(".data"));
+        settings.environment = Environment::empty()
+            .with("HOME", home.path())
+            .with("PATH", &bin);
+        let err = planned(&settings, work.path(), "checker --all").unwrap_err();
+        let said = format!("{err} {err:?}");
+        let grant = home.path().canonicalize().unwrap().join("tools/checker");
+        assert!(said.contains("hidden by the sandbox"), "{said}");
+        assert!(said.contains(grant.to_str().unwrap()), "{said}");
+        std::fs::remove_file(bin.join("checker")).unwrap();
+        std::fs::write(bin.join("checker"), "#!/bin/sh\n").unwrap();
+        assert!(planned(&settings, work.path(), "checker --all").is_ok());
+    }
 }

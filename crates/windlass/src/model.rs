@@ -195,13 +195,21 @@ pub fn named(
 
 /// Where a vendor is asked, when it is not its own address.
 pub fn base_url(agent: &AgentFlags, vendor: &Vendor, settings: &Settings) -> Option<String> {
+    let given = agent.base_url.clone();
+    given.or_else(|| configured_base_url(vendor, settings))
+}
+
+/// The address of a vendor in the settings, else in the variable that its own programs read.
+#[must_use]
+pub fn configured_base_url(vendor: &Vendor, settings: &Settings) -> Option<String> {
     let configured = settings
         .layers
         .text(&Settings::named("providers", vendor.id, "base_url"));
-    agent
-        .base_url
-        .clone()
-        .or_else(|| configured.map(str::to_owned))
+    let from_env = || settings.environment.text(vendor.base_url_env()?);
+    configured
+        .map(str::to_owned)
+        .or_else(from_env)
+        .filter(|url| !url.trim().is_empty())
 }
 
 /// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.

@@ -72,11 +72,35 @@ pub fn sandbox(
     } else {
         access
     };
+    let plan = SandboxPlan {
+        hidden,
+        require,
+        agent,
+        ..usual_plan(settings, root, access)?
+    };
+    let helper = helper(&settings.environment)?;
+    Ok(Some(Sandbox::new(plan, helper, env, copy_workspace)))
+}
+
+/// Where a program really is, if the sandbox of the settings hides that place from commands.
+pub(crate) fn hidden_program(
+    settings: &Settings,
+    root: &Path,
+    program: &Path,
+) -> Result<Option<PathBuf>, Error> {
+    let Some(access) = level(settings)? else {
+        return Ok(None);
+    };
+    let env: Vec<_> = settings.environment.variables().collect();
+    Ok(usual_plan(settings, root, access)?.hidden_program(&env, program))
+}
+
+fn usual_plan(settings: &Settings, root: &Path, access: Access) -> Result<SandboxPlan, Error> {
     let home = settings.environment.path("HOME");
     let places = &settings.places;
     let mut read = paths(settings, "sandbox.read", root, home.as_deref())?;
     read.extend(crate::contract::scanners_dir(&settings.environment).filter(|dir| dir.is_dir()));
-    let plan = SandboxPlan {
+    Ok(SandboxPlan {
         root: root.to_owned(),
         own: own_folders(settings),
         data_dir: places.data_dir.clone(),
@@ -85,16 +109,14 @@ pub fn sandbox(
         setup_hosts: setup_hosts(settings)?,
         read,
         write: paths(settings, "sandbox.write", root, home.as_deref())?,
-        hidden,
+        hidden: Vec::new(),
         limits: limits(settings)?,
         accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
-        require,
-        agent,
+        require: None,
+        agent: None,
         home,
         demanded: settings.layers.get("sandbox.level").is_some(),
-    };
-    let helper = helper(&settings.environment)?;
-    Ok(Some(Sandbox::new(plan, helper, env, copy_workspace)))
+    })
 }
 
 /// The weakest tier that will do: the project's applies where it is stricter.

@@ -264,7 +264,7 @@ fn provider(
 ) -> Result<(Arc<dyn Provider>, String), Error> {
     match plan {
         ModelPlan::Given(given) => {
-            let provider = configured(settings, given.provider.clone(), &given.model);
+            let provider = configured(settings, given.provider.clone());
             Ok((provider, given.model.clone()))
         }
         ModelPlan::Scripted(path) => {
@@ -277,7 +277,7 @@ fn provider(
             let scripted = ScriptedProvider::parse(&name, &text, format)
                 .map_err(|err| Error::usage(err.to_string()))?;
             Ok((
-                configured(settings, Arc::new(scripted), "scripted"),
+                configured(settings, Arc::new(scripted)),
                 "scripted".to_owned(),
             ))
         }
@@ -299,7 +299,7 @@ fn provider(
                 )?;
             }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
-            Ok((configured(settings, Arc::new(wire), model), model.clone()))
+            Ok((configured(settings, Arc::new(wire)), model.clone()))
         }
     }
 }
@@ -536,35 +536,28 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
     Ok(())
 }
 
-/// A provider with what the configuration says of its model, and with tools in any case.
-fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
-    let tools = settings
-        .layers
-        .boolean(&Settings::named("models", model, "tools"));
+/// A provider with what the configuration says of its models, and with tools in any case.
+fn configured(settings: &Settings, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
     // Around every provider: whether a model can call tools may be known only after its server was asked.
-    let (price, window) = (price(settings, model), window(settings, model));
-    Arc::new(JsonActions::new(Arc::new(Configured {
-        inner,
-        price,
-        tools,
-        window,
-    })))
+    let settings = settings.clone();
+    Arc::new(JsonActions::new(Arc::new(Configured { inner, settings })))
 }
 
-/// A provider whose facts the configuration knows better.
+/// A provider whose facts the configuration knows better, of each model by itself: what a switch between two loses is
+/// the difference of their facts.
 struct Configured {
     inner: Arc<dyn Provider>,
-    price: Option<Price>,
-    tools: Option<bool>,
-    window: Option<u64>,
+    settings: Settings,
 }
 
 impl Configured {
-    fn better(&self, facts: ModelFacts) -> ModelFacts {
+    fn better(&self, model: &str, facts: ModelFacts) -> ModelFacts {
+        let settings = &self.settings;
+        let tools = Settings::named("models", model, "tools");
         ModelFacts {
-            price: self.price.or(facts.price),
-            tools: self.tools.unwrap_or(facts.tools),
-            context_window: self.window.or(facts.context_window),
+            price: price(settings, model).or(facts.price),
+            tools: settings.layers.boolean(&tools).unwrap_or(facts.tools),
+            context_window: window(settings, model).or(facts.context_window),
             ..facts
         }
     }
@@ -576,14 +569,71 @@ impl Provider for Configured {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        self.better(self.inner.facts(model))
+        self.better(model, self.inner.facts(model))
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move { Ok(self.better(self.inner.probe(model).await?)) })
+        Box::pin(async move { Ok(self.better(model, self.inner.probe(model).await?)) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         self.inner.stream(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use windlass_core::runtime::Runtime as _;
+    use windlass_engine::{NativeOptions, NativeRuntime};
+    use windlass_host::config::Layer;
+    use windlass_testing::{ManualClock, ScriptedProvider};
+
+    use super::*;
+
+    #[test]
+    fn a_switch_to_a_lesser_model_says_what_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::none(dir.path());
+        let text = "[models.small]\ntools = false\ncontext_window = 4096\n[models.large]\ncontext_window = 200000\n";
+        let file = Path::new("config.toml");
+        settings.layers.add_text(Layer::User, file, text).unwrap();
+        let provider = configured(&settings, Arc::new(ScriptedProvider::new([])));
+        let runtime = |model: &str| {
+            let options = NativeOptions {
+                model: model.to_owned(),
+                ..NativeOptions::default()
+            };
+            NativeRuntime::new(provider.clone(), Arc::new(ManualClock::default()), options)
+        };
+        let lost = runtime("small").loses_from("large").join(", ");
+        assert!(
+            lost.contains("tool calls") && lost.contains("4096"),
+            "{lost}"
+        );
+        assert!(runtime("large").loses_from("small").is_empty());
+    }
+
+    #[test]
+    fn the_variables_of_vendors_name_their_addresses() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::none(dir.path());
+        settings.environment = Environment::empty()
+            .with("OPENAI_BASE_URL", "http://one/v1")
+            .with("ANTHROPIC_BASE_URL", "http://two");
+        let address = |id: &str, settings: &Settings| {
+            let vendor = windlass_providers::vendor(id).unwrap();
+            crate::model::configured_base_url(vendor, settings)
+        };
+        assert_eq!(address("openai", &settings).unwrap(), "http://one/v1");
+        assert_eq!(address("openai-chat", &settings).unwrap(), "http://one/v1");
+        assert_eq!(address("anthropic", &settings).unwrap(), "http://two");
+        assert_eq!(address("azure", &settings), None);
+        let text = "[providers.openai]\nbase_url = \"http://mine\"\n";
+        let file = Path::new("config.toml");
+        settings.layers.add_text(Layer::User, file, text).unwrap();
+        assert_eq!(address("openai", &settings).unwrap(), "http://mine");
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use windlass::agents::{Found, Rehearsal, Standing};
 use windlass::core::workspace::Files;
 use windlass::machine::Credentials;
-use windlass::model::VENDORS;
+use windlass::model::{VENDORS, configured_base_url};
 use windlass::sandboxing::Tier;
 use windlass::settings::Places;
 
@@ -170,10 +170,8 @@ fn files(settings: &Settings) -> Vec<Finding> {
 async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<Finding> {
     join_all(VENDORS.iter().map(|vendor| async move {
         let mut state = models::state(vendor, settings, credentials);
-        let url = settings
-            .layers
-            .text(&Settings::named("providers", vendor.id, "base_url"))
-            .or(vendor.base_url);
+        let configured = configured_base_url(vendor, settings);
+        let url = configured.as_deref().or(vendor.base_url);
         if let Some(url) = url.filter(|_| vendor.local && state.is_ok())
             && !network::answers(url).await
         {

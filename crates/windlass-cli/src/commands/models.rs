@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use windlass::machine::Credentials;
-use windlass::model::{VENDORS, Vendor};
+use windlass::model::{VENDORS, Vendor, configured_base_url};
 use windlass::model::{model_rows, table_date};
 
 use super::block_on;
@@ -101,10 +101,7 @@ async fn ask(
         if state.is_err() || !(vendor.local || all) {
             return None;
         }
-        let base = settings
-            .layers
-            .text(&Settings::named("providers", vendor.id, "base_url"))
-            .map(str::to_owned);
+        let base = configured_base_url(vendor, settings);
         let provider = match wire::served(settings, vendor, base, credentials) {
             Ok(provider) => provider,
             Err(error) => return Some(Err(error.message().to_owned())),
@@ -120,11 +117,8 @@ pub(super) fn state(
     settings: &Settings,
     credentials: &Credentials,
 ) -> Result<String, String> {
-    let url = settings
-        .layers
-        .text(&Settings::named("providers", vendor.id, "base_url"))
-        .or(vendor.base_url);
-    let Some(url) = url else {
+    let configured = configured_base_url(vendor, settings);
+    let Some(url) = configured.as_deref().or(vendor.base_url) else {
         return Err("needs an address: --base-url URL".to_owned());
     };
     if vendor.local {

@@ -54,7 +54,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     let mut standings = ground.standings()?;
     if let Some(names) = &args.probe {
         let names = to_probe(names, &standings, &settings)?;
-        return block_on(probe(&names, &settings, args.json));
+        return block_on(probe(&names, &settings, args));
     }
     block_on(async {
         look_closer(&mut standings).await;
@@ -280,8 +280,14 @@ pub(super) fn to_probe(
 }
 
 /// Rehearses runtimes one by one, and says what came of each as soon as it is known.
-async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
-    let mut rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
+async fn probe(
+    names: &[String],
+    settings: &Settings,
+    args: &RuntimesArgs,
+) -> Result<ExitCode, Failure> {
+    let json = args.json;
+    let rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
+    let mut rehearsal = rehearsal.with_model(args.model.clone());
     let mut all_work = true;
     for name in names {
         say!("probing {} …", one_line(name));

@@ -45,6 +45,8 @@ pub struct Facts {
     pub notes: String,
     /// The instruction files the model was given, and the facts of the opening; `None` before it was told any.
     pub instructed: Option<(Vec<Instruction>, String)>,
+    /// The model and all input tokens of the last call that its vendor reported, unless the messages were compacted since.
+    pub reported: Option<(String, u64)>,
     /// Calls that have not ended, with what they name.
     pub(crate) open: VecDeque<(CallId, String)>,
 }
@@ -136,6 +138,13 @@ impl Facts {
                     (validator.clone(), report.judgement),
                 );
             }
+            EventKind::Spent {
+                model,
+                call,
+                estimated: false,
+                ..
+            } => self.reported = Some((model.clone(), call.total_input())),
+            EventKind::Compacted { .. } => self.reported = None,
             EventKind::Noted { text } => self.notes.clone_from(text),
             EventKind::Instructed { files, opening } => {
                 self.instructed = Some((files.clone(), opening.clone()))

@@ -19,7 +19,11 @@ enum Dialect {
     Dashes,
 }
 
-pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Vec<FilePatch>, PatchError> {
+pub(super) fn parse(
+    lines: &[&str],
+    known: &[&str],
+    notes: &mut Vec<String>,
+) -> Result<Vec<FilePatch>, PatchError> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut current: Option<String> = None;
     let (mut at, mut before) = (0, 0);
@@ -46,10 +50,21 @@ pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Vec<FilePatch>, Pa
         } else {
             names::resolve(&name, known)?
         };
-        push(&mut files, path, block);
+        if block.search == block.replace && !block.search.trim().is_empty() {
+            notes.push(format!(
+                "the block for {path} at line {} of the patch has the same old and new text; it was skipped",
+                at + 1
+            ));
+        } else {
+            push(&mut files, path, block);
+        }
         current = Some(name);
         at = end + 1;
         before = at;
+    }
+    if files.is_empty() && !notes.is_empty() {
+        let why = "the old and the new text of every block are the same; nothing would change";
+        return Err(PatchError::syntax(0, why));
     }
     if files.is_empty() {
         return Err(PatchError::syntax(

@@ -111,7 +111,7 @@ impl Patch {
                 )?;
                 unified::parse(&lines, start, &mut notes)?
             }
-            Format::SearchReplace => blocks::parse(&lines, known)?,
+            Format::SearchReplace => blocks::parse(&lines, known, &mut notes)?,
             Format::ToolEdit => tool_edits::parse(text, known)?,
             Format::Whole => whole::parse(text, known)?,
         };

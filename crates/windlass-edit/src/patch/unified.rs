@@ -296,7 +296,11 @@ impl<'a> Reader<'a> {
                 b'+' => (0, 1),
                 _ => (1, 1),
             };
-            hunk.push(prefix, line.get(1..).unwrap_or_default());
+            let text = match prefix {
+                b'\t' => line,
+                _ => line.get(1..).unwrap_or_default(),
+            };
+            hunk.push(prefix, text);
             old_left = old_left.map(|left| left - old);
             new_left = new_left.map(|left| left - new);
             self.at += 1;
@@ -328,7 +332,8 @@ impl<'a> Reader<'a> {
         if line.starts_with('\\') {
             return false;
         }
-        let body = line.is_empty() || line.starts_with([' ', '+', '-']);
+        // A line that begins with a tab is context whose space was lost.
+        let body = line.is_empty() || line.starts_with([' ', '+', '-', '\t']);
         if !body {
             return true;
         }
@@ -340,7 +345,10 @@ impl<'a> Reader<'a> {
                 .is_some_and(|next| next.starts_with("@@"));
             return counted || (hunk_follows && left != (Some(1), Some(1)));
         }
-        counted && (line.starts_with("-- ") || (line.is_empty() && !self.goes_on_after_blank()))
+        counted
+            && (line.starts_with("-- ")
+                || line.starts_with('\t')
+                || (line.is_empty() && !self.goes_on_after_blank()))
     }
 
     /// Whether changed lines follow the blank one, so that it is text of a hunk with too low a count.

@@ -1,7 +1,7 @@
 //! One model call of the loop: room is made where it would not fit, the answer is streamed, retried, committed and paid.
 
 use futures_util::StreamExt;
-use windlass_core::budget::{LEAST_OUTPUT, Usage};
+use windlass_core::budget::LEAST_OUTPUT;
 use windlass_core::context::{Cause, How};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
@@ -10,6 +10,7 @@ use windlass_core::message::Part;
 use windlass_core::provider::{Chunk, ProviderError, ProviderErrorKind, Request, backoff};
 use windlass_core::reply::{Reply, ReplyFold};
 use windlass_core::runtime::{Job, RuntimeError, Stop};
+use windlass_core::settlement::{CallEnd, CallRecord};
 use windlass_core::store::StoreError;
 
 use super::shown::Shown;
@@ -50,14 +51,23 @@ impl NativeRuntime {
                 .await?;
             // Given back before the next event, so that appending to the history copies nothing.
             drop(history);
+            let record = CallRecord {
+                sent: bytes,
+                input,
+                output: max_output,
+                received: fold.count(),
+                reported: fold.usage(),
+            };
             match end {
-                Streamed::Whole => return Ok(Ok(self.commit(course, fold, bytes).await?)),
+                Streamed::Whole => return Ok(Ok(self.commit(course, fold, record).await?)),
                 Streamed::Cancelled => {
-                    self.settle_partial(course, &fold, bytes).await?;
+                    self.settle(course, &record, CallEnd::Cut).await?;
                     return Ok(Err(Stop::Cancelled));
                 }
                 Streamed::Failed(err) => {
-                    self.settle_partial(course, &fold, bytes).await?;
+                    if let Some(end) = billed(&err, &record) {
+                        self.settle(course, &record, end).await?;
+                    }
                     if err.kind == ProviderErrorKind::Refused {
                         let category = windlass_core::outcome::RefusalCategory::Safety;
                         return Ok(Err(Stop::Refused {
@@ -151,6 +161,9 @@ impl NativeRuntime {
             if fold.bytes() > MAX_ANSWER {
                 return Ok(Streamed::Failed(too_long()));
             }
+            if fold.count().passes(max_output) {
+                return Ok(Streamed::Failed(passed_the_maximum(max_output)));
+            }
         }
     }
 
@@ -158,12 +171,9 @@ impl NativeRuntime {
         &self,
         course: &mut Course<'_>,
         fold: ReplyFold,
-        bytes: usize,
+        record: CallRecord,
     ) -> Result<Reply, StoreError> {
-        let Course {
-            job, facts, meter, ..
-        } = course;
-        let out_bytes = fold.bytes();
+        let Course { job, meter, .. } = course;
         let fresh = || CallId(format!("call_{:016x}", self.clock.entropy()));
         let mut reply = fold.finish(fresh);
         for part in &mut reply.message.parts {
@@ -177,42 +187,23 @@ impl NativeRuntime {
         job.outlet
             .emit(EventKind::said(reply.message.clone()))
             .await?;
-        let (usage, estimated) = match reply.usage {
-            Some(usage) => {
-                meter.estimator.correct(bytes, usage.total_input());
-                (usage, false)
-            }
-            None => (meter.estimate(bytes, out_bytes), true),
-        };
-        job.account
-            .settle(usage, facts.price, estimated, &self.options.model)
-            .await?;
+        if let Some(reported) = record.reported_input() {
+            meter.estimator.correct(record.sent, reported);
+        }
+        self.settle(course, &record, CallEnd::Complete).await?;
         Ok(reply)
     }
 
-    /// A stream that was cut was paid for, too.
-    async fn settle_partial(
+    async fn settle(
         &self,
         course: &Course<'_>,
-        fold: &ReplyFold,
-        bytes: usize,
+        record: &CallRecord,
+        end: CallEnd,
     ) -> Result<(), StoreError> {
-        let Course {
-            job, facts, meter, ..
-        } = course;
-        if fold.bytes() == 0 && fold.usage().is_none() {
-            return Ok(());
-        }
-        // Whichever is more: usage at the start of a stream does not know its end.
-        let mut usage = meter.estimate(bytes, fold.bytes());
-        if let Some(reported) = fold.usage() {
-            usage = Usage {
-                output: reported.output.max(usage.output),
-                ..reported
-            };
-        }
+        let (usage, estimated) = record.settle(end);
+        let Course { job, facts, .. } = course;
         job.account
-            .settle(usage, facts.price, true, &self.options.model)
+            .settle(usage, facts.price, estimated, &self.options.model)
             .await
     }
 
@@ -245,6 +236,18 @@ impl NativeRuntime {
     }
 }
 
+/// The end that a failed call is settled with; `None` where the vendor bills nothing.
+fn billed(err: &ProviderError, record: &CallRecord) -> Option<CallEnd> {
+    if record.received.passes(record.output) {
+        return Some(CallEnd::Unknown);
+    }
+    if record.received.bytes() > 0 || record.reported.is_some() {
+        return Some(CallEnd::Cut);
+    }
+    let sent = matches!(err.kind, ProviderErrorKind::Network { sent: true, .. });
+    sent.then_some(CallEnd::Unknown)
+}
+
 enum Streamed {
     Whole,
     Cancelled,
@@ -253,7 +256,10 @@ enum Streamed {
 
 fn cut() -> ProviderError {
     ProviderError {
-        kind: ProviderErrorKind::Network { transient: true },
+        kind: ProviderErrorKind::Network {
+            transient: true,
+            sent: true,
+        },
         message: "the model's stream ended before the answer did".into(),
         status: None,
     }
@@ -265,6 +271,16 @@ fn after_tries(mut err: ProviderError, tries: u32) -> ProviderError {
         err.message.push_str(&format!("; tried {tries} times"));
     }
     err
+}
+
+fn passed_the_maximum(max_output: u64) -> ProviderError {
+    ProviderError {
+        kind: ProviderErrorKind::InvalidResponse,
+        message: format!(
+            "the model's server sent more than the {max_output} tokens that were asked for; the answer was cut"
+        ),
+        status: None,
+    }
 }
 
 fn too_long() -> ProviderError {

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use windlass_core::budget::{Estimator, Usage};
+use windlass_core::budget::Estimator;
 use windlass_core::history::Entry;
 use windlass_core::id::CallId;
+use windlass_core::message::Role;
 use windlass_core::tool::ToolSet;
 
 /// What the descriptions of tools weigh.
@@ -67,11 +68,42 @@ impl Meter {
         (self.counted, self.bytes) = (0, 0);
     }
 
-    pub(super) fn estimate(&self, input: usize, output: usize) -> Usage {
-        Usage {
-            input: self.estimator.tokens(input),
-            output: self.estimator.tokens(output),
-            ..Usage::default()
+    /// Learns from the input of the last call of a resumed session: it held everything before the last answer.
+    pub(super) fn seed(&mut self, reported: u64, history: &[Entry]) {
+        let answer = history.iter().rposition(|one| one.role == Role::Assistant);
+        let sent = &history[..answer.unwrap_or(0)];
+        let bytes = self.base + sent.iter().map(Entry::bytes).sum::<usize>();
+        let mut learned = self.estimator;
+        learned.correct(bytes, reported);
+        // Until the first report of this run, the higher estimate is the safe one.
+        if !sent.is_empty() && learned.tokens(bytes) > self.estimator.tokens(bytes) {
+            self.estimator = learned;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::message::Message;
+
+    #[test]
+    fn a_resumed_session_estimates_as_it_learned_before() {
+        let said = |role| Message {
+            role,
+            ..Message::user("word ".repeat(1_000))
+        };
+        let history = [Role::User, Role::Assistant, Role::User].map(|role| Entry::new(said(role)));
+        let mut seeded = Meter::new(1_000);
+        seeded.seed(5_000, &history);
+        let bytes = 1_000 + history[0].bytes();
+        let learned = seeded.estimator.tokens(bytes);
+        assert!((5_000..6_000).contains(&learned), "{learned}");
+        let mut cheap = Meter::new(1_000);
+        cheap.seed(10, &history);
+        assert_eq!(
+            cheap.estimator.tokens(bytes),
+            Estimator::default().tokens(bytes)
+        );
     }
 }

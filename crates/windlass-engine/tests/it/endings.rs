@@ -126,7 +126,10 @@ async fn cutting_the_stream_anywhere_gives_one_end() {
                 .map(|c| Ok(Chunk::Text(c.to_string())))
                 .collect();
             if cut % 2 == 0 {
-                let kind = ProviderErrorKind::Network { transient: true };
+                let kind = ProviderErrorKind::Network {
+                    transient: true,
+                    sent: false,
+                };
                 chunks.push(Err(ProviderError {
                     kind,
                     message: "cut".into(),

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use windlass_core::budget::Usage;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::outcome::{FailReason, Outcome};
-use windlass_core::provider::{Chunk, ModelFacts, ProviderError, ProviderErrorKind};
+use windlass_core::provider::{Chunk, EndReason, ModelFacts, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
 use windlass_engine::Open;
 use windlass_testing::says;
@@ -59,7 +60,13 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
             },
             4,
         ),
-        (ProviderErrorKind::Network { transient: true }, 4),
+        (
+            ProviderErrorKind::Network {
+                transient: true,
+                sent: false,
+            },
+            4,
+        ),
         (ProviderErrorKind::InvalidResponse, 2),
         (ProviderErrorKind::InvalidRequest, 1),
         (ProviderErrorKind::Authentication, 1),
@@ -86,7 +93,11 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
 async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_used() {
     let cut = vec![
         Ok(Chunk::Text("Hello wo".into())),
-        fails(ProviderErrorKind::Network { transient: true }).remove(0),
+        fails(ProviderErrorKind::Network {
+            transient: true,
+            sent: false,
+        })
+        .remove(0),
     ];
     let lab = Lab::new(vec![cut, says("Hello world")]);
     let ran = lab.run().await;
@@ -168,4 +179,83 @@ async fn another_model_in_the_same_session_is_said_and_what_is_lost_is_warned_ab
         session.look(|history| windlass_core::history::unpaired(&history.entries())),
         None
     );
+}
+
+/// The calls that were booked: input, output, and whether they are estimates.
+async fn booked(script: Vec<Vec<Result<Chunk, ProviderError>>>) -> Vec<(u64, u64, bool)> {
+    let mut lab = Lab::new(script);
+    lab.provider = lab.provider.with_facts(ModelFacts {
+        max_output: RESERVED,
+        ..ModelFacts::default()
+    });
+    let ran = lab.run().await;
+    let spent = ran.events.iter().filter_map(|event| match &event.kind {
+        EventKind::Spent {
+            call, estimated, ..
+        } => Some((call.input, call.output, *estimated)),
+        _ => None,
+    });
+    spent.collect()
+}
+
+const RESERVED: u64 = 2_000;
+
+fn ends_with(text: &str, usage: Option<(u64, u64)>) -> Vec<Result<Chunk, ProviderError>> {
+    let mut chunks = vec![Ok(Chunk::Text(text.into()))];
+    chunks.extend(usage.map(|(input, output)| {
+        Ok(Chunk::Usage(Usage {
+            input,
+            output,
+            ..Usage::default()
+        }))
+    }));
+    chunks.push(Ok(Chunk::End(EndReason::Done)));
+    chunks
+}
+
+#[tokio::test]
+async fn a_lying_vendor_is_never_booked_below_what_it_served() {
+    let text = "word ".repeat(1_000);
+    let dropped = fails(ProviderErrorKind::Network {
+        transient: false,
+        sent: true,
+    });
+    let cases = [
+        ("dropped after the request", dropped, RESERVED),
+        ("missing", ends_with(&text, None), RESERVED),
+        (
+            "negative",
+            ends_with(&text, Some((900, u64::MAX))),
+            RESERVED,
+        ),
+        ("understated", ends_with(&text, Some((900, 1))), RESERVED),
+        ("no input", ends_with(&text, Some((0, 1_000))), RESERVED),
+        (
+            "passed",
+            ends_with(&text.repeat(9), Some((900, 9_000))),
+            18_000,
+        ),
+    ];
+    for (name, script, expect) in cases {
+        let booked = booked(vec![script]).await;
+        let (input, output, estimated) = booked[0];
+        assert!(estimated && input > 0, "{name}: {booked:?}");
+        assert_eq!(output, expect, "{name}");
+    }
+    let honest = booked(vec![ends_with(&text, Some((900, 1_000)))]).await;
+    assert_eq!(honest, [(900, 1_000, false)]);
+}
+
+#[tokio::test]
+async fn a_stream_that_passes_its_maximum_is_cut() {
+    let endless = || {
+        (0..100_000)
+            .map(|_| Ok(Chunk::Text("word ".into())))
+            .collect()
+    };
+    let booked = booked(vec![endless(), endless()]).await;
+    assert_eq!(booked.len(), 2, "it is tried twice");
+    for (_, output, _) in booked {
+        assert!((RESERVED..3 * RESERVED).contains(&output), "{output}");
+    }
 }

@@ -67,27 +67,8 @@ impl SandboxPlan {
         plan: &TreePlan,
         agent: Option<&Path>,
     ) -> Spec {
-        let home = self
-            .home
-            .as_deref()
-            .and_then(|home| home.canonicalize().ok());
-        let mut shown = Shown {
-            root: &self.root,
-            read: BTreeSet::new(),
-            caches: BTreeSet::new(),
-        };
-        if let Some(home) = &home {
-            shown.add_home(home);
-        }
-        shown.add_programs(home.as_deref(), env);
-        shown.add_variables(env, home.as_deref());
-        if self.net == NetPolicy::Open {
-            // Where names are resolved is often said by a file that the system makes anew at every start.
-            shown.add_read(Path::new("/etc/resolv.conf"));
-        }
-        shown
-            .read
-            .extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
+        let home = self.real_home();
+        let mut shown = self.shown(home.as_deref(), env);
         let agent = self.agent.as_ref().zip(agent);
         for program in agent.iter().flat_map(|(agent, _)| &agent.read) {
             shown.add_read(program);
@@ -151,6 +132,43 @@ impl SandboxPlan {
             journal: ready.then_some(journal),
             log: false,
         }
+    }
+
+    fn real_home(&self) -> Option<PathBuf> {
+        self.home.as_deref()?.canonicalize().ok()
+    }
+
+    /// Places that commands with this environment see beside the workspace and the system.
+    fn shown(&self, home: Option<&Path>, env: &[(OsString, OsString)]) -> Shown<'_> {
+        let mut shown = Shown {
+            root: &self.root,
+            read: BTreeSet::new(),
+            caches: BTreeSet::new(),
+        };
+        if let Some(home) = home {
+            shown.add_home(home);
+        }
+        shown.add_programs(home, env);
+        shown.add_variables(env, home);
+        if self.net == NetPolicy::Open {
+            // Where names are resolved is often said by a file that the system makes anew at every start.
+            shown.add_read(Path::new("/etc/resolv.conf"));
+        }
+        let granted = self.read.iter().filter_map(|path| path.canonicalize().ok());
+        shown.read.extend(granted);
+        shown
+    }
+
+    /// Where a program really is, if commands with this environment do not see that place.
+    #[must_use]
+    pub fn hidden_program(&self, env: &[(OsString, OsString)], program: &Path) -> Option<PathBuf> {
+        let real = program.canonicalize().ok()?;
+        let shown = self.shown(self.real_home().as_deref(), env);
+        let places = shown.read.iter().chain(&shown.caches).chain(&self.write);
+        let mut places = places.chain([&self.root]);
+        let is_seen = places.any(|place| real.starts_with(place))
+            || ALWAYS_SHOWN.iter().any(|place| real.starts_with(place));
+        (!is_seen).then_some(real)
     }
 
     /// Everything that is shown empty.

@@ -49,6 +49,7 @@ pub enum Operation {
     /// It is new.
     Create,
     /// Its text changes.
+    #[serde(alias = "modify")]
     Update,
     /// It goes away.
     Delete,
@@ -79,19 +80,32 @@ impl Proposal {
 /// allowed, so that vendors can hold their models to it.
 #[must_use]
 pub fn schema() -> Value {
+    let operations = ["create", "update", "delete", "move"];
+    let all = ["summary", "files", "tests", "risks", "read"];
+    schema_of(&operations, &["path", "operation", "to", "patch"], &all)
+}
+
+/// The JSON Schema of a proposal that can be used, for models that are held to nothing.
+#[must_use]
+pub fn accepted_schema() -> Value {
+    let operations = ["create", "update", "modify", "delete", "move"];
+    schema_of(&operations, &["path", "operation"], &["summary", "files"])
+}
+
+fn schema_of(operations: &[&str], of_file: &[&str], of_proposal: &[&str]) -> Value {
     let texts = json!({ "type": "array", "items": { "type": "string" } });
     let object = |required: &[&str], properties: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     let file = object(
-        &["path", "operation", "to", "patch"],
+        of_file,
         json!({
             "path": { "type": "string", "description": "relative to the workspace" },
-            "operation": { "type": "string", "enum": ["create", "update", "delete", "move"] },
+            "operation": { "type": "string", "enum": operations },
             "to": { "type": ["string", "null"], "description": "the new path of a move" },
             "patch": { "type": "string", "description": "a unified diff, search/replace blocks or *** Begin Patch, for this file only" },
         }),
     );
     object(
-        &["summary", "files", "tests", "risks", "read"],
+        of_proposal,
         json!({
             "summary": { "type": "string" },
             "files": { "type": "array", "items": file },

@@ -12,7 +12,7 @@ use windlass_core::provider::{Chunk, EndReason};
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
-use super::wire::{Count, Text};
+use super::wire::{Count, Text, TokenCount};
 use crate::errors;
 use crate::framing::Event;
 
@@ -23,6 +23,9 @@ pub(super) use encode::{encode, samples};
 pub(super) struct AnthropicDecoder {
     blocks: Vec<Block>,
     usage: Usage,
+    /// Of the answers before this one, where a proxy joined several.
+    earlier: Usage,
+    begun: bool,
     ending: Ending,
     /// Of the last event, if it was a piece of text.
     frame: Frame,
@@ -30,7 +33,8 @@ pub(super) struct AnthropicDecoder {
 
 #[derive(Debug)]
 struct Block {
-    index: u64,
+    /// None for a block of an earlier answer.
+    index: Option<u64>,
     kind: BlockKind,
 }
 
@@ -60,7 +64,7 @@ pub(super) struct Wire<'a> {
     index: Count,
     delta: Option<WireDelta<'a>>,
     content_block: Option<WireBlock<'a>>,
-    message: Option<WireMessage>,
+    message: Option<WireMessage<'a>>,
     usage: Option<WireUsage>,
     error: Option<WireError<'a>>,
 }
@@ -93,17 +97,21 @@ struct WireBlock<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireMessage {
+struct WireMessage<'a> {
     usage: Option<WireUsage>,
+    /// Empty in a stream; some proxies put the whole answer here.
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    stop_reason: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireUsage {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_input_tokens: Count,
-    cache_creation_input_tokens: Count,
+    input_tokens: TokenCount,
+    output_tokens: TokenCount,
+    cache_read_input_tokens: TokenCount,
+    cache_creation_input_tokens: TokenCount,
 }
 
 #[derive(Default, Deserialize)]
@@ -150,15 +158,7 @@ impl ReadJson for AnthropicDecoder {
             "content_block_delta" => self.delta(wire, &event.data, out),
             "content_block_start" => self.start(wire, out),
             "content_block_stop" => self.stop(wire.index.0.unwrap_or(0), out),
-            "message_start" => {
-                if let Some(usage) = wire
-                    .message
-                    .as_ref()
-                    .and_then(|message| message.usage.as_ref())
-                {
-                    self.count(usage, out);
-                }
-            }
+            "message_start" => self.begin(wire.message.as_ref(), out),
             "message_delta" => {
                 if let Some(usage) = &wire.usage {
                     self.count(usage, out);
@@ -190,6 +190,32 @@ impl ReadJson for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
+    fn begin(&mut self, message: Option<&WireMessage<'_>>, out: &mut Batch) {
+        if std::mem::replace(&mut self.begun, true) {
+            self.ending.note("event", "second message_start", out);
+            // Its blocks are numbered anew, and all of the answers are billed.
+            self.blocks.iter_mut().for_each(|block| block.index = None);
+            self.earlier.add(std::mem::take(&mut self.usage));
+        }
+        let Some(message) = message else { return };
+        if let Some(usage) = &message.usage {
+            self.count(usage, out);
+        }
+        let content = message.content.map_or("[]", RawValue::get);
+        match serde_json::from_str::<Vec<WireBlock<'_>>>(content) {
+            Ok(blocks) => {
+                for (index, block) in (0..).zip(&blocks) {
+                    self.start_block(index, block, out);
+                    self.stop(index, out);
+                }
+            }
+            Err(_) => self.ending.note("content", "in message_start", out),
+        }
+        if let Some(reason) = message.stop_reason.0.as_deref() {
+            self.stop_reason(reason, out);
+        }
+    }
+
     fn delta(&mut self, wire: &Wire<'_>, data: &str, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.index.0.unwrap_or(0);
@@ -198,7 +224,7 @@ impl AnthropicDecoder {
             .blocks
             .iter_mut()
             .rev()
-            .find(|block| block.index == index)
+            .find(|block| block.index == Some(index))
             .map(|block| &mut block.kind);
         match (delta.kind.as_str(), block) {
             ("text_delta", Some(BlockKind::Text) | None) => {
@@ -227,7 +253,11 @@ impl AnthropicDecoder {
         let Some(block) = &wire.content_block else {
             return;
         };
-        let index = wire.index.0.unwrap_or(0);
+        self.start_block(wire.index.0.unwrap_or(0), block, out);
+    }
+
+    fn start_block(&mut self, index: u64, block: &WireBlock<'_>, out: &mut Batch) {
+        let index = Some(index);
         if self.blocks.iter().any(|known| known.index == index) || self.blocks.len() >= MOST_BLOCKS
         {
             return; // a repeated start changes nothing
@@ -276,7 +306,7 @@ impl AnthropicDecoder {
         match self
             .blocks
             .iter_mut()
-            .find(|block| block.index == index)
+            .find(|block| block.index == Some(index))
             .map(|block| &mut block.kind)
         {
             Some(BlockKind::Thinking { signature }) if !signature.is_empty() => {
@@ -304,14 +334,16 @@ impl AnthropicDecoder {
             ),
         ];
         let mut any = false;
-        for (ours, Count(theirs)) in all {
+        for (ours, TokenCount(theirs)) in all {
             if let Some(count) = theirs {
                 *ours = count;
                 any = true;
             }
         }
         if any {
-            out.push(Chunk::Usage(self.usage));
+            let mut usage = self.earlier;
+            usage.add(self.usage);
+            out.push(Chunk::Usage(usage));
         }
     }
 

@@ -10,7 +10,7 @@ use windlass_core::provider::{Chunk, EndReason};
 
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Count, Text};
+use super::wire::{Count, Text, TokenCount};
 use crate::framing::Event;
 
 pub(super) use encode::encode;
@@ -83,10 +83,10 @@ struct WireReasoning<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct WireUsage {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_input_tokens: Count,
-    cache_write_input_tokens: Count,
+    input_tokens: TokenCount,
+    output_tokens: TokenCount,
+    cache_read_input_tokens: TokenCount,
+    cache_write_input_tokens: TokenCount,
 }
 
 impl ReadJson for ConverseDecoder {

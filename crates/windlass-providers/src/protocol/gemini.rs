@@ -3,6 +3,7 @@
 //! Reads events one by one; `encode` shapes the request. It opens nothing and knows no vendor's address.
 
 mod encode;
+mod partial_args;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -13,16 +14,19 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Count, Lenient, Text};
+use super::wire::{Count, Lenient, Text, TokenCount};
 use crate::errors;
 use crate::framing::Event;
 
 pub(super) use encode::encode;
+use partial_args::{PartialArg, PartialArgs};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
 pub(super) struct GeminiDecoder {
     calls: u32,
+    /// A call whose arguments come in pieces, with its number.
+    open: Option<(u32, PartialArgs)>,
     counts: Counts,
     ending: Ending,
 }
@@ -78,12 +82,14 @@ struct WirePart<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct WireCall<'a> {
     #[serde(borrow)]
     id: Text<'a>,
     name: Text<'a>,
     args: Option<&'a RawValue>,
+    partial_args: Lenient<Vec<PartialArg>>,
+    will_continue: Lenient<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -96,17 +102,18 @@ struct WireFeedback<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct WireUsage {
-    prompt_token_count: Count,
-    cached_content_token_count: Count,
-    tool_use_prompt_token_count: Count,
-    candidates_token_count: Count,
-    thoughts_token_count: Count,
+    prompt_token_count: TokenCount,
+    cached_content_token_count: TokenCount,
+    tool_use_prompt_token_count: TokenCount,
+    candidates_token_count: TokenCount,
+    thoughts_token_count: TokenCount,
 }
 
 impl ReadJson for GeminiDecoder {
     type Wire<'a> = Wire<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
+        self.cut_call(out);
         self.ending.end(self.calls > 0, out);
     }
 
@@ -173,16 +180,7 @@ impl GeminiDecoder {
         };
         if let Some(call) = &part.function_call {
             sign("call", out);
-            let index = self.calls;
-            self.calls = self.calls.saturating_add(1);
-            out.call(index, call.id.as_str(), call.name.as_str());
-            out.args(
-                index,
-                call.args
-                    .map(RawValue::get)
-                    .filter(|args| *args != "null")
-                    .unwrap_or("{}"),
-            );
+            self.call(call, out);
         } else if let Some(text) = &part.text.0 {
             if part.thought.0 == Some(true) {
                 out.reasoning(text);
@@ -202,6 +200,37 @@ impl GeminiDecoder {
                 .note("content part", "without text or call", out);
         } else {
             sign("text", out);
+        }
+    }
+
+    fn call(&mut self, call: &WireCall<'_>, out: &mut Batch) {
+        let pieces = call.partial_args.0.as_deref().unwrap_or_default();
+        let continues = call.will_continue.0 == Some(true);
+        if !call.name.as_str().is_empty() {
+            self.cut_call(out);
+            let index = self.calls;
+            self.calls = self.calls.saturating_add(1);
+            out.call(index, call.id.as_str(), call.name.as_str());
+            if !continues && pieces.is_empty() {
+                let args = call.args.map(RawValue::get).filter(|args| *args != "null");
+                return out.args(index, args.unwrap_or("{}"));
+            }
+            self.open = Some((index, PartialArgs::default()));
+        }
+        let Some((index, args)) = &mut self.open else {
+            return self.ending.note("content part", "call without a name", out);
+        };
+        pieces.iter().for_each(|piece| args.push(piece));
+        if !continues {
+            out.args(*index, &args.to_json());
+            self.open = None;
+        }
+    }
+
+    /// A call whose end did not come is half a call, and must not look like a whole one.
+    fn cut_call(&mut self, out: &mut Batch) {
+        if let Some((index, _)) = self.open.take() {
+            out.args(index, "{");
         }
     }
 
@@ -242,7 +271,7 @@ impl GeminiDecoder {
     /// the vendor's own tools read is input as well, and thoughts are output.
     fn count(&mut self, wire: &WireUsage, out: &mut Batch) {
         let ours = &mut self.counts;
-        for (ours, Count(theirs)) in [
+        for (ours, TokenCount(theirs)) in [
             (&mut ours.prompt, wire.prompt_token_count),
             (&mut ours.cached, wire.cached_content_token_count),
             (&mut ours.tool_prompt, wire.tool_use_prompt_token_count),
@@ -251,12 +280,11 @@ impl GeminiDecoder {
         ] {
             *ours = theirs.unwrap_or(*ours);
         }
-        let cache_read = ours.cached.min(ours.prompt);
+        let output = ours.answer.saturating_add(ours.thoughts);
+        let prompt = Usage::of_prompt(ours.prompt, ours.cached, 0, output);
         out.push(Chunk::Usage(Usage {
-            input: ours.prompt - cache_read + ours.tool_prompt,
-            cache_read,
-            cache_write: 0,
-            output: ours.answer + ours.thoughts,
+            input: prompt.input.saturating_add(ours.tool_prompt),
+            ..prompt
         }));
     }
 }

@@ -9,7 +9,7 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason};
 
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Count, Lenient, Text, WireCall};
+use super::wire::{Lenient, Text, TokenCount, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
 use crate::framing::Event;
@@ -35,8 +35,8 @@ pub(super) struct Wire<'a> {
     message: Option<WireMessage<'a>>,
     done: Lenient<bool>,
     done_reason: Text<'a>,
-    prompt_eval_count: Count,
-    eval_count: Count,
+    prompt_eval_count: TokenCount,
+    eval_count: TokenCount,
     error: Option<Value>,
 }
 

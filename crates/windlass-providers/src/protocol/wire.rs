@@ -33,6 +33,10 @@ pub(super) struct Count(pub(super) Option<u64>);
 /// More tokens than any model has; a larger number is a mistake and reads as absent.
 const MOST: f64 = 1e12;
 
+/// A count of tokens. One that cannot be true reads as `u64::MAX`, so that the whole report is not believed.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct TokenCount(pub(super) Option<u64>);
+
 /// Text, or a number, a list of parts or a whole JSON object where text was expected.
 #[derive(Debug, Default)]
 pub(super) enum Loose<'a> {
@@ -79,20 +83,20 @@ pub(super) struct WireFunction<'a> {
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct OpenAiUsage {
-    prompt_tokens: Count,
-    input_tokens: Count,
-    completion_tokens: Count,
-    output_tokens: Count,
+    prompt_tokens: TokenCount,
+    input_tokens: TokenCount,
+    completion_tokens: TokenCount,
+    output_tokens: TokenCount,
     prompt_tokens_details: Lenient<InputDetails>,
     input_tokens_details: Lenient<InputDetails>,
-    prompt_cache_hit_tokens: Count,
+    prompt_cache_hit_tokens: TokenCount,
 }
 
 #[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
 #[serde(default)]
 struct InputDetails {
-    cached_tokens: Count,
-    cache_write_tokens: Count,
+    cached_tokens: TokenCount,
+    cache_write_tokens: TokenCount,
 }
 
 impl OpenAiUsage {
@@ -193,6 +197,17 @@ impl<'de> Deserialize<'de> for Count {
             Loose::Number(n) if (0.0..=MOST).contains(&n) && n.fract() == 0.0 => {
                 Ok(Self(Some(n as u64)))
             }
+            _ => Ok(Self(None)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenCount {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let keeps_containers = false;
+        match de.deserialize_any(AnyJson { keeps_containers })? {
+            Loose::Number(n) if (0.0..=MOST).contains(&n) => Ok(Self(Some(n as u64))),
+            Loose::Number(_) => Ok(Self(Some(u64::MAX))),
             _ => Ok(Self(None)),
         }
     }
@@ -450,6 +465,22 @@ mod tests {
                 expect,
                 "{json}"
             );
+        }
+    }
+
+    #[test]
+    fn counts_of_tokens_that_cannot_be_true_are_not_taken_for_none() {
+        for (json, expect) in [
+            ("7", Some(7)),
+            ("7.5", Some(7)),
+            ("-1", Some(u64::MAX)),
+            ("1e300", Some(u64::MAX)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("null", None),
+            ("\"7\"", None),
+        ] {
+            let TokenCount(count) = serde_json::from_str(json).unwrap();
+            assert_eq!(count, expect, "{json}");
         }
     }
 

@@ -473,6 +473,66 @@ fn every_case_reads_the_same_in_every_protocol_and_every_split() {
     }
 }
 
+#[track_caller]
+fn check_stream(protocol: Protocol, lines: &[&str], expect: Value) {
+    let stream: String = lines
+        .iter()
+        .map(|line| format!("data: {line}\n\n"))
+        .collect();
+    assert_eq!(read(protocol, [stream.as_bytes()]).summary, expect);
+}
+
+#[test]
+fn an_answer_inside_the_start_of_a_message_is_read() {
+    let start = r#"{"type":"message_start","message":{"content":[{"type":"text","text":"Hello"},
+        {"type":"tool_use","id":"a","name":"read","input":{"path":"x"}}],"stop_reason":"tool_use",
+        "usage":{"input_tokens":3,"output_tokens":4}}}"#
+        .replace('\n', "");
+    check_stream(
+        AnthropicMessages,
+        &[&start, r#"{"type":"message_stop"}"#],
+        json!({ "text": "Hello", "calls": [["read", { "path": "x" }]], "end": "tool_calls", "usage": [3, 0, 0, 4] }),
+    );
+}
+
+#[test]
+fn a_second_start_of_a_message_is_told_and_billed() {
+    let start =
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
+    let block =
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
+    check_stream(
+        AnthropicMessages,
+        &[start, block, start, block, r#"{"type":"message_stop"}"#],
+        json!({ "text": "aa", "end": "done", "unknown": 1, "usage": [6, 0, 0, 2] }),
+    );
+}
+
+fn gemini_call(call: &str) -> String {
+    format!(r#"{{"candidates":[{{"content":{{"parts":[{{"functionCall":{call}}}]}}}}]}}"#)
+}
+
+#[test]
+fn arguments_that_come_in_pieces_make_one_call() {
+    let stop = r#"{"candidates":[{"finishReason":"STOP"}]}"#;
+    let first = gemini_call(
+        r#"{"name":"read","partialArgs":[{"jsonPath":"$.path","stringValue":"a/"}],"willContinue":true}"#,
+    );
+    let more = gemini_call(
+        r#"{"partialArgs":[{"jsonPath":"$.path","stringValue":"b"}],"willContinue":true}"#,
+    );
+    let last = gemini_call("{}");
+    check_stream(
+        Gemini,
+        &[&first, &more, &last, stop],
+        json!({ "calls": [["read", { "path": "a/b" }]], "end": "tool_calls" }),
+    );
+    let half = json!({ "end": "tool_calls", "truncated": true });
+    check_stream(Gemini, &[&first, &more, stop], half);
+    let nameless = json!({ "end": "done", "unknown": 1 });
+    check_stream(Gemini, &[&gemini_call(r#"{"args":{}}"#), stop], nameless);
+}
+
 /// A wish, and for each protocol where its body says it and what it says; `null` where it says nothing.
 #[track_caller]
 fn check_wish(options: Sampling, expect: [(&str, Value); 4]) {

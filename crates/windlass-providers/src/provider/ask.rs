@@ -28,6 +28,9 @@ const MOST_KNOWN: usize = 256;
 /// How much of a list or a description is read.
 const MOST_OF_A_LIST: usize = 8 << 20;
 
+/// Requests that are too short to say how many tokens our bytes have.
+const LEAST_LEARNED: usize = 1_000;
+
 impl WireProvider {
     /// What the server says about a model; asked once.
     pub(super) async fn ask_once(&self, model: &str) -> Result<Known, ProviderError> {
@@ -112,6 +115,7 @@ impl WireProvider {
     /// A reported count of tokens makes the next guess better. Counts far below the usual leave something out.
     pub(super) fn learn(&self, model: &str, bytes: usize, reported: u64) {
         if let Some(known) = self.known.lock().get_mut(model)
+            && bytes >= LEAST_LEARNED
             && reported.saturating_mul(6) >= bytes as u64
         {
             known.estimator.correct(bytes, reported);

@@ -202,7 +202,10 @@ async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
     let gone = provider("ollama", "http://127.0.0.1:1", |_| ());
     assert_eq!(
         ask(&gone, "hello").await.1.unwrap().kind,
-        ProviderErrorKind::Network { transient: true }
+        ProviderErrorKind::Network {
+            transient: true,
+            sent: false
+        }
     );
 }
 

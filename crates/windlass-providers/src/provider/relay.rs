@@ -85,6 +85,25 @@ impl WireProvider {
         self.hide_key(errors::from_status(status, headers, body, (self.now)()))
     }
 
+    /// Overwrites every key in a piece of an answer. Gives how many bytes at its end may be the beginning of a key.
+    #[must_use]
+    pub fn mask_keys(&self, piece: &mut [u8]) -> usize {
+        let mut held = 0;
+        for secret in self.secrets().filter(|secret| secret.len() >= 4) {
+            let secret = secret.as_bytes();
+            let found: Vec<_> = memchr::memmem::find_iter(piece, secret).collect();
+            for at in found {
+                piece[at..at + secret.len()].fill(b'*');
+            }
+            let longest = piece.len().min(secret.len() - 1);
+            let begun = (1..=longest)
+                .rev()
+                .find(|size| piece.ends_with(&secret[..*size]));
+            held = held.max(begun.unwrap_or(0));
+        }
+        held
+    }
+
     /// The text without anything that proves to the vendor who asks.
     #[must_use]
     pub fn without_keys(&self, body: Vec<u8>) -> Vec<u8> {

@@ -117,7 +117,7 @@ fn failed(failure: &Failure) -> ProviderError {
         ProviderErrorKind::InvalidRequest => "the request was not accepted",
         ProviderErrorKind::InvalidResponse => "the answer was not of the protocol",
         ProviderErrorKind::Refused => "the upstream declined",
-        ProviderErrorKind::Network { transient } => {
+        ProviderErrorKind::Network { transient, .. } => {
             *transient = true;
             "the stream ended before the answer did"
         }

@@ -146,7 +146,7 @@ fn ollama_ends_early_in_its_own_words() {
     check(
         Protocol::OllamaChat,
         &body,
-        json!({ "text": "half", "end": "length", "truncated": true }),
+        json!({ "text": "half", "end": "length", "truncated": true, "usage": [1, 0, 0, u64::MAX] }),
     );
     let body = lines(&[
         json!({ "message": { "content": "half" }, "done": false }),

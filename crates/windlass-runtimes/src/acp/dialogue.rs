@@ -495,7 +495,13 @@ fn failed(name: &str, err: RpcError) -> End {
         "connection refused",
         "cannot connect to api",
     ]) {
-        (ProviderErrorKind::Network { transient: true }, None)
+        (
+            ProviderErrorKind::Network {
+                transient: true,
+                sent: false,
+            },
+            None,
+        )
     } else {
         return End::Broken(format!("{message} ({})", err.code));
     };

@@ -131,6 +131,8 @@ struct State {
     worked: bool,
     /// The last thing of note was a call that was refused.
     refused: bool,
+    /// The model said something after that.
+    spoke_since: bool,
     open: HashMap<CallId, ToolCall>,
     /// How often each name of a call was used in the session, once somebody has to know.
     used: Option<HashMap<String, u32>>,
@@ -260,6 +262,7 @@ impl<'a> AgentAttempt<'a> {
         self.count_said(message.parts.iter().map(weigh).sum())?;
         {
             let mut state = self.state.lock();
+            state.spoke_since |= !message.text().trim().is_empty();
             for call in message.calls() {
                 if state.open.len() < MAX_OPEN {
                     state.open.insert(call.id.clone(), call.clone());
@@ -328,7 +331,7 @@ impl<'a> AgentAttempt<'a> {
             }
             // It has its result.
             Admitted::No { .. } => {
-                state.refused = true;
+                (state.refused, state.spoke_since) = (true, false);
                 state.open.remove(&id);
             }
         }
@@ -415,6 +418,13 @@ impl<'a> AgentAttempt<'a> {
     /// Whether the agent did more than look.
     pub(super) fn did_something(&self) -> bool {
         self.state.lock().worked
+    }
+
+    /// Whether the last call was refused, and the model neither did nor said anything since. Words before the call are
+    /// no answer to its refusal.
+    pub(crate) fn fell_silent_at_a_refusal(&self) -> bool {
+        let state = self.state.lock();
+        state.refused && !state.spoke_since
     }
 
     /// Whether the last call was refused and nothing was done since.

@@ -40,7 +40,10 @@ fn failed(error: Option<&Value>) -> End {
         }
         ("LLMContextWindowExceedError", _) => ProviderErrorKind::ContextLength,
         ("LLMBadRequestError", _) => ProviderErrorKind::InvalidRequest,
-        ("LLMTimeoutError", _) => ProviderErrorKind::Network { transient: true },
+        ("LLMTimeoutError", _) => ProviderErrorKind::Network {
+            transient: true,
+            sent: false,
+        },
         (_, "auth") => ProviderErrorKind::Authentication,
         (_, "rate_limit" | "quota") => ProviderErrorKind::RateLimited { retry_after: None },
         ("LLMServiceUnavailableError" | "LLMNoResponseError" | "LLMError", _) => {

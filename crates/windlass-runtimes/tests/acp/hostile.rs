@@ -198,6 +198,39 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
     assert_eq!(notes.results.lock().len(), asked - denied);
 }
 
+/// Whether an agent that ends its turn behind a refused call is sent on, by what it says before and after the refusal.
+async fn check_sent_on(before: &'static str, after: &'static str, sent_on: bool) {
+    let stage = Stage {
+        judge: Arc::new(|_| Some(false)),
+        ..Stage::default()
+    };
+    let (stop, notes) = stage
+        .play(move |mut agent| async move {
+            let prompt = agent.open().await;
+            agent.says(before).await;
+            let params = wants("make");
+            agent.ask("p", "session/request_permission", params).await;
+            agent.says(after).await;
+            agent.done(&prompt).await;
+            if sent_on {
+                let prompt = agent.expect("session/prompt").await;
+                agent.says("Then not.").await;
+                agent.done(&prompt).await;
+            }
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    let told = |said: &String| said.contains("That call was refused");
+    assert_eq!(notes.said().iter().any(told), sent_on, "{before} {after}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_before_a_refused_call_do_not_end_the_work() {
+    check_sent_on("", "", true).await;
+    check_sent_on("I will run make now.", "", true).await;
+    check_sent_on("I will run make now.", "It was refused, so I stop.", false).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn leave_is_for_what_was_shown_and_once() {
     let (_, notes) = Stage::default()

@@ -580,7 +580,7 @@ fn a_model_that_declines_or_is_never_there_is_noticed() {
     let msg =
         json!({"method": "error", "params": {"threadId": "t1", "error": error, "willRetry": true}});
     let again = format!("{}\n", json!({"dir": "<", "msg": msg}));
-    let network = "Provider(ProviderError { kind: Network { transient: true }, message: \"waiting for network\", \
+    let network = "Provider(ProviderError { kind: Network { transient: true, sent: false }, message: \"waiting for network\", \
         status: None })";
     check(
         &format!("{HELLO}{}", again.repeat(7)),

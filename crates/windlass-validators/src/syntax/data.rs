@@ -5,6 +5,7 @@ use serde::de::IgnoredAny;
 
 use super::deep::NoAnswer;
 use super::place::{Flaw, number, one_line, place};
+use super::toml_version::newer_than_1_0;
 
 /// Strict JSON. Nothing is built from it, so that depth costs no stack.
 pub(super) fn json(text: &str) -> Vec<Flaw> {
@@ -128,9 +129,13 @@ fn without_comments(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
-/// TOML.
-pub(super) fn toml(text: &str) -> Result<Vec<Flaw>, NoAnswer> {
+/// TOML; `only_1_0` refuses what version 1.1 added.
+pub(super) fn toml(text: &str, only_1_0: bool) -> Result<Vec<Flaw>, NoAnswer> {
     match toml::from_str::<toml::Table>(text) {
+        Ok(_) if only_1_0 => {
+            let newer = newer_than_1_0(text).map(|(at, why)| Flaw::at(text, at, why));
+            Ok(newer.into_iter().collect())
+        }
         Ok(_) => Ok(Vec::new()),
         Err(err) if err.message().contains("recursion limit") => {
             Err(NoAnswer("it is nested too deep to be read".into()))

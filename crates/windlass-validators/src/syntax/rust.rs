@@ -6,10 +6,34 @@ use super::place::Flaw;
 
 /// Everything that is wrong: a parser of this kind stops at the first.
 pub(super) fn check(text: &str) -> Vec<Flaw> {
-    match syn::parse_file(text) {
-        Ok(_) => Vec::new(),
-        Err(err) => err.into_iter().map(|err| flaw(text, &err)).collect(),
+    let err = match syn::parse_file(text) {
+        Ok(_) => return Vec::new(),
+        Err(err) => err,
+    };
+    // The parser does not know ranges without a beginning among other patterns, such as `[..=1, _]`.
+    if let Some(begun) = with_beginnings(text)
+        && syn::parse_file(&begun).is_ok()
+    {
+        return Vec::new();
     }
+    err.into_iter().map(|err| flaw(text, &err)).collect()
+}
+
+/// The text with a number in front of every `..=` that follows an opening bracket, a comma or a bar.
+fn with_beginnings(text: &str) -> Option<String> {
+    let mut begun = String::with_capacity(text.len() + 64);
+    let mut rest = text;
+    while let Some(at) = rest.find("..=") {
+        let (before, after) = rest.split_at(at);
+        begun.push_str(before);
+        if before.trim_end().ends_with(['[', '(', ',', '|']) {
+            begun.push('0');
+        }
+        begun.push_str("..=");
+        rest = &after[3..];
+    }
+    begun.push_str(rest);
+    (begun.len() > text.len()).then_some(begun)
 }
 
 fn flaw(text: &str, err: &syn::Error) -> Flaw {

@@ -136,7 +136,19 @@ impl Look {
             String::from_utf8_lossy(bytes),
             String::from_utf8_lossy(&before),
         );
-        Checked::Flaws(without_old(&text, flaws, &before, &old)).settled()
+        let first = old.iter().map(|flaw| flaw.line).min();
+        let left = without_old(&text, flaws, &before, &old);
+        if let (Some(first), [flaw, ..]) = (first, left.as_slice())
+            && left
+                .iter()
+                .all(|flaw| stood_behind(&text, flaw, &before, first))
+        {
+            return Checked::Unsure(format!(
+                "it could not be read before the change either, and line {}, where it cannot be read now, is as it was: {}",
+                flaw.line, flaw.message
+            ));
+        }
+        Checked::Flaws(left).settled()
     }
 
     fn project(&mut self, language: Language, path: &str) -> Project {
@@ -262,6 +274,13 @@ fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<
         }
     });
     left
+}
+
+/// Whether the line of a flaw was already there behind the first error of the old text, where no parser looked.
+fn stood_behind(text: &str, flaw: &Flaw, before: &str, first: u32) -> bool {
+    let line = place::line_of(text, flaw.line).trim();
+    let mut behind = before.lines().skip(first as usize);
+    !line.is_empty() && behind.any(|known| known.trim() == line)
 }
 
 #[cfg(test)]

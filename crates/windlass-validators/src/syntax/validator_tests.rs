@@ -205,3 +205,33 @@ fn a_template_of_data_is_no_verdict() {
         assert!(said(path, bytes).starts_with("fail\n"), "{path}");
     }
 }
+
+#[test]
+fn an_old_error_behind_one_that_was_repaired_does_not_block() {
+    let before: &[u8] = b"fn f( {}\nfn g() {}\nstruct Wrong { one two }\n";
+    let repaired: &[u8] = b"fn f() {}\nfn g() {}\nstruct Wrong { one two }\n";
+    let said = text(&World::new(&[("a.rs", repaired)], Some(&[("a.rs", before)])).look(&Syntax));
+    assert!(said.starts_with("unverifiable"), "{said}");
+    let worse: &[u8] = b"fn f() {}\nenum More { = }\nstruct Wrong { one two }\n";
+    let said = text(&World::new(&[("a.rs", worse)], Some(&[("a.rs", before)])).look(&Syntax));
+    assert!(said.starts_with("fail"), "{said}");
+}
+
+#[test]
+fn files_are_read_as_their_own_tools_read_them() {
+    let table: &[u8] = b"a = {\n b = 1,\n}\n";
+    check(&[("any.toml", table)], Some(&[]), "pass");
+    let said = text(&World::new(&[("x/Cargo.toml", table)], Some(&[])).look(&Syntax));
+    assert!(said.starts_with("fail") && said.contains("1.0"), "{said}");
+    let ranges: &[u8] = b"fn f(a: [u8; 2]) -> bool {\n    matches!(a, [..=1, _]) && match a { [..=1, _] => true, _ => false }\n}\n";
+    check(&[("a.rs", ranges)], Some(&[]), "pass");
+    let twice: &[u8] = b"\xef\xbb\xbf\xef\xbb\xbfx = 1\n";
+    check(&[("a.js", twice)], Some(&[]), "pass");
+    let said = text(&World::new(&[("a.py", twice)], Some(&[])).look(&Syntax));
+    assert!(said.starts_with("fail\na.py:1:1: a second byte"), "{said}");
+    let walrus: &[u8] = b"def f(a: (b := int)) -> (c := int): ...\nx: (y := int) = 1\n";
+    check(&[("a.py", walrus)], Some(&[]), "pass");
+    let deferred = [b"from __future__ import annotations\n", walrus].concat();
+    let said = text(&World::new(&[("a.py", &deferred)], Some(&[])).look(&Syntax));
+    assert!(said.starts_with("fail"), "{said}");
+}

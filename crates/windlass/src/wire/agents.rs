@@ -110,6 +110,7 @@ impl Making<'_> {
                 output_schema: schema,
                 ..self.settings.sampling()
             },
+            accepts: (form == AgentKind::Patch).then(patch_proposal::accepted_schema),
             max_output: self.settings.max_output(),
             instructions: self.prompt.instructions.clone(),
         };

@@ -1,0 +1,9 @@
+func a() {
+	ONE()
+	two()
+}
+
+func b() {
+	THREE()
+	four()
+}

@@ -1,0 +1,9 @@
+func a() {
+	one()
+	two()
+}
+
+func b() {
+	three()
+	four()
+}

@@ -1,0 +1,9 @@
+func a() {
+	one()
+	TWO()
+}
+
+func b() {
+	THREE()
+	four()
+}
