@@ -305,6 +305,11 @@ impl RunFlags {
             if value.to_string().contains(REDACTED) {
                 return Err(refused(name, "whose value holds a secret and is not kept"));
             }
+            // One by one, so that the message names the flag.
+            let one: SavedFlags = [(name.clone(), value.clone())].into_iter().collect();
+            if read::<Self>(&one).is_err() {
+                return Err(refused(name, "whose value this version does not know"));
+            }
         }
         let flags: Self = read(saved)?;
         // A name or a value that this version does not know is not saved again as it was.
