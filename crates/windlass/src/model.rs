@@ -7,7 +7,8 @@
 //! use windlass::Environment;
 //! use windlass::flags::AgentFlags;
 //! use windlass::model::{
-//!     GivenModel, ModelPlan, VENDORS, attach, base_url, named, open_workspace, prompt, vendor_of,
+//!     GivenModel, ModelPlan, VENDORS, attach, base_url, configured_base_url, named, open_workspace, prompt,
+//!     vendor_of,
 //! };
 //! use windlass::settings::Settings;
 //! use windlass_testing::{ScriptedProvider, says};
@@ -20,6 +21,7 @@
 //! assert_eq!((vendor.map(|one| one.id), model.as_deref()), (Some("anthropic"), Some("claude-x")));
 //! assert_eq!(vendor_of(&agent, agent.model.as_deref()).as_deref(), Some("anthropic"));
 //! assert_eq!(base_url(&agent, &VENDORS[0], &settings), None);
+//! assert_eq!(configured_base_url(&VENDORS[0], &settings), None);
 //!
 //! let provider = Arc::new(ScriptedProvider::new([says("hello")]));
 //! settings.given_model = Some(GivenModel { provider, model: "mine".into() });

@@ -40,15 +40,15 @@ pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
 /// path without it. What lies below such a path is not kept either.
 #[must_use]
 pub fn is_kept_out(path: &Path, there: bool) -> bool {
-    protected_names()
-        .any(|(name, how)| path.ends_with(name) && (there || how == Protection::Frozen))
+    let hidden = |name: &str| name.starts_with('.') && !SHELL_FILES.contains(&name);
+    protected_names().any(|(name, _)| path.ends_with(name) && (there || hidden(name)))
 }
 
-/// The names at the top of a workspace. Hidden ones are covered also while they are absent; an empty folder called `x.md`
-/// would be in the user's way.
+/// The names at the top of a workspace. Hidden ones are covered also while they are absent, by an empty folder: one called
+/// `x.md` would be in the user's way, and one in the place of a file that programs read is an error to them.
 fn protected_names() -> impl Iterator<Item = (&'static str, Protection)> {
     let steering = steering_names().map(|name| {
-        let how = if name.starts_with('.') {
+        let how = if name.starts_with('.') && !READ_AT_START.contains(&name) {
             Protection::Frozen
         } else {
             Protection::FrozenIfPresent
@@ -58,7 +58,9 @@ fn protected_names() -> impl Iterator<Item = (&'static str, Protection)> {
     let shells = SHELL_FILES
         .iter()
         .map(|name| (*name, Protection::FrozenIfPresent));
-    steering.chain(shells)
+    steering
+        .chain(shells)
+        .chain([(".cargo", Protection::Frozen)])
 }
 
 /// Whether a name in a git directory runs programs, or leads git elsewhere. A new repository has settings of its own,
@@ -172,6 +174,21 @@ fn tidy(path: &Path) -> Option<PathBuf> {
     }
     (!tidy.as_os_str().is_empty()).then_some(tidy)
 }
+
+/// Files that programs read when they start.
+const READ_AT_START: &[&str] = &[
+    ".npmrc",
+    ".mise.toml",
+    ".exrc",
+    ".nvimrc",
+    ".nvim.lua",
+    ".dir-locals.el",
+    ".dir-locals-2.el",
+    ".aider.conf.yml",
+    ".goosehints",
+    ".cargo/config",
+    ".cargo/config.toml",
+];
 
 const SHELL_FILES: &[&str] = &[
     ".bashrc",

@@ -25,6 +25,8 @@
 //! assert_eq!(undoable_changes(&store, &planned.session).await?.done.len(), 1);
 //! planned.apply(settings, &root).await?;
 //! assert!(!work.path().join("a.txt").exists());
+//! let reverted = PlannedUndo::commit_revert(settings, &root, &["1a2b3c".into()], &[]).await;
+//! assert!(reverted.is_err(), "there is no repository here");
 //! # Ok(())
 //! # }
 //! ```
