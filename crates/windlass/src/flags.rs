@@ -306,7 +306,7 @@ impl RunFlags {
                 return Err(refused(name, "whose value holds a secret and is not kept"));
             }
             // One by one, so that the message names the flag.
-            let one: SavedFlags = [(name.clone(), value.clone())].into_iter().collect();
+            let one: SavedFlags = [(name.to_owned(), value.clone())].into_iter().collect();
             if read::<Self>(&one).is_err() {
                 return Err(refused(name, "whose value this version does not know"));
             }
