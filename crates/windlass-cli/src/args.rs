@@ -237,7 +237,7 @@ pub(crate) struct ChatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// Which session, or which kept run; the newest session of this workspace without it
+    /// Session (its id, the beginning of it, or `last`) or kept run; the newest session of this workspace without it
     pub(crate) session: Option<String>,
     /// What to do next; without it, a chat, or for a kept run what it was doing
     pub(crate) prompt: Vec<String>,
@@ -247,9 +247,12 @@ pub(crate) struct ResumeArgs {
     /// Of what was said keep only a summary, and your own words
     #[arg(long)]
     pub(crate) summary: bool,
-    /// Work on a copy that lands when the checks pass; always so for a kept run
+    /// Work on a copy that lands when the checks pass, also where the session worked in place
     #[arg(long)]
     pub(crate) isolated: bool,
+    /// Work in your own tree, also where the session worked on a copy
+    #[arg(long, conflicts_with = "isolated")]
+    pub(crate) in_place: bool,
     /// Resume without a flag that the run was started with; may be given more than once
     #[arg(long, value_name = "FLAG")]
     pub(crate) unset: Vec<String>,

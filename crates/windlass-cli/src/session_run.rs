@@ -18,7 +18,7 @@ use windlass::core::message::{Message, Role};
 use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::store::SessionStore;
 use windlass::engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
-use windlass::machine::Root;
+use windlass::machine::{Root, SessionLog};
 use windlass::settings::Places;
 
 use crate::args::{Format, OutputArgs};
@@ -334,10 +334,8 @@ impl InteractiveSession {
                 self.session.cancel();
                 return Ok(());
             }
-            command
-                if command.starts_with('/')
-                    && !command.contains(' ')
-                    && !command[1..].contains('/') =>
+            line if let Some(command) = crate::typed::slash_command(line)
+                && command != "/next" =>
             {
                 self.view.say(&format!(
                     "{command} is not for a run that is going; /cancel ends it, /next WORDS waits"
@@ -454,6 +452,35 @@ pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
     let mut row = serde_json::to_value(ask).unwrap_or_default();
     row["session"] = session.as_str().into();
     row
+}
+
+/// The session that a word names: `last`, an id, or the beginning of one.
+pub(crate) async fn find_session(
+    store: &SessionLog,
+    root: &Root,
+    text: &str,
+) -> Result<SessionId, Failure> {
+    if text == "last" {
+        return Ok(windlass::newest(store, root).await?);
+    }
+    let id = session_id(text)?;
+    let (mut found, mut heads) = (Vec::new(), store.list());
+    while let Some(head) = heads.next().await {
+        match head {
+            Ok(head) if head.id == id => return Ok(id),
+            Ok(head) if head.id.as_str().starts_with(text) => found.push(head.id),
+            _ => {}
+        }
+    }
+    match &found[..] {
+        [one] => Ok(one.clone()),
+        [] => Ok(id),
+        [first, second, ..] => Err(Failure::usage(format!(
+            "`{text}` is the beginning of {} sessions, {first} and {second} among them",
+            found.len()
+        ))
+        .hint("type more of the id")),
+    }
 }
 
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {

@@ -30,3 +30,30 @@ pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
     }
     Ok(text)
 }
+
+/// The command that a line begins with: a slash and a word. Paths are none.
+pub(crate) fn slash_command(line: &str) -> Option<&str> {
+    let command = line.split_whitespace().next()?;
+    let name = command.strip_prefix('/')?;
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (!name.is_empty() && name.chars().all(is_word)).then_some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slash_command;
+
+    #[test]
+    fn a_slash_and_a_word_is_a_command_and_a_path_is_none() {
+        for (line, expect) in [
+            ("/model x", Some("/model")),
+            ("/quit", Some("/quit")),
+            ("/usr/bin/env is missing", None),
+            ("/ is full", None),
+            ("a /b", None),
+            ("", None),
+        ] {
+            assert_eq!(slash_command(line), expect, "{line}");
+        }
+    }
+}

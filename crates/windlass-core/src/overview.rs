@@ -16,6 +16,7 @@ use crate::event::{Event, EventKind};
 use crate::flags::SavedFlags;
 use crate::queue::Queue;
 use crate::run::Run;
+use crate::terms::Isolation;
 
 /// The state of a session, without its messages.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,6 +25,10 @@ pub struct SessionOverview {
     pub workspace: String,
     /// The flags of its last run.
     pub flags: SavedFlags,
+    /// Whether its last run worked on a copy.
+    pub isolation: Isolation,
+    /// The copy that its last run left.
+    pub kept: Option<String>,
     /// The run that has not ended.
     pub open: Option<Run>,
     /// Asks that wait for an answer.
@@ -75,6 +80,7 @@ impl SessionOverview {
             EventKind::SessionOpened { workspace, .. } => self.workspace.clone_from(workspace),
             EventKind::RunStarted { prompt, flags, .. } => {
                 self.flags.clone_from(flags);
+                self.kept = None;
                 self.asks.clear();
                 self.open = event
                     .run
@@ -85,6 +91,9 @@ impl SessionOverview {
                 self.open = None;
                 self.asks.clear();
             }
+            EventKind::TransactionOpened { terms, .. } => self.isolation = terms.isolation,
+            EventKind::Kept { name } => self.kept = Some(name.clone()),
+            EventKind::Landed { .. } | EventKind::Discarded { .. } => self.kept = None,
             EventKind::Asked { ask } => self.asks.push(ask.clone()),
             EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
             EventKind::Forked { .. } => self.asks.clear(),

@@ -13,6 +13,10 @@
 //! let saved = flags.save();
 //! assert_eq!(RunFlags::load(&saved)?.contract.validate, ["make"]);
 //! assert_eq!(RunFlags::load_model(&saved).model.as_deref(), Some("a"));
+//! assert_eq!(RunFlags::load_contract(&saved).validate, ["make"]);
+//! let mut without = saved.clone();
+//! RunFlags::unset(&mut without, &["--validate".into()])?;
+//! assert!(RunFlags::load_contract(&without).validate.is_empty());
 //!
 //! let auth = "login".parse().ok();
 //! assert_eq!(auth, Some(SignIn::Login));
@@ -343,15 +347,22 @@ impl RunFlags {
             .unwrap_or_default()
     }
 
-    /// The flags to resume a run with: those it was started with, without the ones that are unset, and with those that
-    /// were typed now on top.
-    pub fn resumed(
-        mut saved: SavedFlags,
-        unset: &[String],
-        agent: &AgentFlags,
-        limits: &LimitFlags,
-        workspace: &Path,
-    ) -> Result<Self, Error> {
+    /// The flags that say how another run of a session is judged and lands, as far as they are known here.
+    pub fn load_contract(saved: &SavedFlags) -> ContractFlags {
+        let of_contract = saved.iter().filter(|(name, value)| {
+            let one: SavedFlags = [((*name).to_owned(), (*value).clone())]
+                .into_iter()
+                .collect();
+            Self::load(&one).is_ok_and(|flags| given(&flags.contract).iter().next().is_some())
+        });
+        let known = of_contract.map(|(name, value)| (name.to_owned(), value.clone()));
+        Self::load(&known.collect())
+            .map(|flags| flags.contract)
+            .unwrap_or_default()
+    }
+
+    /// Takes flags away that a run was started with.
+    pub fn unset(saved: &mut SavedFlags, unset: &[String]) -> Result<(), Error> {
         for flag in unset {
             let name = flag.trim_start_matches('-').replace('-', "_");
             if !saved.unset(&name) {
@@ -367,6 +378,19 @@ impl RunFlags {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// The flags to resume a run with: those it was started with, without the ones that are unset, and with those that
+    /// were typed now on top.
+    pub fn resumed(
+        mut saved: SavedFlags,
+        unset: &[String],
+        agent: &AgentFlags,
+        limits: &LimitFlags,
+        workspace: &Path,
+    ) -> Result<Self, Error> {
+        Self::unset(&mut saved, unset)?;
         let mut flags = Self::load(
             &saved
                 .overridden_by(given(agent))

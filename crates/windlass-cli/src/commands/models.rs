@@ -50,10 +50,11 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
         }
     }
     if !args.json {
-        text.push_str(&format!(
-            "\nknown models (prices of {}, in USD for a million tokens):\n",
-            table_date()
-        ));
+        let prices = match args.prices {
+            true => format!("prices of {}, in USD for a million tokens", table_date()),
+            false => "`--prices` shows what they cost".to_owned(),
+        };
+        text.push_str(&format!("\nknown models ({prices}):\n"));
     }
     for row in model_rows() {
         let usd = |micros: u64| micros as f64 / 1_000_000.0;

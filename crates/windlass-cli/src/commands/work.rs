@@ -23,7 +23,9 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::session_run::{Input, InteractiveSession, finish, prepare, prepare_landing, session_id};
+use crate::session_run::{
+    Input, InteractiveSession, find_session, finish, prepare, prepare_landing, session_id,
+};
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
 use windlass::saved_plan;
 use windlass::{OpenRequest, Prepared, Which, model, newest};
@@ -86,29 +88,36 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let places = process::places()?;
     let root = process::open_workspace(args.agent.cd.as_deref())?;
+    // Neither ids nor names of kept runs have spaces: such a word is the prompt.
+    let (named, typed) = match &args.session {
+        Some(word) if word.contains(char::is_whitespace) => {
+            let words = std::iter::once(word.clone()).chain(args.prompt.clone());
+            (None, words.collect())
+        }
+        named => (named.clone(), args.prompt.clone()),
+    };
     // A kept run has a name of words; a session's id never looks like one.
-    let card = args
-        .session
-        .as_ref()
-        .and_then(|name| windlass::kept::shelf(&places).card(name).ok());
-    let kept = card.as_ref().map(|card| card.name.clone());
+    let shelf = windlass::kept::shelf(&places);
+    let card = named.as_ref().and_then(|name| shelf.card(name).ok());
     let store = SessionLog::new(places.sessions_dir());
-    let named = card
-        .map(|card| card.session)
-        .or_else(|| args.session.clone());
+    let session = card.as_ref().map(|card| card.session.clone()).or(named);
     let (id, glance) = block_on(async {
-        let id = match &named {
-            Some(id) => session_id(id)?,
+        let id = match &session {
+            Some(id) => find_session(&store, &root, id).await?,
             None => newest(&store, &root).await?,
         };
         let glance = answer::glance(&store, &id).await?;
         Ok((id, glance))
     })?;
-    let talks = args.prompt.is_empty() && kept.is_none() && std::io::stdin().is_terminal();
+    let by_name = card.is_some();
+    let left = glance.kept.as_ref().filter(|_| !args.in_place);
+    let card = card.or_else(|| shelf.card(left?).ok());
+    let kept = card.map(|card| card.name);
+    let talks = typed.is_empty() && !by_name && std::io::stdin().is_terminal();
     let words = if talks {
         String::new()
     } else {
-        crate::typed::words(&args.prompt)?
+        crate::typed::words(&typed)?
     };
     let mut input = Input::default();
     let waits_here =
@@ -128,13 +137,21 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
             Answers::Given(input) => input,
         };
     }
-    // Another run is another decision about what it may do: it only keeps the model.
-    let agent = over(&RunFlags::load_model(&glance.flags), &args.agent)?;
-    let flags = flags(&agent, &args.limits, &args.contract);
+    // Another run is another decision about what it may do: it keeps the model, and how its work is judged and lands.
+    let mut saved = glance.flags.clone();
+    RunFlags::unset(&mut saved, &args.unset)?;
+    let agent = over(&RunFlags::load_model(&saved), &args.agent)?;
+    let contract = over(&RunFlags::load_contract(&saved), &args.contract)?;
+    let flags = flags(&agent, &args.limits, &contract);
     let ready = prepare(&flags)?;
+    let on_copy = args.isolated || kept.is_some() || glance.isolation.is_isolated();
+    let isolated = (on_copy && !args.in_place) || ready.needs_copy();
+    if let Some(name) = &kept {
+        say!("continuing on the copy of {name}; `--in-place` works in your tree instead");
+    }
     let request = OpenRequest {
         which: Which::Named(id.clone()),
-        isolation: Isolation::from_flag(args.isolated || kept.is_some() || ready.needs_copy()),
+        isolation: Isolation::from_flag(isolated),
         kept,
         ..OpenRequest::new(flags)
     };
@@ -332,11 +349,7 @@ async fn talk(
                 );
                 continue;
             }
-            command
-                if command.starts_with('/')
-                    && !command.contains(' ')
-                    && !command[1..].contains('/') =>
-            {
+            text if let Some(command) = crate::typed::slash_command(text) => {
                 say!("there is no command {command}; /help lists them");
                 continue;
             }

@@ -91,7 +91,10 @@ async fn hear(
                 run.cancel();
                 say!("\ncancelling; interrupt again to end at once");
             }
-            Some(_) => std::process::exit(i32::from(exit::INTERRUPTED)),
+            Some(_) => {
+                say!("\nended at once; `windlass resume` continues the session");
+                std::process::exit(i32::from(exit::INTERRUPTED))
+            }
         }
         told &= shared.lock().is_some();
     }

@@ -158,6 +158,65 @@ fn what_does_not_pass_is_kept_shown_resumed_and_landed() {
 }
 
 #[test]
+fn a_session_is_resumed_on_its_copy_with_its_flags() {
+    let place = project();
+    let script = format!("{}{DONE}", write_step("value.txt", "worse\\n"));
+    let check = [
+        "--validate",
+        "grep -q good value.txt",
+        "--max-iterations",
+        "1",
+    ];
+    let kept = run(&place, &script, &[&check[..], &["--json"]].concat());
+    assert_eq!(kept.code, 3, "{}", kept.err);
+    let session = crate::place::id_of(&place.sessions()[0]);
+    // The prompt alone, the beginning of the id and `last` name the session; the check is that of the first run.
+    let worse = place.script(DONE);
+    for args in [
+        &["resume", "try once more", "--script", &worse][..],
+        &[
+            "resume",
+            &session[..12],
+            "try once more",
+            "--script",
+            &worse,
+        ],
+        &["resume", "last", "try once more", "--script", &worse],
+    ] {
+        let output = place.run(args);
+        assert_eq!(output.code, 3, "{args:?}: {}", output.err);
+        assert!(
+            output.err.contains("continuing on the copy of"),
+            "{}",
+            output.err
+        );
+        assert_eq!(place.read("value.txt"), "bad\n", "{args:?}");
+    }
+    let script = place.script(&format!("{}{DONE}", write_step("value.txt", "good\\n")));
+    let output = place.run(&["resume", "make it good", "--script", &script]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("value.txt"), "good\n");
+    assert_eq!(place.sessions().len(), 1);
+    // Nothing is kept any more, and the session still works on a copy.
+    let script = place.script(&format!("{}{DONE}", write_step("value.txt", "bad\\n")));
+    let output = place.run(&["resume", "spoil it", "--script", &script]);
+    assert_eq!(output.code, 3, "{}", output.err);
+    assert_eq!(place.read("value.txt"), "good\n");
+    let script = place.script(&format!("{}{DONE}", write_step("value.txt", "in place\\n")));
+    let args = [
+        "resume",
+        "--in-place",
+        "--yes",
+        "--unset",
+        "validate",
+        "spoil it",
+    ];
+    let output = place.run(&[&args[..], &["--script", &script]].concat());
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("value.txt"), "in place\n");
+}
+
+#[test]
 fn a_kept_run_lands_by_order_or_is_thrown_away() {
     let place = project();
     let script = format!("{}{DONE}{DONE}", write_step("value.txt", "fine\\n"));
