@@ -88,11 +88,10 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let places = process::places()?;
     let root = process::open_workspace(args.agent.cd.as_deref())?;
-    // Neither ids nor names of kept runs have spaces: such a word is the prompt.
+    // Neither ids nor names of kept runs have spaces: such a word alone is the prompt.
     let (named, typed) = match &args.session {
-        Some(word) if word.contains(char::is_whitespace) => {
-            let words = std::iter::once(word.clone()).chain(args.prompt.clone());
-            (None, words.collect())
+        Some(word) if args.prompt.is_empty() && word.contains(char::is_whitespace) => {
+            (None, vec![word.clone()])
         }
         named => (named.clone(), args.prompt.clone()),
     };
