@@ -406,10 +406,10 @@ impl Estimator {
             return;
         }
         let expect = reported.saturating_add(reported.div_ceil(8));
-        // A small request says nothing about the rate.
-        if sent >= 1_000 {
-            let seen = expect.saturating_mul(1_000).div_ceil(sent);
-            self.per_thousand = seen.clamp(100, 1_000);
+        let seen = expect.saturating_mul(1_000).div_ceil(sent);
+        // A small request says nothing about the rate, and no text has more tokens than bytes: then the server added some.
+        if sent >= 1_000 && seen <= 1_000 {
+            self.per_thousand = seen.max(100);
         }
         self.overhead = 0;
         self.overhead = expect.saturating_sub(self.tokens(bytes));
@@ -605,5 +605,10 @@ mod tests {
         let after = estimator.tokens(500);
         assert!((20_000..23_000).contains(&after), "{after}");
         assert!(estimator.tokens(estimator.bytes(40_000)) <= 40_000);
+        // What the server adds is added once, and the rate is not taken for higher.
+        let mut estimator = Estimator::default();
+        estimator.correct(2_000, 40_000);
+        let after = estimator.tokens(31_000);
+        assert!((45_000..58_000).contains(&after), "{after}");
     }
 }
