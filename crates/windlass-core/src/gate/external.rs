@@ -1,5 +1,5 @@
 //! Commands with effects beyond the workspace: publishing to others, leaving something on the machine that runs later,
-//! and options with which a program runs another one. Tables by program; what they do not name is judged elsewhere.
+//! and options with which a program runs another one. Tables by program; other commands are judged elsewhere.
 
 use super::Words;
 use crate::shell::{Simple, Word};

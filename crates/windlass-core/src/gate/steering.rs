@@ -4,7 +4,7 @@
 use super::Words;
 use super::secrets::trimmed;
 
-/// What a file steers.
+/// The tools that a file steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steers {
     /// Agents, by settings: what they may do.
@@ -15,7 +15,7 @@ pub enum Steers {
     Machine,
 }
 
-/// What the file at a path steers, if anything. Names match at any depth and in any case; everything below a folder of
+/// Tells whether the file at a path steers tools, and which. Names match at any depth and in any case; everything below a folder of
 /// the table belongs to it.
 #[must_use]
 pub fn steers(path: &str) -> Option<Steers> {

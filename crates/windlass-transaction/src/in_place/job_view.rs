@@ -37,7 +37,7 @@ pub(super) struct JobView {
     workspace: Arc<Root>,
 }
 
-/// How much of a tree may still be compared.
+/// The part of a tree that may still be compared.
 struct Comparison {
     left: usize,
 }

@@ -15,14 +15,14 @@ use super::land_layer::{copy, land_layer, land_running};
 use super::layer::CommandLayer;
 use super::tree_watch::TreeWatch;
 
-/// How long changes are gathered before they are copied: a save is often several changes.
+/// The time that changes are gathered before they are copied: a save is often several changes.
 const GATHER: Duration = Duration::from_millis(50);
 /// The time between two looks at the tree where the kernel does not tell of changes.
 const COMPARE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 700_000_000,
 };
-/// How often the rest of a job's changes is tried after some were set aside.
+/// Landings of one job's changes in a row, after some were set aside.
 const MAX_ROUNDS: usize = 3;
 /// Remarks that wait for the model at most.
 const MAX_REMARKS: usize = 20;
@@ -114,7 +114,7 @@ impl JobViews {
     /// Lands the layer of a job that has ended. `gone`: no process of it is left.
     pub(super) fn finish(&self, job: &JobId, gone: bool) {
         self.refresh();
-        // Held to the end: who asks meanwhile whether jobs are left waits for the landing.
+        // Held to the end: a caller that asks meanwhile whether jobs are left waits for the landing.
         let mut state = self.state.lock();
         let Some(at) = state.views.iter().position(|view| view.job == *job) else {
             return;
