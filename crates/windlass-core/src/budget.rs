@@ -605,7 +605,7 @@ mod tests {
         let after = estimator.tokens(500);
         assert!((20_000..23_000).contains(&after), "{after}");
         assert!(estimator.tokens(estimator.bytes(40_000)) <= 40_000);
-        // What the server adds is added once, and the rate is not taken for higher.
+        // Tokens that the server adds are counted once, and do not raise the rate.
         let mut estimator = Estimator::default();
         estimator.correct(2_000, 40_000);
         let after = estimator.tokens(31_000);

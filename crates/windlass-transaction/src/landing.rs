@@ -231,8 +231,8 @@ impl Halt {
     }
 }
 
-/// Brings all of these into the tree, or nothing; nothing also where old bytes cannot be stored. `journal_dir` is a private directory for one landing at a time,
-/// outside the tree.
+/// Brings all of these into the tree, or nothing; nothing also where old bytes cannot be stored. `journal_dir` is a private
+/// directory for one landing at a time, outside the tree.
 pub fn land(
     root: &Root,
     swaps: &[Swap],
@@ -240,16 +240,7 @@ pub fn land(
     contents: &Contents,
     journal_dir: &Path,
 ) -> Result<Done, LandError> {
-    let landing = Landing {
-        disk: &Disk::default(),
-        root,
-        contents,
-        journal_dir,
-        patience: PATIENCE,
-    };
-    // Where the new bytes do not fit, undoing the change under later edits is a conflict.
-    let _ = contents.store_after(swaps, source, Lasting::Now);
-    landing.land(swaps, source, LandMode::Run)
+    land_synced(root, swaps, source, contents, journal_dir, LandMode::Run)
 }
 
 /// The same for an undo or a redo.
@@ -260,6 +251,18 @@ pub fn land_undo(
     journal_dir: &Path,
     undo: LandingUndo,
 ) -> Result<Done, LandError> {
+    let mode = LandMode::Undo(undo);
+    land_synced(root, swaps, contents, contents, journal_dir, mode)
+}
+
+fn land_synced(
+    root: &Root,
+    swaps: &[Swap],
+    source: &dyn Source,
+    contents: &Contents,
+    journal_dir: &Path,
+    mode: LandMode,
+) -> Result<Done, LandError> {
     let landing = Landing {
         disk: &Disk::default(),
         root,
@@ -267,8 +270,9 @@ pub fn land_undo(
         journal_dir,
         patience: PATIENCE,
     };
-    let _ = contents.store_after(swaps, contents, Lasting::Now);
-    landing.land(swaps, contents, LandMode::Undo(undo))
+    // Where the new bytes do not fit, undoing the change under later edits is a conflict.
+    let _ = contents.store_after(swaps, source, Lasting::Now);
+    landing.land(swaps, source, mode)
 }
 
 /// The same for one call of an in-place run. Waits for landings of others, and not for the disk.
@@ -401,7 +405,7 @@ impl Landing<'_> {
         }
     }
 
-    /// Writes the end down and cleans up. What cannot be cleaned up now is cleaned up by recovery. Gives the record of a
+    /// Writes the end down and cleans up. Recovery cleans up the rest. Gives the record of a
     /// call's landing.
     fn end(
         &self,

@@ -1174,9 +1174,15 @@ async fn a_background_job_lands_when_it_ends_by_itself() {
     lab.run.processes().stop_all().await;
 }
 
+/// The answer in which the model is told of changes that did not land.
+enum Told {
+    Poll,
+    Command,
+}
+
 /// Starts a job that writes files and shows `a.txt` from then on, lets the user save `a.txt`, and lands. Gives what the
 /// model is told.
-async fn conflict_of_job(lab: &Lab, writes: &str, landed: usize) -> String {
+async fn conflict_of_job(lab: &Lab, writes: &str, landed: usize, by: Told) -> String {
     let shared = lab.base.join("shared").display().to_string();
     let line = format!(
         "{writes}; echo > {shared}/go; \
@@ -1188,7 +1194,10 @@ async fn conflict_of_job(lab: &Lab, writes: &str, landed: usize) -> String {
     let swaps = lab.land_jobs().await;
     assert_eq!(swaps.len(), landed, "{swaps:?}");
     assert_eq!(lab.read("a.txt"), "of the user\n");
-    let told = lab.run.processes().poll(&job, 0, 1 << 10).unwrap().text;
+    let told = match by {
+        Told::Poll => lab.run.processes().poll(&job, 0, 1 << 10).unwrap().text,
+        Told::Command => lab.shell("true").await.output,
+    };
     assert!(told.contains("a.txt: another program changed it"), "{told}");
     let kept = told.rsplit_once("kept in ").unwrap().1;
     let kept = kept.trim().trim_end_matches(']');
@@ -1209,8 +1218,10 @@ async fn a_conflict_of_a_background_job_is_kept_and_its_view_follows_the_workspa
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    conflict_of_job(&lab, "echo job > a.txt", 0).await;
+    for by in [Told::Poll, Told::Command] {
+        let lab = Lab::new(Held::Boxed, 1 << 30).await;
+        conflict_of_job(&lab, "echo job > a.txt", 0, by).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -1220,7 +1231,7 @@ async fn beside_a_conflict_the_other_writes_of_a_background_job_land() {
     }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let writes = "echo job > a.txt; echo fine > fine.txt; echo x > .vscode/settings.json";
-    let told = conflict_of_job(&lab, writes, 1).await;
+    let told = conflict_of_job(&lab, writes, 1, Told::Poll).await;
     assert!(told.contains(".vscode: it is protected"), "{told}");
     assert_eq!(lab.read("fine.txt"), "fine\n");
     assert_eq!(lab.read(".vscode/settings.json"), "{}\n");

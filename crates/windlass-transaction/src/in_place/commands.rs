@@ -177,6 +177,25 @@ impl Commands {
         ran.is_ok_and(|(finished, gone)| gone && finished.end == ProcessEnd::Exited { code: 0 })
     }
 
+    /// Runs a command on the copy, over a layer or in the tree, as the tier and the command need it.
+    async fn run_one(&self, command: Command, watch: Watch<'_>) -> Result<Finished, ProcessError> {
+        if let Some(copy) = self.copy().await? {
+            return self.run_on_copy(copy, command, watch).await;
+        }
+        if command.looks {
+            return self.processes.run(command, watch).await;
+        }
+        let layer = if self.no_layers {
+            None
+        } else {
+            self.layer().await
+        };
+        match layer {
+            Some(layer) => self.run_over(layer, command, watch).await,
+            None => self.run_directly(command, watch).await,
+        }
+    }
+
     async fn run_over(
         &self,
         layer: CommandLayer,
@@ -372,21 +391,7 @@ impl Processes for Commands {
         watch: Watch<'a>,
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
-            if let Some(copy) = self.copy().await? {
-                return self.run_on_copy(copy, command, watch).await;
-            }
-            if command.looks {
-                return self.processes.run(command, watch).await;
-            }
-            let layer = if self.no_layers {
-                None
-            } else {
-                self.layer().await
-            };
-            let mut finished = match layer {
-                Some(layer) => self.run_over(layer, command, watch).await,
-                None => self.run_directly(command, watch).await,
-            }?;
+            let mut finished = self.run_one(command, watch).await?;
             for text in self.views.take_remarks() {
                 remark(&mut finished, &text);
             }

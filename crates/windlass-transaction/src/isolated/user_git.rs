@@ -69,7 +69,7 @@ impl UserGit {
         &self.root
     }
 
-    /// What git answers; an error is what it complained about.
+    /// The output of git; the error is its complaint.
     pub(super) async fn ask<S: AsRef<OsStr>>(
         &self,
         args: &[S],
