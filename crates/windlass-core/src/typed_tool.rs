@@ -167,11 +167,20 @@ fn compact_object(map: &mut Map<String, Value>) {
             map.shift_remove(noise);
         }
     }
-    if map
-        .get("default")
-        .is_some_and(|default| default.is_null() || *default == Value::Bool(false))
-    {
+    if map.get("default").is_some_and(is_empty) {
         map.shift_remove("default");
+    }
+    if map.get("description").and_then(Value::as_str) == Some("") {
+        map.shift_remove("description");
+    }
+    // `deny_unknown_fields` refuses the field when the arguments are read.
+    if map.get("additionalProperties") == Some(&Value::Bool(false)) {
+        map.shift_remove("additionalProperties");
+    }
+    if let Some(names) = map.get("oneOf").and_then(constants) {
+        map.shift_remove("oneOf");
+        map.insert("type".into(), "string".into());
+        map.insert("enum".into(), names);
     }
     if map.get("minimum").and_then(Value::as_u64) == Some(0) {
         map.shift_remove("minimum");
@@ -183,6 +192,20 @@ fn compact_object(map: &mut Map<String, Value>) {
             map.insert("type".into(), only);
         }
     }
+}
+
+fn is_empty(default: &Value) -> bool {
+    match default {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+/// The names of an enum whose variants have comments of their own.
+fn constants(variants: &Value) -> Option<Value> {
+    let names = variants.as_array()?.iter();
+    names.map(|variant| variant.get("const").cloned()).collect()
 }
 
 #[cfg(test)]
@@ -229,12 +252,10 @@ mod tests {
                     "items": {
                         "type": "object",
                         "properties": {"sure": {"description": "Really.", "type": "boolean"}},
-                        "additionalProperties": false,
                         "required": ["sure"]
                     }
                 }
             },
-            "additionalProperties": false,
             "required": ["path"]
         });
         assert_eq!(schema::<Sample>(), expect);

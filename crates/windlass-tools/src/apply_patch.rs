@@ -19,7 +19,6 @@ use crate::seen::Seen;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// The patch: `*** Begin Patch` … `*** End Patch`, a unified diff, or search/replace blocks.
     patch: String,
 }
 

@@ -7,15 +7,16 @@ use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 
+use crate::place::at_most;
+
+const MAX_OPTIONS: usize = 10;
+
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// What you need to know.
     question: String,
-    /// Answers to offer; any other answer is possible too.
     #[serde(default)]
-    #[schemars(length(max = 10))]
     options: Vec<String>,
 }
 
@@ -36,6 +37,7 @@ impl TypedTool for AskUser {
         if args.question.trim().is_empty() {
             return Err(ToolFailure::invalid("`question` is empty"));
         }
+        at_most(&args.options, MAX_OPTIONS, "options")?;
         told(
             ctx.voice
                 .ask(Question {

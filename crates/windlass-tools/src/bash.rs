@@ -25,21 +25,18 @@ const POLL: usize = 20_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Command for bash.
     command: Option<String>,
-    /// Seconds until it is ended; 120 if not given.
-    #[schemars(range(min = 1, max = 600))]
+    /// Default 120.
     timeout_s: Option<u64>,
-    /// Directory to run in, relative to the workspace.
     workdir: Option<String>,
-    /// Start the command and go on; the answer names its job.
+    /// Start a job and return its id.
     #[serde(default)]
     background: bool,
-    /// Job whose output to show, instead of `command`.
+    /// Id of a job: show its output.
     poll: Option<String>,
-    /// Where to go on reading a job's output, as the last poll said.
+    /// Where to continue, as the last poll said.
     offset: Option<u64>,
-    /// Job to end, instead of `command`.
+    /// Id of a job: end it.
     stop: Option<String>,
 }
 

@@ -12,7 +12,6 @@ use windlass_core::typed_tool::TypedTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Such as `(3.5 + 0x1f) * 2^10 / 7`.
     expression: String,
 }
 

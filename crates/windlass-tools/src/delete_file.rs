@@ -17,7 +17,6 @@ use crate::seen::Seen;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// File to delete, relative to the workspace.
     path: String,
 }
 

@@ -14,37 +14,30 @@ use windlass_edit::patch::Change;
 use windlass_edit::text::{Text, lines};
 
 use crate::change::{self, about};
-use crate::place::{blocking, read_whole, writes};
+use crate::place::{at_most, blocking, read_whole, writes};
 use crate::seen::Seen;
+
+const MAX_EDITS: usize = 100;
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// File to edit, relative to the workspace.
     path: String,
-    /// Text to find; must occur exactly once unless replace_all.
     old: Option<String>,
-    /// Text to put in its place.
     new: Option<String>,
-    /// Replace every occurrence of `old`.
     #[serde(default)]
     replace_all: bool,
-    /// Several replacements in order, instead of `old` and `new`; all are made or none.
+    /// Several replacements instead of `old` and `new`.
     #[serde(default)]
-    #[schemars(length(max = 100))]
     edits: Vec<One>,
 }
 
-/// One replacement.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct One {
-    /// Text to find.
     old: String,
-    /// Text to put in its place.
     new: String,
-    /// Replace every occurrence.
     #[serde(default)]
     replace_all: bool,
 }
@@ -158,6 +151,7 @@ fn plan(
 }
 
 fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {
+    at_most(&args.edits, MAX_EDITS, "edits")?;
     match (&args.old, &args.new, args.edits.is_empty()) {
         (Some(old), Some(new), true) => Ok(vec![Edit {
             old,

@@ -12,31 +12,27 @@ use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
 use windlass_edit::patch::Change;
 
 use crate::change::{self, about};
-use crate::place::{blocking, read_whole, writes};
+use crate::place::{at_most, blocking, read_whole, writes};
 use crate::seen::Seen;
+
+const MAX_EDITS: usize = 100;
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// File to edit, relative to the workspace.
     path: String,
-    /// The changes; anchors mean the file before any of them. All are made or none.
-    #[schemars(length(min = 1, max = 100))]
     edits: Vec<One>,
 }
 
-/// One change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct One {
-    /// What to do.
     op: Op,
-    /// Anchor of the first line, such as `12:k3f9`; for insert_after the line before, or `0` for the top.
+    /// First line; for insert_after the line before, or `0`.
     start: String,
-    /// Anchor of the last line; `start` alone if not given.
+    /// Last line, default `start`.
     end: Option<String>,
-    /// The new lines, for replace and insert_after.
     text: Option<String>,
 }
 
@@ -78,6 +74,10 @@ impl TypedTool for EditLines {
 }
 
 fn plan(files: &dyn Files, args: &Args) -> Result<Change, ToolFailure> {
+    if args.edits.is_empty() {
+        return Err(ToolFailure::invalid("`edits` is empty"));
+    }
+    at_most(&args.edits, MAX_EDITS, "edits")?;
     let before = read_whole(files, &args.path)?;
     let edits: Result<Vec<_>, _> = args.edits.iter().map(line_edit).collect();
     let edits = edits?;

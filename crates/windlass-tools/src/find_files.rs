@@ -16,12 +16,9 @@ const MAX: usize = 2_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Glob such as `*.rs` or `src/**/test_*.py`; without a slash it means the file name, in any directory.
     pattern: String,
-    /// Directory to look in; the workspace if not given.
     path: Option<String>,
-    /// The most paths to list; 200 if not given.
-    #[schemars(range(min = 1, max = 2000))]
+    /// Default 200.
     max: Option<usize>,
 }
 

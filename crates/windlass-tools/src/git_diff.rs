@@ -8,22 +8,20 @@ use windlass_core::typed_tool::TypedTool;
 use windlass_host::git::{DiffOf, changed, diff};
 
 use crate::git::{SHOWN, refused};
-use crate::place::reads;
+use crate::place::{at_most, reads};
+
+const MAX_PATHS: usize = 50;
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Commit, branch or range to compare with; the index if not given.
+    /// Commit, branch or range.
     base: Option<String>,
-    /// Show what is staged.
     #[serde(default)]
     staged: bool,
-    /// Only these files or directories.
     #[serde(default)]
-    #[schemars(length(max = 50))]
     paths: Vec<String>,
-    /// Only the names and counts.
     #[serde(default)]
     stat: bool,
 }
@@ -39,6 +37,7 @@ impl TypedTool for GitDiff {
     const PARALLEL: bool = true;
 
     fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        at_most(&args.paths, MAX_PATHS, "paths")?;
         if args.paths.is_empty() {
             return Ok(vec![reads(ctx, ".")?]);
         }

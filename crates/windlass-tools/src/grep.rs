@@ -19,23 +19,18 @@ const MAX_CONTEXT: usize = 20;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Regular expression, matched within a line; no look-around, no back-references.
     pattern: String,
-    /// File or directory to look in; the workspace if not given.
     path: Option<String>,
-    /// Only files whose path matches this glob, such as `*.ts`.
+    /// Only these files, such as `*.ts`.
     glob: Option<String>,
-    /// Take the pattern as plain text.
+    /// The pattern is plain text.
     #[serde(default)]
     literal: bool,
-    /// Ignore case.
     #[serde(default)]
     ignore_case: bool,
-    /// Lines to show before and after each match.
-    #[schemars(range(max = 20))]
+    /// Lines around each match.
     context: Option<usize>,
-    /// The most matching lines; 100 if not given.
-    #[schemars(range(min = 1, max = 1000))]
+    /// Default 100.
     max: Option<usize>,
 }
 

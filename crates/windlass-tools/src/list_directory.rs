@@ -15,7 +15,6 @@ const MAX_ENTRIES: usize = 1_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Directory, relative to the workspace; the workspace itself if not given.
     path: Option<String>,
 }
 

@@ -16,11 +16,8 @@ use crate::seen::Seen;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// File to move, relative to the workspace.
     from: String,
-    /// Its new path; missing directories are made.
     to: String,
-    /// Replace a file that is there already.
     #[serde(default)]
     overwrite: bool,
 }

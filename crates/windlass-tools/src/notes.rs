@@ -12,9 +12,8 @@ const MAX_NOTES: usize = 10_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// What to do.
     action: Action,
-    /// The note to add, or the whole new list for replace.
+    /// The note to add, or the new list.
     text: Option<String>,
 }
 

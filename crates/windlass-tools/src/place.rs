@@ -161,6 +161,17 @@ fn suggest(files: &dyn Files, path: &str) -> Option<String> {
         .then(|| format!("a file of that name is at {}", found.paths.join(", ")))
 }
 
+/// Bounds the length of an argument. Schemas carry no bounds: they are sent with every request.
+pub(crate) fn at_most<T>(items: &[T], max: usize, name: &str) -> Result<(), ToolFailure> {
+    if items.len() <= max {
+        return Ok(());
+    }
+    Err(ToolFailure::invalid(format!(
+        "`{name}` has {} entries; at most {max} are allowed in one call",
+        items.len()
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use windlass_core::workspace::FileErrorKind;

@@ -24,10 +24,8 @@ const MAX_CODE: usize = 96 << 10;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// Python code; print what you want to see.
     code: String,
-    /// Seconds until it is ended; 60 if not given.
-    #[schemars(range(min = 1, max = 600))]
+    /// Default 60.
     timeout_s: Option<u64>,
 }
 

@@ -13,7 +13,7 @@ use windlass_edit::anchors::render_line;
 use windlass_edit::text::{Encoding, Text, TextError, lines};
 
 use crate::lines::{Found, Window, find, push_cut};
-use crate::place::{blocking, failure, read_bounded, reads};
+use crate::place::{at_most, blocking, failure, read_bounded, reads};
 use crate::seen::Seen;
 
 /// Lines shown when no limit is given.
@@ -31,18 +31,14 @@ const ARTIFACT: &str = "artifact:";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// File to read, relative to the workspace; or `artifact:ID`, a stored result.
     path: Option<String>,
-    /// Several files to read at once, instead of `path`.
-    #[schemars(length(max = 20))]
+    /// Several files, instead of `path`.
     paths: Option<Vec<String>>,
-    /// First line to show, from 1.
-    #[schemars(range(min = 1))]
+    /// First line.
     offset: Option<usize>,
-    /// How many lines to show; 500 if not given.
-    #[schemars(range(min = 1))]
+    /// Default 500.
     limit: Option<usize>,
-    /// Show each line as `12:k3f9|text`, with the anchor edit_lines takes.
+    /// Show the anchors that edit_lines takes.
     #[serde(default)]
     anchors: bool,
 }
@@ -60,12 +56,7 @@ impl Args {
                 "name the file in `path`, or several in `paths`",
             ));
         }
-        if paths.len() > MAX_PATHS {
-            return Err(ToolFailure::invalid(format!(
-                "{} files are too many for one call; the most is {MAX_PATHS}",
-                paths.len()
-            )));
-        }
+        at_most(&paths, MAX_PATHS, "paths")?;
         Ok(paths)
     }
 }
@@ -152,7 +143,7 @@ fn read_one(
 ) -> Result<String, ToolFailure> {
     let stat = files.stat(path).map_err(|err| failure(files, path, err))?;
     let first = args.offset.unwrap_or(1).max(1);
-    let limit = args.limit.unwrap_or(PREVIEW_LINES);
+    let limit = args.limit.unwrap_or(PREVIEW_LINES).max(1);
     let bytes = match read_bounded(files, path) {
         Ok(bytes) => bytes,
         Err(err) if err.kind == FileErrorKind::TooLarge => {
@@ -251,7 +242,7 @@ fn read_artifact(
         .map_err(|err| ToolFailure::invalid(format!("{err}")))?;
     let (first, limit) = (
         args.offset.unwrap_or(1).max(1),
-        args.limit.unwrap_or(PREVIEW_LINES),
+        args.limit.unwrap_or(PREVIEW_LINES).max(1),
     );
     let window = Window {
         first,

@@ -10,10 +10,9 @@ use windlass_core::typed_tool::TypedTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// `safety`: it would do harm. `policy`: a rule forbids it. `capability`: it cannot be done with what is here.
     #[serde(rename = "category")]
+    #[schemars(description = "")]
     _category: RefusalCategory,
-    /// Why, for the person.
     #[serde(rename = "reason")]
     _reason: String,
 }

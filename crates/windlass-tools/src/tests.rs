@@ -186,7 +186,7 @@ fn every_description_belongs_to_one_tool() {
 }
 
 #[test]
-fn schemas_are_compact_and_every_field_is_described() {
+fn schemas_are_compact() {
     let tools = crate::all();
     let mut size = 0;
     for tool in &tools {
@@ -194,7 +194,6 @@ fn schemas_are_compact_and_every_field_is_described() {
         let schema = spec.schema.to_string();
         assert!(!spec.description.is_empty());
         assert_eq!(spec.schema["type"], "object", "{}", spec.name);
-        assert_eq!(spec.schema["additionalProperties"], false, "{}", spec.name);
         for noise in [
             "$ref",
             "$defs",
@@ -202,22 +201,15 @@ fn schemas_are_compact_and_every_field_is_described() {
             "\"title\"",
             "\"format\"",
             "null",
+            "additionalProperties",
         ] {
             assert!(!schema.contains(noise), "{}: {schema}", spec.name);
         }
-        let described = |(name, property): (&String, &Value)| {
-            assert!(property["description"].is_string(), "{} {name}", spec.name);
-        };
-        spec.schema["properties"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .for_each(described);
         size += schema.len() + spec.description.len();
     }
     // On average: a tool that needs more room must be worth it.
     assert!(
-        size < 640 * crate::all().len(),
+        size < 320 * crate::all().len(),
         "{size} bytes go along with every request"
     );
 }

@@ -17,9 +17,7 @@ use crate::seen::Seen;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
-    /// File to write, relative to the workspace; missing directories are made.
     path: String,
-    /// The whole new text of the file.
     content: String,
 }
 

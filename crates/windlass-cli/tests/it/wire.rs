@@ -21,7 +21,13 @@ pub(crate) fn events(lines: &[&str]) -> String {
 }
 
 #[track_caller]
-fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
+fn check(
+    vendor: &str,
+    variable: &str,
+    bodies: Vec<String>,
+    key_header: &str,
+    max_first_request: usize,
+) {
     let place = Place::new();
     place.write("a.txt", "the file's words");
     let server = serve(bodies);
@@ -45,6 +51,12 @@ fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
     assert_eq!(result["totals"]["usage"]["output"], 12);
     let asked = server.requests();
     assert!(asked[0].to_lowercase().contains(key_header), "{}", asked[0]);
+    let body = asked[0].split_once("\r\n\r\n").unwrap().1;
+    assert!(
+        body.len() <= max_first_request,
+        "the first request has {} bytes",
+        body.len()
+    );
     assert!(
         asked[1].contains("the file's words"),
         "the result went back to the model"
@@ -78,6 +90,7 @@ fn messages_over_http() {
         "ANTHROPIC_API_KEY",
         vec![first, second],
         "x-api-key: sk-secret-1234567890",
+        8_000,
     );
 }
 
@@ -102,5 +115,7 @@ fn chat_completions_over_http() {
         "OPENAI_API_KEY",
         vec![first, second],
         "authorization: bearer sk-secret-1234567890",
+        // This wire wraps each tool once more.
+        8_700,
     );
 }
