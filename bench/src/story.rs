@@ -8,6 +8,7 @@ use windlass_core::flags::SavedFlags;
 use windlass_core::gate::Verdict;
 use windlass_core::id::{CallId, RunId, SessionId, TraceId};
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::workspace::{Change, FileChange, ProcessEnd};
 
 /// Events of one step.
@@ -35,6 +36,17 @@ impl Story {
     /// The event of that number, from 1.
     #[must_use]
     pub fn event(&self, seq: u64) -> Event {
+        self.event_of(seq, kind(seq))
+    }
+
+    /// The end of the run.
+    #[must_use]
+    pub fn end(&self, seq: u64) -> Event {
+        let summary = RunSummary::new(Outcome::Completed);
+        self.event_of(seq, EventKind::RunFinished(summary))
+    }
+
+    fn event_of(&self, seq: u64, kind: EventKind) -> Event {
         Event {
             v: VERSION,
             order: Order::Durable { seq },
@@ -42,7 +54,7 @@ impl Story {
             session: self.session.clone(),
             run: Some(self.run.clone()),
             trace: self.trace.clone(),
-            kind: kind(seq),
+            kind,
         }
     }
 }

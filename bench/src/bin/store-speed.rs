@@ -1,7 +1,7 @@
 //! What a long session costs on disk. `make` writes one and prints, for each thousand events, the milliseconds of
 //! appending them and of a plain write of the same bytes. `resume` folds it and prints the milliseconds of that and of
-//! finding the line ends of the same bytes; `list` prints those of listing. `read` and `tail` print nothing: the kernel
-//! accounts their time and memory.
+//! finding the line ends of the same bytes; `list` prints those of listing. `save` saves a snapshot and `load` resumes with
+//! it. `read`, `tail` and `load` print nothing: the kernel accounts their time and memory.
 
 #![allow(clippy::print_stdout)]
 
@@ -14,9 +14,9 @@ use anyhow::{Result, bail, ensure};
 use futures_util::StreamExt as _;
 use windlass_bench::flags::Flags;
 use windlass_bench::story::Story;
-use windlass_core::history::History;
 use windlass_core::id::SessionId;
-use windlass_core::store::{OpenLog, SessionStore as _, Skimmed};
+use windlass_core::store::{OpenLog, SessionStore as _};
+use windlass_engine::load_history;
 use windlass_host::session_log::SessionLog;
 
 /// Events that are appended and timed together.
@@ -51,6 +51,8 @@ fn main() -> Result<()> {
             println!("{}", ms(runtime.block_on(place.list())?));
             Ok(())
         }),
+        "save" => runtime.block_on(place.save()),
+        "load" => runtime.block_on(place.load()),
         "read" => runtime.block_on(place.read()),
         "tail" => runtime.block_on(place.tail()),
         other => bail!("there is nothing to do called `{other}`"),
@@ -98,14 +100,7 @@ impl Place {
     async fn resume(&self, events: u64) -> Result<Duration> {
         let began = Instant::now();
         let opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
-        let mut history = History::default();
-        let mut lines = self.log.skim(&self.id, 1, History::needs);
-        while let Some(line) = lines.next().await {
-            match line? {
-                Skimmed::Event(event) => history.apply(&event),
-                Skimmed::Passed { seq } => history.pass(seq),
-            }
-        }
+        let history = load_history(&self.log, &self.id).await?;
         let took = began.elapsed();
         ensure!(
             history.last_seq() == events,
@@ -114,6 +109,25 @@ impl Place {
         );
         ensure!(opened.notices.is_empty(), "{:?}", opened.notices);
         Ok(took)
+    }
+
+    /// Saves the snapshot that the engine saves at the end of a run.
+    async fn save(&self) -> Result<()> {
+        let mut opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
+        let mut history = load_history(&self.log, &self.id).await?;
+        let end = Story::new(self.id.clone()).end(history.last_seq() + 1);
+        let line = serde_json::to_string(&end)?;
+        opened.writer.append(&end, &line).await?;
+        history.apply(&end);
+        ensure!(history.is_idle(), "the run is still open");
+        opened.writer.save_snapshot(&|to| history.save(to));
+        Ok(())
+    }
+
+    async fn load(&self) -> Result<()> {
+        let _opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
+        load_history(&self.log, &self.id).await?;
+        Ok(())
     }
 
     /// The least that has to be done with the same bytes.

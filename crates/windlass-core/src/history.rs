@@ -15,12 +15,15 @@
 
 mod changed_files;
 mod entry;
+mod snapshot;
 
 use self::changed_files::ChangedFiles;
 pub use self::entry::Entry;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::ask::{About, Answer, Ask};
 use crate::budget::Spent;
@@ -82,15 +85,18 @@ impl OpenCall {
     }
 }
 
-/// Everything a session's log says, folded.
-#[derive(Default)]
+/// Everything a session's log says, folded. Serialized only as a snapshot, between runs: the skipped fields are empty
+/// then.
+#[derive(Default, Serialize, Deserialize)]
 pub struct History {
     entries: Arc<Vec<Entry>>,
     /// Calls of the last assistant message, in order, and of those that wait behind it.
+    #[serde(skip)]
     open: Vec<OpenCall>,
     /// The event of that message.
     open_seq: u64,
     /// What was said while its calls were open.
+    #[serde(skip)]
     later: VecDeque<(u64, Message)>,
     /// Bytes of all messages together.
     held: usize,
@@ -98,8 +104,10 @@ pub struct History {
     stuck_at: usize,
     bounded: Option<Compaction>,
     facts: Facts,
+    #[serde(skip)]
     asks: Vec<Ask>,
     queue: Queue,
+    #[serde(skip)]
     run: Option<Run>,
     run_files: ChangedFiles,
     runs: u64,
@@ -230,7 +238,10 @@ impl History {
                 self.foreign_session = None;
             }
             EventKind::SessionClosed {} => self.ended = true,
-            EventKind::Compacted { compaction } => self.compact(compaction),
+            EventKind::Compacted { compaction } => {
+                self.bounded = None;
+                self.compact(compaction);
+            }
             _ => {}
         }
     }

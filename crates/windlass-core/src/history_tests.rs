@@ -234,6 +234,56 @@ proptest! {
     }
 }
 
+/// Everything a history says, as text.
+fn in_full(history: &History) -> String {
+    let open: Vec<_> = history.open.iter().map(|open| &open.call.id).collect();
+    let asks = (history.asks.len(), history.ask_count(), history.phase());
+    format!(
+        "{} {open:?} {asks:?} {:?}",
+        serde_json::to_string(history).unwrap(),
+        history.open_run().map(|run| &run.id)
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_snapshot_and_the_events_after_it_give_the_same(
+        kinds in proptest::collection::vec(any_kind(), 1..60),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let events: Vec<Event> = (1..).zip(kinds).map(|(seq, kind)| event(seq, kind)).collect();
+        let (mut whole, mut part) = (History::default(), History::default());
+        for (index, event) in events.iter().enumerate() {
+            whole.apply(event);
+            part.apply(event);
+            if index >= at.index(events.len()) && part.is_idle() {
+                let mut bytes = Vec::new();
+                part.save(&mut bytes).unwrap();
+                part = History::restore(&mut bytes.as_slice()).unwrap();
+            }
+        }
+        prop_assert_eq!(in_full(&whole), in_full(&part));
+    }
+}
+
+#[test]
+fn a_snapshot_of_another_version_is_not_used() {
+    let mut bytes = Vec::new();
+    fold(vec![started(), ended()]).save(&mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(History::restore(&mut text.as_bytes()).is_some());
+    let other = text.replacen("[1,", "[2,", 1);
+    assert!(History::restore(&mut other.as_bytes()).is_none());
+    assert!(History::restore(&mut &text.as_bytes()[..20]).is_none());
+}
+
+#[test]
+fn no_snapshot_is_taken_of_an_open_run() {
+    let history = fold(vec![started()]);
+    assert!(!history.is_idle());
+    assert!(history.save(&mut Vec::new()).is_err());
+}
+
 #[test]
 fn what_is_not_needed_changes_nothing() {
     // In the middle of a run, where an event could matter.

@@ -10,12 +10,14 @@
 //! assert_eq!(queue.first().map(|waiting| waiting.seq), Some(7));
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::EventKind;
 use crate::message::Message;
 use crate::outcome::{Outcome, RunSummary};
 
 /// A prompt that waits.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     /// The event that told of it.
     pub seq: u64,
@@ -26,7 +28,7 @@ pub struct Waiting {
 }
 
 /// Prompts that wait, in the order they came.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue(Vec<Waiting>);
 
 impl Queue {

@@ -41,6 +41,11 @@ pub trait SessionStore: Send + Sync {
     ) -> BoxStream<'a, Result<Skimmed, StoreError>> {
         Box::pin(Whole(self.read(session, from_seq)))
     }
+    /// A fold that was saved for a session, if it still fits the session's log. A store may have none: only the time
+    /// to resume depends on it.
+    fn snapshot<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Option<Snapshot>> {
+        Box::pin(std::future::ready(None))
+    }
     /// All sessions, newest first.
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>>;
     /// Removes a session and what belongs to it.
@@ -55,6 +60,9 @@ pub trait SessionStore: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 }
+
+/// A saved fold of the first events of a log: the bytes that [`LogWriter::save_snapshot`] got.
+pub type Snapshot = Box<dyn std::io::Read + Send>;
 
 /// One line of a log, as a fold sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +125,12 @@ pub trait LogWriter: Send {
     /// more is appended. Nothing happens before it is polled; once it was, its failure is remembered even if it is
     /// dropped: nothing is appended or synced after it.
     fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>>;
+    /// Whether so much was appended since the last snapshot that a new one is worth its time.
+    fn snapshot_due(&self) -> bool {
+        false
+    }
+    /// Saves a fold of everything that was appended. A failure is not reported: only the time to resume depends on it.
+    fn save_snapshot(&mut self, _save: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>) {}
 }
 
 /// What a list shows of a session.

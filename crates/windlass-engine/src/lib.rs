@@ -50,6 +50,7 @@ mod asking;
 mod compact;
 mod executor;
 mod facade;
+mod load;
 mod log;
 mod native;
 mod redact;
@@ -59,6 +60,7 @@ mod session;
 
 pub use asking::{NoSuchAsk, OnAsk};
 pub use facade::{AnswerRequest, Request, ResultFold, RunResult};
+pub use load::load_history;
 pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_output, check_schema};

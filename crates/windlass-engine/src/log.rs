@@ -20,6 +20,7 @@ use windlass_core::workspace::Redactor;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use self::durable::Durable;
+use crate::load::MAX_HISTORY;
 
 /// A session's log while somebody writes it.
 pub(crate) struct Log {
@@ -174,6 +175,19 @@ impl Log {
         self.usable(&writer)?;
         let upto = self.durable.written();
         Ok((!self.durable.covers(upto)).then(|| (upto, writer.port.sync())))
+    }
+
+    /// Saves a snapshot where the log has grown enough for one and no run is open.
+    pub(crate) async fn save_snapshot(&self) {
+        let mut writer = self.writer.lock().await;
+        if writer.broken.is_some() || !writer.port.snapshot_due() {
+            return;
+        }
+        self.with_history(|history| {
+            if history.is_idle() && history.held() <= MAX_HISTORY {
+                writer.port.save_snapshot(&|to| history.save(to));
+            }
+        });
     }
 
     fn usable(&self, writer: &Writer) -> Result<(), StoreError> {

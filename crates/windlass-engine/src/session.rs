@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use windlass_core::budget::Spent;
 use windlass_core::clock::Clock;
@@ -28,7 +27,7 @@ use windlass_core::message::{Message, Origin, Role};
 use windlass_core::redact::clean_message;
 use windlass_core::run::Run;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
-use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError};
+use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{
@@ -37,15 +36,13 @@ use windlass_core::workspace::{
 
 use crate::account::Books;
 use crate::asking::{NoSuchAsk, OnAsk};
+use crate::load::load_history;
 use crate::log::{Log, Scope, View};
 use crate::run::{Halt, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 
 /// Events a view may be behind before a durable one waits for it.
 const VIEW_ROOM: usize = 1_024;
-/// Bytes of messages that a session holds when it is resumed: more than any model takes. The oldest give way.
-const MAX_HISTORY: usize = 32 << 20;
-
 /// Prompts that may wait at a time.
 const MAX_QUEUED: usize = 100;
 
@@ -316,16 +313,7 @@ impl Engine {
             notices,
             after_power_cut,
         } = parts.store.open_writer(&id, OpenLog::Existing).await?;
-        let mut history = History::default();
-        let mut events = parts.store.skim(&id, 1, History::needs);
-        while let Some(event) = events.next().await {
-            match event? {
-                Skimmed::Event(event) => history.apply(&event),
-                Skimmed::Passed { seq } => history.pass(seq),
-            }
-            history.bound(MAX_HISTORY);
-        }
-        drop(events);
+        let mut history = load_history(parts.store.as_ref(), &id).await?;
         if after_power_cut {
             history.doubt();
         }

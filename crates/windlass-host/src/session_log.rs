@@ -8,6 +8,7 @@ mod index;
 mod lease;
 mod lines;
 mod salvage;
+mod snapshot;
 mod tail;
 mod writer;
 
@@ -24,7 +25,7 @@ use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, EventKind, VERSION};
 use windlass_core::id::SessionId;
 use windlass_core::store::{
-    OpenLog, OpenedLog, SessionHead, SessionStore, Skimmed, StoreError, StoreErrorKind,
+    OpenLog, OpenedLog, SessionHead, SessionStore, Skimmed, Snapshot, StoreError, StoreErrorKind,
 };
 use windlass_core::workspace::{FileError, FileErrorKind};
 use windlass_core::{BoxFuture, BoxStream};
@@ -273,6 +274,10 @@ impl SessionStore for SessionLog {
                 item.map(|item| (item, (events, count + 1)))
             },
         ))
+    }
+
+    fn snapshot<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Option<Snapshot>> {
+        Box::pin(async move { snapshot::load(&self.log_path(session)) })
     }
 
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>> {

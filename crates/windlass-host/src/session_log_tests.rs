@@ -20,6 +20,8 @@ mod faults;
 mod index;
 #[path = "session_log/salvage_tests.rs"]
 mod salvage;
+#[path = "session_log/snapshot_tests.rs"]
+mod snapshot;
 
 struct Fixture {
     dir: tempfile::TempDir,

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::lab::Lab;
 use super::measure::Spread;
 use super::report::{Row, Target, Unit};
-use super::rows::{rss, wall};
+use super::rows::{cpu, rss, wall};
 
 const EVENTS: &str = "100000";
 const GIBIBYTE: &str = "1073741824";
@@ -51,6 +51,8 @@ fn giant(lab: &Lab) -> Result<Vec<Row>> {
     };
     let tail = samples("tail", lab.times(20))?;
     let read = samples("read", lab.times(10).min(3))?;
+    giant.figures(&["--what", "save"])?;
+    let load = samples("load", lab.times(10))?;
     Ok(vec![
         Row::new(
             "opening a log of 1 GiB and reading its end",
@@ -59,6 +61,9 @@ fn giant(lab: &Lab) -> Result<Vec<Row>> {
         )
         .target(Target::Below(50.0)),
         Row::new("peak memory for it", Unit::Mb, rss(&tail)?).target(Target::Below(25.0)),
+        Row::new("CPU for resuming it with a snapshot", Unit::Ms, cpu(&load)?)
+            .target(Target::Below(1_000.0)),
+        Row::new("peak memory for resuming it", Unit::Mb, rss(&load)?).target(Target::Below(40.0)),
         Row::new("reading all of it", Unit::Ms, wall(&read)?),
         Row::new("peak memory for that", Unit::Mb, rss(&read)?).target(Target::Below(25.0)),
     ])

@@ -628,3 +628,48 @@ fn a_damaged_session_is_salvaged_and_goes_on() {
         0
     );
 }
+
+/// Makes the log longer than a snapshot is worth: notes with their numbers in order.
+fn make_long(log: &std::path::Path) {
+    let text = std::fs::read_to_string(log).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let seq = last["seq"].as_u64().unwrap();
+    let mut long = text;
+    for more in 1..=50 {
+        let mut event = last.clone();
+        event["seq"] = (seq + more).into();
+        event["kind"] = "noted".into();
+        event["data"] = serde_json::json!({ "text": "n".repeat(100_000) });
+        long.push_str(&format!("{event}\n"));
+    }
+    std::fs::write(log, long).unwrap();
+}
+
+#[test]
+fn a_long_session_is_resumed_from_a_snapshot_that_hides_no_damage() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let (session, id) = (place.sessions()[0].clone(), id_of(&place.sessions()[0]));
+    let (log, snapshot) = (session.join("events.jsonl"), session.join("events.snap"));
+    let script = place.script("[[step]]\nexpect = [\"hello there\"]\ntext = \"more\"\n");
+    let resume = || place.run(&["resume", "--script", &script, &id, "and", "now"]);
+
+    assert_eq!(resume().code, 0);
+    assert!(!snapshot.exists(), "a short log needs none");
+    make_long(&log);
+    assert_eq!(resume().code, 0);
+    assert!(snapshot.exists());
+    let output = resume();
+    assert_eq!(output.code, 0, "{}", output.err);
+
+    // Another word in a note: the snapshot no longer fits, and the whole log is read.
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::write(&log, text.replacen("nnn", "mmm", 1)).unwrap();
+    let output = resume();
+    assert_eq!(output.code, 0, "{}", output.err);
+    // Damage in the part that was folded is found.
+    std::fs::write(&log, text.replacen("\"kind\"", "\"kin\"", 1)).unwrap();
+    let output = resume();
+    assert_ne!(output.code, 0);
+    assert!(output.err.contains("events.jsonl:1:"), "{}", output.err);
+}

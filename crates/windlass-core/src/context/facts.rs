@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::context::Instruction;
 use crate::event::{Event, EventKind};
 use crate::id::CallId;
@@ -23,7 +25,7 @@ const MAX_ANSWER: usize = 2_000;
 const MAX_OPEN: usize = 256;
 
 /// What was done in a session.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// Files that were changed, the last one last.
     pub changed: VecDeque<Changed>,
@@ -52,7 +54,7 @@ pub struct Facts {
 }
 
 /// A file that was changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// Which.
     pub path: String,
@@ -63,7 +65,7 @@ pub struct Changed {
 }
 
 /// A command that ran.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
     /// The beginning of its line.
     pub command: String,

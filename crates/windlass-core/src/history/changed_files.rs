@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::workspace::{Change, FileChange};
 
 /// Files that are remembered.
 const MAX_FILES: usize = 10_000;
 
 /// Changed files by path, without diffs.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ChangedFiles(BTreeMap<String, FileChange>);
 
 impl ChangedFiles {

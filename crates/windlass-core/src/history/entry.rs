@@ -3,6 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::message::{Message, Part};
 use crate::tool::WireSlot;
 
@@ -71,6 +73,20 @@ impl Entry {
     #[must_use]
     pub fn wire(&self) -> &WireSlot {
         &self.0.wire
+    }
+}
+
+/// For snapshots: `[seq, summary, message]`.
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.0.seq, self.0.summary, &self.0.message).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (seq, summary, message) = Deserialize::deserialize(deserializer)?;
+        Ok(Self::with(seq, message, summary))
     }
 }
 

@@ -389,7 +389,7 @@ impl Driver {
         };
         let unwritten = match outlet.emit(EventKind::RunFinished(summary.clone())).await {
             Ok(_) => match outlet.sync().await {
-                Ok(()) => return,
+                Ok(()) => return outlet.log.save_snapshot().await,
                 Err(err) => EventKind::warned(
                     "store_not_synced",
                     format!("the end of the run may not survive a power cut: {err}"),

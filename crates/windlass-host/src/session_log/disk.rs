@@ -101,6 +101,17 @@ impl Disk {
         self.write_all(file, bytes, b"")
     }
 
+    /// Overwrites the beginning of a file that is there.
+    pub(super) fn write_at(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.step("write_at")?;
+        let file = rustix::fs::open(
+            path,
+            OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        std::os::unix::fs::FileExt::write_all_at(&File::from(file), bytes, 0)
+    }
+
     fn write_all(&self, mut file: &File, first: &[u8], then: &[u8]) -> io::Result<()> {
         if let Err(err) = self.step("write") {
             // A disk that fills up takes a part before it refuses.

@@ -14,7 +14,7 @@ use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 use super::disk::Disk;
 use super::index::NewMarks;
 use super::lease::Lease;
-use super::{MAX_LINE, failed};
+use super::{MAX_LINE, failed, snapshot};
 
 pub(super) struct Writer {
     log: Arc<Log>,
@@ -23,6 +23,8 @@ pub(super) struct Writer {
     /// Whether the names of the file and its directory are on their way to the disk.
     names_begun: bool,
     marks: NewMarks,
+    /// Where the log ended when the last snapshot was saved.
+    snapshot_at: u64,
     /// Held for the lock in it.
     _lease: Lease,
 }
@@ -50,6 +52,10 @@ impl Writer {
         fresh: bool,
         lease: Lease,
     ) -> Self {
+        let snapshot_at = match len {
+            0 => 0,
+            _ => snapshot::saved_at(&path),
+        };
         let log = Log {
             disk,
             file,
@@ -63,6 +69,7 @@ impl Writer {
             len,
             names_begun: !fresh,
             marks: NewMarks::new(len),
+            snapshot_at,
             _lease: lease,
         }
     }
@@ -177,5 +184,15 @@ impl LogWriter for Writer {
             );
             synced.unwrap_or_else(|err| Err(failed("sync", &path, &io::Error::other(err))))
         })
+    }
+
+    fn snapshot_due(&self) -> bool {
+        snapshot::is_due(self.len, self.snapshot_at)
+    }
+
+    fn save_snapshot(&mut self, save: &dyn Fn(&mut dyn io::Write) -> io::Result<()>) {
+        // A failed attempt is repeated only once the log has grown as much again.
+        self.snapshot_at = self.len;
+        let _ = snapshot::save(&self.log.disk, &self.log.path, self.len, save);
     }
 }
