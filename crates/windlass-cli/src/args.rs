@@ -335,6 +335,16 @@ impl OutputArgs {
     }
 }
 
+/// At most ten seconds: longer pauses look like a hang.
+fn pace(text: &str) -> Result<std::time::Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=10.0).contains(&seconds) => {
+            Ok(std::time::Duration::from_secs_f64(seconds))
+        }
+        _ => Err("give seconds from 0 to 10, such as 0.5".to_owned()),
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
@@ -342,6 +352,9 @@ pub(crate) struct DemoArgs {
     /// Keep the folder the demo worked in
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Pause after each step, in seconds [default: 0.5 at a terminal, 0 otherwise]
+    #[arg(long, value_name = "SECONDS", value_parser = pace)]
+    pub(crate) pace: Option<std::time::Duration>,
 }
 
 #[derive(Debug, Args)]

@@ -18,10 +18,15 @@ const END_CHARS: usize = 1_000;
 /// cannot be seen.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if text.chars().all(safe) {
-        text.into()
-    } else {
-        text.chars().filter(|c| safe(*c)).collect::<String>().into()
+        return text.into();
     }
+    let mut out = String::with_capacity(text.len());
+    for (before, c, after) in neighbours(text) {
+        if safe(c) || joins_emoji(before, c, after) {
+            out.push(c);
+        }
+    }
+    out.into()
 }
 
 /// The same on one line: a line end in a name must not begin a line of ours.
@@ -38,13 +43,13 @@ pub(crate) fn message(text: &str) -> String {
 pub(crate) fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blanks = 0;
-    for c in text.chars() {
+    for (before, c, after) in neighbours(text) {
         if c == ' ' || c == '\t' {
             blanks += 1;
             continue;
         }
         push_blanks(&mut out, std::mem::take(&mut blanks));
-        if c == '\n' || (safe(c) && !unseen(c)) {
+        if c == '\n' || (safe(c) && !unseen(c)) || joins_emoji(before, c, after) {
             out.push(c);
         } else {
             out.push_str(&format!("‹U+{:04X}›", u32::from(c)));
@@ -99,6 +104,31 @@ fn ends(line: &str) -> Cow<'_, str> {
         count - 2 * END_CHARS
     )
     .into()
+}
+
+/// Each character with the one before and the one after it.
+fn neighbours(text: &str) -> impl Iterator<Item = (Option<char>, char, Option<char>)> + '_ {
+    let before = std::iter::once(None).chain(text.chars().map(Some));
+    let after = text.chars().skip(1).map(Some).chain([None]);
+    before
+        .zip(text.chars())
+        .zip(after)
+        .map(|((before, c), after)| (before, c, after))
+}
+
+/// A joiner between two pictures, or the mark that makes the picture before it one: together they are one sign that
+/// hides nothing.
+fn joins_emoji(before: Option<char>, c: char, after: Option<char>) -> bool {
+    let picture = |c: Option<char>| {
+        c.is_some_and(|c| {
+            matches!(c, '\u{1f000}'..='\u{1faff}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}')
+        })
+    };
+    match c {
+        '\u{200d}' => (picture(before) || before == Some('\u{fe0f}')) && picture(after),
+        '\u{fe0f}' => picture(before),
+        _ => false,
+    }
 }
 
 fn safe(c: char) -> bool {
@@ -178,6 +208,17 @@ mod tests {
     }
 
     #[test]
+    fn emoji_of_several_signs_stay_whole_and_joiners_elsewhere_do_not() {
+        for emoji in ["👩\u{200d}👩\u{200d}👧", "❤\u{fe0f}\u{200d}🔥", "☀\u{fe0f}"] {
+            assert_eq!(plain(emoji), emoji);
+            assert_eq!(marked(emoji), emoji);
+        }
+        assert_eq!(plain("rm\u{200d}x 👩\u{200d}x"), "rmx 👩x");
+        assert_eq!(marked("a\u{200d}b"), "a‹U+200D›b");
+        assert_eq!(marked("a\u{fe0f}b"), "a‹U+FE0F›b");
+    }
+
+    #[test]
     fn nothing_untrusted_can_drive_a_terminal() {
         let rows = [
             (
@@ -195,7 +236,7 @@ mod tests {
             ("a\u{2028}b\u{85}c", "abc"),
             (
                 "schöne Grüße, 日本語, עברית, 👩‍🔧",
-                "schöne Grüße, 日本語, עברית, 👩🔧",
+                "schöne Grüße, 日本語, עברית, 👩‍🔧",
             ),
         ];
         for (text, expect) in rows {

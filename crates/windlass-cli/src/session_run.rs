@@ -22,6 +22,7 @@ use windlass::machine::{Root, SessionLog};
 use windlass::settings::Places;
 
 use crate::args::{Format, OutputArgs};
+use crate::commands::block_on;
 use crate::commands::trust::ask_about;
 use crate::exit;
 use crate::failure::Failure;
@@ -52,6 +53,8 @@ pub(crate) struct InteractiveSession {
     options: RunOptions,
     /// Lines that are typed while a run is going are words for it.
     pub(crate) steers: bool,
+    /// A pause after each event that is shown, so that a person can watch.
+    pub(crate) pace: Duration,
     /// The lines that a person types. The next session of this process takes them over.
     pub(crate) input: Input,
     signals: Signals,
@@ -131,6 +134,7 @@ impl InteractiveSession {
             telemetry,
             options,
             steers: false,
+            pace: Duration::ZERO,
             input: Input::default(),
             signals: Signals::listen()?,
         };
@@ -270,6 +274,9 @@ impl InteractiveSession {
                 event = handle.next() => {
                     let Some(event) = event else { break };
                     self.view.event(&event);
+                    if !self.pace.is_zero() && is_step(&event.kind) {
+                        tokio::time::sleep(self.pace).await;
+                    }
                     self.telemetry.event(&event);
                     if out::broken().is_some() {
                         // Nobody reads the answer any more: no step is spent on it.
@@ -447,6 +454,18 @@ pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Forma
     exit::unless_broken(exit::code(outcome))
 }
 
+/// Whether a person who watches needs a moment for it.
+fn is_step(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::CallStarted { .. }
+            | EventKind::CallFinished { .. }
+            | EventKind::Said { .. }
+            | EventKind::Validated { .. }
+            | EventKind::Landed { .. }
+    )
+}
+
 /// An open ask for programs: the object itself, and where it belongs.
 pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
     let mut row = serde_json::to_value(ask).unwrap_or_default();
@@ -455,32 +474,10 @@ pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
 }
 
 /// The session that a word names: `last`, an id, or the beginning of one.
-pub(crate) async fn find_session(
-    store: &SessionLog,
-    root: &Root,
-    text: &str,
-) -> Result<SessionId, Failure> {
-    if text == "last" {
-        return Ok(windlass::newest(store, root).await?);
-    }
-    let id = session_id(text)?;
-    let (mut found, mut heads) = (Vec::new(), store.list());
-    while let Some(head) = heads.next().await {
-        match head {
-            Ok(head) if head.id == id => return Ok(id),
-            Ok(head) if head.id.as_str().starts_with(text) => found.push(head.id),
-            _ => {}
-        }
-    }
-    match &found[..] {
-        [one] => Ok(one.clone()),
-        [] => Ok(id),
-        [first, second, ..] => Err(Failure::usage(format!(
-            "`{text}` is the beginning of {} sessions, {first} and {second} among them",
-            found.len()
-        ))
-        .hint("type more of the id")),
-    }
+pub(crate) fn find_session(text: &str) -> Result<SessionId, Failure> {
+    let store = SessionLog::new(process::places()?.sessions_dir());
+    let root = process::open_workspace(None).ok();
+    block_on(async { Ok(windlass::find_session(&store, root.as_ref(), text).await?) })
 }
 
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {

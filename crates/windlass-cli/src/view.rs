@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod json;
+mod markdown;
 mod progress;
 pub(crate) mod style;
 pub(crate) mod text;

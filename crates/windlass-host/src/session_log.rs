@@ -81,6 +81,13 @@ impl SessionLog {
         self.home(session).join(LOG)
     }
 
+    /// The sessions whose id begins like this, last written first.
+    pub fn ids_starting_with(&self, text: &str) -> Result<Vec<SessionId>, StoreError> {
+        let mut ids = self.sessions()?;
+        ids.retain(|id| id.as_str().starts_with(text));
+        Ok(ids)
+    }
+
     fn home(&self, session: &SessionId) -> PathBuf {
         self.dir.join(session.as_str())
     }

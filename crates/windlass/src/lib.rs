@@ -34,8 +34,8 @@ pub use error::{Error, ErrorKind};
 pub use facade::{Run, Session, Windlass};
 pub use notices::{Notice, Notices};
 pub use prepare::{
-    OpenRequest, Opened, Prepared, Which, newest, options_for, prepare, prepare_landing,
-    resume_options,
+    OpenRequest, Opened, Prepared, Which, find_session, newest, options_for, prepare,
+    prepare_landing, resume_options,
 };
 pub use recovery::{Unlogged, recover, recoveries};
 pub use windlass_core as core;

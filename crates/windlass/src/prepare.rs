@@ -447,6 +447,40 @@ pub async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, 
         .hint("start one with `windlass run` or `windlass chat`"))
 }
 
+/// The session that a word names: `last` for the newest (of the workspace, where there is one), an id, or the beginning
+/// of one.
+pub async fn find_session(
+    store: &SessionLog,
+    root: Option<&Root>,
+    text: &str,
+) -> Result<SessionId, Error> {
+    match (text, root) {
+        ("last", Some(root)) => return newest(store, root).await,
+        ("last", None) => {
+            let mut heads = store
+                .list()
+                .filter_map(|head| std::future::ready(head.ok()));
+            let newest = heads.next().await.map(|head| head.id);
+            return newest.ok_or_else(|| Error::usage("there is no session yet"));
+        }
+        _ => {}
+    }
+    let id: SessionId = text.parse().map_err(|err: windlass_core::id::IdError| {
+        Error::usage(err.to_string()).hint("`windlass sessions list` shows the sessions there are")
+    })?;
+    let found = store.ids_starting_with(text)?;
+    match &found[..] {
+        _ if found.contains(&id) => Ok(id),
+        [one] => Ok(one.clone()),
+        [] => Ok(id),
+        [first, second, ..] => Err(Error::usage(format!(
+            "`{text}` is the beginning of {} sessions, {first} and {second} among them",
+            found.len()
+        ))
+        .hint("type more of the id")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

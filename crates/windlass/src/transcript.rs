@@ -33,7 +33,7 @@
 
 mod words;
 
-pub use words::{describe_call, dollars, explain_outcome, first_line, seconds, thousands};
+pub use words::{counted, describe_call, dollars, explain_outcome, first_line, seconds, thousands};
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -279,8 +279,8 @@ impl Transcript {
             ),
             EventKind::Queued { prompt, steer } => {
                 let title = match steer {
-                    true => "said at the next step",
-                    false => "waits for the end of this run",
+                    true => "will be sent at the next step",
+                    false => "queued for after this run",
                 };
                 line(Actor::Person, title.to_owned())
                     .seen(Live, Info)
@@ -296,7 +296,7 @@ impl Transcript {
             }
             EventKind::IterationStarted { iteration, .. } => {
                 let visibility = if *iteration > 1 { Live } else { Detail };
-                engine(format!("try {iteration}, with what the checks found")).seen(visibility, Info)
+                engine(format!("Attempt {iteration}: sending the failures back")).seen(visibility, Info)
             }
             EventKind::Said { message, .. } => self.said(event, message),
             EventKind::Delta { text, .. } => {
@@ -406,7 +406,7 @@ impl Transcript {
                 cost_micros.map_or_else(|| "an unknown price".to_owned(), dollars)
             )),
             EventKind::BudgetWarned { limit } => {
-                engine(format!("four fifths of the limit on {limit} are used"))
+                engine(format!("80 % of the {limit} limit used"))
                     .seen(Live, Warning)
                     .did("warned of a limit", json!({ "limit": limit }))
             }
@@ -420,7 +420,7 @@ impl Transcript {
                 ..
             } => validated(event, validator, *blocking, report),
             EventKind::IterationFinished { iteration, stop, .. } => {
-                engine(format!("try {iteration} ended: {}", stop.word()))
+                engine(format!("attempt {iteration} ended: {}", stop.word()))
             }
             EventKind::Judged { result, tree_hash, judge_changed } => {
                 engine(format!("judged: {}", words::judged(result))).did(
@@ -438,7 +438,7 @@ impl Transcript {
             }
             EventKind::PatchChecked { problems } => {
                 let severity = if problems.is_empty() { Success } else { Failure };
-                engine(format!("checked the patch: {} problems", problems.len()))
+                engine(format!("checked the patch: {}", counted(problems.len(), "problem")))
                     .seen(Record, severity)
                     .with(problems.iter().map(|one| LineBlock::Note(Failure, one.clone())))
             }
@@ -459,16 +459,16 @@ impl Transcript {
                     .with(notes)
             }
             EventKind::Kept { name } => engine(format!(
-                "not landed; kept as {name}: windlass diff {name} · land {name} · resume {name} · discard {name}"
+                "Not applied. Kept as {name} → windlass diff | land | resume | discard {name}"
             ))
             .seen(Live, Warning)
             .did("kept the copy", json!({ "copy": name })),
             EventKind::Discarded { name } => {
                 // Within a run, the engine discards a copy that holds nothing when the run stops to ask.
                 let actor = if event.run.is_some() { Actor::Engine } else { Actor::Person };
-                line(actor, format!("{name} was thrown away"))
+                line(actor, format!("deleted {name}"))
                     .seen(Record, Info)
-                    .did("threw the copy away", json!({ "copy": name }))
+                    .did("deleted the copy", json!({ "copy": name }))
             }
             EventKind::Undone {
                 of, also, files, ..
@@ -636,7 +636,7 @@ fn asked<'e>(event: &'e Event, ask: &'e Ask) -> TranscriptLine<'e> {
                     ": land although these checks failed before and still do: {}?",
                     landing.failing.join(", ")
                 ),
-                count => format!(": may {count} paths land?"),
+                count => format!(": may {} land?", counted(count, "path")),
             };
             line(question).did("asked a person", facts)
         }

@@ -36,7 +36,13 @@ fn a_call_is_described_by_its_subject() {
     check(
         "bash",
         json!({ "command": "ls\n-l", "path": "a" }),
-        "bash ls",
+        "$ ls (+1 line)",
+    );
+    check("bash", json!({ "poll": "1" }), "bash {\"poll\":\"1\"}");
+    check(
+        "notes",
+        json!({ "action": "add", "text": "later" }),
+        "notes later",
     );
     check(
         "Write",
@@ -90,7 +96,7 @@ fn a_denied_call_is_named_once_with_its_reason() {
     });
     assert_eq!(
         transcript.line(&denied).summary(),
-        "› bash rm x: not run: nobody is there (mode ask)"
+        "› $ rm x: not run: nobody is there (mode ask)"
     );
     let result = ToolResult::failed(&call, ErrorCategory::Denied, "denied");
     let finished = event(EventKind::CallFinished { result, ms: 0 });

@@ -18,7 +18,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, RunId};
 use windlass_core::image::Swap;
 
-pub use self::apply::{PlannedUndo, UndoRequest, plan_undo, undoable_changes};
+pub use self::apply::{PlannedUndo, UndoRequest, last_changes, plan_undo, undoable_changes};
 
 /// One change of the tree that can be undone: by a call, or by a landing.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,12 +26,11 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::process;
 use crate::safe::{json_line, one_line};
-use crate::session_run::session_id;
 use windlass::instructions::{Inputs, Prompt};
-use windlass::newest;
 use windlass::program_tools::{all_tools, names};
 use windlass::settings::Settings;
 use windlass::wire;
+use windlass::{find_session, newest};
 
 /// How wide a bar is that stands for everything.
 const BAR: usize = 30;
@@ -48,7 +47,7 @@ pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, Failure> {
         let settings = process::load_settings(here.as_ref().map(Files::root))?;
         let store = SessionLog::new(settings.places.sessions_dir());
         let id = match (&args.session, &here) {
-            (Some(named), _) => session_id(named)?,
+            (Some(named), root) => find_session(&store, root.as_ref(), named).await?,
             (None, Some(root)) => newest(&store, root).await?,
             (None, None) => {
                 return Err(Failure::usage(

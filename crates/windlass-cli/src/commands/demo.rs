@@ -1,8 +1,10 @@
 //! `demo`: the real engine, tools and log on a scripted model, in a folder of its own. Nothing it shows was not said
 //! by an event.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use windlass::core::gate::Mode;
 use windlass::core::message::Message;
@@ -76,6 +78,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     };
     let (outcome, code, session) = block_on(async {
         let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
+        interactive.pace = args.pace.unwrap_or_else(default_pace);
         let outcome = interactive.run(Message::user(PROMPT)).await?;
         let code = finish(outcome.as_ref(), &interactive.session, args.output.format());
         Ok((outcome, code, interactive.session.id().to_string()))
@@ -88,6 +91,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         say!("kept: {}", folder.path.display());
     }
     Ok(code)
+}
+
+/// Slow enough to be watched at a terminal.
+fn default_pace() -> Duration {
+    match std::io::stderr().is_terminal() {
+        true => Duration::from_millis(500),
+        false => Duration::ZERO,
+    }
 }
 
 /// Undo, redo and a replay, each as a person would type it.

@@ -12,11 +12,11 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::safe::json_line;
-use crate::session_run::session_id;
+use crate::session_run::find_session;
 use windlass::wire;
 
 pub(super) fn run(args: &ForkArgs) -> Result<ExitCode, Failure> {
-    let from = session_id(&args.session)?;
+    let from = find_session(&args.session)?;
     let engine = wire::bystander(&process::places()?)?;
     let session = block_on(async { Ok(engine.fork(&from, args.at, RunMode::Full).await?) })?;
     let id = session.id();

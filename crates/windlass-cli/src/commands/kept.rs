@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass::core::event::EventKind;
-use windlass::core::workspace::{Change, Changes, Files};
+use windlass::core::workspace::{Change, Changes, FileChange, Files};
 use windlass::kept::{Card, UNDO_BYTES, undo_contents};
-use windlass::settings::Places;
+use windlass::machine::Root;
+use windlass::settings::{Places, Settings};
+use windlass::transcript::counted;
+use windlass::undo::last_changes;
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};
@@ -71,11 +74,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         out::out("no kept runs\n");
     }
     for (card, busy) in &kept {
-        let files = if card.files == 1 {
-            "1 file".to_owned()
-        } else {
-            format!("{} files", card.files)
-        };
+        let files = counted(card.files, "file");
         let (state, size) = (state(card, *busy), card.bytes.div_ceil(1 << 20));
         out::out(&format!(
             "{:24} {state:12} {files:>10}  {size} MB  session {}\n",
@@ -111,7 +110,11 @@ fn state(card: &Card, busy: bool) -> &'static str {
 pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let settings = process::load_settings(Some(root.root()))?;
-    let card = kept::find(&settings.places, &root, args.name.as_deref())?;
+    let card = match kept::find(&settings.places, &root, args.name.as_deref()) {
+        Ok(card) => card,
+        Err(_) if args.name.is_none() => return diff_of_last_run(args, &settings, &root),
+        Err(err) => return Err(err.into()),
+    };
     block_on(async move {
         let changes = kept::changes_of(&settings, &root, &card).await?;
         if args.json {
@@ -126,8 +129,39 @@ pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Without a kept run: what the last run changed in the workspace.
+fn diff_of_last_run(
+    args: &DiffArgs,
+    settings: &Settings,
+    root: &Root,
+) -> Result<ExitCode, Failure> {
+    let (session, files) =
+        block_on(async { Ok(last_changes(settings, root).await?) }).map_err(|_| {
+            Failure::usage("there is no kept run and no landed run of this workspace")
+                .hint("`windlass status --all` lists kept runs of other workspaces")
+        })?;
+    if args.json {
+        out::json(&json!({ "session": session, "files": files }));
+        return Ok(exit::unless_broken(0));
+    }
+    say!("no kept run; this is what session {session} changed last");
+    show_files(&files, args.stat);
+    Ok(exit::unless_broken(0))
+}
+
 fn show(changes: &Changes, stat: bool) {
-    for file in &changes.files {
+    show_files(&changes.files, stat);
+    for (path, why) in &changes.cannot {
+        say!("cannot land: {}: {why}", message(path));
+    }
+    if !changes.left.is_empty() {
+        let left = counted(changes.left.len(), "ignored or built path");
+        say!("{left} left behind");
+    }
+}
+
+fn show_files(files: &[FileChange], stat: bool) {
+    for file in files {
         let (sign, from) = match &file.change {
             Change::Created => ('+', String::new()),
             Change::Deleted => ('-', String::new()),
@@ -146,12 +180,6 @@ fn show(changes: &Changes, stat: bool) {
             )),
         }
     }
-    for (path, why) in &changes.cannot {
-        say!("cannot land: {}: {why}", message(path));
-    }
-    if !changes.left.is_empty() {
-        say!("{} ignored or built paths stay behind", changes.left.len());
-    }
 }
 
 pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
@@ -164,12 +192,13 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::failed(why).hint("free some disk space, then run any command again"));
     }
     let question = format!(
-        "throw away {} with {} changed files? [y/N] ",
-        args.name, slot.card.files
+        "delete {} with {}? [y/N] ",
+        args.name,
+        counted(slot.card.files, "changed file")
     );
     if !args.yes && !super::sessions::confirmed(&question)? {
-        return Err(Failure::new(exit::ASKED, "nothing was thrown away")
-            .hint("give --yes to throw it away without being asked"));
+        return Err(Failure::new(exit::ASKED, "nothing was deleted")
+            .hint("give --yes to delete it without being asked"));
     }
     let card = slot.card.clone();
     slot.discard()
@@ -184,7 +213,7 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
             message(&why.message())
         );
     }
-    say!("{} is gone", args.name);
+    say!("deleted {}", args.name);
     Ok(exit::unless_broken(0))
 }
 

@@ -12,7 +12,7 @@ use super::block_on;
 use crate::args::OtelArgs;
 use crate::failure::Failure;
 use crate::process;
-use crate::session_run::session_id;
+use crate::session_run::find_session;
 use crate::{exit, out};
 use windlass::flags::RunFlags;
 use windlass::{model, telemetry};
@@ -22,7 +22,7 @@ const BATCH: usize = 256;
 
 pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
     let settings = process::load_settings(None)?;
-    let id = session_id(&args.session)?;
+    let id = find_session(&args.session)?;
     let mut page = Page {
         resource: telemetry::resource(&settings, id.as_str()),
         spans: Vec::new(),

@@ -13,13 +13,13 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out;
 use crate::process;
-use crate::session_run::session_id;
+use crate::session_run::find_session;
 use crate::view::View;
 
 pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
-    let id = session_id(&args.session)?;
+    let id = find_session(&args.session)?;
     block_on(async {
         let mut view = View::new(&args.output, &id, false, None);
         let mut events = store.read(&id, 1);

@@ -28,26 +28,29 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::safe::message;
-use crate::session_run::session_id;
+use crate::session_run::find_session;
 
 pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     match command {
         SessionsCommand::List { json, limit } => block_on(list::run(&store, json, limit)),
-        SessionsCommand::Show(args) => block_on(show::run(&store, &args)),
+        SessionsCommand::Show(args) => {
+            let id = find_session(&args.session)?;
+            block_on(show::run(&store, &id, &args))
+        }
         SessionsCommand::Search(args) => block_on(search::run(&store, &args)),
         SessionsCommand::Export {
             session,
             format,
             to,
         } => {
-            let id = session_id(&session)?;
+            let id = find_session(&session)?;
             block_on(export::run(&store, &id, format, to.as_deref()))
         }
         SessionsCommand::Import(args) => block_on(import::run(&store, &args)),
         SessionsCommand::Salvage { session, json } => {
-            salvage::run(&store, &session_id(&session)?, json)
+            salvage::run(&store, &find_session(&session)?, json)
         }
         SessionsCommand::Gc {
             dry_run,
@@ -62,7 +65,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
             super::kept::gc(&places, bytes, age, dry_run, json)
         }
         SessionsCommand::Delete { session, yes } => {
-            let id = session_id(&session)?;
+            let id = find_session(&session)?;
             agreed(
                 yes,
                 &format!("delete session {id} and everything in it? [y/N] "),

@@ -18,9 +18,8 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::safe::{message, one_line};
-use crate::session_run::session_id;
 use crate::{exit, out};
-use windlass::newest;
+use windlass::{find_session, newest};
 
 pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
     let places = process::places()?;
@@ -37,7 +36,9 @@ pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
 
 async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> {
     if let Some(session) = &args.session {
-        return Ok(fold(store, &session_id(session)?, &[]).await?);
+        let root = process::open_workspace(None).ok();
+        let id = find_session(store, root.as_ref(), session).await?;
+        return Ok(fold(store, &id, &[]).await?);
     }
     if !args.all {
         let root = process::open_workspace(None)?;

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
 use crate::safe::{marked_block, message, one_line};
-use crate::session_run::session_id;
+use crate::session_run::find_session;
 
 pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
     let wanted = match (&args.run, &args.call, args.to) {
@@ -49,7 +49,7 @@ struct More {
 fn take_back(args: &TakeBackArgs, request: &UndoRequest, more: &More) -> Result<ExitCode, Failure> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let settings = process::load_settings(Some(root.root()))?;
-    let session = args.session.as_deref().map(session_id).transpose()?;
+    let session = args.session.as_deref().map(find_session).transpose()?;
     block_on(async {
         let planned = plan_undo(&settings, &root, session.as_ref(), request).await?;
         let (session, plan) = (planned.session.clone(), &planned.plan);

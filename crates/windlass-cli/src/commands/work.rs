@@ -55,7 +55,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     };
     let which = match (&args.resume, args.go_on) {
-        (Some(session), _) => Which::Named(session_id(session)?),
+        (Some(session), _) => Which::Named(find_session(session)?),
         (None, true) => Which::Newest,
         (None, false) => Which::New,
     };
@@ -102,7 +102,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let session = card.as_ref().map(|card| card.session.clone()).or(named);
     let (id, glance) = block_on(async {
         let id = match &session {
-            Some(id) => find_session(&store, &root, id).await?,
+            Some(id) => windlass::find_session(&store, Some(&root), id).await?,
             None => newest(&store, &root).await?,
         };
         let glance = answer::glance(&store, &id).await?;
@@ -284,7 +284,10 @@ async fn one(
 ) -> Result<ExitCode, Failure> {
     let format = output.format();
     let mut interactive = InteractiveSession::open(ready, request, output, None).await?;
+    // Words typed meanwhile are for the run, and never for the shell that comes after it.
+    interactive.steers = std::io::stdin().is_terminal();
     let outcome = interactive.run(prompt).await?;
+    interactive.input.drop_unread();
     interactive.keep_plan(outcome.as_ref())?;
     Ok(finish(outcome.as_ref(), &interactive.session, format))
 }

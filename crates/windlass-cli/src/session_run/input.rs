@@ -30,12 +30,17 @@ pub(crate) struct Line {
 impl Input {
     /// Shows a question. On a terminal, whatever was typed ahead is dropped.
     pub(crate) fn ask(&mut self, question: &str) {
+        self.drop_unread();
+        self.questions.fetch_add(1, Ordering::SeqCst);
+        crate::out::err(question);
+    }
+
+    /// Drops what was typed at a terminal and not read.
+    pub(crate) fn drop_unread(&self) {
         if std::io::stdin().is_terminal() {
             let _ =
                 rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
         }
-        self.questions.fetch_add(1, Ordering::SeqCst);
-        crate::out::err(question);
     }
 
     /// Shows that a prompt may be typed; what was typed already is part of it.

@@ -76,7 +76,8 @@ impl Progress {
     }
 }
 
-fn columns() -> usize {
+/// The columns of the terminal.
+pub(crate) fn columns() -> usize {
     rustix::termios::tcgetwinsize(std::io::stderr())
         .map_or(80, |size| usize::from(size.ws_col).max(20))
 }

@@ -51,6 +51,21 @@ impl Paint {
         Self(std::io::stderr().is_terminal() && capable())
     }
 
+    /// The same for standard output.
+    pub(crate) fn for_stdout() -> Self {
+        Self(std::io::stdout().is_terminal() && capable())
+    }
+
+    /// No colour.
+    pub(crate) fn none() -> Self {
+        Self(false)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn always() -> Self {
+        Self(true)
+    }
+
     pub(crate) fn on(self, style: Style, text: &str) -> String {
         let text = plain(text);
         if self.0 {

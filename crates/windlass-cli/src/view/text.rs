@@ -1,15 +1,18 @@
 //! The view for people: the answer on standard output, what happens on standard error.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::io::IsTerminal;
 
 use windlass::core::event::{DeltaOf, Event, EventKind};
-use windlass::core::id::SessionId;
+use windlass::core::id::{CallId, SessionId};
 use windlass::core::message::{Role, ToolResult};
 use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::workspace::{Change, FileChange};
 use windlass::transcript::{LineBlock, Transcript, TranscriptLine, Visibility, first_line};
 
-use super::progress::Progress;
+use super::markdown::{Markdown, wrap};
+use super::progress::{Progress, columns};
 use super::style::{Paint, Style};
 use crate::args::OutputArgs;
 use crate::out::{err, out};
@@ -19,6 +22,8 @@ use crate::safe::{marked, message, one_line, plain};
 const DIFF_LINES: usize = 60;
 /// Lines of a failed call's answer that are shown without `--verbose`.
 const FAILURE_LINES: usize = 12;
+/// Lines of the output of a command that succeeded.
+const OUTPUT_LINES: usize = 5;
 /// Lines of a call's answer that are shown with `--verbose`.
 const RESULT_LINES: usize = 200;
 /// Findings of one validator that are shown.
@@ -33,16 +38,18 @@ pub(crate) struct TextView {
     transcript: Transcript,
     paint: Paint,
     progress: Progress,
-    /// Standard output is a terminal: the answer is shown as it comes.
-    streaming: bool,
+    /// The width of standard error, where that is a terminal.
+    columns: Option<usize>,
+    /// Standard output is a terminal: the answer is shown as it comes, line by line.
+    markdown: Option<Markdown>,
     /// What was streamed of the answer that is being written.
     streamed: String,
     /// The last answer, for a pipe.
     answer: String,
-    /// The cursor stands in the middle of streamed text.
-    mid_line: bool,
-    /// The same for reasoning on standard error.
+    /// The cursor stands in the middle of reasoning on standard error.
     mid_thought: bool,
+    /// Calls that run a command.
+    commands: HashSet<CallId>,
 }
 
 impl TextView {
@@ -54,16 +61,19 @@ impl TextView {
             transcript: Transcript::of_agent(foreign),
             paint: Paint::for_stderr(),
             progress: Progress::new(output.quiet),
-            streaming: std::io::stdout().is_terminal(),
+            columns: std::io::stderr().is_terminal().then(columns),
+            // With only the answer wanted, it is shown at the end.
+            markdown: (std::io::stdout().is_terminal() && !output.quiet)
+                .then(|| Markdown::new(Paint::for_stdout(), columns())),
             streamed: String::new(),
             answer: String::new(),
-            mid_line: false,
             mid_thought: false,
+            commands: HashSet::new(),
         }
     }
 
     pub(crate) fn wants_live(&self) -> bool {
-        self.streaming || self.progress.enabled()
+        self.markdown.is_some() || self.progress.enabled()
     }
 
     pub(crate) fn ticks(&self) -> bool {
@@ -71,7 +81,7 @@ impl TextView {
     }
 
     pub(crate) fn tick(&mut self) {
-        if !self.mid_line && !self.mid_thought {
+        if !self.mid_thought {
             self.progress.draw();
         }
     }
@@ -89,6 +99,7 @@ impl TextView {
                 self.progress.doing = first_line(line, 120);
                 return;
             }
+            EventKind::CommandStarted { call, .. } => drop(self.commands.insert(call.clone())),
             EventKind::RunStarted { .. } => {
                 self.answer.clear();
                 self.streamed.clear();
@@ -106,6 +117,12 @@ impl TextView {
                 self.said(&message.text());
             }
             EventKind::RunFinished(summary) => self.run_finished(&line, summary),
+            EventKind::CallFinished { result, .. } => {
+                self.show(&line);
+                if self.commands.remove(&result.id) && result.error.is_none() && !self.verbose {
+                    self.verbatim(Style::Dim, &indent(&tail(&result.text, OUTPUT_LINES)));
+                }
+            }
             _ => self.show(&line),
         }
         match &event.kind {
@@ -121,24 +138,28 @@ impl TextView {
 
     pub(crate) fn end(&mut self) {
         self.hush();
-        if !self.streaming && !self.answer.is_empty() {
-            out(&format!("{}\n", plain(self.answer.trim_end())));
+        if self.markdown.is_none() && !self.answer.is_empty() {
+            let answer = self.answer.trim_end();
+            match std::io::stdout().is_terminal() {
+                true => {
+                    let mut markdown = Markdown::new(Paint::for_stdout(), columns());
+                    out(&(markdown.push(answer) + &markdown.finish()));
+                }
+                false => out(&format!("{}\n", plain(answer))),
+            }
         }
         self.answer.clear();
     }
 
     fn delta(&mut self, of: &DeltaOf, text: &str) {
-        match of {
-            DeltaOf::Text if self.streaming => {
-                self.progress.clear();
-                if std::mem::take(&mut self.mid_thought) {
-                    err("\n");
-                }
+        match (of, &mut self.markdown) {
+            (DeltaOf::Text, Some(markdown)) => {
                 self.streamed.push_str(text);
-                self.mid_line = !text.ends_with('\n');
-                out(&plain(text));
+                let shown = markdown.push(text);
+                self.progress.doing = last_words(markdown.unfinished());
+                self.answer_lines(&shown);
             }
-            DeltaOf::Reasoning if self.verbose => {
+            (DeltaOf::Reasoning, _) if self.verbose => {
                 self.progress.clear();
                 self.mid_thought = !text.ends_with('\n');
                 err(&self.paint.on(Style::Dim, &plain(text)));
@@ -149,18 +170,24 @@ impl TextView {
 
     fn said(&mut self, text: &str) {
         let streamed = std::mem::take(&mut self.streamed);
-        if self.streaming && !text.trim().is_empty() {
-            match text.strip_prefix(streamed.as_str()) {
-                Some(rest) => out(&plain(rest)),
-                // A retry said something else than was shown: the whole answer stands here.
-                None => out(&format!("\n{}", plain(text))),
+        let has_words = !text.trim().is_empty();
+        match &mut self.markdown {
+            Some(markdown) if has_words => {
+                let shown = match text.strip_prefix(streamed.as_str()) {
+                    Some(rest) => markdown.push(rest) + &markdown.finish(),
+                    // A retry said something else than was shown: the whole answer stands here.
+                    None => {
+                        let shown = markdown.finish();
+                        format!("{shown}\n{}{}", markdown.push(text), markdown.finish())
+                    }
+                };
+                self.answer_lines(&shown);
             }
-            self.mid_line = !text.ends_with('\n');
-        } else if !self.streaming && self.verbose && !text.trim().is_empty() {
-            self.note(Style::Dim, text);
+            None if has_words && self.verbose => self.note(Style::Dim, text),
+            _ => {}
         }
         self.finish_line();
-        if !text.trim().is_empty() {
+        if has_words {
             text.clone_into(&mut self.answer);
         }
     }
@@ -173,7 +200,7 @@ impl TextView {
         }
         self.hush();
         self.answer = output.to_string();
-        if self.streaming {
+        if self.markdown.is_some() {
             out(&format!("{}\n", plain(&self.answer)));
         }
     }
@@ -188,7 +215,8 @@ impl TextView {
         }
         let (word, rest) = line.title.split_once(" · ").unwrap_or((&line.title, ""));
         let word = self.paint.on(line.severity.into(), word);
-        err(&format!("{word} · {rest} · session {}\n", self.session));
+        err(&format!("{word} · {rest}\n"));
+        err(&format!("  session {}\n", self.session));
         if let Some(name) = summary.transaction.as_ref().filter(|_| self.quiet) {
             // With only the answer wanted, the user still has to know where the work is.
             err(&format!("  kept as {name}\n"));
@@ -196,7 +224,11 @@ impl TextView {
         let mut files = 0;
         for block in &line.body {
             match block {
-                LineBlock::Note(_, note) => err(&format!("{}\n", indent(&plain(note)))),
+                LineBlock::Note(_, note) => {
+                    for line in plain(note).lines() {
+                        err(&format!("{}\n", self.wrapped(&format!("  {line}"))));
+                    }
+                }
                 LineBlock::File(change) => {
                     files += 1;
                     if files <= MAX_FILES {
@@ -210,7 +242,12 @@ impl TextView {
                         ));
                     }
                 }
-                LineBlock::Hint(hint) => err(&format!("hint: {}\n", plain(hint))),
+                LineBlock::Hint(hint) => {
+                    err(&format!(
+                        "{}\n",
+                        self.wrapped(&format!("hint: {}", plain(hint)))
+                    ));
+                }
                 LineBlock::Detail(detail) if self.verbose => self.note(Style::Dim, detail),
                 _ => {}
             }
@@ -269,9 +306,9 @@ impl TextView {
         match (result.error, self.verbose) {
             (Some(_), verbose) => {
                 let limit = if verbose { usize::MAX } else { FAILURE_LINES };
-                self.note(Style::Removed, &indent(&tail(&result.text, limit)));
+                self.verbatim(Style::Removed, &indent(&tail(&result.text, limit)));
             }
-            (None, true) => self.note(Style::Dim, &indent(&tail(&result.text, RESULT_LINES))),
+            (None, true) => self.verbatim(Style::Dim, &indent(&tail(&result.text, RESULT_LINES))),
             (None, false) => {}
         }
     }
@@ -291,7 +328,7 @@ impl TextView {
                 _ => Style::Dim,
             };
             // A file may hold invisible characters.
-            self.note(style, &format!("  {}", marked(line)));
+            self.verbatim(style, &format!("  {}", marked(line)));
         }
         if lines.len() > limit {
             let more = lines.len() - limit;
@@ -301,6 +338,13 @@ impl TextView {
 
     /// One line or more on standard error, out of the way of everything that moves.
     fn note(&mut self, style: Style, text: &str) {
+        let lines = plain(text);
+        let lines: Vec<_> = lines.lines().map(|line| self.wrapped(line)).collect();
+        self.verbatim(style, &lines.join("\n"));
+    }
+
+    /// The same for text whose blanks and lines mean something: diffs and output.
+    fn verbatim(&mut self, style: Style, text: &str) {
         if self.quiet {
             return;
         }
@@ -311,10 +355,25 @@ impl TextView {
         }
     }
 
-    fn finish_line(&mut self) {
-        if std::mem::take(&mut self.mid_line) {
-            out("\n");
+    /// A line for the terminal's width. Programs get long lines as they are.
+    fn wrapped<'a>(&self, line: &'a str) -> Cow<'a, str> {
+        match self.columns {
+            Some(columns) => wrap(line, columns).into(),
+            None => line.into(),
         }
+    }
+
+    /// Lines of the answer, on standard output.
+    fn answer_lines(&mut self, lines: &str) {
+        if lines.is_empty() {
+            return;
+        }
+        self.progress.clear();
+        self.finish_line();
+        out(lines);
+    }
+
+    fn finish_line(&mut self) {
         if std::mem::take(&mut self.mid_thought) {
             err("\n");
         }
@@ -336,6 +395,17 @@ fn indent(text: &str) -> String {
         .collect::<String>()
         .trim_end()
         .to_owned()
+}
+
+/// The end of the line that is being written, for the status line.
+fn last_words(line: &str) -> String {
+    const SHOWN: usize = 60;
+    let count = line.chars().count();
+    match count {
+        0 => "writing".to_owned(),
+        0..=SHOWN => line.to_owned(),
+        _ => format!("…{}", line.chars().skip(count - SHOWN).collect::<String>()),
+    }
 }
 
 /// The last lines of a text: of a failing command the end says why.

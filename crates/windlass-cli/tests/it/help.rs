@@ -92,7 +92,7 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
     assert_eq!(output.code, 0, "{}", output.err);
     for says in [
         "FAIL: median 10 9 2",
-        "try 2",
+        "Attempt 2: sending the failures back",
         "sort -n",
         "landed 1 file",
         "completed · 5 steps",

@@ -673,3 +673,45 @@ fn a_long_session_is_resumed_from_a_snapshot_that_hides_no_damage() {
     assert_ne!(output.code, 0);
     assert!(output.err.contains("events.jsonl:1:"), "{}", output.err);
 }
+
+#[test]
+fn without_a_kept_run_diff_shows_the_last_one_that_landed() {
+    let place = Place::new();
+    let nothing = place.run(&["diff"]);
+    assert_eq!(nothing.code, 2);
+    place.write("a.txt", "one\n");
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"edit_file\", args = { path = \"a.txt\", old = \"one\", new = \"two\" } }]\n[[step]]\ntext = \"done\"\n",
+    );
+    let ran = place.run(&["run", "--script", &script, "go"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let diff = place.run(&["diff"]);
+    assert_eq!(diff.code, 0, "{}", diff.err);
+    assert!(diff.out.contains("-one\n+two\n"), "{}", diff.out);
+    assert!(diff.err.contains("no kept run"), "{}", diff.err);
+    let json: Value = serde_json::from_str(&place.run(&["diff", "--json"]).out).unwrap();
+    assert_eq!(json["files"][0]["path"], "a.txt");
+    // What was undone is no change any more.
+    assert_eq!(place.run(&["undo", "--yes"]).code, 0);
+    assert_eq!(place.run(&["diff"]).code, 2);
+}
+
+#[test]
+fn a_session_is_named_by_its_beginning_and_by_last() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    for name in ["last", &id[..12], &id] {
+        for command in [
+            ["sessions", "show"],
+            ["sessions", "export"],
+            ["replay", "-q"],
+        ] {
+            let output = place.run(&[command[0], command[1], name]);
+            assert_eq!(output.code, 0, "{command:?} {name}: {}", output.err);
+        }
+        let stats = place.run(&["stats", name, "--json"]);
+        assert_eq!(stats.code, 0, "{}", stats.err);
+    }
+    assert_ne!(place.run(&["sessions", "show", "nope"]).code, 0);
+}

@@ -198,10 +198,8 @@ fn yes_answers_what_a_flag_may_and_progress_is_shown() {
 
     let place = Place::new();
     let script = place.script("[[step]]\ntext = \"wait\"\nhang = true\n");
-    let mut terminal = Terminal::start(
-        &place,
-        &["run", "--in-place", "-q", "--script", &script, "go"],
-    );
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
+    // The line is not whole yet: the status line shows its words.
     terminal.expect("wait");
     terminal.type_in("\u{3}");
     terminal.expect("cancelling");

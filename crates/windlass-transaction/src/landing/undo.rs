@@ -73,13 +73,25 @@ pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, Lan
 
 /// What a plan would change, with unified diffs of what is text and not too long.
 pub fn preview(root: &Root, plan: &Plan, contents: &Contents) -> Vec<FileChange> {
+    with_diffs(root, &plan.swaps, contents)
+}
+
+/// What swaps changed together, with such diffs.
+pub fn changed_files(root: &Root, swaps: &[Swap], contents: &Contents) -> Vec<FileChange> {
+    let mut stretches = Stretches::default();
+    swaps.iter().for_each(|swap| stretches.add(swap));
+    let changed: Vec<Swap> = stretches.changed().cloned().collect();
+    with_diffs(root, &changed, contents)
+}
+
+fn with_diffs(root: &Root, swaps: &[Swap], contents: &Contents) -> Vec<FileChange> {
     let planner = Planner {
         disk: Disk::default(),
         root,
         contents,
         paths: BTreeSet::new(),
     };
-    plan.swaps
+    swaps
         .iter()
         .map(|swap| {
             let text = |image| planner.text(swap, image);

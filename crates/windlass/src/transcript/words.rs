@@ -21,7 +21,7 @@ use super::{Actor, LineBlock, Severity, TranscriptLine, Visibility};
 /// Paths of a list that are named.
 const MAX_PATHS: usize = 10;
 /// Arguments that say what a call is about: the names of ours first, then those that other agents use.
-const SUBJECTS: [&str; 11] = [
+const SUBJECTS: [&str; 12] = [
     "command",
     "path",
     "pattern",
@@ -33,6 +33,7 @@ const SUBJECTS: [&str; 11] = [
     "file_path",
     "filePath",
     "url",
+    "text",
 ];
 
 /// A call in one line: its name and what it is about.
@@ -47,7 +48,7 @@ const SUBJECTS: [&str; 11] = [
 ///     args: json!({ "command": "cargo test" }),
 ///     malformed: None,
 /// };
-/// assert_eq!(windlass::transcript::describe_call(&call), "bash cargo test");
+/// assert_eq!(windlass::transcript::describe_call(&call), "$ cargo test");
 /// ```
 #[must_use]
 pub fn describe_call(call: &ToolCall) -> String {
@@ -64,9 +65,30 @@ pub fn describe_call(call: &ToolCall) -> String {
         None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),
         None => call.args.to_string(),
     };
-    format!("{} {}", flat(&call.name), first_line(&about, 160))
+    let name = match call.name.as_str() {
+        // A command line says by itself that it is one.
+        "bash" if text(&"command").is_some() => "$".into(),
+        name => flat(name),
+    };
+    let more = match about.trim().lines().count() {
+        0 | 1 => String::new(),
+        lines => format!(" (+{})", counted(lines - 1, "line")),
+    };
+    format!("{name} {}{more}", first_line(&about, 160))
         .trim_end()
         .to_owned()
+}
+
+/// A number with its noun: `1 file`, `2 files`.
+///
+/// ```
+/// assert_eq!(windlass::transcript::counted(1, "file"), "1 file");
+/// assert_eq!(windlass::transcript::counted(1200, "file"), "1,200 files");
+/// ```
+#[must_use]
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(count as u64))
 }
 
 /// An outcome as a word, its detail, and what the user can do next. `kept` is the name of the copy that was kept.
@@ -326,10 +348,7 @@ pub(super) fn agent_terms<'e>(name: &str, terms: &Terms) -> (String, Vec<LineBlo
 }
 
 pub(super) fn landed<'e>(landed: &Landed) -> (String, Vec<LineBlock<'e>>) {
-    let files = match landed.files.len() {
-        1 => "1 file".to_owned(),
-        count => format!("{count} files"),
-    };
+    let files = counted(landed.files.len(), "file");
     let title = match (&landed.patch, &landed.commit) {
         (Some(patch), _) => format!("patch of {files} written to {}", flat(patch)),
         (_, Some(commit)) => {
@@ -337,7 +356,7 @@ pub(super) fn landed<'e>(landed: &Landed) -> (String, Vec<LineBlock<'e>>) {
             format!("landed {files} as commit {commit}")
         }
         _ if landed.files.is_empty() => "no file was changed".to_owned(),
-        _ => format!("landed {files}; `windlass undo` takes them back"),
+        _ => format!("landed {files}; undo with `windlass undo`"),
     };
     let mut notes = vec![LineBlock::Detail(paths(&landed.files))];
     if let Some(refname) = &landed.refname {
@@ -363,10 +382,7 @@ pub(super) fn run_finished<'e>(event: &'e Event, summary: &'e RunSummary) -> Tra
         true => "price unknown".to_owned(),
         false => dollars(totals.cost_micros),
     };
-    let steps = match totals.steps {
-        1 => "1 step".to_owned(),
-        steps => format!("{steps} steps"),
-    };
+    let steps = counted(totals.steps as usize, "step");
     let changes = match (outcome, summary.files.is_empty()) {
         (Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }, true) => {
             " · no files changed"
@@ -417,7 +433,7 @@ fn spent_of(limits: &Budget, spent: &Spent, ms: u64) -> String {
         false => limits.tokens_uncached,
     };
     format!(
-        "tries {} · steps {} · tokens {} · cost {} · seconds {}",
+        "attempts {} · steps {} · tokens {} · cost {} · seconds {}",
         number(spent.iterations.into(), limits.iterations.map(u64::from)),
         number(spent.steps.into(), limits.steps.map(u64::from)),
         of(thousands(spent.usage.counted()), tokens.map(thousands)),
@@ -435,10 +451,8 @@ pub(super) fn judged(result: &Judged) -> String {
             first_line(&ask.failing.join(", "), 120)
         ),
         Judged::Passed { ask: Some(ask) } => {
-            format!(
-                "nothing blocks; a person is asked about {} paths",
-                ask.paths.len()
-            )
+            let paths = counted(ask.paths.len(), "path");
+            format!("nothing blocks; a person is asked about {paths}")
         }
         Judged::NothingChanged => "no file was changed".to_owned(),
         Judged::Blocked {
@@ -446,7 +460,10 @@ pub(super) fn judged(result: &Judged) -> String {
             findings,
         } => {
             let validator = first_line(validator, 80);
-            format!("{validator} blocks with {} findings", findings.len())
+            format!(
+                "{validator} blocks with {}",
+                counted(findings.len(), "finding")
+            )
         }
         Judged::Stale { paths: changed } => {
             format!(

@@ -6,7 +6,7 @@
 //!
 //! use windlass::Windlass;
 //! use windlass::machine::{Root, SessionLog};
-//! use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo, undoable_changes};
+//! use windlass::undo::{PlannedUndo, UndoRequest, Wanted, last_changes, plan_undo, undoable_changes};
 //! # use windlass_testing::{ScriptedProvider, call, says};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,6 +23,8 @@
 //! assert!(!planned.is_redo());
 //! let store = SessionLog::new(settings.places.sessions_dir());
 //! assert_eq!(undoable_changes(&store, &planned.session).await?.done.len(), 1);
+//! let (_, files) = last_changes(settings, &root).await?;
+//! assert_eq!(files[0].path, "a.txt");
 //! planned.apply(settings, &root).await?;
 //! assert!(!work.path().join("a.txt").exists());
 //! let reverted = PlannedUndo::commit_revert(settings, &root, &["1a2b3c".into()], &[]).await;
@@ -45,7 +47,7 @@ use windlass_host::exec::child_env;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{commit_paths, undo_contents, undo_journal};
-use windlass_transaction::landing::undo::{Plan, plan, preview};
+use windlass_transaction::landing::undo::{Plan, changed_files, plan, preview};
 use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
 use super::{UndoableChanges, Wanted};
@@ -119,6 +121,20 @@ pub async fn plan_undo(
         task,
         contents,
     })
+}
+
+/// The files that the last run of the workspace changed, with diffs, and its session. Runs that changed nothing or were
+/// undone are passed over.
+pub async fn last_changes(
+    settings: &Settings,
+    root: &Root,
+) -> Result<(SessionId, Vec<FileChange>), Error> {
+    let store = SessionLog::new(settings.places.sessions_dir());
+    let last = UndoRequest::Undo(Wanted::LastRun);
+    let (session, task, _) = find(&store, root, None, &last).await?;
+    let contents = undo_contents(&settings.places.undo_dir());
+    let contents = contents.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+    Ok((session, changed_files(root, &task.swaps, &contents)))
 }
 
 impl PlannedUndo {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass::core::id::RunId;
+use windlass::core::id::{RunId, SessionId};
 use windlass::core::store::SessionStore;
 use windlass::machine::SessionLog;
 use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
@@ -11,11 +11,13 @@ use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibil
 use crate::args::ShowArgs;
 use crate::failure::Failure;
 use crate::safe::one_line;
-use crate::session_run::session_id;
 use crate::{exit, out};
 
-pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode, Failure> {
-    let id = session_id(&args.session)?;
+pub(super) async fn run(
+    store: &SessionLog,
+    id: &SessionId,
+    args: &ShowArgs,
+) -> Result<ExitCode, Failure> {
     let run: Option<RunId> = match &args.run {
         Some(run) => Some(
             run.parse()
@@ -24,7 +26,7 @@ pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode,
         None => None,
     };
     let mut transcript = Transcript::default();
-    let mut events = store.read(&id, args.from);
+    let mut events = store.read(id, args.from);
     let (mut seen, mut any) = (false, false);
     while let Some(event) = events.next().await {
         let event = event?;

@@ -1,0 +1,299 @@
+//! Markdown for a terminal, line by line as it is streamed: headings, lists, quotes, emphasis and code get a style, and
+//! text is wrapped between words. A line is shown once it is whole, so that nothing has to be drawn again.
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use unicode_width::UnicodeWidthStr;
+
+use super::style::{Paint, Style};
+use crate::safe::plain;
+
+/// The widest line of text; longer ones are hard to read.
+const MAX_WIDTH: usize = 100;
+/// The longest line that is held back. A longer one is shown in pieces.
+const MAX_LINE: usize = 16 * 1024;
+
+/// Renders a stream of Markdown.
+pub(crate) struct Markdown {
+    paint: Paint,
+    width: usize,
+    /// The line that is not whole yet.
+    line: String,
+    /// The fence of the code block that is open.
+    fence: Option<&'static str>,
+}
+
+impl Markdown {
+    /// For a terminal of so many columns.
+    pub(crate) fn new(paint: Paint, columns: usize) -> Self {
+        Self {
+            paint,
+            // The last column stays free: some terminals begin a new line when it is written.
+            width: columns.clamp(20, MAX_WIDTH + 1) - 1,
+            line: String::new(),
+            fence: None,
+        }
+    }
+
+    /// Takes more text; gives the lines that are whole now.
+    pub(crate) fn push(&mut self, text: &str) -> String {
+        let mut out = String::new();
+        for piece in text.split_inclusive('\n') {
+            self.line.push_str(piece);
+            if piece.ends_with('\n') || self.line.len() > MAX_LINE {
+                self.end_line(&mut out);
+            }
+        }
+        out
+    }
+
+    /// The last line, which has no end.
+    pub(crate) fn finish(&mut self) -> String {
+        let mut out = String::new();
+        if !self.line.is_empty() {
+            self.end_line(&mut out);
+        }
+        self.fence = None;
+        out
+    }
+
+    /// The words of the line that is not whole yet.
+    pub(crate) fn unfinished(&self) -> &str {
+        &self.line
+    }
+
+    fn end_line(&mut self, out: &mut String) {
+        let line = std::mem::take(&mut self.line);
+        let line = plain(line.trim_end());
+        let text = line.trim_start();
+        let fence = ["```", "~~~"]
+            .into_iter()
+            .find(|fence| text.starts_with(fence));
+        match (self.fence, fence) {
+            (Some(open), Some(found)) if open == found => self.fence = None,
+            (Some(_), _) => out.push_str(&self.paint.on(Style::Place, &format!("    {line}"))),
+            (None, Some(found)) => {
+                self.fence = Some(found);
+                return;
+            }
+            // Rows of a table are aligned by their author.
+            (None, None) if text.starts_with('|') => out.push_str(&line),
+            (None, None) => self.render(&line, out),
+        }
+        if fence.is_none() {
+            out.push('\n');
+        }
+    }
+
+    /// One line outside of a code block.
+    fn render(&self, line: &str, out: &mut String) {
+        // Indentation is that of nested lists; a lone indented line is no code block here.
+        let text = line.trim_start();
+        let indent = line.len() - text.len();
+        let mut words = Words::new(self.paint, self.width, indent);
+        for event in Parser::new_ext(text, Options::ENABLE_STRIKETHROUGH) {
+            match event {
+                Event::Start(Tag::Heading { .. }) => words.styles.push(Style::Bold),
+                Event::Start(Tag::Strong | Tag::Emphasis) => words.styles.push(Style::Bold),
+                Event::End(TagEnd::Heading(_) | TagEnd::Strong | TagEnd::Emphasis) => {
+                    words.styles.pop();
+                }
+                Event::Start(Tag::List(Some(number))) => words.begin(&format!("{number}. ")),
+                Event::Start(Tag::List(None)) => words.begin("• "),
+                Event::Start(Tag::BlockQuote(_)) => words.begin("│ "),
+                Event::Start(Tag::Link { dest_url, .. }) => {
+                    words.link = Some((dest_url.into_string(), String::new()));
+                }
+                Event::End(TagEnd::Link) => words.end_link(),
+                Event::Code(code) => words.push_styled(&code, Some(Style::Place)),
+                Event::Rule => words.push("───"),
+                Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                    words.push(&text)
+                }
+                _ => {}
+            }
+        }
+        out.push_str(&words.out);
+    }
+}
+
+/// A line of plain text wrapped between words; further lines are indented like the first, and two columns more.
+pub(crate) fn wrap(line: &str, columns: usize) -> String {
+    if line.width() < columns {
+        return line.to_owned();
+    }
+    let text = line.trim_start();
+    let mut words = Words::new(Paint::none(), columns.max(20) - 1, line.len() - text.len());
+    words.hanging += 2;
+    words.push(text);
+    words.out
+}
+
+/// Words of one line of Markdown, wrapped.
+struct Words {
+    paint: Paint,
+    width: usize,
+    /// Columns before the text of every line but the first.
+    hanging: usize,
+    styles: Vec<Style>,
+    out: String,
+    /// Columns used in the line.
+    used: usize,
+    /// A blank stands between the last word and the next.
+    blank: bool,
+    /// The target of the link that is open, and its text so far.
+    link: Option<(String, String)>,
+}
+
+impl Words {
+    fn new(paint: Paint, width: usize, indent: usize) -> Self {
+        let indent = indent.min(width / 2);
+        Self {
+            paint,
+            width,
+            hanging: indent,
+            styles: Vec::new(),
+            out: " ".repeat(indent),
+            used: indent,
+            blank: false,
+            link: None,
+        }
+    }
+
+    /// The mark of a list item or a quote; what follows is aligned behind it.
+    fn begin(&mut self, mark: &str) {
+        self.out.push_str(mark);
+        self.used += mark.width();
+        self.hanging = self.used;
+    }
+
+    fn push(&mut self, text: &str) {
+        if let Some((_, shown)) = &mut self.link {
+            shown.push_str(text);
+        }
+        self.push_styled(text, self.styles.last().copied());
+    }
+
+    /// Adds the target of a link, unless that is its text.
+    fn end_link(&mut self) {
+        if let Some((target, shown)) = self.link.take()
+            && target != shown
+        {
+            self.push(&format!(" ({target})"));
+        }
+    }
+
+    fn push_styled(&mut self, text: &str, style: Option<Style>) {
+        for piece in text.split_inclusive(' ') {
+            let word = piece.trim_end_matches(' ');
+            if !word.is_empty() {
+                self.word(word, style);
+            }
+            self.blank |= piece.ends_with(' ');
+        }
+    }
+
+    fn word(&mut self, word: &str, style: Option<Style>) {
+        let width = word.width();
+        let blank = usize::from(std::mem::take(&mut self.blank) && self.used > self.hanging);
+        if blank > 0 && self.used + blank + width > self.width {
+            self.out.push('\n');
+            self.out.push_str(&" ".repeat(self.hanging));
+            self.used = self.hanging;
+        } else if blank > 0 {
+            self.out.push(' ');
+            self.used += 1;
+        }
+        self.used += width;
+        match style {
+            Some(style) => self.out.push_str(&self.paint.on(style, word)),
+            None => self.out.push_str(word),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let mut whole = Markdown::new(Paint::none(), 41);
+        let shown = whole.push(text) + &whole.finish();
+        assert_eq!(shown, expect);
+        // The pieces in which a text arrives make no difference.
+        let mut pieces = Markdown::new(Paint::none(), 41);
+        let mut shown: String = text.chars().map(|c| pieces.push(&c.to_string())).collect();
+        shown.push_str(&pieces.finish());
+        assert_eq!(shown, expect);
+    }
+
+    #[test]
+    fn text_is_wrapped_between_words() {
+        check(
+            "one two three four five six seven eight nine ten",
+            "one two three four five six seven eight\nnine ten\n",
+        );
+        check("a\n\nb\n", "a\n\nb\n");
+    }
+
+    #[test]
+    fn plain_lines_keep_their_indentation() {
+        assert_eq!(
+            wrap("  one two three four five", 21),
+            "  one two three four\n    five"
+        );
+        assert_eq!(wrap("short", 80), "short");
+    }
+
+    #[test]
+    fn lists_and_quotes_are_aligned() {
+        check(
+            "- first item that is longer than one line is\n  - inner\n3. third\n> said",
+            "• first item that is longer than one\n  line is\n  • inner\n3. third\n│ said\n",
+        );
+    }
+
+    #[test]
+    fn marks_of_emphasis_are_not_shown() {
+        check(
+            "## Done\n**all** of `a_b` *is* well",
+            "Done\nall of a_b is well\n",
+        );
+        check("see [the docs](docs/a.md)", "see the docs (docs/a.md)\n");
+        check(
+            "2 * 3 * 4 and snake_case_name",
+            "2 * 3 * 4 and snake_case_name\n",
+        );
+    }
+
+    #[test]
+    fn code_blocks_keep_their_lines() {
+        check(
+            "```sh\nif true; then   echo \"a very long line that is not wrapped\"; fi\n```\nafter",
+            "    if true; then   echo \"a very long line that is not wrapped\"; fi\nafter\n",
+        );
+        check("```\nnever closed", "    never closed\n");
+    }
+
+    #[test]
+    fn styles_are_shown_where_they_are_wanted() {
+        let mut markdown = Markdown::new(Paint::always(), 40);
+        assert_eq!(
+            markdown.push("**b** `c`\n"),
+            "\u{1b}[1mb\u{1b}[0m \u{1b}[36mc\u{1b}[0m\n"
+        );
+    }
+
+    #[test]
+    fn escapes_of_a_model_do_not_reach_the_terminal() {
+        check("a\u{1b}[2Jb `c\u{1b}]0;x\u{7}`", "a[2Jb c]0;x\n");
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded() {
+        let mut markdown = Markdown::new(Paint::none(), 40);
+        let shown = markdown.push(&"x".repeat(MAX_LINE + 2));
+        assert!(shown.len() > MAX_LINE);
+        assert!(markdown.unfinished().is_empty());
+    }
+}
