@@ -511,3 +511,26 @@ fn modes_of_files_are_kept() {
         0o750
     );
 }
+
+#[test]
+fn a_home_below_a_directory_of_the_system_is_private_like_any() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
+    // Only root makes a home there.
+    let Ok(home) = tempfile::tempdir_in("/opt") else {
+        return;
+    };
+    fs::write(home.path().join("planted"), "planted\n").unwrap();
+    let at = home.path().canonicalize().unwrap();
+    let mut lab = Lab::new();
+    lab.spec.caches = vec![at.join(".cargo")];
+    lab.spec.home = Some(at.clone());
+    let at = at.display();
+    lab.check(
+        &format!("ls -A {at}; touch {at}/.cargo/x && ls {at}/.cargo; cat {at}/planted 2>/dev/null; touch {at}/y 2>/dev/null || echo no"),
+        0,
+        ".cargo\nx\nno",
+    );
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+}
