@@ -572,8 +572,9 @@ impl<'a> First<'a> {
     }
 
     fn look_at_memory(&mut self) {
-        if self.terms.spec.tier != Tier::Landlock
-            && processes::holds_more_than(self.terms.spec.limits.memory, &self.processes())
+        let (tier, most) = (self.terms.spec.tier, self.terms.spec.limits.memory);
+        if tier != Tier::Landlock
+            && processes::holds_more_than(most, &self.processes(), tier == Tier::Namespaces)
         {
             self.hit |= HIT_MEMORY;
             self.kill_all();
