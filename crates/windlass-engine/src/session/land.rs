@@ -1,5 +1,7 @@
 //! The landing of an isolated run. Nothing is thrown away but a copy that has landed or holds nothing.
 
+use std::collections::HashSet;
+
 use windlass_core::ask::{About, LandingAsk};
 use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
@@ -45,25 +47,19 @@ pub(super) fn question(
 /// A run that removes all or most of the tree has gone wrong more often than it was asked to.
 fn clears_out(changes: &Changes) -> Option<(String, String)> {
     let before = changes.files_before?;
-    // A file of the same name and length elsewhere is the same one in another folder.
-    let same = |path: &str, lines: u32| (path.rsplit('/').next().unwrap_or(path).to_owned(), lines);
-    let mut elsewhere: Vec<(String, u32)> = changes
+    let moved: HashSet<&str> = changes
         .files
         .iter()
-        .filter(|change| change.change == Change::Created)
-        .map(|change| same(&change.path, change.added))
+        .filter_map(|change| match &change.change {
+            Change::MovedFrom(from) => Some(from.as_str()),
+            _ => None,
+        })
         .collect();
-    let mut removed = 0_usize;
-    for change in &changes.files {
-        if change.change != Change::Deleted {
-            continue;
-        }
-        let moved = same(&change.path, change.removed);
-        match elsewhere.iter().position(|one| *one == moved) {
-            Some(at) => drop(elsewhere.swap_remove(at)),
-            None => removed += 1,
-        }
-    }
+    let removed = changes
+        .files
+        .iter()
+        .filter(|change| change.change == Change::Deleted && !moved.contains(change.path.as_str()))
+        .count();
     let most = removed >= MANY && removed.saturating_mul(2) > before;
     (removed > 0 && (removed >= before || most)).then(|| {
         (
@@ -193,34 +189,31 @@ mod tests {
 
     use super::*;
 
-    fn change(path: &str, change: Change, lines: u32) -> FileChange {
-        let (added, removed) = match change {
-            Change::Created => (lines, 0),
-            _ => (0, lines),
-        };
+    fn change(path: &str, change: Change) -> FileChange {
         FileChange {
             path: path.to_owned(),
             change,
-            added,
-            removed,
+            added: 0,
+            removed: 0,
             diff: None,
         }
     }
 
     #[test]
     fn files_that_moved_are_not_removed() {
+        let from = |path: &str| Change::MovedFrom(path.to_owned());
         let mut changes = Changes {
             files: vec![
-                change("d/a", Change::Deleted, 3),
-                change("d/b", Change::Deleted, 1),
-                change("e/a", Change::Created, 3),
-                change("e/b", Change::Created, 1),
+                change("d/a", Change::Deleted),
+                change("d/b", Change::Deleted),
+                change("e/a", from("d/a")),
+                change("e/b", from("d/b")),
             ],
             files_before: Some(2),
             ..Changes::default()
         };
         assert_eq!(clears_out(&changes), None);
-        changes.files[3].added = 9;
+        changes.files[3].change = Change::Created;
         changes.files_before = Some(1);
         let (_, why) = clears_out(&changes).unwrap_or_default();
         assert_eq!(why, "it removes 1 of 1 files");
