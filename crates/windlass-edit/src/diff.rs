@@ -276,7 +276,7 @@ mod tests {
     fn a_quoted_name_is_read_back_as_it_was() {
         let name = "x\"y\\z \u{e4}";
         let diff = unified("/dev/null", &format!("b/{name}"), "", "a\n", 1000);
-        let patch = crate::patch::Patch::parse(&diff.text).unwrap();
+        let patch = crate::patch::Patch::parse(&diff.text).expect("a patch");
         assert!(
             format!("{patch:?}").contains(&format!("{name:?}")),
             "{patch:?}"

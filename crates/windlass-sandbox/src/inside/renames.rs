@@ -257,15 +257,18 @@ fn take_attributes(dir: BorrowedFd<'_>, stat: &Stat) {
     // Only root may give files away, and a mode that cannot be set is no reason to undo a rename.
     let _ = rustix::fs::fchown(dir, Some(owner.0), Some(owner.1));
     let _ = rustix::fs::fchmod(dir, Mode::from_raw_mode(stat.st_mode));
-    let time = |seconds: i64, nanoseconds: u64| Timespec {
-        tv_sec: seconds,
-        tv_nsec: i64::try_from(nanoseconds).unwrap_or_default(),
-    };
     let times = Timestamps {
-        last_access: time(stat.st_atime, stat.st_atime_nsec as u64),
-        last_modification: time(stat.st_mtime, stat.st_mtime_nsec as u64),
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
     };
     let _ = rustix::fs::futimens(dir, &times);
+}
+
+fn time(seconds: i64, nanoseconds: impl TryInto<i64>) -> Timespec {
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds.try_into().unwrap_or_default(),
+    }
 }
 
 /// The names in a directory; more than so many are an error.
