@@ -22,6 +22,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::host_name;
 use crate::shell::{Script, Simple};
 use crate::terms::Isolation;
 use crate::tool::{Effect, Touch};
@@ -385,7 +386,8 @@ impl PermissionGate {
                     "commands cannot reach `{host}`; a person can grant it with `--net loopback`"
                 ),
                 (false, _) => format!(
-                    "commands cannot reach `{host}`; a person can grant it with `--net allow:{host}`"
+                    "commands cannot reach `{}`; a person can grant it with `--net allow:{host}`",
+                    host_name::in_words(host)
                 ),
             };
             Decision::new(Verdict::Deny, "sandbox: network", reason)
@@ -441,8 +443,9 @@ impl PermissionGate {
     /// Whether a command line changes nothing and reads nothing that is kept back.
     fn only_looks(&self, proposal: &Proposal<'_>) -> bool {
         let kept_back = !self.hidden_paths().is_empty();
-        // What git runs is for the repository to say, so without a sandbox it does more than look.
-        let held = |simple: &Simple| proposal.place.sandboxed || simple.name() != "git";
+        // What these run is for the repository to say, so without a sandbox they do more than look.
+        let by_project = |simple: &Simple| matches!(simple.name(), "git" | "cargo" | "rustc");
+        let held = |simple: &Simple| proposal.place.sandboxed || !by_project(simple);
         // What goes through whole folders meets credentials, which only the sandbox hides from it.
         let unseen = kept_back || !proposal.place.sandboxed;
         let free = |simple: &Simple| !(unseen && simple.walks) && held(simple);

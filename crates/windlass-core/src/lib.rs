@@ -22,6 +22,7 @@ pub mod event;
 pub mod flags;
 pub mod gate;
 pub mod history;
+pub mod host_name;
 pub mod id;
 pub mod image;
 pub mod message;

@@ -181,6 +181,8 @@ pub struct Grepped {
     pub files: usize,
     /// There are more.
     pub more: bool,
+    /// The search took too long and stopped.
+    pub timed_out: bool,
 }
 
 /// One line.

@@ -120,9 +120,7 @@ impl Case {
         if post.is_empty() {
             return Err("it has no post-condition, so it could not fail".to_owned());
         }
-        if !row["input"]["kind"].is_string() {
-            return Err("`input.kind` is missing".to_owned());
-        }
+        crate::schema::check_case(&row)?;
         Ok(Self {
             id: text("id")?,
             category: text("category")?,
@@ -248,7 +246,7 @@ mod tests {
 
     #[track_caller]
     fn check(change: &str, says: &str) {
-        let good = r#"{"id":"x","category":"paths","class":"c","title":"t","mode":"auto","setup":[],"input":{"kind":"shell"},"expect":{"decision":"deny"},"post":[{"check":"no_prompt"}],"source":"s"}"#;
+        let good = r#"{"id":"x","category":"paths","class":"c","title":"t","mode":"auto","setup":[],"input":{"kind":"shell","command":"x"},"expect":{"decision":"deny"},"post":[{"check":"no_prompt"}],"source":"s"}"#;
         let (from, to) = change.split_once(" => ").unwrap();
         assert!(good.contains(from), "{from}");
         let wrong = Case::parse(&good.replacen(from, to, 1)).unwrap_err();
@@ -265,6 +263,37 @@ mod tests {
         );
         check("[{\"check\":\"no_prompt\"}] => []", "could not fail");
         check("\"setup\":[] => \"setup\":7", "`setup`");
-        check("\"kind\" => \"king\"", "`input.kind`");
+        check("\"kind\" => \"king\"", "has no `kind`");
+        check("\"shell\" => \"telepathy\"", "`telepathy` is not a kind");
+        check(
+            "\"command\":\"x\" => \"command\":\"x\",\"shout\":1",
+            "`shout` is not a field of `shell`",
+        );
+        check("\"command\":\"x\" => \"comand\":\"x\"", "needs `command`");
+        check(
+            "\"no_prompt\" => \"all_is_well\"",
+            "`all_is_well` is not a check",
+        );
+        check(
+            "\"no_prompt\" => \"no_prompt\",\"path\":\"x\"",
+            "`path` is not a field of `no_prompt`",
+        );
+        check("\"no_prompt\" => \"file_absent\"", "needs `path`");
+        check(
+            "\"setup\":[] => \"setup\":[{\"op\":\"levitate\"}]",
+            "`levitate`",
+        );
+        check(
+            "\"setup\":[] => \"setup\":[{\"op\":\"while_pending\",\"do\":[{\"op\":\"eat\"}]}]",
+            "`eat`",
+        );
+        check(
+            "\"decision\":\"deny\" => \"decision\":\"deny\",\"or\":[]",
+            "`or` is not a field of `expect`",
+        );
+        check(
+            "\"source\":\"s\" => \"source\":\"s\",\"rules\":{\"maybe\":[]}",
+            "`maybe`",
+        );
     }
 }

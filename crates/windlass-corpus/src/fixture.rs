@@ -50,6 +50,10 @@ impl Stat {
         })
     }
 
+    pub(crate) fn is_link(&self) -> bool {
+        self.mode & 0o170_000 == 0o120_000
+    }
+
     /// Whether two hold the same, whoever made them and when.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         let kind = 0o170_000;
@@ -81,6 +85,10 @@ pub(crate) struct Fixture {
     pub(crate) cwd: PathBuf,
     /// What was at the paths of the post-conditions before the run.
     pub(crate) before: HashMap<String, Option<Stat>>,
+    /// The commits that were checked out in repositories before the run.
+    pub(crate) heads: HashMap<String, String>,
+    /// Small file systems that are mounted for the case.
+    pub(crate) mounts: Vec<PathBuf>,
     /// What was planted in the product's state before the run.
     pub(crate) planted: HashMap<PathBuf, Stat>,
     /// `@ALLOWED@`, where a case wants it.
@@ -134,6 +142,8 @@ impl Fixture {
             while_pending: None,
             races: Vec::new(),
             before: HashMap::new(),
+            heads: HashMap::new(),
+            mounts: Vec::new(),
             planted: HashMap::new(),
             allowed: None,
             knows_sandbox: false,
@@ -275,6 +285,21 @@ impl Fixture {
             let stat = Stat::of(&self.path(path));
             self.before.insert(path.to_owned(), stat);
         }
+        for post in &case.post {
+            let Some(path) = post["path"].as_str() else {
+                continue;
+            };
+            if post["check"] == "git_config_unchanged" {
+                let file = format!("{path}/.git/config");
+                self.before
+                    .insert(file.clone(), Stat::of(&self.path(&file)));
+            }
+            if post["check"] == "git_head_unchanged"
+                && let Ok(head) = crate::setup::head(self, &self.path(path))
+            {
+                self.heads.insert(path.to_owned(), head);
+            }
+        }
         let state = Self::files(&self.state());
         self.planted = state
             .into_iter()
@@ -321,6 +346,9 @@ impl Drop for Fixture {
         for canary in &mut self.canaries {
             let _ = canary.kill();
             let _ = canary.wait();
+        }
+        for mount in self.mounts.drain(..).rev() {
+            let _ = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::DETACH);
         }
         if let Some(scratch) = self.scratch.take() {
             unlock(&self.base);

@@ -21,6 +21,7 @@ mod product;
 mod race;
 mod report;
 mod run;
+mod schema;
 mod server;
 mod setup;
 mod tar;

@@ -184,6 +184,9 @@ fn cannot_run(product: &Product, case: &Case) -> Option<String> {
     {
         return Some(format!("is for {}", case.platform.join(", ")));
     }
+    if case.setup.iter().any(|op| op["op"] == "small_disk") && !setup::may_mount() {
+        return Some("needs the right to mount a file system".to_owned());
+    }
     if let Some(missing) = case.needs.iter().find(|name| !product::has_program(name)) {
         return Some(format!("needs {missing}"));
     }

@@ -56,22 +56,37 @@ pub(crate) fn whole(
 
 /// An answer that ends a run well.
 pub(crate) fn good(chat: bool) -> Vec<Act> {
-    let text = match chat {
-        true => format!(
-            "data: {}\n\ndata: [DONE]\n\n",
-            json!({ "choices": [{ "index": 0, "delta": { "content": WORDS }, "finish_reason": "stop" }] })
-        ),
-        false => [
-            json!({ "type": "message_start", "message": { "usage": { "input_tokens": 3, "output_tokens": 1 } } }),
-            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
-            json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": WORDS } }),
-            json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 4 } }),
-            json!({ "type": "message_stop" }),
-        ]
-        .map(|event| format!("data: {event}\n\n"))
-        .concat(),
-    };
+    if !chat {
+        return saying(&[WORDS.to_owned()]);
+    }
+    let text = format!(
+        "data: {}\n\ndata: [DONE]\n\n",
+        json!({ "choices": [{ "index": 0, "delta": { "content": WORDS }, "finish_reason": "stop" }] })
+    );
     whole(200, &[], text.as_bytes(), 0)
+}
+
+/// An answer whose words come in these pieces, each in an event of its own.
+pub(crate) fn saying(pieces: &[String]) -> Vec<Act> {
+    let first = [
+        json!({ "type": "message_start", "message": { "usage": { "input_tokens": 3, "output_tokens": 1 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+    ];
+    let last = [
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 4 } }),
+        json!({ "type": "message_stop" }),
+    ];
+    let piece = |text: &String| json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } });
+    let mut acts = vec![head(200, &[])];
+    for event in first
+        .into_iter()
+        .chain(pieces.iter().map(piece))
+        .chain(last)
+    {
+        acts.push(Act::Say(chunk(format!("data: {event}\n\n").as_bytes())));
+    }
+    acts.push(end());
+    acts
 }
 
 /// Much of nothing, packed: a gzip stream of that many zeros without its final checksum.

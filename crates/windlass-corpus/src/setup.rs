@@ -32,6 +32,7 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
                 &folder,
                 &["config", text("key")?, &place.filled(text("value")?)],
             )
+            .map(drop)
         }
         "listen" => listen(place, text("proto")?).map_err(|why| format!("setup `listen`: {why}")),
         "canary" => {
@@ -62,6 +63,13 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
             std::fs::create_dir_all(&path).map_err(io)?;
             place.trusted.push(path);
             Ok(())
+        }
+        "small_disk" => {
+            let path = place.own_path(text("path")?)?;
+            let bytes = op["bytes"]
+                .as_u64()
+                .ok_or("setup `small_disk` needs `bytes`")?;
+            small_disk(place, path, bytes)
         }
         "race" => {
             place.races.push(op.clone());
@@ -192,6 +200,72 @@ pub(crate) fn packed(place: &Fixture, entries: &Value) -> Result<Vec<u8>, String
     archive(&entries)
 }
 
+/// A file system of that size over a folder; what is in the folder is carried over.
+fn small_disk(place: &mut Fixture, path: std::path::PathBuf, bytes: u64) -> Result<(), String> {
+    let cannot = |err: &dyn std::fmt::Display| format!("setup `small_disk`: {err}");
+    std::fs::create_dir_all(&path).map_err(|err| cannot(&err))?;
+    let mut held = Vec::new();
+    for file in Fixture::files(&path)
+        .into_iter()
+        .filter(|file| file.is_file())
+    {
+        held.push((std::fs::read(&file).map_err(|err| cannot(&err))?, file));
+    }
+    let options =
+        std::ffi::CString::new(format!("size={bytes},mode=700")).map_err(|err| cannot(&err))?;
+    rustix::mount::mount(
+        "corpus",
+        &path,
+        "tmpfs",
+        rustix::mount::MountFlags::empty(),
+        Some(options.as_c_str()),
+    )
+    .map_err(|err| cannot(&err))?;
+    place.mounts.push(path);
+    for (bytes, file) in held {
+        let folder = file.parent().unwrap_or(&file);
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&file, bytes))
+            .and_then(|()| std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)))
+            .map_err(|err| cannot(&err))?;
+    }
+    Ok(())
+}
+
+/// Whether this process may mount a file system.
+pub(crate) fn may_mount() -> bool {
+    const SYS_ADMIN: u32 = 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|held| u64::from_str_radix(held.trim(), 16).ok());
+    held.is_some_and(|held| held & (1 << SYS_ADMIN) != 0)
+}
+
+/// The commit that is checked out.
+pub(crate) fn head(place: &Fixture, folder: &Path) -> Result<String, String> {
+    git(place, folder, &["rev-parse", "HEAD"])
+}
+
+/// The text of a file in a commit, as it is stored.
+pub(crate) fn blob(
+    place: &Fixture,
+    folder: &Path,
+    revision: &str,
+    file: &Path,
+) -> Result<String, String> {
+    git(
+        place,
+        folder,
+        &[
+            "cat-file",
+            "blob",
+            &format!("{revision}:{}", file.display()),
+        ],
+    )
+}
+
 fn git_init(place: &Fixture, folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|err| format!("setup `git_init`: {err}"))?;
     for args in [
@@ -206,8 +280,8 @@ fn git_init(place: &Fixture, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Git, with nothing of this machine's own settings.
-fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<(), String> {
+/// Git, with nothing of this machine's own settings; what it prints.
+fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     command
         .args([
@@ -215,6 +289,8 @@ fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<(), String> {
             "init.defaultBranch=main",
             "-c",
             "core.hooksPath=/dev/null",
+            "-c",
+            "core.fsmonitor=false",
         ])
         .args(args);
     command.current_dir(folder).env_clear().stdin(Stdio::null());
@@ -228,7 +304,8 @@ fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<(), String> {
     let said = String::from_utf8_lossy(&output.stderr);
     crate::holds(output.status.success(), || {
         format!("git {}: {}", args.join(" "), said.trim())
-    })
+    })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn listen(place: &mut Fixture, proto: &str) -> Result<(), String> {

@@ -2,6 +2,7 @@
 //!
 //! For reading by people and models. Never meant to be exact on huge changes: those are summarised.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::sequence::{DiffOp, DiffTag, diff, group_diff_ops};
@@ -30,8 +31,33 @@ pub struct Diff {
     pub cut: bool,
 }
 
+/// A name as it stands in a diff: in quotes and with escapes where it has a control character, a quote or a backslash.
+fn quoted(name: &str) -> Cow<'_, str> {
+    if !name.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) {
+        return Cow::Borrowed(name);
+    }
+    let mut text = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            '\n' => text.push_str("\\n"),
+            '\t' => text.push_str("\\t"),
+            '\r' => text.push_str("\\r"),
+            c if c.is_control() => {
+                let mut bytes = [0; 4];
+                for byte in c.encode_utf8(&mut bytes).bytes() {
+                    text.push_str(&format!("\\{byte:03o}"));
+                }
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    Cow::Owned(text)
+}
+
 /// The difference from `before` to `after`, with at most about `max_bytes` of diff text.
-/// The names are printed as given; a created or deleted file passes `/dev/null` for one of them.
+/// A name with a control character is quoted, so that it cannot forge lines; others are printed as given. A created or deleted file passes `/dev/null` for one of them.
 pub fn unified(
     old_name: &str,
     new_name: &str,
@@ -49,7 +75,7 @@ pub fn unified(
         .take_while(|(a, b)| same(a, b))
         .count();
     let (removed, added) = (old_rest.len() - same_end, new_rest.len() - same_end);
-    let mut text = format!("--- {old_name}\n+++ {new_name}\n");
+    let mut text = format!("--- {}\n+++ {}\n", quoted(old_name), quoted(new_name));
     if removed == 0 && added == 0 {
         return Diff {
             text: String::new(),
@@ -222,5 +248,38 @@ mod tests {
             (300_000, 200_000, true)
         );
         assert!(diff.text.contains("200000 lines give way to 300000"));
+    }
+
+    #[test]
+    fn a_name_cannot_forge_lines() {
+        let diff = unified(
+            "/dev/null",
+            "b/x\n+++ b/Makefile\n@@ -1 +1 @@\n+evil",
+            "",
+            "a\n",
+            1000,
+        );
+        assert_eq!(
+            diff.text,
+            "--- /dev/null\n+++ \"b/x\\n+++ b/Makefile\\n@@ -1 +1 @@\\n+evil\"\n@@ -0,0 +1 @@\n+a\n"
+        );
+        for name in ["b/plain name", "b/\u{e4}"] {
+            assert!(
+                unified("/dev/null", name, "", "a\n", 1000)
+                    .text
+                    .contains(&format!("+++ {name}\n"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_quoted_name_is_read_back_as_it_was() {
+        let name = "x\"y\\z \u{e4}";
+        let diff = unified("/dev/null", &format!("b/{name}"), "", "a\n", 1000);
+        let patch = crate::patch::Patch::parse(&diff.text).expect("a patch");
+        assert!(
+            format!("{patch:?}").contains(&format!("{name:?}")),
+            "{patch:?}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! runs commands in it, is their way out where hosts are allowed, and says what it had to do with a failure.
 
 mod agent;
+mod client_hello;
 mod gitconfig;
 mod gitdir;
 mod hint;

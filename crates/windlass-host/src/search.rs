@@ -6,6 +6,7 @@ mod walk;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_matcher::{LineTerminator, Matcher};
@@ -27,11 +28,14 @@ const MAX_LINE: usize = 500;
 /// How much of a cut line is shown before the match.
 const BEFORE_MATCH: usize = 100;
 /// The most memory one search takes for a line; a file with a longer line is left out.
-const MAX_HEAP: usize = 32 * 1024 * 1024;
+const MAX_HEAP: usize = 8 * 1024 * 1024;
 /// The most lines of context on each side.
 const MAX_CONTEXT: usize = 50;
 /// The most memory a compiled pattern takes.
-const MAX_REGEX: usize = 8 * 1024 * 1024;
+const MAX_REGEX: usize = 1024 * 1024;
+
+/// The longest one search takes.
+const MAX_SEARCH: Duration = Duration::from_secs(30);
 
 /// Finds files and links whose path matches a glob.
 pub(crate) fn find(
@@ -41,7 +45,11 @@ pub(crate) fn find(
 ) -> Result<Found, FileError> {
     let glob = Glob::new(&query.glob, root)?;
     let mut found = Found::default();
+    let until = Instant::now() + MAX_SEARCH;
     let more = visit(root, &query.under, cancel, |path, under, _| {
+        if Instant::now() >= until {
+            return Ok(false);
+        }
         if !glob.matches(path, under) {
             return Ok(true);
         }
@@ -61,6 +69,15 @@ pub(crate) fn grep(
     query: &GrepQuery,
     cancel: &CancellationToken,
 ) -> Result<Grepped, FileError> {
+    grep_until(root, query, cancel, Instant::now() + MAX_SEARCH)
+}
+
+fn grep_until(
+    root: &Root,
+    query: &GrepQuery,
+    cancel: &CancellationToken,
+    until: Instant,
+) -> Result<Grepped, FileError> {
     let matcher = matcher(query)?;
     let glob = query
         .glob
@@ -78,7 +95,12 @@ pub(crate) fn grep(
         .build();
     let mut grepped = Grepped::default();
     let mut left_out = false;
+    let mut timed_out = false;
     let more = visit(root, &query.under, cancel, |path, under, kind| {
+        if Instant::now() >= until {
+            timed_out = true;
+            return Ok(false);
+        }
         if kind != FileKind::File || glob.as_ref().is_some_and(|glob| !glob.matches(path, under)) {
             return Ok(true);
         }
@@ -96,7 +118,12 @@ pub(crate) fn grep(
             full: false,
             binary: false,
         };
-        let searched = searcher.search_reader(&matcher, Cancellable { file, cancel }, &mut hits);
+        let file = Interruptible {
+            file,
+            cancel,
+            until,
+        };
+        let searched = searcher.search_reader(&matcher, file, &mut hits);
         if cancel.is_cancelled() {
             return Err(cancelled());
         }
@@ -109,6 +136,7 @@ pub(crate) fn grep(
         Ok(hits.binary || !hits.full)
     })?;
     grepped.more = more || left_out;
+    grepped.timed_out = timed_out || Instant::now() >= until;
     Ok(grepped)
 }
 
@@ -289,16 +317,20 @@ fn shown(line: &[u8], matcher: Option<&RegexMatcher>) -> String {
     format!("{before}{piece}{after}")
 }
 
-/// A file that stops giving bytes when the search is cancelled.
-struct Cancellable<'a> {
+/// A file that stops giving bytes when the search is cancelled or its time is up.
+struct Interruptible<'a> {
     file: File,
     cancel: &'a CancellationToken,
+    until: Instant,
 }
 
-impl Read for Cancellable<'_> {
+impl Read for Interruptible<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.cancel.is_cancelled() {
             return Err(io::Error::other("cancelled"));
+        }
+        if Instant::now() >= self.until {
+            return Err(io::Error::other("the time is up"));
         }
         self.file.read(buf)
     }

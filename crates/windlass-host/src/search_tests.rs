@@ -446,3 +446,32 @@ proptest! {
         let _ = find(&root, &FindQuery { under: text, glob, max: 5 }, &CancellationToken::new());
     }
 }
+
+#[test]
+fn a_search_whose_time_is_up_says_so_with_what_it_found() {
+    let (_dir, root) = tree();
+    let query = GrepQuery {
+        pattern: "fn".into(),
+        max: 100,
+        ..GrepQuery::default()
+    };
+    let cancel = CancellationToken::new();
+    let found = grep_until(&root, &query, &cancel, Instant::now()).unwrap();
+    assert!(found.timed_out && found.lines.is_empty(), "{found:?}");
+    let found = grep_until(&root, &query, &cancel, Instant::now() + MAX_SEARCH).unwrap();
+    assert!(!found.timed_out && !found.lines.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_file_gives_no_bytes_after_its_time() {
+    let (dir, _root) = tree();
+    let file = File::open(dir.path().join("ws/src/lib.rs")).unwrap();
+    let cancel = CancellationToken::new();
+    let until = Instant::now();
+    let mut file = Interruptible {
+        file,
+        cancel: &cancel,
+        until,
+    };
+    assert!(file.read(&mut [0; 8]).is_err());
+}

@@ -511,3 +511,53 @@ fn modes_of_files_are_kept() {
         0o750
     );
 }
+
+#[test]
+fn a_home_below_a_directory_of_the_system_is_private_like_any() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
+    // Only root makes a home there.
+    let Ok(home) = tempfile::tempdir_in("/opt") else {
+        return;
+    };
+    fs::write(home.path().join("planted"), "planted\n").unwrap();
+    let at = home.path().canonicalize().unwrap();
+    let mut lab = Lab::new();
+    lab.spec.caches = vec![at.join(".cargo")];
+    lab.spec.home = Some(at.clone());
+    let at = at.display();
+    lab.check(
+        &format!("ls -A {at}; touch {at}/.cargo/x && ls {at}/.cargo; cat {at}/planted 2>/dev/null; touch {at}/y 2>/dev/null || echo no"),
+        0,
+        ".cargo\nx\nno",
+    );
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn memory_that_no_process_has_mapped_counts() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
+    let mut lab = Lab::new();
+    lab.spec.limits.memory = 128 << 20;
+    let file = "import os, time; f = os.memfd_create('x'); [os.write(f, bytes(1 << 20)) for _ in range(300)]; \
+                time.sleep(60); print('all')";
+    let (ended, output) = lab.run(&format!("python3 -c \"{file}\""));
+    assert!(
+        ended.limits.memory && !output.contains("all"),
+        "{ended:?} {output}"
+    );
+    // Older kernels do not let a namespace bound its segments.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let numbers: Vec<u32> = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse().ok())
+        .collect();
+    if numbers.as_slice() >= &[5, 19][..] {
+        let segment =
+            "import ctypes; print(ctypes.CDLL(None).shmget(0, ctypes.c_size_t(1 << 28), 0o1600))";
+        lab.check(&format!("python3 -c \"{segment}\""), 0, "-1");
+    }
+}

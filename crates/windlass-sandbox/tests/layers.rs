@@ -201,15 +201,22 @@ fn commands_change_the_layer_and_not_the_workspace() {
 }
 
 #[test]
-fn a_folder_is_renamed_by_copying() {
+fn a_folder_is_renamed_by_a_system_call_and_by_mv() {
     if lacks(Need::Overlay) {
         return;
     }
     for lab in Lab::everybody() {
         let session = lab.open().session;
-        let rename =
-            "import os\ntry: os.rename('src', 'moved')\nexcept OSError as err: print(err.errno)";
-        lab.check_in(&session, &format!("python3 -c \"{rename}\""), "18");
+        let rename = "import os; os.chmod('old', 0o750); os.rename('src', 'once'); os.rename('old', 'once/old'); \
+                      os.rename('once', 'src'); print(oct(os.stat('src/old').st_mode & 0o7777))";
+        lab.check_in(&session, &format!("python3 -c \"{rename}\""), "0o750");
+        let refused = "import os\ntry: os.rename('src/deep', 'src/old')\nexcept OSError as err: print(err.errno)";
+        lab.check_in(&session, &format!("python3 -c \"{refused}\""), "39");
+        lab.check_in(
+            &session,
+            "cat src/old/c.rs; ls -A src old 2>/dev/null; :",
+            "c\nsrc:\na.rs\ndeep\nold",
+        );
         lab.check_in(
             &session,
             "mv src moved && cat moved/a.rs moved/deep/b.rs && ls -d src moved 2>/dev/null; :",

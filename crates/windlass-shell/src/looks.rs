@@ -13,6 +13,7 @@ use table::{Operands, Program};
 
 /// Fills in which commands look, what they read, and what the others write for certain.
 pub(crate) fn judge(commands: &mut [Simple]) {
+    let loops = loops(commands);
     for at in 0..commands.len() {
         let feeds = fed_by_a_lister(commands, at);
         let simple = &mut commands[at];
@@ -32,7 +33,8 @@ pub(crate) fn judge(commands: &mut [Simple]) {
             && !simple.odd
             && simple.writes.iter().all(|target| is_nowhere(&target.word))
             && simple.reads.iter().all(|word| word.known);
-        if let Some(seen) = outside_words.then(|| look(simple, feeds)).flatten() {
+        let seen = || look(simple, feeds).or_else(|| counts(simple, &loops));
+        if let Some(seen) = outside_words.then(seen).flatten() {
             simple.looks = true;
             simple.walks = seen.walks;
             simple.reads.extend(seen.reads);
@@ -255,6 +257,50 @@ fn started(simple: &Simple) -> Option<Seen> {
 const COUNTERS: &str =
     "wc ls stat du md5sum sha1sum sha256sum sha512sum b2sum basename dirname echo";
 
+/// The variables of loops over known words and patterns, with those words: `for NAME in …`.
+fn loops(commands: &[Simple]) -> Vec<(String, Vec<Word>)> {
+    let loops = commands.iter().filter(|simple| simple.name() == "for");
+    loops
+        .filter_map(|simple| simple.args().split_first())
+        .filter(|(name, values)| is_own_name(&name.text) && values.iter().all(|word| word.known))
+        .map(|(name, values)| (name.text.clone(), values.to_vec()))
+        .collect()
+}
+
+/// A program that only counts or names, with the variable of a loop for a file.
+fn counts(simple: &Simple, loops: &[(String, Vec<Word>)]) -> Option<Seen> {
+    let (first, args) = simple.words.split_first()?;
+    if !first.known || !is_among(&first.text, COUNTERS) {
+        return None;
+    }
+    let (mut files, mut named) = (Vec::new(), Vec::new());
+    for word in args {
+        if word.known {
+            named.push(word.clone());
+            continue;
+        }
+        let name = word.text.strip_prefix('$')?;
+        let inner = name
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'));
+        let (_, values) = loops
+            .iter()
+            .find(|(known, _)| known == inner.unwrap_or(name))?;
+        files.extend(values.iter().cloned());
+        named.push(Word::literal(A_FILE));
+    }
+    // The options are those that the program may have with a plain file.
+    let seen = plain(&first.text, &named).filter(|_| !files.is_empty())?;
+    files.extend(seen.reads.into_iter().filter(|word| word.text != A_FILE));
+    Some(Seen {
+        reads: files,
+        walks: seen.walks,
+    })
+}
+
+/// Stands for the variable of a loop.
+const A_FILE: &str = "./file";
+
 /// `xargs` in front of a program that only counts or names, with names that come from the workspace.
 fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
     let at = *wrap::inner_at(simple).first()?;
@@ -327,11 +373,15 @@ fn tar(args: &[Word]) -> Option<Seen> {
     (!archive.text.contains(':')).then(|| Seen::reads(vec![archive.clone()]))
 }
 
-/// `python3 --version` and the like. Programs that read the version to run from the project are not here.
+/// `python3 --version` and the like. Of the programs that read the version to run from the project, only those are here
+/// that the gate lets look in a sandbox alone.
 fn versions(name: &str, args: &[Word]) -> Option<Seen> {
     let [one] = args else { return None };
     let asks = match name {
-        "python" | "python3" | "pip" | "pip3" => matches!(one.text.as_str(), "--version" | "-V"),
+        "passwd" | "mount" | "umount" | "useradd" | "usermod" | "chpasswd" => one.text == "--help",
+        "cargo" | "rustc" | "python" | "python3" | "pip" | "pip3" => {
+            matches!(one.text.as_str(), "--version" | "-V")
+        }
         "node" | "npm" | "php" | "ruby" | "perl" | "bun" => {
             matches!(one.text.as_str(), "--version" | "-v")
         }

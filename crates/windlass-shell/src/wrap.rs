@@ -255,12 +255,15 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
         "find" | "gfind" => {
             let starts =
                 |word: &Word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
-            for words in args.split(starts).skip(1) {
+            for (at, start) in args.iter().enumerate().filter(|(_, word)| starts(word)) {
+                let words = &args[at + 1..];
                 let end = words
                     .iter()
-                    .position(|word| matches!(word.text.as_str(), ";" | "+"))
+                    .position(|word| matches!(word.text.as_str(), ";" | "+") || starts(word))
                     .unwrap_or(words.len());
-                inner.push(Inner::Words(words[..end].to_vec(), false));
+                // These two run where `find` does; the others in the folder of what was found.
+                let here = matches!(start.text.as_str(), "-exec" | "-ok");
+                inner.push(Inner::Words(words[..end].to_vec(), here));
             }
         }
         "fd" | "fdfind" => {

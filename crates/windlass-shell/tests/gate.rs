@@ -666,3 +666,49 @@ fn each_row_of_the_floor_ends_as_its_column_says() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn searches_over_what_is_found_and_loops_that_count_only_look() {
+    let held = Place {
+        sandboxed: true,
+        ..Place::default()
+    };
+    let ask = PermissionGate {
+        mode: Mode::Ask,
+        ..PermissionGate::default()
+    };
+    for line in [
+        "find . -name '*.rs' -exec grep -n foo {} +",
+        "find src -type f -exec grep -l x {} \\;",
+        "find . -name '*.rs' -exec wc -l {} + | tail -1",
+        "for f in *.txt; do wc -l \"$f\"; done",
+        "for f in a b; do echo $f; stat ${f}; done",
+        "passwd --help",
+        "cargo --version",
+    ] {
+        check_in(&ask, held, &format!("bash {line}"), "allow: mode ask");
+    }
+    check(Mode::Ask, "bash cargo --version", "ask: mode ask");
+    for line in [
+        "find . -exec rm {} +",
+        "find . -exec grep -f /dev/stdin {} -exec sh -c x \\;",
+        "find . -exec $PROGRAM {} \\;",
+        "find . -name x -exec wc -l {}",
+        "for f in $(cat list); do wc -l \"$f\"; done",
+        "for f in *.txt; do cat \"$g\"; done",
+        "for f in *.txt; do wc -l \"$g\"; done",
+        "for f in *.sh; do sh \"$f\"; done",
+        "for f in *.txt; do wc -l \"$f\" > out; done",
+        "passwd --help root",
+        "passwd",
+    ] {
+        let touches = touches(line);
+        let got = ask.judge(&Proposal {
+            tool: "bash",
+            effect: Effect::Execute,
+            touches: &touches,
+            place: held,
+        });
+        assert_ne!(got.verdict, Verdict::Allow, "{line}");
+    }
+}

@@ -1,8 +1,11 @@
 //! grep: lines that match a pattern, honouring ignore files. Lines of files that hold credentials are never shown.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use windlass_core::gate::is_credential;
+use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{GrepQuery, Grepped};
@@ -12,6 +15,8 @@ use crate::place::{blocking, failure, or_root, reads};
 /// Matching lines of one answer when no limit is given, and at most.
 const DEFAULT_MAX: usize = 100;
 const MAX: usize = 1_000;
+/// The longest a search may take; it stops by itself before that, if it can.
+const DEADLINE: Duration = Duration::from_secs(40);
 /// Lines of context on each side, at most.
 const MAX_CONTEXT: usize = 20;
 
@@ -53,7 +58,7 @@ impl TypedTool for Grep {
             return Err(ToolFailure::invalid("`pattern` is empty"));
         }
         let cancel = ctx.cancel.clone();
-        let found = blocking(ctx.files, move |files| {
+        let searched = blocking(ctx.files, move |files| {
             let path = or_root(&args.path);
             let query = GrepQuery {
                 under: path.to_owned(),
@@ -67,8 +72,16 @@ impl TypedTool for Grep {
             files
                 .grep(&query, &cancel)
                 .map_err(|err| failure(files, path, err))
-        })
-        .await?;
+        });
+        // A search looks at its own deadline between pieces of a file; one piece can still take long.
+        let found = tokio::time::timeout(DEADLINE, searched)
+            .await
+            .map_err(|_| {
+                ToolFailure::new(
+                    ErrorCategory::Timeout,
+                    "the search took too long; name a directory, a `glob` or a simpler pattern",
+                )
+            })??;
         Ok(ToolOutput::text(show(&found)))
     }
 }
@@ -103,7 +116,7 @@ fn show(found: &Grepped) -> String {
         ));
         last = Some((&line.path, line.line));
     }
-    if out.is_empty() {
+    if out.is_empty() && !found.timed_out {
         out.push("[no line matches; ignored and binary files are not looked at]".into());
     }
     if !hidden.is_empty() {
@@ -112,7 +125,12 @@ fn show(found: &Grepped) -> String {
             hidden.join(", ")
         ));
     }
-    if found.more {
+    if found.timed_out {
+        out.push(
+            "[the search took too long and stopped; name a directory, a `glob` or a simpler pattern]"
+                .into(),
+        );
+    } else if found.more {
         out.push(format!(
             "[{} matching lines shown; there are more, or some files could not be read]",
             found.matches

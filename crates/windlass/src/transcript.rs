@@ -42,6 +42,7 @@ use serde_json::{Value, json};
 use windlass_core::ask::{About, AnsweredBy, Ask};
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, EventKind};
+use windlass_core::host_name;
 use windlass_core::id::CallId;
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::terms::Terms;
@@ -359,7 +360,7 @@ impl Transcript {
                 )
                 .of(call),
             EventKind::ConnectionRefused { host, rule } => {
-                line(Actor::Policy, format!("no connection to {host}"))
+                line(Actor::Policy, format!("no connection to {}", host_name::in_words(host)))
                     .seen(Record, Failure)
                     .did("refused a connection", json!({ "host": host, "rule": rule }))
             }

@@ -266,7 +266,9 @@ fn touched(touch: &Touch) -> String {
             };
             format!("{how}: {command}")
         }
-        Touch::Connect { host } => format!("connects to {host}"),
+        Touch::Connect { host } => {
+            format!("connects to {}", windlass::core::host_name::in_words(host))
+        }
     }
 }
 

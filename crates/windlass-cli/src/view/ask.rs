@@ -1,6 +1,7 @@
 //! Questions at the terminal: what exactly is asked, and what a typed line means.
 
 use windlass::core::ask::{About, Answer, Approval, Ask};
+use windlass::core::host_name;
 use windlass::core::tool::Touch;
 
 use super::style::{Paint, Style};
@@ -158,7 +159,7 @@ fn touched(touch: &Touch) -> String {
         Touch::Read { path, .. } => format!("reads {path}"),
         Touch::Write { path, .. } => format!("writes {path}"),
         Touch::Execute { command, .. } => format!("runs {command}"),
-        Touch::Connect { host } => format!("connects to {host}"),
+        Touch::Connect { host } => format!("connects to {}", host_name::in_words(host)),
     }
 }
 

@@ -105,6 +105,10 @@ fn what_the_driver_does_not_know_is_a_failure() {
             "`levitate` is not a setup operation",
         ),
         (
+            json!({ "post": [{ "check": "no_prompt", "unless": "tired" }] }),
+            "`unless` is not a field of `no_prompt`",
+        ),
+        (
             json!({ "input": { "kind": "telepathy" } }),
             "`telepathy` is not a kind",
         ),
@@ -122,7 +126,7 @@ fn what_the_driver_does_not_know_is_a_failure() {
         ),
         (
             json!({ "input": { "kind": "stream", "format": "raw", "chunks": [], "shout": 1 } }),
-            "not a field of a stream",
+            "`shout` is not a field of `stream`",
         ),
         (
             json!({ "setup": [{ "op": "file", "path": "/etc/x", "text": "x" }] }),
@@ -166,6 +170,48 @@ fn the_driver_sees_a_breach() {
         (
             json!({ "input": write("new.txt"), "post": post(json!({ "check": "file_absent", "path": "@WS@/new.txt" })) }),
             "is there",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "mode_equals", "path": "README.md", "mode": "0400" })) }),
+            "has mode",
+        ),
+        (
+            json!({ "setup": [{ "op": "symlink", "path": "l", "target": "README.md" }], "post": post(json!({ "check": "is_not_symlink", "path": "l" })) }),
+            "is a symlink",
+        ),
+        (
+            json!({ "setup": [{ "op": "symlink", "path": "l", "target": "README.md" }], "post": post(json!({ "check": "link_target_equals", "path": "l", "target": "x" })) }),
+            "leads to",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "git_config_unchanged", "path": "@WS@" })) }),
+            "was no repository",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "stopped_by_guard" })) }),
+            "the run ended with",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "output_tokens_booked_at_least", "tokens": 1_000_000 })) }),
+            "tokens",
+        ),
+        (
+            json!({
+                "input": { "kind": "run", "steps": [{ "tool": "write", "args": { "path": "v", "content": "x" } }], "validate": ["true"] },
+                "post": post(json!({ "check": "not_landed" })),
+            }),
+            "it landed",
+        ),
+        (
+            json!({
+                "input": { "kind": "run", "steps": [{ "tool": "write", "args": { "path": "v", "content": "x" } }], "validate": ["false"] },
+                "expect": { "decision": "allow" }, "post": post(json!({ "check": "landed" })),
+            }),
+            "it did not land",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "http_status", "one_of": [200] })) }),
+            "is for the HTTP interface",
         ),
         (
             json!({ "post": post(json!({ "check": "file_exists", "path": "@OUT@/none" })) }),

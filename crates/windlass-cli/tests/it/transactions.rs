@@ -1194,10 +1194,20 @@ async fn a_commit_or_a_patch_instead() {
 async fn a_commit_runs_filters_and_signing_of_the_user_and_none_of_the_repository() {
     let files = [
         ("a.evil", "a\n"),
+        ("z.evil", "z\n"),
         ("b.up", "b\n"),
         (".gitattributes", "*.evil filter=evil\n*.up filter=up\n"),
     ];
     let lab = Lab::committed(&files);
+    // Git looks into a file that is newer than its index whenever it writes the index.
+    let newer = lab.work().join("z.evil");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    std::fs::File::options()
+        .write(true)
+        .open(newer)
+        .and_then(|file| file.set_modified(later))
+        .unwrap();
+    lab.git(&["add", "z.evil"]);
     let mark = lab.dir.path().join("ran");
     let program = lab.dir.path().join("program");
     std::fs::write(

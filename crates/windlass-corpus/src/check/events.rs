@@ -82,6 +82,69 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "requests_made" => holds(facts.requests as u64 == number(post, "count")?, || {
             facts.requests.to_string()
         }),
+        "requests_at_most" => holds(facts.requests as u64 <= number(post, "count")?, || {
+            facts.requests.to_string()
+        }),
+        "budget_not_negative" => budget_not_negative(facts),
+        "output_tokens_booked_at_least" => {
+            let booked = facts
+                .of("run_finished")
+                .last()
+                .and_then(|event| event["data"]["totals"]["usage"]["output"].as_u64())
+                .ok_or("no total was booked")?;
+            holds(booked >= number(post, "tokens")?, || {
+                format!("{booked} tokens")
+            })
+        }
+        "stopped_by_guard" => {
+            let end = facts.of("run_finished").last();
+            let outcome = end.map(|event| &event["data"]["outcome"]);
+            holds(
+                outcome.is_some_and(|outcome| outcome["reason"] == "repetition"),
+                || format!("the run ended with {outcome:?}"),
+            )
+        }
+        "landed" | "not_landed" => {
+            let landed = facts.of("landed").next().is_some();
+            holds(landed == (name == "landed"), || match landed {
+                true => "it landed".to_owned(),
+                false => "it did not land".to_owned(),
+            })
+        }
+        "verdict_is" => {
+            let validator = post["validator"]
+                .as_str()
+                .ok_or("it gives no `validator`")?;
+            let verdict = facts
+                .of("validated")
+                .filter(|event| event["data"]["validator"] == validator)
+                .last()
+                .and_then(|event| event["data"]["report"]["verdict"].as_str())
+                .ok_or_else(|| format!("no check `{validator}` was run"))?;
+            holds(
+                crate::words(&post["one_of"]).any(|wanted| wanted == verdict),
+                || verdict.to_owned(),
+            )
+        }
+        "findings_name" => {
+            let text = facts
+                .place
+                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
+            let ending = facts.of("run_finished").last();
+            let ending = ending
+                .map(|event| event["data"].to_string())
+                .unwrap_or_default();
+            holds(ending.contains(&text), || {
+                ending.chars().take(400).collect()
+            })
+        }
+        "judge_changed_names" => {
+            let ending = facts.of("run_finished").last();
+            let judges = ending.map(|event| &event["data"]["judge_changed"]);
+            let named = judges
+                .is_some_and(|judges| crate::words(judges).any(|judge| post["path"] == judge));
+            holds(named, || format!("{judges:?}"))
+        }
         // Counts that cannot be are not believed: our own stand in their place.
         "spending_is_sane" => {
             let spent = facts.of("spent").next().cloned().unwrap_or_default();
@@ -142,6 +205,37 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "engine_argv_uses_separator" | "no_predictable_temp_paths" => Ok(()),
         other => Err(format!("`{other}` is not a check that is known here")),
     }
+}
+
+/// No count of what was spent is negative, and no total falls.
+fn budget_not_negative(facts: &Facts<'_>) -> Result<(), String> {
+    holds(facts.of("spent").next().is_some(), || {
+        "nothing was booked".to_owned()
+    })?;
+    let mut last = 0;
+    for event in facts.of("spent") {
+        let data = &event["data"];
+        let counts = [&data["call"], &data["total"]["usage"]];
+        let numbers = counts
+            .iter()
+            .filter_map(|counts| counts.as_object())
+            .flatten();
+        let wrong = numbers
+            .chain(
+                data.as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| *name == "cost_micros"),
+            )
+            .find(|(_, count)| count.is_number() && count.as_u64().is_none());
+        holds(wrong.is_none(), || format!("{wrong:?}"))?;
+        let total = data["total"]["usage"]["output"].as_u64().unwrap_or(0);
+        holds(total >= last, || {
+            format!("the total fell from {last} to {total}")
+        })?;
+        last = total;
+    }
+    Ok(())
 }
 
 fn outcomes(facts: &Facts<'_>) -> HashSet<&'static str> {

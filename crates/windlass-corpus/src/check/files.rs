@@ -50,6 +50,71 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
                 format!("{given} holds {shown:?}")
             })
         }
+        "file_contains" | "file_lacks" => {
+            let text = facts
+                .place
+                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
+            let content = std::fs::read(&path).unwrap_or_default();
+            let content = String::from_utf8_lossy(&content);
+            holds(content.contains(&text) == (name == "file_contains"), || {
+                format!(
+                    "{given} holds {:?}",
+                    content.chars().take(200).collect::<String>()
+                )
+            })
+        }
+        "mode_equals" => {
+            let mode = octal(post)?;
+            let now = now.map(|stat| stat.mode & 0o7777);
+            holds(now == Some(mode), || match now {
+                Some(now) => format!("{given} has mode {now:o}"),
+                None => format!("{given} is not there"),
+            })
+        }
+        "is_symlink" | "is_not_symlink" => {
+            let link = now.as_ref().is_some_and(Stat::is_link);
+            holds(
+                now.is_some() && link == (name == "is_symlink"),
+                || match link {
+                    true => format!("{given} is a symlink"),
+                    false => format!("{given} is no symlink"),
+                },
+            )
+        }
+        "link_target_equals" => {
+            let wanted = facts
+                .place
+                .filled(post["target"].as_str().ok_or("it gives no `target`")?);
+            let target = std::fs::read_link(&path).ok();
+            holds(target.as_deref() == Some(Path::new(&wanted)), || {
+                format!("{given} leads to {target:?}")
+            })
+        }
+        "git_config_unchanged" => {
+            let file = format!("{given}/.git/config");
+            let before = facts.place.before.get(&file).cloned().flatten();
+            let before = before.ok_or_else(|| format!("{given} was no repository"))?;
+            let now = Stat::of(&facts.place.path(&file));
+            holds(now.is_some_and(|now| now.same_content(&before)), || {
+                format!("{file} has changed")
+            })
+        }
+        "git_head_unchanged" => {
+            let before = facts.place.heads.get(given);
+            let before = before.ok_or_else(|| format!("{given} had no commit"))?;
+            let now = crate::setup::head(facts.place, &path)?;
+            holds(*before == now, || format!("HEAD is {now} now"))
+        }
+        "git_blob_equals" => {
+            let text = facts
+                .place
+                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
+            let revision = post["revision"].as_str().ok_or("it gives no `revision`")?;
+            let root = facts.place.workspace();
+            let file = path.strip_prefix(&root).map_err(|err| err.to_string())?;
+            let blob = crate::setup::blob(facts.place, &root, revision, file)?;
+            holds(blob == text, || format!("it is {blob:?} there"))
+        }
         "mode_unchanged" => {
             both().and_then(|(now, was)| holds(now.mode == was.mode, || format!("{:o}", now.mode)))
         }
@@ -84,12 +149,17 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
     }
 }
 
-/// No file has more rights than these. A folder needs the right to be entered beside the right to be read.
-fn mode_at_most(facts: &Facts<'_>, given: &str, post: &Value) -> Result<(), String> {
-    let mode = post["mode"]
+/// The file mode that a check gives, in octal digits.
+fn octal(post: &Value) -> Result<u32, String> {
+    post["mode"]
         .as_str()
         .and_then(|mode| u32::from_str_radix(mode, 8).ok())
-        .ok_or("it gives no `mode`")?;
+        .ok_or_else(|| "it gives no `mode`".to_owned())
+}
+
+/// No file has more rights than these. A folder needs the right to be entered beside the right to be read.
+fn mode_at_most(facts: &Facts<'_>, given: &str, post: &Value) -> Result<(), String> {
+    let mode = octal(post)?;
     let paths = matching(facts, given);
     holds(!paths.is_empty(), || format!("there is nothing at {given}"))?;
     for path in paths {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::case::Decision;
 use crate::facts::Facts;
+use crate::schema::{self, Area};
 
 /// What is wrong with the decision that was reached.
 pub(crate) fn decision(facts: &Facts<'_>) -> Vec<String> {
@@ -92,41 +93,14 @@ pub(crate) fn check(facts: &mut Facts<'_>, post: &Value) -> Result<(), String> {
     let name = post["check"]
         .as_str()
         .ok_or("a post-condition has no `check`")?;
-    match name {
-        "file_unchanged" | "file_absent" | "file_exists" | "file_equals" | "file_not_equals"
-        | "mode_unchanged" | "owner_unchanged" | "mtime_unchanged" | "inode_unchanged"
-        | "is_directory" | "xattr_absent" | "file_size_at_most" | "mode_at_most" => {
-            files::check(facts, name, post)
-        }
-        "output_lacks"
-        | "log_contains"
-        | "terminal_safe"
-        | "approval_shows"
-        | "approval_marks_invisible"
-        | "result_contains"
-        | "result_matches"
-        | "result_equals_trimmed"
-        | "result_bytes_at_most"
-        | "truncation_noted"
-        | "result_names_reason"
-        | "user_told_why"
-        | "no_duplicate_text"
-        | "text_equals" => output::check(facts, name, post),
-        "history_equals_prefix"
-        | "history_complete"
-        | "warning_shown"
-        | "next_append_on_new_line"
-        | "refuses_or_stops_at_damage"
-        | "original_file_kept"
-        | "no_grant_from_log"
-        | "request_valid_for_provider"
-        | "interrupted_result_synthesised"
-        | "asks_or_refuses_workspace_change"
-        | "second_refused_or_forked"
-        | "refuses_with_message"
-        | "log_lines_valid"
-        | "session_survives"
-        | "mode_is_not" => session::check(facts, name, post),
-        _ => events::check(facts, name, post),
+    match schema::area(name) {
+        Some(Area::Files) => files::check(facts, name, post),
+        Some(Area::Output) => output::check(facts, name, post),
+        Some(Area::Session) => session::check(facts, name, post),
+        Some(Area::Events) => events::check(facts, name, post),
+        Some(Area::Surface) => Err(format!(
+            "`{name}` is for the HTTP interface and for tool servers"
+        )),
+        None => Err(format!("`{name}` is not a check that is known here")),
     }
 }

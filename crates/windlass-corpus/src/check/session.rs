@@ -17,6 +17,7 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
             return kind::probe_rights(facts, mode);
         }
         "log_lines_valid" => return log_lines_valid(facts),
+        "times_not_negative" => return times_not_negative(facts),
         _ => {}
     }
     let resumed = facts.resumed.as_ref().ok_or("no session was resumed")?;
@@ -193,6 +194,17 @@ fn log_lines_valid(facts: &Facts<'_>) -> Result<(), String> {
                 format!("line {} is no event in its place", at + 1)
             })?;
         }
+    }
+    Ok(())
+}
+
+/// No duration in any log is negative or longer than the case ran, whatever the clock said.
+fn times_not_negative(facts: &Facts<'_>) -> Result<(), String> {
+    const LONGEST_MS: u64 = 3_600_000;
+    for event in product::log(facts.place) {
+        let ms = &event["data"]["ms"];
+        let sound = ms.is_null() || ms.as_u64().is_some_and(|ms| ms <= LONGEST_MS);
+        holds(sound, || format!("{} took {ms} ms", event["kind"]))?;
     }
     Ok(())
 }

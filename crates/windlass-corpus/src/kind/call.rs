@@ -42,7 +42,7 @@ fn call(facts: &Facts<'_>) -> Result<(String, Value), String> {
     }
 }
 
-fn step(facts: &Facts<'_>, step: &Value) -> Result<(String, Value), String> {
+pub(super) fn step(facts: &Facts<'_>, step: &Value) -> Result<(String, Value), String> {
     let tool = step["tool"].as_str().ok_or("a call has no `tool`")?;
     Ok((
         product::tool(tool).to_owned(),

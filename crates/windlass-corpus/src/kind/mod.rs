@@ -3,6 +3,7 @@
 mod call;
 mod command;
 mod resume;
+mod run;
 mod startup;
 mod stream;
 mod text;
@@ -20,6 +21,7 @@ use crate::server::{Server, good, start_server};
 pub(crate) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     match facts.case.kind() {
         "tool_call" | "shell" | "patch" | "model_follows" => call::feed(facts),
+        "run" => run::feed(facts),
         "startup" => startup::feed(facts),
         "stream" => stream::feed(facts),
         "resume" => resume::feed(facts),
@@ -63,6 +65,7 @@ pub(crate) fn brings_hostile_command(case: &Case) -> bool {
     let given = match case.kind() {
         "shell" => case.wants("engine_argv_uses_separator").is_none(),
         "tool_call" => shell(input),
+        "run" => true,
         "model_follows" => input["steps"].as_array().into_iter().flatten().any(shell),
         "text" => input["where"] == "approval_command",
         _ => false,
@@ -129,7 +132,13 @@ fn with_key(place: &mut Fixture) {
 
 /// What a kind needs of the place before it is handed on.
 pub(crate) fn prepare(place: &mut Fixture, case: &Case) -> Result<(), String> {
-    if matches!(case.kind(), "startup" | "stream" | "resume") {
+    let served = match case.kind() {
+        "startup" | "stream" | "resume" => true,
+        "run" => run::needs_key(case),
+        "text" => text::is_streamed(case),
+        _ => false,
+    };
+    if served {
         with_key(place);
     }
     if let Some(cwd) = case.input["cwd"].as_str() {

@@ -126,22 +126,6 @@ fn make_session(facts: &mut Facts<'_>, with_calls: bool) -> Result<(), String> {
 /// Does to the log what the case says.
 fn treat(facts: &Facts<'_>, input: &Value, resumed: &mut Resumed) -> Result<(), String> {
     let log = resumed.log.clone();
-    let known = [
-        "kind",
-        "log_tail",
-        "log_edit",
-        "log_size",
-        "concurrent",
-        "id",
-    ];
-    let unknown = input
-        .as_object()
-        .into_iter()
-        .flatten()
-        .find(|(key, _)| !known.contains(&key.as_str()));
-    crate::holds(unknown.is_none(), || {
-        format!("{unknown:?} is not a field of a resume that is known here")
-    })?;
     let io = |err: std::io::Error| format!("{}: {err}", log.display());
     if let Some(tail) = input["log_tail"].as_str() {
         let (what, number) = tail.split_once(':').unwrap_or((tail, "0"));
@@ -233,6 +217,32 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
             let opened = lines.first_mut().ok_or("the log is empty")?;
             opened["data"]["workspace"] = json!(facts.place.filled(value));
         }
+        "duplicate_line" | "delete_line" | "swap_lines" => {
+            let at = line_number(edit, value, lines.len())?;
+            resumed.damaged_at = Some(at);
+            let mut raw: Vec<&str> = text.lines().collect();
+            match what {
+                "duplicate_line" => raw.insert(at, raw[at]),
+                "delete_line" => drop(raw.remove(at)),
+                _ => raw.swap(at, (at + 1).min(lines.len() - 1)),
+            }
+            return write(&resumed.log, raw.join("\n") + "\n");
+        }
+        "crlf" => return write(&resumed.log, text.replace('\n', "\r\n")),
+        "bom" => return write(&resumed.log, format!("\u{feff}{text}")),
+        "empty" => return write(&resumed.log, String::new()),
+        // A clock that was wrong when the session was made: every line is that much later.
+        "shift_time" => {
+            let seconds: i64 = value
+                .parse()
+                .map_err(|_| format!("`{edit}` says no seconds"))?;
+            for event in &mut lines {
+                let at = event["at"].as_str().unwrap_or_default();
+                let at: jiff::Timestamp = at.parse().map_err(|err| format!("`at`: {err}"))?;
+                let later = at.checked_add(jiff::SignedDuration::from_secs(seconds));
+                event["at"] = json!(later.map_err(|err| err.to_string())?.to_string());
+            }
+        }
         "set_version" => {
             let version: u64 = value
                 .parse()
@@ -250,6 +260,18 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
         &resumed.log,
         lines.iter().map(|event| format!("{event}\n")).collect(),
     )
+}
+
+/// The line that an edit names, from 0.
+fn line_number(edit: &str, value: &str, lines: usize) -> Result<usize, String> {
+    let at = match value {
+        "" | "middle" => lines / 2,
+        number => number
+            .parse()
+            .map_err(|_| format!("`{edit}` says no line"))?,
+    };
+    crate::holds(at < lines, || format!("the log has {lines} lines"))?;
+    Ok(at)
 }
 
 fn write(path: &Path, text: String) -> Result<(), String> {

@@ -5,16 +5,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::calls;
-use crate::case::Decision;
+use super::{calls, served};
+use crate::case::{Case, Decision};
 use crate::child::{Ran, Watch};
 use crate::facts::{Facts, Screen};
 use crate::product;
+use crate::server::{saying, start_server};
 use crate::terminal::{self, Session};
 
 /// The bytes of the case, with placeholders filled where they are text.
 fn payload(facts: &Facts<'_>) -> Result<Vec<u8>, String> {
     let input = &facts.case.input;
+    if input.get("chunks").is_some() {
+        return Ok(parts(facts)?.concat());
+    }
     match (input["text"].as_str(), input["b64"].as_str()) {
         (Some(text), _) => Ok(facts.place.filled(text).into_bytes()),
         (None, Some(coded)) => {
@@ -26,8 +30,33 @@ fn payload(facts: &Facts<'_>) -> Result<Vec<u8>, String> {
                 Err(raw) => raw.into_bytes(),
             })
         }
-        (None, None) => Err("`input` has neither `text` nor `b64`".to_owned()),
+        (None, None) => Err("`input` has none of `text`, `b64` and `chunks`".to_owned()),
     }
+}
+
+/// The pieces of a text: `chunks`, or what stands between the bars of the text itself.
+fn parts(facts: &Facts<'_>) -> Result<Vec<Vec<u8>>, String> {
+    let input = &facts.case.input;
+    let Some(chunks) = input["chunks"].as_array() else {
+        let bytes = payload(facts)?;
+        return Ok(bytes
+            .split(|byte| *byte == b'|')
+            .map(<[u8]>::to_vec)
+            .collect());
+    };
+    let part = |chunk: &Value| match (chunk.as_str(), chunk["b64"].as_str()) {
+        (Some(text), _) => Ok(facts.place.filled(text).into_bytes()),
+        (None, Some(coded)) => STANDARD
+            .decode(coded)
+            .map_err(|err| format!("`input.chunks`: {err}")),
+        (None, None) => Err("a chunk is a text or has `b64`".to_owned()),
+    };
+    chunks.iter().map(part).collect()
+}
+
+/// Whether the text comes from a model server, piece by piece.
+pub(super) fn is_streamed(case: &Case) -> bool {
+    case.input["where"] == "model_text_chunks"
 }
 
 pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
@@ -48,7 +77,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             vec![bash("cat payload.txt"), read("payload.txt")]
         }
         "tool_output_chunks" => {
-            let parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'|').collect();
+            let parts = parts(facts)?;
             for (at, part) in parts.iter().enumerate() {
                 place.write_bytes(&format!("part-{at}"), part)?;
             }
@@ -56,6 +85,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             let names: Vec<String> = (0..parts.len()).map(|at| format!("part-{at}")).collect();
             vec![bash(&format!("cat {}", names.join(" ")))]
         }
+        "model_text_chunks" => return show_stream(facts),
         "approval_command" => {
             asks = true;
             vec![bash(&text)]
@@ -106,12 +136,27 @@ fn show(facts: &mut Facts<'_>, steps: &[Value], asks: bool) -> Result<(), String
     let (product, place) = (facts.product, facts.place);
     let script = product::script(place, steps)?;
     facts.call = format!("call-{}-1", steps.len());
-    let piped = product.run(
-        place,
-        &mode,
-        &product.scripted(&mode, &script, &["-v"]),
-        &Watch::default(),
-    )?;
+    let args = product.scripted(&mode, &script, &["-v"]);
+    show_run(facts, &mode, &args, asks)
+}
+
+/// Shows an answer of a model server that comes in the pieces of the case, cut wherever the case cuts it.
+fn show_stream(facts: &mut Facts<'_>) -> Result<(), String> {
+    let parts = parts(facts)?;
+    let texts: Vec<String> = parts
+        .into_iter()
+        .map(|part| String::from_utf8(part).map_err(|_| "a chunk of words is no UTF-8".to_owned()))
+        .collect::<Result<_, _>>()?;
+    let server = start_server(move |_, _| saying(&texts))?;
+    let mode = facts.case.mode.clone();
+    let more = ["--base-url", server.url.as_str(), "-v"];
+    let args = served(facts.product, &mode, &more, "go");
+    show_run(facts, &mode, &args, false)
+}
+
+fn show_run(facts: &mut Facts<'_>, mode: &str, args: &[String], asks: bool) -> Result<(), String> {
+    let (product, place) = (facts.product, facts.place);
+    let piped = product.run(place, mode, args, &Watch::default())?;
     facts.events = product::log(place);
     facts.reached = reached(facts, &piped, asks);
     let mut seen = |view: &str, text: &str, colour: bool| {
@@ -130,8 +175,7 @@ fn show(facts: &mut Facts<'_>, steps: &[Value], asks: bool) -> Result<(), String
             answer: "n",
             before_answer: &|| Ok(()),
         };
-        let args = product.scripted(&mode, &script, &["-v"]);
-        let ran = terminal::run(product, place, &mode, &args, &session, &Watch::default())?;
+        let ran = terminal::run(product, place, mode, args, &session, &Watch::default())?;
         let view = if colour {
             "a terminal with colours"
         } else {
@@ -153,7 +197,7 @@ fn show(facts: &mut Facts<'_>, steps: &[Value], asks: bool) -> Result<(), String
         .into_owned();
     for words in [&["sessions", "list"] as &[&str], &["sessions", "show", &id]] {
         let args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        let ran = product.run(place, &mode, &args, &Watch::default())?;
+        let ran = product.run(place, mode, &args, &Watch::default())?;
         crate::holds(ran.code == 0, || format!("{words:?}: {}", ran.err.trim()))?;
         facts.screens.push(Screen {
             view: words.join(" "),

@@ -1,5 +1,7 @@
 //! The landing of an isolated run. Nothing is thrown away but a copy that has landed or holds nothing.
 
+use std::collections::HashSet;
+
 use windlass_core::ask::{About, LandingAsk};
 use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
@@ -45,10 +47,18 @@ pub(super) fn question(
 /// A run that removes all or most of the tree has gone wrong more often than it was asked to.
 fn clears_out(changes: &Changes) -> Option<(String, String)> {
     let before = changes.files_before?;
+    let moved: HashSet<&str> = changes
+        .files
+        .iter()
+        .filter_map(|change| match &change.change {
+            Change::MovedFrom(from) => Some(from.as_str()),
+            _ => None,
+        })
+        .collect();
     let removed = changes
         .files
         .iter()
-        .filter(|change| change.change == Change::Deleted)
+        .filter(|change| change.change == Change::Deleted && !moved.contains(change.path.as_str()))
         .count();
     let most = removed >= MANY && removed.saturating_mul(2) > before;
     (removed > 0 && (removed >= before || most)).then(|| {
@@ -171,4 +181,41 @@ async fn log_landed(
     run.outlet.emit(landed).await?;
     run.outlet.sync().await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::workspace::FileChange;
+
+    use super::*;
+
+    fn change(path: &str, change: Change) -> FileChange {
+        FileChange {
+            path: path.to_owned(),
+            change,
+            added: 0,
+            removed: 0,
+            diff: None,
+        }
+    }
+
+    #[test]
+    fn files_that_moved_are_not_removed() {
+        let from = |path: &str| Change::MovedFrom(path.to_owned());
+        let mut changes = Changes {
+            files: vec![
+                change("d/a", Change::Deleted),
+                change("d/b", Change::Deleted),
+                change("e/a", from("d/a")),
+                change("e/b", from("d/b")),
+            ],
+            files_before: Some(2),
+            ..Changes::default()
+        };
+        assert_eq!(clears_out(&changes), None);
+        changes.files[3].change = Change::Created;
+        changes.files_before = Some(1);
+        let (_, why) = clears_out(&changes).unwrap_or_default();
+        assert_eq!(why, "it removes 1 of 1 files");
+    }
 }

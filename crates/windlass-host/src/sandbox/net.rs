@@ -204,6 +204,13 @@ impl HostRule {
         named && self.port.is_none_or(|own| own == port)
     }
 
+    /// Whether what is sent there must be TLS for the host that is named: everywhere but at a port or an address that a
+    /// person gave.
+    #[must_use]
+    pub fn wants_tls(&self) -> bool {
+        self.port.is_none() && !self.names_address()
+    }
+
     /// Whether everything that another rule is about is about this one, too.
     fn holds(&self, other: &Self) -> bool {
         let below = other

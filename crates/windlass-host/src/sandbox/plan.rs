@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::is_credential;
@@ -186,6 +187,10 @@ impl SandboxPlan {
         };
         let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         hide.extend(host_keys());
+        // For every other user the kernel refuses these by itself.
+        if rustix::process::geteuid().is_root() {
+            hide.extend(unreadable_by_others(Path::new("/etc")));
+        }
         hide.extend(
             home.into_iter()
                 .flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))),
@@ -326,6 +331,32 @@ fn host_keys() -> Vec<PathBuf> {
         .collect()
 }
 
+/// Entries looked at below `/etc`.
+const MAX_ENTRIES: usize = 20_000;
+
+/// Files and directories that their owner keeps from others: secrets of the machine, which only root reads.
+fn unreadable_by_others(base: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open, mut left) = (Vec::new(), vec![base.to_owned()], MAX_ENTRIES);
+    while let Some(dir) = open.pop() {
+        for entry in crate::private::entries(&dir, left) {
+            left = left.saturating_sub(1);
+            let Ok(meta) = entry.metadata() else {
+                continue;
+            };
+            let needed = if meta.is_dir() { 0o005 } else { 0o004 };
+            if meta.is_symlink() {
+                continue;
+            }
+            if meta.mode() & needed != needed {
+                found.push(entry.path());
+            } else if meta.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
 /// Shown to every command (see the view of the sandbox).
 const ALWAYS_SHOWN: &[&str] = &[
     "/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/sbin", "/snap", "/usr",
@@ -460,5 +491,36 @@ mod tests {
         check("work", &["data/runtimes/one", ""], true);
         check("work", &["data"], true);
         check("", &["data/runtimes/one"], true);
+    }
+
+    #[test]
+    fn what_only_its_owner_reads_is_found_and_links_are_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["open", "closed", "open/deep"] {
+            std::fs::create_dir(at(folder)).unwrap();
+        }
+        for (file, mode) in [
+            ("plain", 0o644),
+            ("secret", 0o600),
+            ("of-a-group", 0o640),
+            ("open/deep/key", 0o400),
+            ("closed/inside", 0o644),
+        ] {
+            std::fs::write(at(file), "x").unwrap();
+            std::fs::set_permissions(at(file), PermissionsExt::from_mode(mode)).unwrap();
+        }
+        for folder in ["open", "open/deep"] {
+            std::fs::set_permissions(at(folder), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        std::fs::set_permissions(at("closed"), PermissionsExt::from_mode(0o710)).unwrap();
+        symlink("closed", at("link")).unwrap();
+        let mut found = unreadable_by_others(dir.path());
+        found.sort();
+        assert_eq!(
+            found,
+            ["closed", "of-a-group", "open/deep/key", "secret"].map(at)
+        );
     }
 }

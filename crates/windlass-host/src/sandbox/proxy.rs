@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::client_hello::{self, Hello};
 use super::net::{HostRule, clean_host, is_public, split_port};
 
 /// The longest head of a request.
@@ -23,6 +24,10 @@ const MOST: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Refused hosts that are remembered between two looks.
 const MOST_REFUSED: usize = 64;
+
+/// Ports that a host without a port means.
+const TLS_PORT: u16 = 443;
+const PLAIN_PORT: u16 = 80;
 
 /// Hosts that were refused since somebody last looked.
 #[derive(Debug, Default, Clone)]
@@ -100,28 +105,63 @@ async fn one(mut client: TcpStream, rules: &[HostRule], refused: &Refused) -> io
     let (head, rest) = timeout(PATIENCE, read_head(&mut client))
         .await
         .map_err(|_| io::ErrorKind::TimedOut)??;
-    let (wish, mut host) = match dial(&head, rules, refused).await {
+    let (wish, rule, mut host) = match dial(&head, rules, refused).await {
         Ok(dialled) => dialled,
         Err((status, text)) => return answer(&mut client, status, &text).await,
     };
+    let mut first = rest;
     if wish.tunnel {
         client
             .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
             .await?;
+        if rule.wants_tls() {
+            let checked = timeout(PATIENCE, check_hello(&mut client, &mut first, &wish.host)).await;
+            // The tunnel is there already: all that can be done is to close it and to say so.
+            if let Err(why) = checked.map_err(|_| io::ErrorKind::TimedOut)?? {
+                refused.add(&why);
+                return Ok(());
+            }
+        }
     }
     host.write_all(&wish.head).await?;
-    host.write_all(&rest).await?;
+    host.write_all(&first).await?;
     tokio::io::copy_bidirectional(&mut client, &mut host)
         .await
         .map(drop)
 }
 
-/// The connection to the host that a client asks for, or the status and the text of a refusal.
-async fn dial(
+/// Reads the first message of a client, which must be for this host; otherwise what is refused.
+async fn check_hello(
+    client: &mut TcpStream,
+    first: &mut Vec<u8>,
+    host: &str,
+) -> io::Result<Result<(), String>> {
+    loop {
+        let no_name = || format!("{host} (its TLS handshake names no server)");
+        match client_hello::read(first) {
+            Hello::Names(Some(name)) if clean_host(&name).as_deref() == Some(host) => {
+                return Ok(Ok(()));
+            }
+            Hello::Names(Some(name)) => return Ok(Err(name)),
+            Hello::Names(None) => return Ok(Err(no_name())),
+            Hello::Refused(why) => return Ok(Err(format!("{host} ({why})"))),
+            Hello::Partial if first.len() > 2 * client_hello::MAX_HELLO => {
+                return Ok(Err(no_name()));
+            }
+            Hello::Partial => {}
+        }
+        if client.read_buf(first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// The connection to the host that a client asks for, and the rule that allows it, or the status and the text of a refusal.
+async fn dial<'a>(
     head: &[u8],
-    rules: &[HostRule],
+    rules: &'a [HostRule],
     refused: &Refused,
-) -> Result<(Wish, TcpStream), (&'static str, String)> {
+) -> Result<(Wish, &'a HostRule, TcpStream), (&'static str, String)> {
     let wish = read_wish(head).map_err(|named| {
         if let Some(named) = named {
             refused.add(&named);
@@ -140,6 +180,14 @@ async fn dial(
             "the sandbox does not let commands connect to {name}"
         ))
     })?;
+    // Without a port in the rule, the ports of the web are meant: TLS at one, plain requests at the other.
+    let usual = if wish.tunnel { TLS_PORT } else { PLAIN_PORT };
+    if rule.wants_tls() && wish.port != usual {
+        let port = wish.port;
+        return Err(forbidden(format!(
+            "the sandbox lets commands connect to {name} at port {usual} only; `{name}:{port}` allows this one"
+        )));
+    }
     let found = resolve(&wish, rule).await;
     let found =
         found.map_err(|err| ("502 Bad Gateway", format!("{name} cannot be found: {err}")))?;
@@ -149,7 +197,7 @@ async fn dial(
         ))
     })?;
     match timeout(PATIENCE, TcpStream::connect(address)).await {
-        Ok(Ok(host)) => Ok((wish, host)),
+        Ok(Ok(host)) => Ok((wish, rule, host)),
         Ok(Err(err)) => Err((
             "502 Bad Gateway",
             format!("{name} cannot be reached: {err}"),
@@ -196,7 +244,7 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
         return Err(None);
     };
     if method == "CONNECT" {
-        let (host, port) = host_of(target, 443)?;
+        let (host, port) = host_of(target, TLS_PORT)?;
         return Ok(Wish {
             host,
             port,
@@ -208,7 +256,7 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
     let (authority, path) = rest
         .find(['/', '?'])
         .map_or((rest, ""), |at| rest.split_at(at));
-    let (host, port) = host_of(authority, 80)?;
+    let (host, port) = host_of(authority, PLAIN_PORT)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut head =
         format!("{method} {slash}{path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
@@ -358,6 +406,59 @@ mod tests {
         ] {
             let (answer, _) = ask("allow:*.ok.example,ok.example", request).await;
             assert!(answer.starts_with("HTTP/1.1 400"), "{request}: {answer}");
+        }
+    }
+
+    /// What a client that says this first in a tunnel to `ok.example` is told.
+    async fn tunnelled(first: &[u8]) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (mut proxy, _) = listener.accept().await.unwrap();
+        client.write_all(first).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut read = Vec::new();
+        let said = check_hello(&mut proxy, &mut read, "ok.example").await;
+        let said = said.unwrap_or_else(|err| Err(err.to_string()));
+        assert!(said.is_err() || read == first, "what was read is passed on");
+        said
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_leads_to_the_host_that_was_named() {
+        use super::client_hello::tests::hello;
+        assert_eq!(tunnelled(&hello("ok.example")).await, Ok(()));
+        assert_eq!(tunnelled(&hello("OK.example")).await, Ok(()));
+        assert_eq!(
+            tunnelled(&hello("evil.example")).await,
+            Err("evil.example".to_owned())
+        );
+        for first in [
+            &b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"[..],
+            b"SSH-2.0-x\r\n",
+        ] {
+            let said = tunnelled(first).await;
+            assert_eq!(said, Err("ok.example (it is no TLS handshake)".to_owned()));
+        }
+        assert!(tunnelled(&hello("ok.example")[..20]).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_host_without_a_port_means_the_ports_of_the_web() {
+        for (request, says) in [
+            ("CONNECT ok.example:22 HTTP/1.1\r\n\r\n", "port 443 only"),
+            ("CONNECT ok.example:80 HTTP/1.1\r\n\r\n", "port 443 only"),
+            (
+                "GET http://ok.example:8080/ HTTP/1.1\r\n\r\n",
+                "port 80 only",
+            ),
+        ] {
+            let (answer, refused) = ask("allow:ok.example", request).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 403") && answer.contains(says),
+                "{answer}"
+            );
+            assert_eq!(refused, ["ok.example"]);
         }
     }
 }

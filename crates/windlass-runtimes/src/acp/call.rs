@@ -36,6 +36,9 @@ const MAX_TITLE: usize = 300;
 const OLD: &[&str] = &["old_string", "oldString", "old_str", "before"];
 const NEW: &[&str] = &["new_string", "newString", "new_str", "after"];
 
+/// How agents call the whole new text of a file.
+const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
+
 /// What is known of one call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told {
@@ -353,12 +356,17 @@ impl Told {
         };
         let others = self.paths.iter().filter(|path| !told(path));
         match self.kind {
+            _ if self.names_new_text()
+                && !matches!(self.kind, ToolKind::Move | ToolKind::Delete) =>
+            {
+                like.extend(others.map(|path| self.like_edit(path)));
+            }
             ToolKind::Edit => like.extend(others.map(|path| self.like_edit(path))),
             ToolKind::Delete => {
                 like.extend(others.map(|path| Like::new("delete_file", json!({ "path": path }))))
             }
             ToolKind::Move => like.extend(self.like_move()),
-            ToolKind::Read => {
+            ToolKind::Read | ToolKind::Think => {
                 like.extend(others.map(|path| Like::new("read_file", json!({ "path": path }))))
             }
             ToolKind::Search => like.push(self.like_search()),
@@ -366,10 +374,20 @@ impl Told {
         }
         // Something that only looks, but nobody knows at what, may be anything.
         let blind = like.is_empty() && self.kind == ToolKind::Read;
-        match blind {
-            true => (like, Effect::Execute),
-            false => (like, self.effect()),
+        let writes = !self.diffs.is_empty() || !self.deleted.is_empty() || self.names_new_text();
+        if self.command().is_some() {
+            return (like, Effect::Execute);
         }
+        match (blind, writes) {
+            (true, _) => (like, Effect::Execute),
+            (false, true) => (like, self.effect().max(Effect::Write)),
+            (false, false) => (like, self.effect()),
+        }
+    }
+
+    /// Whether it names a file and what the file is to hold, whatever kind it says it is.
+    fn names_new_text(&self) -> bool {
+        !self.paths.is_empty() && (self.text_of(CONTENT).is_some() || self.text_of(NEW).is_some())
     }
 
     fn text_of(&self, names: &[&str]) -> Option<&str> {
@@ -394,7 +412,7 @@ impl Told {
                 Like::new("edit_file", json!({ "path": path, "old": old, "new": new }))
             }
             _ => {
-                let content = self.text_of(&["content", "text"]).unwrap_or_default();
+                let content = self.text_of(CONTENT).unwrap_or_default();
                 Like::new("write_file", json!({ "path": path, "content": content }))
             }
         }
@@ -498,5 +516,37 @@ fn remember(paths: &mut Vec<String>, path: &str) {
     let known = paths.iter().any(|known| known == path);
     if paths.len() < MAX_PATHS && path.len() <= MAX_NAME && !known {
         paths.push(path.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: ToolKind, input: Value, wanted: &[&str], effect: Effect) {
+        let mut told = Told::new(CallId::default());
+        told.kind = kind;
+        told.input(input);
+        let (like, worst) = told.likeness(Path::new("/w"));
+        let names: Vec<&str> = like.iter().map(|like| like.tool.as_str()).collect();
+        assert_eq!((names.as_slice(), worst), (wanted, effect));
+    }
+
+    #[test]
+    fn a_call_is_judged_by_what_it_names_and_not_by_its_kind_alone() {
+        let write = json!({ "path": "/etc/passwd", "content": "x" });
+        for kind in [ToolKind::Think, ToolKind::Read, ToolKind::Search] {
+            check(kind, write.clone(), &["write_file"], Effect::Write);
+        }
+        check(ToolKind::Fetch, write, &["write_file"], Effect::Write);
+        let edit = json!({ "file_path": "a", "old_string": "x", "new_string": "y" });
+        check(ToolKind::Think, edit, &["edit_file"], Effect::Write);
+        let read = json!({ "path": "/root/.ssh/id_rsa" });
+        check(ToolKind::Think, read, &["read_file"], Effect::Read);
+        let thought = json!({ "thought": "first the tests" });
+        check(ToolKind::Think, thought, &[], Effect::Read);
+        let command = json!({ "command": "rm -rf ." });
+        check(ToolKind::Think, command, &["bash"], Effect::Execute);
     }
 }

@@ -58,8 +58,8 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
         })
         .collect();
     let expected = [
-        r#"Read: bash {"command":"curl x"} + read_file {"path":"a"}"#,
-        r#"Read: write_file {"path":"b","content":"n"}"#,
+        r#"Execute: bash {"command":"curl x"} + read_file {"path":"a"}"#,
+        r#"Write: write_file {"path":"b","content":"n"}"#,
         "Execute: ",
         r#"Write: delete_file {"path":"../x"}"#,
         r#"Write: move_file {"from":"a","to":"/etc/b","overwrite":true}"#,

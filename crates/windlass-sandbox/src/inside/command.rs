@@ -22,6 +22,7 @@ use super::fence::BrokerFences;
 use super::filter::Filters;
 use super::layer::{Parts, detach, open_folder};
 use super::private::Private;
+use super::renames::Renames;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, enter_network, fence, processes};
@@ -115,6 +116,28 @@ impl Terms {
         match &self.spec.tree {
             Tree::Copy { from } => from,
             Tree::Itself | Tree::Layered { .. } => &self.spec.root,
+        }
+    }
+}
+
+/// Who answers the suspended calls of a command.
+enum Suspended {
+    Brokered(Broker),
+    Renames(Renames),
+}
+
+impl Suspended {
+    fn listener(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Brokered(broker) => broker.listener(),
+            Self::Renames(renames) => renames.listener(),
+        }
+    }
+
+    fn serve(&mut self) {
+        match self {
+            Self::Brokered(broker) => broker.serve(),
+            Self::Renames(renames) => renames.serve(),
         }
     }
 }
@@ -315,15 +338,20 @@ impl<'a> First<'a> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
-            let err = become_command(self.terms, self.role, &theirs);
+            let err = become_command(self.terms, self.role, self.moves_directories(), &theirs);
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
         drop(theirs);
         let mut inbox = Inbox::default();
-        let broker = self.broker(&ours, &mut inbox)?;
-        let layered = self.pass_on(orders, &ours)?;
-        let status = self.watch(child, broker);
+        let broker = self.broker(&ours, &mut inbox)?.map(Suspended::Brokered);
+        let renames = self.renames(&ours, &mut inbox)?;
+        let (layered, own_rules) = self.pass_on(orders, &ours)?;
+        let renames = renames.map(|listener| {
+            let fence = own_rules.or_else(|| self.terms.fence.as_ref()?.try_clone().ok());
+            Suspended::Renames(Renames::new(listener, self.terms.capabilities, fence))
+        });
+        let status = self.watch(child, broker.or(renames));
         self.end_family();
         let status = status?;
         if layered {
@@ -359,9 +387,33 @@ impl<'a> First<'a> {
         }
     }
 
+    /// Whether renames of the command are suspended. Processes are known by their numbers in a view of their own.
+    fn moves_directories(&self) -> bool {
+        self.terms.spec.tier == Tier::Namespaces && !self.shared_proc
+    }
+
+    /// The handle on which renames arrive, where the command could suspend them.
+    fn renames(&self, command: &UnixStream, inbox: &mut Inbox) -> Result<Option<OwnedFd>, Refusal> {
+        if !self.moves_directories() {
+            return Ok(None);
+        }
+        let Some(frame) = inbox.wait(command)? else {
+            return Err("the command ended before it was started".into());
+        };
+        match (inbox.handle(), frame.is_empty()) {
+            (Some(listener), _) => Ok(Some(listener)),
+            (None, true) => Ok(None),
+            (None, false) => Err(String::from_utf8_lossy(&frame).into_owned().into()),
+        }
+    }
+
     /// Waits for the words of the command and passes them on, with the rules for its layer if it has one; says whether
-    /// it has.
-    fn pass_on(&self, orders: &UnixStream, command: &UnixStream) -> Result<bool, Refusal> {
+    /// it has, and what the rules are.
+    fn pass_on(
+        &self,
+        orders: &UnixStream,
+        command: &UnixStream,
+    ) -> Result<(bool, Option<OwnedFd>), Refusal> {
         let (frame, mut handles) = next_order(orders)?;
         let Request::Run(launch) = Request::decode(&frame)? else {
             return Err(io::Error::from(io::ErrorKind::InvalidData).into());
@@ -371,9 +423,10 @@ impl<'a> First<'a> {
         } else {
             None
         };
+        let mut own_rules = None;
         if !launch.layer.is_empty() {
             let name = Path::new(std::ffi::OsStr::from_bytes(&launch.layer));
-            handles.extend(self.put_layer(name, borrower)?);
+            own_rules = self.put_layer(name, borrower)?;
         }
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
             detach(Path::new(COMMAND_LAYERS))?;
@@ -385,10 +438,11 @@ impl<'a> First<'a> {
             // What an agent remembers, and its login, is no other command's concern.
             detach(Path::new(AGENT_HOME))?;
         }
-        let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
+        let handles: Vec<BorrowedFd<'_>> =
+            handles.iter().chain(&own_rules).map(AsFd::as_fd).collect();
         // One that is gone already has said why.
         let _ = send(command.as_fd(), &frame, &handles);
-        Ok(!launch.layer.is_empty())
+        Ok((!launch.layer.is_empty(), own_rules))
     }
 
     /// Puts a layer over the workspace, hides in it what is hidden, sends it to a borrower, and gives the rules for what
@@ -428,7 +482,7 @@ impl<'a> First<'a> {
     }
 
     /// Follows the command to its end; then this process may end, and with it all that is left.
-    fn watch(&mut self, child: i32, mut broker: Option<Broker>) -> io::Result<i32> {
+    fn watch(&mut self, child: i32, mut suspended: Option<Suspended>) -> io::Result<i32> {
         let began = Instant::now();
         let between = if self.role == Role::Agent {
             LOOK_AT_AGENT
@@ -442,17 +496,17 @@ impl<'a> First<'a> {
             let pause = Timespec::try_from(pause).ok();
             let mut waited = vec![PollFd::new(&self.signals, PollFlags::IN)];
             waited.extend(
-                broker
+                suspended
                     .as_ref()
-                    .map(|broker| PollFd::from_borrowed_fd(broker.listener(), PollFlags::IN)),
+                    .map(|calls| PollFd::from_borrowed_fd(calls.listener(), PollFlags::IN)),
             );
             let calls = match rustix::event::poll(&mut waited, pause.as_ref()) {
                 Ok(_) => waited.get(1).map_or(PollFlags::empty(), PollFd::revents),
                 Err(rustix::io::Errno::INTR) => PollFlags::empty(),
                 Err(err) => return Err(err.into()),
             };
-            match &mut broker {
-                Some(broker) if calls.contains(PollFlags::IN) => broker.serve(),
+            match &mut suspended {
+                Some(suspended) if calls.contains(PollFlags::IN) => suspended.serve(),
                 // Nobody is left who could call; without this the end of the handle would wake us without a pause.
                 one if calls.contains(PollFlags::HUP) => *one = None,
                 _ => {}
@@ -518,8 +572,9 @@ impl<'a> First<'a> {
     }
 
     fn look_at_memory(&mut self) {
-        if self.terms.spec.tier != Tier::Landlock
-            && processes::holds_more_than(self.terms.spec.limits.memory, &self.processes())
+        let (tier, most) = (self.terms.spec.tier, self.terms.spec.limits.memory);
+        if tier != Tier::Landlock
+            && processes::holds_more_than(most, &self.processes(), tier == Tier::Namespaces)
         {
             self.hit |= HIT_MEMORY;
             self.kill_all();
@@ -565,8 +620,17 @@ fn next_order(orders: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// Turns this process into the command. Only returns when it cannot.
-fn become_command(terms: &Terms, role: Role, orders: &UnixStream) -> io::Error {
-    match bind(terms, role, orders).and_then(|()| await_orders(terms, role, orders)) {
+fn become_command(
+    terms: &Terms,
+    role: Role,
+    suspends_renames: bool,
+    orders: &UnixStream,
+) -> io::Error {
+    let bound = bind(terms, role, orders).and_then(|()| match suspends_renames {
+        true => hand_over_renames(terms, orders),
+        false => Ok(()),
+    });
+    match bound.and_then(|()| await_orders(terms, role, orders)) {
         Ok(program) => program.start(),
         Err(err) => err,
     }
@@ -608,8 +672,16 @@ fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
     }
 }
 
+/// Hands the first process the handle on which renames arrive, or says that there is none.
+fn hand_over_renames(terms: &Terms, orders: &UnixStream) -> io::Result<()> {
+    match terms.filters.install_renames() {
+        Some(listener) => send(orders.as_fd(), &[], &[listener.as_fd()]),
+        None => send(orders.as_fd(), &[], &[]),
+    }
+}
+
 /// Gives up all capabilities but these, for this process and all it starts.
-fn keep_capabilities(keep: CapabilitySet) -> rustix::io::Result<()> {
+pub(super) fn keep_capabilities(keep: CapabilitySet) -> rustix::io::Result<()> {
     let each = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
     for one in each.filter(|one| !keep.contains(*one)) {
         // The first one that the kernel does not know ends the list.

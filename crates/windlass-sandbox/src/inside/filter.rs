@@ -18,12 +18,22 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Where the number of a call is.
 const NUMBER: u32 = 0;
 
+/// Calls that give a file another name.
+const RENAMES: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+];
+
 /// The compiled filters of a session.
 pub(crate) struct Filters {
     /// In the order they are installed.
     plain: Vec<BpfProgram>,
     /// Suspends the calls that the broker performs.
     brokered: Option<BpfProgram>,
+    /// Suspends renames, where there is a view of its own.
+    renames: Option<BpfProgram>,
 }
 
 impl Filters {
@@ -85,7 +95,14 @@ impl Filters {
         Ok(Self {
             plain,
             brokered: (tier == Tier::Broker).then(|| suspended(signals)),
+            renames: (tier == Tier::Namespaces).then(suspended_renames),
         })
+    }
+
+    /// Suspends renames of this process and all it starts; they arrive on the handle. None where the kernel cannot, as
+    /// below another process that does the same.
+    pub(crate) fn install_renames(&self) -> Option<OwnedFd> {
+        super::sys::seccomp_listener(self.renames.as_deref()?).ok()
     }
 
     /// Binds this process and all it starts. With a broker, suspended calls arrive on the handle that is returned.
@@ -98,6 +115,19 @@ impl Filters {
             .map(super::sys::seccomp_listener)
             .transpose()
     }
+}
+
+/// A program that suspends renames and lets all other calls through to the next filter.
+fn suspended_renames() -> BpfProgram {
+    let equals = |k: u32, jt: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, 0, k);
+    let mut program = vec![load(NUMBER)];
+    for (at, call) in RENAMES.iter().enumerate() {
+        let distance = u8::try_from(RENAMES.len() - at).unwrap_or(u8::MAX);
+        program.push(equals(u32::try_from(*call).unwrap_or(u32::MAX), distance));
+    }
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program.push(answer(libc::SECCOMP_RET_USER_NOTIF));
+    program
 }
 
 /// A program that suspends the calls of the broker and lets all others through to the next filter. Of `ioctl` it

@@ -11,8 +11,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Refusal;
 
-/// How the kernel is to layer. A directory is never renamed by a note in the layer (programs copy instead, as they do
-/// between disks), a file is copied whole, and numbers of files are as they come: so a layer can be read without the
+/// How the kernel is to layer. A directory is never renamed by a note in the layer (`renames.rs` moves what is in it instead), a file is copied whole, and numbers of files are as they come: so a layer can be read without the
 /// kernel, and be put on again. What is written out to the disk, and when, is the caller's: without the last word the
 /// kernel would write out everything on the disk whenever a layer goes, whoever wrote it.
 const OPTIONS: &str = "userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off,volatile";

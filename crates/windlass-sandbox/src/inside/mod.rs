@@ -13,6 +13,7 @@ mod layer;
 mod notify;
 mod private;
 mod processes;
+mod renames;
 mod supervise;
 pub(crate) mod sys;
 mod view;

@@ -1,6 +1,6 @@
 //! Seccomp user notification: the kernel suspends a system call of the command and asks this process for its result.
-//! A call is answered with a value or an error, never with "continue": the kernel would read the command's memory a
-//! second time, and the command could have changed it in between.
+//! A call that is judged is answered with a value or an error, never let through: the kernel would read the command's
+//! memory a second time, and the command could have changed it in between.
 
 use std::fs::File;
 use std::io;
@@ -78,6 +78,11 @@ impl Listener {
     /// Lets the thread go on with this result. A thread that was killed meanwhile needs none.
     pub(crate) fn answer(&self, id: u64, result: Result<i64, Errno>) {
         let _ = sys::answer(self.0.as_fd(), id, result.map_err(|errno| errno.0));
+    }
+
+    /// Lets the kernel perform the call, by the command's own rights. Only for calls that need no judgement.
+    pub(crate) fn let_through(&self, id: u64) {
+        let _ = sys::let_through(self.0.as_fd(), id);
     }
 
     /// Puts a handle into the command's process and lets the call return its number.

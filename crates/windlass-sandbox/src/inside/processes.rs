@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -169,32 +170,95 @@ pub(crate) fn visible() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// Handles of one process that are looked at.
+const MOST_HANDLES: usize = 4_096;
+
+/// Bytes in files that are only in memory (`memfd_create`), open in these processes, each counted once.
+fn memory_files(processes: &[i32]) -> u64 {
+    let mut seen = std::collections::HashSet::new();
+    let mut bytes = 0_u64;
+    for pid in processes {
+        let handles = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        for handle in handles.into_iter().flatten().flatten().take(MOST_HANDLES) {
+            let path = handle.path();
+            let is_memory = std::fs::read_link(&path)
+                .is_ok_and(|link| link.as_os_str().as_bytes().starts_with(b"/memfd:"));
+            if !is_memory {
+                continue;
+            }
+            if let Ok(stat) = rustix::fs::stat(&path)
+                && seen.insert((stat.st_dev, stat.st_ino))
+            {
+                bytes = bytes.saturating_add(stat.st_blocks.cast_unsigned().saturating_mul(512));
+            }
+        }
+    }
+    bytes
+}
+
+/// Bytes in System V segments that no process has attached, in the namespace of this process.
+fn detached_segments() -> u64 {
+    let text = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    detached_in(&text)
+}
+
+fn detached_in(table: &str) -> u64 {
+    let mut lines = table.lines();
+    let titles: Vec<&str> = lines
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let column = |title: &str| titles.iter().position(|one| *one == title);
+    let (Some(attached), Some(held), Some(swapped)) =
+        (column("nattch"), column("rss"), column("swap"))
+    else {
+        return 0;
+    };
+    let bytes = lines.filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        (number(attached)? == 0).then(|| number(held)?.checked_add(number(swapped)?))?
+    });
+    bytes.fold(0, u64::saturating_add)
+}
+
 /// Whether all processes here together hold more memory than this. What they share counts for each of them first,
-/// which is quick and never too little; only when that is too much it is shared out.
-pub(crate) fn holds_more_than(most: u64, processes: &[i32]) -> bool {
+/// which is quick and never too little; only when that is too much it is shared out. With a namespace of their own, System V segments
+/// are theirs, too.
+pub(crate) fn holds_more_than(most: u64, processes: &[i32], own_segments: bool) -> bool {
     let page = rustix::param::page_size() as u64;
     let resident = |pid: i32| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         text.split(' ').nth(1)?.parse().ok()
     };
+    // Memory that no process has mapped is held all the same.
+    let files = memory_files(processes);
+    let segments = if own_segments { detached_segments() } else { 0 };
+    let unmapped = files.saturating_add(segments);
     let processes = || processes.iter().copied();
-    if processes()
-        .filter_map(resident)
-        .sum::<u64>()
-        .saturating_mul(page)
-        <= most
-    {
+    let resident = processes().filter_map(resident).sum::<u64>();
+    if resident.saturating_mul(page).saturating_add(unmapped) <= most {
         return false;
     }
-    let own_part = |pid: i32| -> Option<u64> {
+    let own_part = |pid: i32| -> Option<(u64, u64)> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+        let bytes = |title: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(title))?;
+            let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+            kilobytes.checked_mul(1024)
+        };
+        let shared = bytes("Pss_Shmem:").unwrap_or_default();
+        Some((bytes("Pss:")?.saturating_sub(shared), shared))
     };
-    processes()
+    let (own, shared) = processes()
         .filter_map(own_part)
-        .sum::<u64>()
-        .saturating_mul(1024)
+        .fold((0_u64, 0_u64), |(own, shared), (more, mapped)| {
+            (own.saturating_add(more), shared.saturating_add(mapped))
+        });
+    // A file in memory that is mapped is in both counts.
+    own.saturating_add(shared.max(files))
+        .saturating_add(segments)
         > most
 }
 
@@ -256,5 +320,16 @@ mod tests {
         assert_eq!(code(signal(pid, libc::SIGKILL)), None);
         child.wait().expect("ended");
         assert_eq!(code(signal(pid, 0)), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn segments_that_nobody_attached_count() {
+        let table = "       key      shmid perms       size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime        rss       swap\n\
+                              0          0  1600  536870912     9     9      0     0     0     0     0          0          0          1    4096000       8192\n\
+                              0          1  1600  536870912     9     9      2     0     0     0     0          0          0          1    9999999          0\n\
+                              0          2  16\n";
+        assert_eq!(detached_in(table), 4_104_192);
+        assert_eq!(detached_in(""), 0);
+        assert_eq!(detached_in("nothing of that kind\n1 2 3\n"), 0);
     }
 }

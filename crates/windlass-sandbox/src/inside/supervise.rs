@@ -623,7 +623,16 @@ fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
     (&*janitor)
         .write_all(&[1])
         .and_then(|()| (&*janitor).read_exact(&mut mapped))
-        .map_err(|err| format!("the identities of the sandbox were not set: {err}"))
+        .map_err(|err| format!("the identities of the sandbox were not set: {err}"))?;
+    limit_segments(spec.limits.memory);
+    Ok(())
+}
+
+/// Bounds System V segments in the namespace. Kernels before 5.19 refuse that; there they are only watched.
+fn limit_segments(most: u64) {
+    let pages = most / rustix::param::page_size() as u64;
+    let _ = std::fs::write("/proc/sys/kernel/shmall", pages.to_string());
+    let _ = std::fs::write("/proc/sys/kernel/shmmax", most.to_string());
 }
 
 /// The network inside; the listener where one is asked for, with its port.

@@ -339,11 +339,21 @@ pub(crate) fn answer(
         Ok(value) => (value, 0),
         Err(errno) => (0, -errno),
     };
+    respond(listener, id, val, error, 0)
+}
+
+/// Has the kernel perform the call.
+pub(crate) fn let_through(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+    let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+    respond(listener, id, 0, 0, flags)
+}
+
+fn respond(listener: BorrowedFd<'_>, id: u64, val: i64, error: i32, flags: u32) -> io::Result<()> {
     let mut response = libc::seccomp_notif_resp {
         id,
         val,
         error,
-        flags: 0,
+        flags,
     };
     // SAFETY: the struct is the one that this request reads.
     unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response) }

@@ -78,6 +78,8 @@ enum What {
     Tree { mount: OwnedFd, folder: bool },
     /// A symbolic link.
     Link(PathBuf),
+    /// The home directory, empty.
+    Home,
     /// A private layer over a directory, or nothing.
     Layered(Parts),
     /// A cache: a private layer over it as well as it goes.
@@ -134,6 +136,11 @@ pub(crate) fn build(spec: &Spec) -> Result<Built, Refusal> {
 fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
     let mut held =
         hold_granted(spec).map_err(|err| format!("a part of the view cannot be had: {err}"))?;
+    // A home below a directory of the system, such as /opt, comes after that directory.
+    if let Some(home) = home_of(spec).filter(|home| is_in_system(home)) {
+        let (at, what) = (home.to_owned(), What::Home);
+        held.insert(0, Held { at, what });
+    }
     if let Some(home) = &spec.agent {
         held.extend(hold_home(home)?);
     }
@@ -382,8 +389,8 @@ impl Site<'_> {
             rustix::fs::symlinkat("/tmp", &var, "tmp")?;
         }
         rustix::fs::symlinkat("/run", &var, "run")?;
-        if let Some(home) = home_of(spec) {
-            self.memory(home, "mode=0755,size=16m")?;
+        if let Some(home) = home_of(spec).filter(|home| !is_in_system(home)) {
+            self.memory(home, HOME)?;
         }
         Ok(Blanks { file, folder })
     }
@@ -433,6 +440,7 @@ impl Site<'_> {
                     Err(err) => Err(err.into()),
                 }
             }
+            What::Home => Ok(self.memory(&held.at, HOME)?),
             What::Tree { mount, folder } => Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?),
             What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
             What::Cache {
@@ -563,6 +571,16 @@ fn home_of(spec: &Spec) -> Option<&Path> {
     spec.home
         .as_deref()
         .filter(|home| home.parent().is_some() && !home.starts_with(&spec.root))
+}
+
+/// Options of the file system that is the home.
+const HOME: &str = "mode=0755,size=16m";
+
+/// Whether a path lies in a directory of the system that is shown as it is.
+fn is_in_system(path: &Path) -> bool {
+    SYSTEM
+        .iter()
+        .any(|place| path.starts_with(place) && path != Path::new(place))
 }
 
 fn split(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {

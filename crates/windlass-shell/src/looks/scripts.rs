@@ -189,6 +189,11 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
 const AWK_HARM: &str = "system getline ARGV ARGC @ > | ENVIRON PROCINFO extension /inet";
 
 /// `find` that only prints.
+/// Programs that `find` may start on what it finds: they count, name or search, and write under none of their options.
+const FOUND_BY: &str =
+    "grep egrep fgrep wc ls stat du file basename dirname md5sum sha1sum sha256sum sha512sum";
+
+/// `find`, with programs that only look for its `-exec`.
 pub(super) fn find(args: &[Word]) -> Option<Seen> {
     let mut reads = Vec::new();
     let mut words = args.iter();
@@ -197,7 +202,20 @@ pub(super) fn find(args: &[Word]) -> Option<Seen> {
         if !word.known {
             return None;
         }
-        if is_among(text, FIND_VALUES) {
+        if text == "-exec" {
+            let mut inner = Vec::new();
+            let ends = |word: &Word| word.known && matches!(word.text.as_str(), ";" | "+");
+            loop {
+                match words.next()? {
+                    word if ends(word) => break,
+                    word => inner.push(word.clone()),
+                }
+            }
+            let (program, options) = inner.split_first()?;
+            let named = program.known && is_among(&program.text, FOUND_BY);
+            let seen = super::plain(&program.text, options).filter(|_| named)?;
+            reads.extend(seen.reads.into_iter().filter(|word| word.text != "{}"));
+        } else if is_among(text, FIND_VALUES) {
             let value = words.next().filter(|word| word.known)?;
             if matches!(text, "-newer" | "-samefile") {
                 reads.push(value.clone());

@@ -1,7 +1,8 @@
 //! A commit of what landed. The repository's own settings name filters and signing programs that an agent may have put
 //! there, so the commit is made with those of the user and the machine alone.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use windlass_core::image::Swap;
@@ -11,6 +12,9 @@ use windlass_host::private::remove_tree;
 
 /// Settings of the repository that say how bytes are stored, and run nothing.
 const CARRIED: &str = r"^core\.(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)$";
+
+/// Settings of filters: programs that git runs on files.
+const FILTERS: &str = r"^filter\..*\.(clean|smudge|process|required)$";
 
 /// A commit of exactly the landed paths on top of the current one; what the person has staged stays as it is.
 pub(super) async fn commit(
@@ -90,9 +94,45 @@ async fn follow(git: &UserGit, made: &str) -> Result<(), String> {
         entries.extend_from_slice(path);
         entries.push(0);
     }
+    // Git may compare files that are as new as its index with what is stored, and would filter them for that.
+    let git = without_filters(git).await?;
     git.ask(&["update-index", "-z", "--index-info"], &entries)
         .await
         .map(drop)
+}
+
+/// Git that runs no filter of any scope.
+async fn without_filters(git: &UserGit) -> Result<UserGit, String> {
+    let args = ["config", "-z", "--includes", "--name-only", "--get-regexp"];
+    let listed = git
+        .ask(&[&args[..], &[FILTERS]].concat(), b"")
+        .await
+        .unwrap_or_default();
+    let keys: Vec<&OsStr> = listed
+        .split(|byte| *byte == 0)
+        .filter(|key| !key.is_empty())
+        .map(<OsStr as OsStrExt>::from_bytes)
+        .collect();
+    let mut env = vec![("GIT_CONFIG_COUNT".to_owned(), keys.len().to_string().into())];
+    let last = keys.last().map(|key| (*key).to_owned());
+    for (at, key) in keys.into_iter().enumerate() {
+        env.push((format!("GIT_CONFIG_KEY_{at}"), key.to_owned()));
+        env.push((format!("GIT_CONFIG_VALUE_{at}"), OsString::new()));
+    }
+    let git = git.with_env(
+        env.iter()
+            .map(|(name, value)| (name.as_str(), value.as_os_str())),
+    );
+    // Git before 2.31 does not read these variables, and would run the filters.
+    if let Some(last) = last
+        && git
+            .line(&[OsStr::new("config"), OsStr::new("--get"), &last])
+            .await
+            .is_ok_and(|value| !value.is_empty())
+    {
+        return Err("this git cannot switch filters off; update it to 2.31 or newer".to_owned());
+    }
+    Ok(git)
 }
 
 /// Git with a directory of our own and the objects of the repository.
