@@ -31,6 +31,7 @@ struct Lab {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     root: Arc<Root>,
+    sandbox: Option<Arc<Sandbox>>,
     run: Box<dyn Transaction>,
 }
 
@@ -86,7 +87,7 @@ impl Lab {
         let workspaces = InPlace::new(
             Arc::clone(&root),
             env,
-            sandbox,
+            sandbox.clone(),
             &base.join("contents"),
             base.join("journal"),
             cap,
@@ -104,6 +105,7 @@ impl Lab {
             _scratch: scratch,
             base,
             root,
+            sandbox,
             run,
         }
     }
@@ -765,15 +767,21 @@ async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 5).await;
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let before = listing(&lab.base.join("ws"));
+    // A file is in the place of the folder for the old bytes.
+    let hash = blake3::hash(b"1\n2\n3\n").to_hex();
+    fs::write(lab.base.join("contents").join(&hash[..2]), "").unwrap();
     let (finished, changes) = lab.call("echo new > a.txt; echo x > x.txt").await;
     let why = finished.not_landed.unwrap();
     assert!(
         why.contains("the old bytes of a.txt cannot be stored"),
         "{why}"
     );
-    assert_eq!((paths(&changes), changes.full.clone()), (vec![], None));
+    assert_eq!(paths(&changes), [""; 0]);
+    let ends_run = changes.full.unwrap();
+    assert!(ends_run.contains("old bytes of a.txt"), "{ends_run}");
+    assert_eq!(changes.warnings, [("not_merged", why)]);
     assert_eq!(listing(&lab.base.join("ws")), before);
     let (undo, call) = (lab.undo(), CallId("call".into()));
     undo.begin(&call);
@@ -781,6 +789,55 @@ async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
     assert!(err.message.contains("cannot be stored"), "{err}");
     let err = lab.run.files().remove("a.txt").unwrap_err();
     assert!(err.message.contains("cannot be stored"), "{err}");
+    assert_eq!(listing(&lab.base.join("ws")), before);
+}
+
+#[tokio::test]
+async fn a_run_that_replaces_more_than_the_store_holds_can_be_undone_and_says_so() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 5).await;
+    let before = listing(&lab.base.join("ws"));
+    let (finished, first) = lab.call("echo new > a.txt").await;
+    assert_eq!(finished.not_landed, None);
+    let codes: Vec<&str> = first.warnings.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, ["undo_over_cap"]);
+    let (_, second) = lab.call("rm b.txt sub/c.txt").await;
+    assert_eq!((second.warnings.len(), second.full.clone()), (0, None));
+    let all = swaps(&first).into_iter().chain(swaps(&second));
+    lab.swap(all.map(reversed).collect());
+    assert_eq!(listing(&lab.base.join("ws")), before);
+}
+
+#[tokio::test]
+async fn a_command_whose_layer_cannot_be_made_does_not_run() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    lab.call("true").await;
+    let layers = lab.sandbox.as_ref().unwrap().command_layers();
+    fs::remove_dir_all(&layers).unwrap();
+    fs::write(&layers, "no folder").unwrap();
+    let before = listing(&lab.base.join("ws"));
+    let (undo, call) = (lab.undo(), CallId("call".into()));
+    undo.begin(&call);
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: CancellationToken::new(),
+        artifacts: None,
+    };
+    let processes = lab.run.processes();
+    let err = processes.run(command("echo new > a.txt"), watch).await;
+    let err = err.unwrap_err().to_string();
+    assert!(err.contains("was not run: no layer can be made"), "{err}");
+    if !lacks(Need::Overlay) {
+        let err = processes.start(command("echo new > a.txt")).unwrap_err();
+        assert!(err.to_string().contains("no layer can be made"), "{err}");
+    }
+    let changes = undo.end(&call).await.unwrap();
+    assert_eq!((paths(&changes), changes.lost.clone()), (vec![], vec![]));
     assert_eq!(listing(&lab.base.join("ws")), before);
 }
 

@@ -14,7 +14,7 @@ use windlass_core::workspace::{
 
 use super::call_landings::CallLandings;
 use crate::git_dirs::GitDirs;
-use crate::landing::{ContentsError, Source, look};
+use crate::landing::{Source, look};
 use windlass_host::workspace::{Root, bad_path, outside};
 
 /// The mode of a new file where the umask is not known.
@@ -79,7 +79,13 @@ impl InPlaceFiles {
             Image::Absent | Image::Link { .. } => self.new_mode,
         };
         let stored = self.landings.contents().put_bytes_soon(bytes);
-        let (hash, size) = stored.map_err(|err| not_stored(&err))?;
+        let (hash, size) = stored.map_err(|err| {
+            let err = err.into_file();
+            if err.kind == FileErrorKind::Full {
+                self.landings.end_run(&err.message);
+            }
+            err
+        })?;
         let after = Image::File { hash, size, mode };
         let swap = Swap {
             path,
@@ -156,16 +162,6 @@ fn utf8(given: &str, real: String) -> Result<String, FileError> {
         return Err(bad_path("it leads to a name that is not UTF-8"));
     }
     Ok(real)
-}
-
-fn not_stored(err: &ContentsError) -> FileError {
-    match err {
-        ContentsError::File(err) => err.clone(),
-        err => FileError {
-            kind: FileErrorKind::TooLarge,
-            message: format!("nothing was written: {err}"),
-        },
-    }
 }
 
 /// The process's umask, read without changing it.

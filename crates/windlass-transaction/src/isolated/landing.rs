@@ -209,6 +209,11 @@ impl Work {
                 }
                 untold::settle(&work.dir, landed.is_ok());
             }
+            if landed.is_ok()
+                && let Some(over_cap) = contents.over_cap()
+            {
+                work.note(over_cap.to_string());
+            }
             landed.map(drop).map_err(land_error)
         })
         .await

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::{FileError, FileErrorKind};
+use windlass_core::workspace::FileError;
 
 use super::Halt;
 use super::check::why;
@@ -318,11 +318,7 @@ impl<'a> Work<'a> {
     /// Keeps what was displaced, which is the undo. Bytes that cannot be kept stop the landing, and so does a write to a
     /// displaced file through a handle that was open.
     fn keep_displaced(&self) -> Result<(), Halt> {
-        let lasting = if self.journal.is_large() {
-            Lasting::Later
-        } else {
-            Lasting::Now
-        };
+        let lasting = Lasting::of(self.journal.swaps.len());
         for at in 0..self.journal.swaps.len() {
             let (swap, stage) = self.at(at)?;
             let Image::File { hash, .. } = &swap.before else {
@@ -342,12 +338,12 @@ impl<'a> Work<'a> {
                     let reason = "it was written to while it was being replaced";
                     return Err(Halt::conflict(&swap.path, reason));
                 }
-                Err(err) => return Err(not_stored(&swap.path, &err).into()),
+                Err(err) => return Err(not_stored(&swap.path, err)),
             }
         }
         if lasting == Lasting::Later {
             let made = self.contents.make_last(self.disk);
-            made.map_err(|err| not_stored("the replaced files", &err))?;
+            made.map_err(|err| not_stored("the replaced files", err))?;
         }
         Ok(())
     }
@@ -370,15 +366,10 @@ impl<'a> Work<'a> {
     }
 }
 
-fn not_stored(path: &str, err: &ContentsError) -> FileError {
-    FileError {
-        kind: match err {
-            ContentsError::File(err) => err.kind,
-            ContentsError::Full { .. } => FileErrorKind::TooLarge,
-            ContentsError::Missing(_) | ContentsError::Damaged(_) => FileErrorKind::Io,
-        },
-        message: format!("the old bytes of {path} cannot be stored for undo: {err}"),
-    }
+fn not_stored(path: &str, err: ContentsError) -> Halt {
+    let FileError { kind, message } = err.into_file();
+    let message = format!("the old bytes of {path} cannot be stored for undo: {message}");
+    Halt::NotStored(FileError { kind, message })
 }
 
 #[cfg(test)]
