@@ -16,6 +16,7 @@ use windlass_core::workspace::{
 
 use crate::landing::undo::{Stretches, change_of, describe};
 use crate::landing::{Contents, LandError, LandingCall, Lasting, Source, land_call, look, recover};
+use crate::path::path_of;
 use windlass_host::workspace::Root;
 
 /// The codes of warnings: the run needs more bytes for undo than the store holds otherwise; a command's changes are not in
@@ -286,7 +287,7 @@ impl CallLandings {
             if now == swap.after {
                 continue;
             }
-            if let Ok((file, _)) = self.root.open_file(Path::new(&swap.path)) {
+            if let Ok((file, _)) = self.root.open_file(&path_of(&swap.path)) {
                 let _ = self.contents().put_soon(&file);
             }
             state.landed.add(&Swap {

@@ -530,26 +530,32 @@ async fn git_works_in_place() {
 }
 
 #[tokio::test]
-async fn a_file_whose_name_is_not_utf8_is_not_deleted_or_replaced_without_undo() {
+async fn names_and_targets_that_are_not_utf8_land_and_come_back() {
     if lacks(Need::CommandLayers) {
         return;
     }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd-\xff");
-    let path = lab.base.join("ws").join(name);
-    let (finished, changes) = lab.call("echo new > $(printf 'odd-\\377')").await;
-    assert_eq!(finished.not_landed, None);
-    assert_eq!(
-        (fs::read(&path).unwrap(), changes.lost.len()),
-        (b"new\n".to_vec(), 1)
-    );
-    for line in ["rm odd*", "echo x > odd*", "echo 2 > a.txt; mv odd* plain"] {
-        let (finished, _) = lab.call(line).await;
-        let why = finished.not_landed.unwrap_or_default();
-        assert!(why.contains("not UTF-8"), "{line}: {why}");
-        assert_eq!(fs::read(&path).unwrap(), b"new\n", "{line}");
-        assert_eq!(lab.read("a.txt"), "1\n2\n3\n");
+    let ws = lab.base.join("ws");
+    let there = |name: &[u8]| {
+        let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
+        fs::read(ws.join(name)).ok()
+    };
+    let made = "mkdir $(printf 'f-\\376'); echo new > $(printf 'f-\\376/odd-\\377'); ln -s $(printf 'f-\\376/odd-\\377') link";
+    let changes = lab.check(made, &[r#""f-\376"/"odd-\377""#, "link"]).await;
+    assert_eq!(changes.lost, Vec::new());
+    assert_eq!(there(b"f-\xfe/odd-\xff").unwrap(), b"new\n");
+    assert_eq!(lab.read("link"), "new\n");
+    for line in [
+        "echo x > f*/odd*",
+        "mv f*/odd* plain",
+        "mv plain $(printf 'b-\\377')",
+        "rm -r f* b*",
+    ] {
+        let (finished, changes) = lab.call(line).await;
+        assert_eq!(finished.not_landed, None, "{line}");
+        assert!(!changes.files.is_empty(), "{line}");
     }
+    assert_eq!((there(b"f-\xfe/odd-\xff"), there(b"b-\xff")), (None, None));
 }
 
 #[tokio::test]

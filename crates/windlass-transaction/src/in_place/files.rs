@@ -15,6 +15,7 @@ use windlass_core::workspace::{
 use super::call_landings::CallLandings;
 use crate::git_dirs::GitDirs;
 use crate::landing::{Source, look};
+use crate::path::path_of;
 use windlass_host::workspace::{Root, bad_path, outside};
 
 /// The mode of a new file where the umask is not known.
@@ -34,7 +35,7 @@ struct Moved<'a> {
 
 impl Source for Moved<'_> {
     fn open(&self, _: &Swap) -> io::Result<std::fs::File> {
-        let opened = self.root.open_file(Path::new(self.from));
+        let opened = self.root.open_file(&path_of(self.from));
         opened
             .map(|(file, _)| file)
             .map_err(|err| io::Error::other(err.message))

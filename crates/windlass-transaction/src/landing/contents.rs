@@ -51,7 +51,7 @@ pub struct Contents {
 pub(crate) enum Lasting {
     /// When they are put in.
     Now,
-    /// After [`Contents::make_last`]; until then a crash may leave a name with other bytes, which reading finds out.
+    /// When the file system is synced; until then a crash may leave a name with other bytes, which reading finds out.
     Later,
 }
 
@@ -160,6 +160,11 @@ impl Contents {
             let no_files = disk.f_files > 0 && disk.f_favail < MIN_FREE_FILES;
             bytes < MIN_FREE || no_files
         })
+    }
+
+    /// Whether so many bytes more are under the cap.
+    pub(crate) fn has_room(&self, needed: u64) -> bool {
+        self.fits(needed).unwrap_or(false)
     }
 
     /// By how much the store is over its cap: the bytes of one change are more than it holds otherwise.
@@ -311,10 +316,9 @@ impl Contents {
         self.draft(disk, lasting, |draft| copy(disk, file, draft))
     }
 
-    /// Makes last what was put in to be made last later.
-    pub(super) fn make_last(&self, disk: &Disk) -> Result<(), ContentsError> {
-        disk.sync_all(self.dir.as_fd())
-            .map_err(|errno| self.failed(errno))
+    /// A handle on its file system, by which everything in it is made to last.
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
     }
 
     /// Fills a file that nobody sees, then gives it the name of its bytes. What had the name before had the same

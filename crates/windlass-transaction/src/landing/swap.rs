@@ -341,16 +341,15 @@ impl<'a> Work<'a> {
                 Err(err) => return Err(not_stored(&swap.path, err)),
             }
         }
-        if lasting == Lasting::Later {
-            let made = self.contents.make_last(self.disk);
-            made.map_err(|err| not_stored("the replaced files", err))?;
-        }
         Ok(())
     }
 
-    /// Makes every changed directory last, each once.
+    /// Makes the tree and, in a large landing, the stored old bytes last.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         let journal = self.journal;
+        if journal.is_large() {
+            return self.sync_file_systems();
+        }
         let changed = journal.swaps.iter().map(|(swap, _)| swap.path.as_str());
         let changed = changed.chain(journal.made.iter().map(String::as_str));
         let changed = changed.chain(journal.emptied.iter().map(|dir| dir.path.as_str()));
@@ -360,6 +359,23 @@ impl<'a> Work<'a> {
                 self.disk
                     .sync_dir(dir.as_fd())
                     .map_err(|errno| from_errno(Path::new(path), errno))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Work<'_> {
+    /// One sync for each file system that the landing wrote to. A staging directory is on each of them, and the store may be
+    /// on another one.
+    fn sync_file_systems(&self) -> Result<(), FileError> {
+        let stages = self.stages.iter().map(AsFd::as_fd);
+        let mut synced = BTreeSet::new();
+        for dir in stages.chain([self.contents.dir()]) {
+            let fail = |errno| from_errno(Path::new(&self.journal.name), errno);
+            let stat = self.disk.stat_of(dir).map_err(fail)?;
+            if synced.insert(stat.st_dev) {
+                self.disk.sync_all(dir).map_err(fail)?;
             }
         }
         Ok(())
