@@ -57,12 +57,11 @@ pub(super) fn run(binary: &Path, saves: usize, random: &mut Random) -> Result<Ta
     Ok(tally)
 }
 
+/// A path of the project and the words that were saved there.
+type Save = (String, String);
+
 /// Saves each file once while the commands run; every second run is killed at a random operation.
-fn save_beside(
-    here: &Place,
-    random: &mut Random,
-    round: usize,
-) -> Result<(Vec<(String, String)>, Vec<Ran>)> {
+fn save_beside(here: &Place, random: &mut Random, round: usize) -> Result<(Vec<Save>, Vec<Ran>)> {
     let pauses: Vec<u64> = (0..task::DOCS)
         .map(|_| random.below(LONGEST_PAUSE) as u64)
         .collect();

@@ -58,7 +58,7 @@ fn swaps(dir: &Path, card: &Card) -> Option<(Vec<Swap>, Root, Root)> {
         let path = text_of(path);
         let before = looked(&base, &path).ok()?;
         let after = looked(&own, &path).unwrap_or(Image::Absent);
-        (before != after).then(|| Swap {
+        (before != after).then_some(Swap {
             path,
             before,
             after,
