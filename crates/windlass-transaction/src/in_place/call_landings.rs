@@ -168,7 +168,12 @@ impl CallLandings {
         let stored = self
             .contents()
             .store_after(swaps, source, Lasting::Later, &keep);
-        let landed = stored.map_err(LandError::NotStored).and_then(|()| {
+        // A source that is gone is the fault of the call, and not of the store.
+        let not_stored = |err: FileError| match err.kind {
+            FileErrorKind::Full => LandError::NotStored(err),
+            _ => LandError::File(err),
+        };
+        let landed = stored.map_err(not_stored).and_then(|()| {
             let call = call.clone().map(|call| LandingCall {
                 session: self.session.clone(),
                 run: self.run.clone(),

@@ -276,11 +276,12 @@ impl Contents {
                 new.insert(hash.as_str(), *size);
             }
         }
-        let missing = |files: &HashMap<&str, u64>| -> u64 {
+        let missing = |files: &HashMap<&str, u64>, most: u64| -> u64 {
             let missing = files.iter().filter(|(hash, _)| !self.has(hash));
-            missing.map(|(_, size)| *size).fold(0, u64::saturating_add)
+            let sizes = missing.map(|(_, size)| *size).filter(|size| *size <= most);
+            sizes.fold(0, u64::saturating_add)
         };
-        let (old_bytes, new_bytes) = (missing(&old), missing(&new));
+        let (old_bytes, new_bytes) = (missing(&old, u64::MAX), missing(&new, MAX_AFTER));
         let needed = old_bytes.saturating_add(new_bytes);
         let needed = if needed > self.cap { old_bytes } else { needed };
         let fits = |needed| self.fits(needed).map_err(ContentsError::into_file);
