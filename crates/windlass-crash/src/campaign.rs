@@ -76,9 +76,7 @@ pub fn run_campaign(campaign: &Campaign, tell: &dyn Fn(&Tally)) -> Result<Vec<Ta
         take(saves::run(&binary, campaign.saves, &mut random)?);
     }
     if campaign.full_disks > 0 {
-        for part in full_disk::run(&binary, campaign.full_disks)? {
-            take(part);
-        }
+        full_disk::run(&binary, campaign.full_disks, &mut take)?;
     }
     Ok(tallies)
 }
