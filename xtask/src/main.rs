@@ -117,8 +117,9 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "crash",
-        takes: "[--every N] [--how HOW] …",
-        about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them",
+        takes: "[--every N] [--how HOW] … | campaign [--kills N] …",
+        about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them; \
+                campaign: many runs at once, random kills, saves beside runs, full disks",
         run: crash::run,
     },
     Command {

@@ -1,6 +1,6 @@
 //! What an isolated run of a workspace takes: opening it until its first command has ended, and the rest of the stat
-//! walk; where a file is named, also the walk that tells what a person changed meanwhile and the landing of a change of
-//! that file. Writes these milliseconds into a file. Processor time and memory are what the kernel accounts to it.
+//! walk; where files are named by a shell pattern, also the walk that tells what a person changed meanwhile and the
+//! landing of a change of these files, which are as many as `--files` says. Writes these milliseconds into a file. Processor time and memory are what the kernel accounts to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,7 @@ fn main() -> Result<()> {
         "--workspace",
         "--home",
         "--land",
+        "--files",
         "--file",
         "--strategy",
     ])?;
@@ -47,7 +48,8 @@ fn main() -> Result<()> {
         .enable_all()
         .build()?;
     let land = flags.get::<String>("--land")?;
-    let times = runtime.block_on(place.measure(land.as_deref()))?;
+    let files = flags.get("--files")?.unwrap_or(1);
+    let times = runtime.block_on(place.measure(land.as_deref(), files))?;
     drop(runtime);
     wait_for_helpers()?;
     std::fs::write(flags.need::<String>("--file")?, times.join(" "))
@@ -95,7 +97,7 @@ impl Place {
         )?)
     }
 
-    async fn measure(&self, land: Option<&str>) -> Result<Vec<String>> {
+    async fn measure(&self, land: Option<&str>, files: usize) -> Result<Vec<String>> {
         let began = Instant::now();
         let all = self.transactions()?;
         let (session, run) = (
@@ -117,14 +119,15 @@ impl Place {
             "the run works on a tree of the kind {strategy}, not {}",
             self.strategy
         );
-        if let Some(path) = land {
-            shell(&*open, &format!("printf 'changed\\n' >> '{path}'")).await?;
+        if let Some(pattern) = land {
+            let line = format!("for f in {pattern}; do echo changed >> \"$f\"; done");
+            shell(&*open, &line).await?;
         }
         let began = Instant::now();
         // It is asked what was changed relative to what, so that the walk is waited for.
         let changes = open.changes().await.map_err(said)?;
         times.push(since(began));
-        if let Some(path) = land {
+        if land.is_some() {
             let began = Instant::now();
             let moved = open.moved().await.map_err(said)?;
             ensure!(
@@ -139,9 +142,9 @@ impl Place {
             };
             let landed = open.land(&landing).await.map_err(said)?;
             ensure!(
-                landed.files == [path],
-                "{:?} landed, and not {path} alone",
-                landed.files
+                landed.files.len() == files,
+                "{} files landed, and not {files}",
+                landed.files.len()
             );
             times.push(since(began));
         }

@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(err) => return exit::usage(&err),
     };
-    let started = developer_log::start(parsed.log_file.as_deref());
+    let started = process::check_address_space()
+        .and_then(|()| developer_log::start(parsed.log_file.as_deref()));
     match started.and_then(|()| commands::dispatch(parsed)) {
         Ok(code) => code,
         Err(failure) => {

@@ -11,6 +11,27 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::safe::message;
 
+/// The least address space that a command needs, in bytes: threads reserve more than they use.
+const MIN_ADDRESS_SPACE: u64 = 512 << 20;
+
+/// Refuses to start where the address space is too small: later a failed allocation would abort the process, and Rust has
+/// no way to make an error of it.
+pub(crate) fn check_address_space() -> Result<(), Failure> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    match limit.filter(|limit| *limit < MIN_ADDRESS_SPACE) {
+        Some(limit) => Err(Failure::failed(format!(
+            "the limit of {} MB for the address space is too small",
+            limit >> 20
+        ))
+        .hint(format!(
+            "allow at least {} MB (`ulimit -v {}`), or limit the memory with a cgroup",
+            MIN_ADDRESS_SPACE >> 20,
+            MIN_ADDRESS_SPACE >> 10
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The environment of this process.
 pub(crate) fn environment() -> Environment {
     Environment::of_process()

@@ -28,6 +28,7 @@ pub mod image;
 pub mod message;
 pub mod outcome;
 pub mod overview;
+pub mod path_text;
 pub mod provider;
 pub mod queue;
 pub mod redact;

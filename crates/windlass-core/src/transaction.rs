@@ -264,6 +264,8 @@ pub struct CallChanges {
     pub files: Vec<(FileChange, Swap)>,
     /// Paths that cannot be undone, with the reason.
     pub lost: Vec<(String, String)>,
+    /// Texts for the user, each with the code of its warning.
+    pub warnings: Vec<(&'static str, String)>,
     /// No space is left for what undo needs. The run ends when the call is logged.
     pub full: Option<String>,
 }

@@ -5,8 +5,11 @@
 //! The tour: `seccomp` has the kernel ask us before each such system call, [`op`](Op) says what the call is about,
 //! `supervise` counts and strikes, `place` and `work` are the scratch directory and the scripted task, `folded` reads
 //! the log, `case` is one blow with all that must hold afterwards, [`Report`] counts, and [`run`] goes through all.
+//! [`run_campaign`] does by chance what users do at once: many runs in one workspace, kills of runs, undos and redos,
+//! saves beside a run, and small disks that fill up.
 #![cfg(target_os = "linux")]
 
+mod campaign;
 mod case;
 mod folded;
 mod op;
@@ -17,6 +20,7 @@ mod seccomp;
 mod supervise;
 mod work;
 
+pub use campaign::{Campaign, Tally, run_campaign};
 pub use case::{Case, Where, Wrong};
 pub use op::{Kind, Op};
 pub use report::{Report, Row};

@@ -24,8 +24,19 @@ pub(crate) struct Template {
 
 impl Template {
     pub(crate) fn new(wide_patches: bool) -> Result<Self> {
+        Self::with(
+            work::FILES.iter().map(|(path, text)| (*path, *text)),
+            wide_patches,
+        )
+    }
+
+    /// A project with these files.
+    pub(crate) fn with<P: AsRef<Path>, T: AsRef<[u8]>>(
+        files: impl IntoIterator<Item = (P, T)>,
+        wide_patches: bool,
+    ) -> Result<Self> {
         let dir = TempDir::new().context("no scratch directory can be made")?;
-        for (path, text) in work::FILES {
+        for (path, text) in files {
             let path = dir.path().join(path);
             path.parent().map(std::fs::create_dir_all).transpose()?;
             std::fs::write(path, text)?;
@@ -137,25 +148,10 @@ impl Place {
         args: impl IntoIterator<Item = S>,
         blow: Option<Blow>,
     ) -> Result<Ran> {
-        let base = self.dir.path();
-        let said = base.join("said");
+        let said = self.dir.path().join("said");
         let (out, err) = (said.join("out"), said.join("err"));
-        let mut command = Command::new(&self.binary);
-        command.args(args).current_dir(self.project()).env_clear();
-        command.env(
-            "PATH",
-            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
-        );
+        let mut command = self.command(&self.binary, args);
         command
-            .env("HOME", base.join("home"))
-            .env("TMPDIR", base.join("tmp"));
-        command.envs([
-            ("LANG", "C.UTF-8"),
-            ("GIT_CONFIG_NOSYSTEM", "1"),
-            ("NO_COLOR", "1"),
-        ]);
-        command
-            .stdin(Stdio::null())
             .stdout(std::fs::File::create(&out)?)
             .stderr(std::fs::File::create(&err)?);
         let seen = supervise::run(&mut command, &said, blow)?;
@@ -173,6 +169,41 @@ impl Place {
         })
     }
 
+    /// The binary.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// The scratch directory itself.
+    pub(crate) fn base(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A program in the project, with the environment of a user who has nothing set.
+    pub(crate) fn command<S: AsRef<OsStr>>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let base = self.dir.path();
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.project()).env_clear();
+        command.env(
+            "PATH",
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+        );
+        command
+            .env("HOME", base.join("home"))
+            .env("TMPDIR", base.join("tmp"));
+        command.envs([
+            ("LANG", "C.UTF-8"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("NO_COLOR", "1"),
+        ]);
+        command.stdin(Stdio::null());
+        command
+    }
+
     /// Text without the name of this scratch directory.
     pub(crate) fn neutral(&self, text: &str) -> String {
         text.replace(&self.dir.path().display().to_string(), "~")
@@ -187,8 +218,13 @@ impl Place {
 
     /// The project's files. Of the repository only what must not be there: a lock that was left.
     pub(crate) fn tree(&self) -> Result<Tree> {
+        Self::tree_in(&self.project())
+    }
+
+    /// The same of a copy of the project.
+    pub(crate) fn tree_in(project: &Path) -> Result<Tree> {
         let mut tree = Tree::new();
-        walk(&self.project(), "", &mut |path, full| {
+        walk(project, "", &mut |path, full| {
             if path.starts_with(".git/") && !path.ends_with(".lock") {
                 return Ok(());
             }
@@ -236,8 +272,13 @@ impl Place {
 
     /// The logs of all sessions, by id, as bytes. A session whose log is empty was never begun.
     pub(crate) fn logs(&self) -> Result<BTreeMap<String, Vec<u8>>> {
+        Self::logs_in(&self.data())
+    }
+
+    /// The same of a copy of the data directory.
+    pub(crate) fn logs_in(data: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
         let mut logs = BTreeMap::new();
-        let sessions = self.data().join("sessions");
+        let sessions = data.join("sessions");
         if !sessions.exists() {
             return Ok(logs);
         }

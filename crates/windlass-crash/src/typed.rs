@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use windlass_crash::{How, Options, Pick, Told, Where, run};
+use windlass_crash::{Campaign, How, Options, Pick, Tally, Told, Where, run, run_campaign};
 
 /// A line on how far it is after so many cases.
 const PROGRESS: usize = 50;
 
 pub(crate) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match read(&args).and_then(|options| strike(&options)) {
+    let done = match args.get(1).map(String::as_str) {
+        Some("campaign") => read_campaign(&args).and_then(|campaign| fight(&campaign)),
+        _ => read(&args).and_then(|options| strike(&options)),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(err) => {
@@ -40,6 +44,52 @@ fn strike(options: &Options) -> Result<bool> {
         failed => println!("{failed} cases did not hold"),
     }
     Ok(cases.is_empty())
+}
+
+fn fight(campaign: &Campaign) -> Result<bool> {
+    let tell = |tally: &Tally| {
+        println!("{}", tally.line());
+        tally.wrong.iter().for_each(|why| println!("  {why}"));
+    };
+    let tallies = run_campaign(campaign, &tell)?;
+    Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
+}
+
+/// A campaign as it was typed; without options it is the long one.
+fn read_campaign(args: &[String]) -> Result<Campaign> {
+    let binary = args.first().map(PathBuf::from).unwrap_or_default();
+    let mut campaign = Campaign {
+        binary,
+        runs: vec![2, 8, 32],
+        kills: 500,
+        saves: 200,
+        full_disks: 200,
+        seed: 1,
+    };
+    let mut words = args.iter().skip(2);
+    while let Some(word) = words.next() {
+        let value = words.next();
+        let value = value.with_context(|| format!("`{word}` needs a value"))?;
+        let count = || {
+            value
+                .parse()
+                .with_context(|| format!("`{value}` is no number"))
+        };
+        match word.as_str() {
+            "--runs" => {
+                let runs = value.split(',').filter(|runs| !runs.is_empty());
+                campaign.runs = runs.map(number).collect::<Result<_>>()?;
+            }
+            "--kills" => campaign.kills = count()?,
+            "--saves" => campaign.saves = count()?,
+            "--full-disks" => campaign.full_disks = count()?,
+            "--seed" => campaign.seed = value.parse().context("the seed is a number")?,
+            other => bail!(
+                "there is no option `{other}`; there are: --runs --kills --saves --full-disks --seed"
+            ),
+        }
+    }
+    Ok(campaign)
 }
 
 /// What was typed. The binary comes first: `cargo xtask crash` puts it there.

@@ -163,7 +163,7 @@ fn moved(step: usize) -> Value {
 }
 
 /// A JSON value as TOML on one line. Text is quoted the same way in both.
-fn inline(value: &Value) -> String {
+pub(crate) fn inline(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
             let fields: Vec<String> = fields

@@ -293,19 +293,28 @@ impl Executor {
         Ok(full)
     }
 
-    /// The changes of the call, by content. Warns of those that cannot be undone.
+    /// The changes of the call, by content. Warns of those that cannot be undone or merged.
     async fn found(
         &self,
         snapshots: &dyn Snapshots,
         call: &CallId,
     ) -> Result<(Vec<(FileChange, Swap)>, Option<String>), StoreError> {
-        let CallChanges { files, lost, full } = match snapshots.end(call).await {
+        let changes = match snapshots.end(call).await {
             Ok(changes) => changes,
             Err(err) => CallChanges {
                 lost: vec![("its changes".to_owned(), err.message)],
                 ..CallChanges::default()
             },
         };
+        let CallChanges {
+            files,
+            lost,
+            warnings,
+            full,
+        } = changes;
+        for (code, text) in warnings {
+            self.outlet.emit(EventKind::warned(code, text)).await?;
+        }
         for (what, why) in lost.into_iter().take(MAX_LOST) {
             let text = format!("{what} cannot be undone: {why}");
             // What every command of a run does is told with the first.

@@ -195,8 +195,9 @@ impl HostProcesses {
     /// Starts a background job over a layer of its own, and gives the workspace as the job sees it.
     pub fn start_over(&self, command: &Command, layer: &str) -> Result<(JobId, OwnedFd), JobError> {
         let sandbox = self.sandbox.as_ref().ok_or(JobError::NoLayer)?;
-        let inside = sandbox.inside().map_err(|_| JobError::NoLayer)?;
-        let borrower = TreeBorrower::new().map_err(|_| JobError::NoLayer)?;
+        let failed = |why: String| JobError::Other(ProcessError(why));
+        let inside = sandbox.inside().map_err(|err| failed(err.to_string()))?;
+        let borrower = TreeBorrower::new().map_err(|err| failed(err.to_string()))?;
         let within = Within::LentLayer(layer, &borrower);
         let job = self
             .jobs

@@ -7,6 +7,7 @@
 //! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
 //! told of it.
 
+mod call_changes;
 mod catching_up;
 pub(crate) mod check_tree;
 mod commit;
@@ -41,6 +42,7 @@ pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
 pub(crate) use self::survey::{Survey, parent};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
+use self::call_changes::CallRecorder;
 use self::check_tree::{Ground, OpenedTree};
 use self::work::Work;
 use crate::in_place::{InPlace, PutBack, recover_set_aside};
@@ -48,6 +50,7 @@ use crate::landing::{
     Contents, ContentsError, Recovered, UnloggedLanding, UnloggedUndo, recover, unlogged_landings,
     unlogged_undos,
 };
+use crate::path::text_of;
 use windlass_host::exec::Guard;
 use windlass_host::private::{entries, remove_tree};
 use windlass_host::sandbox::{Helper, Sandbox, SandboxError, Tree};
@@ -430,6 +433,11 @@ impl Transaction for IsolatedRun {
     fn processes(&self) -> Arc<dyn Processes> {
         Arc::clone(&self.0.live) as Arc<dyn Processes>
     }
+    fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
+        // Without a layer every look would walk the whole copy.
+        let recorder = || Arc::new(CallRecorder::new(Arc::clone(&self.0)));
+        self.0.is_layer().then(|| recorder() as Arc<dyn Snapshots>)
+    }
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
         Box::pin(async move {
             let changed = self.0.changed().await?;
@@ -449,7 +457,7 @@ impl Transaction for IsolatedRun {
                 .moved()
                 .await?
                 .iter()
-                .map(|path| shown::lossy(path))
+                .map(|path| text_of(path))
                 .collect())
         })
     }

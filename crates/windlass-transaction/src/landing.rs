@@ -173,6 +173,9 @@ pub enum LandError {
     /// The journal cannot be used.
     #[error("{0}")]
     Journal(String),
+    /// Old bytes cannot be stored for undo. Nothing of the change is in the tree.
+    #[error("nothing was landed: {0}")]
+    NotStored(FileError),
     /// The system refuses. Nothing of the change is in the tree.
     #[error("nothing was landed: {0}")]
     File(#[from] FileError),
@@ -200,6 +203,8 @@ fn list(refused: &[Refused], left: &[String]) -> String {
 /// Why the work stops before its end.
 enum Halt {
     Conflict(Vec<Refused>),
+    /// Old bytes cannot be stored.
+    NotStored(FileError),
     File(FileError),
 }
 
@@ -222,8 +227,9 @@ impl Halt {
                 left.retain(|path| refused.iter().all(|it| it.path != *path));
                 LandError::Conflict { refused, left }
             }
+            Self::NotStored(err) if left.is_empty() => LandError::NotStored(err),
             Self::File(err) if left.is_empty() => LandError::File(err),
-            Self::File(err) => LandError::Conflict {
+            Self::NotStored(err) | Self::File(err) => LandError::Conflict {
                 refused: vec![Refused::new("the landing stopped", &err.message)],
                 left,
             },
@@ -270,8 +276,8 @@ fn land_synced(
         journal_dir,
         patience: PATIENCE,
     };
-    // Where the new bytes do not fit, undoing the change under later edits is a conflict.
-    let _ = contents.store_after(swaps, source, Lasting::Now);
+    // Where the new bytes cannot be stored, undoing the change under later edits is a conflict.
+    let _ = contents.store_after(swaps, source, Lasting::of(swaps.len()), &|_| false);
     landing.land(swaps, source, mode)
 }
 

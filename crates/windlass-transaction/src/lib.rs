@@ -11,6 +11,7 @@ pub mod in_place;
 pub mod isolated;
 pub mod landing;
 mod links;
+mod path;
 #[cfg(test)]
 mod test_helper;
 mod working_copy;

@@ -5,6 +5,8 @@ use std::path::{Component, Path, PathBuf};
 
 use windlass_core::gate::{is_credential, is_system_path};
 
+use crate::path::path_of;
+
 /// Links that are followed on the way to where one leads, as the system does.
 const MAX_LINKS: usize = 40;
 
@@ -58,9 +60,9 @@ fn followed(
     target: &str,
     link: &dyn Fn(&Path) -> Option<PathBuf>,
 ) -> Option<PathBuf> {
-    let mut end = root.join(path);
+    let mut end = root.join(path_of(path));
     end.pop();
-    let mut todo: Vec<OsString> = steps(Path::new(target));
+    let mut todo: Vec<OsString> = steps(&path_of(target));
     let mut links = 0;
     while let Some(step) = todo.pop() {
         match Path::new(&step).components().next() {

@@ -14,9 +14,12 @@ pub use windlass_transaction::landing::undo::Plan;
 
 mod apply;
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, RunId};
 use windlass_core::image::Swap;
+use windlass_core::terms::Strategy;
 
 pub use self::apply::{PlannedUndo, UndoRequest, last_changes, plan_undo, undoable_changes};
 
@@ -57,6 +60,12 @@ pub struct UndoableChanges {
     pub undone: Vec<Undo>,
     /// Every run of the log, in order.
     pub runs: Vec<RunId>,
+    /// The calls of isolated runs whose changes landed, each with the event of the landing.
+    landed_calls: Vec<(UndoableChange, u64)>,
+    /// Changes of calls in copies that have not landed, by the name of the copy.
+    in_copies: HashMap<String, Vec<UndoableChange>>,
+    /// The copy that the open run works on.
+    copy: Option<String>,
 }
 
 /// What is to be taken back.
@@ -82,24 +91,31 @@ impl UndoableChanges {
                 swap: Some(swap),
                 ..
             } => {
-                self.add(event, seq, Some(call), vec![swap.clone()]);
-            }
-            EventKind::Landed { landed, .. } if !landed.swaps.is_empty() => {
-                self.add(event, seq, None, landed.swaps.clone());
-                if let Some(last) = self.done.last_mut() {
-                    last.commit.clone_from(&landed.commit);
+                let change = change(event, seq, Some(call), vec![swap.clone()]);
+                match self.copy.clone() {
+                    Some(copy) => self.in_copies.entry(copy).or_default().push(change),
+                    None => self.done.push(change),
                 }
             }
-            EventKind::RunStarted { .. } => self.runs.extend(event.run.clone()),
+            EventKind::Landed { landed, .. } if !landed.swaps.is_empty() => {
+                let mut landing = change(event, seq, None, landed.swaps.clone());
+                landing.commit.clone_from(&landed.commit);
+                self.done.push(landing);
+                self.land_calls(seq, &landed.swaps);
+            }
+            EventKind::RunStarted { .. } => {
+                self.copy = None;
+                self.runs.extend(event.run.clone());
+            }
+            EventKind::TransactionOpened { terms, name } => {
+                let name = name.clone().unwrap_or_default();
+                self.copy = (terms.strategy != Strategy::InPlace).then_some(name);
+            }
             EventKind::Undone {
                 of, also, swaps, ..
             } => {
                 let of: Vec<u64> = std::iter::once(*of).chain(also.iter().copied()).collect();
-                for change in self
-                    .done
-                    .iter_mut()
-                    .filter(|change| of.contains(&change.seq))
-                {
+                for change in self.all().filter(|change| of.contains(&change.seq)) {
                     change.undone_by = Some(seq);
                 }
                 self.undone.push(Undo {
@@ -110,11 +126,7 @@ impl UndoableChanges {
             }
             EventKind::Redone { of, .. } => {
                 self.undone.retain(|undo| undo.seq != *of);
-                for change in self
-                    .done
-                    .iter_mut()
-                    .filter(|change| change.undone_by == Some(*of))
-                {
+                for change in self.all().filter(|change| change.undone_by == Some(*of)) {
                     change.undone_by = None;
                 }
             }
@@ -124,15 +136,46 @@ impl UndoableChanges {
         }
     }
 
-    fn add(&mut self, event: &Event, seq: u64, call: Option<&CallId>, swaps: Vec<Swap>) {
-        self.done.push(UndoableChange {
-            seq,
-            run: event.run.clone(),
-            call: call.cloned(),
-            swaps,
-            commit: None,
-            undone_by: None,
-        });
+    /// Every change, also those of single calls that landed.
+    fn all(&mut self) -> impl Iterator<Item = &mut UndoableChange> {
+        let calls = self.landed_calls.iter_mut().map(|(change, _)| change);
+        self.done.iter_mut().chain(calls)
+    }
+
+    /// The changes of calls in the copy are in the tree now, as far as their paths landed.
+    fn land_calls(&mut self, landing: u64, landed: &[Swap]) {
+        let paths: HashSet<&str> = landed.iter().map(|swap| swap.path.as_str()).collect();
+        let copy = self.copy.clone().unwrap_or_default();
+        let calls = self.in_copies.remove(&copy).unwrap_or_default();
+        let is_in = |call: &UndoableChange| {
+            let mut swaps = call.swaps.iter();
+            swaps.any(|swap| paths.contains(swap.path.as_str()))
+        };
+        let calls = calls.into_iter().filter(is_in);
+        self.landed_calls.extend(calls.map(|call| (call, landing)));
+    }
+
+    /// The swaps of a change as it stands: a landing with the undos of single calls of it.
+    pub(crate) fn standing_swaps(&self, change: &UndoableChange) -> Vec<Swap> {
+        let calls = self.landed_calls.iter();
+        let calls = calls.filter(|(_, landing)| *landing == change.seq);
+        let undos: BTreeSet<u64> = calls.filter_map(|(call, _)| call.undone_by).collect();
+        let undos = self.undone.iter().filter(|undo| undos.contains(&undo.seq));
+        let undone = undos.flat_map(|undo| undo.swaps.clone());
+        change.swaps.iter().cloned().chain(undone).collect()
+    }
+
+    /// The changes of a call that are in the tree: in place, or by a landing that was not undone.
+    fn of_call(&self, call: &CallId) -> Vec<&UndoableChange> {
+        let stands = |seq: u64| {
+            let mut landings = self.done.iter().filter(|change| change.seq == seq);
+            landings.any(|landing| landing.undone_by.is_none())
+        };
+        let landed = self.landed_calls.iter();
+        let landed = landed.filter(|(_, landing)| stands(*landing));
+        let all = self.done.iter().chain(landed.map(|(change, _)| change));
+        all.filter(|change| change.call.as_ref() == Some(call) && change.undone_by.is_none())
+            .collect()
     }
 
     /// Whether a later run changed nothing, so that undoing this one is perhaps not what was meant. A later run that was
@@ -156,11 +199,20 @@ impl UndoableChanges {
             Wanted::Run(run) => standing()
                 .filter(|change| change.run.as_ref() == Some(run))
                 .collect(),
-            Wanted::Call(call) => standing()
-                .filter(|change| change.call.as_ref() == Some(call))
-                .collect(),
+            Wanted::Call(call) => self.of_call(call),
             Wanted::To(seq) => standing().filter(|change| change.seq > *seq).collect(),
         }
+    }
+}
+
+fn change(event: &Event, seq: u64, call: Option<&CallId>, swaps: Vec<Swap>) -> UndoableChange {
+    UndoableChange {
+        seq,
+        run: event.run.clone(),
+        call: call.cloned(),
+        swaps,
+        commit: None,
+        undone_by: None,
     }
 }
 
@@ -271,5 +323,51 @@ mod tests {
             (seqs(&changes, Wanted::To(0)).len(), changes.undone.len()),
             (3, 0)
         );
+    }
+
+    #[test]
+    fn a_call_of_an_isolated_run_can_be_undone_once_its_run_landed() {
+        let mut changes = UndoableChanges::default();
+        let opened = |seq, run, strategy, name: &str| {
+            let terms = windlass_core::terms::Terms::unconfined(strategy);
+            let name = Some(name.to_owned());
+            event(seq, run, EventKind::TransactionOpened { terms, name })
+        };
+        let landed = |seq, run, paths: &[&str]| {
+            let landed = Landed {
+                swaps: paths.iter().map(|path| swap(path)).collect(),
+                ..Landed::default()
+            };
+            let tree_hash = None;
+            event(seq, run, EventKind::Landed { landed, tree_hash })
+        };
+        let seqs = |changes: &UndoableChanges, call: &str| {
+            let found = changes.find(&Wanted::Call(CallId(call.into())));
+            found.iter().map(|change| change.seq).collect::<Vec<_>>()
+        };
+        changes.apply(&opened(2, 1, Strategy::Overlay, "one"));
+        changes.apply(&changed(3, 1, "a", "1"));
+        changes.apply(&changed(4, 1, "b", "2"));
+        changes.apply(&changed(5, 1, "b", "reverted"));
+        assert_eq!(seqs(&changes, "b"), [0; 0], "nothing landed yet");
+        // Another copy lands first; then the kept one.
+        changes.apply(&opened(6, 2, Strategy::Overlay, "two"));
+        changes.apply(&landed(7, 2, &["other"]));
+        assert_eq!(seqs(&changes, "b"), [0; 0]);
+        changes.apply(&opened(8, 3, Strategy::Overlay, "one"));
+        changes.apply(&landed(9, 3, &["1", "2"]));
+        assert_eq!(
+            (seqs(&changes, "a"), seqs(&changes, "b")),
+            (vec![3], vec![4])
+        );
+        let run = |changes: &UndoableChanges| changes.find(&Wanted::LastRun).len();
+        assert_eq!(run(&changes), 1, "the run is one landing");
+        let undo = |of| event(20, 3, EventKind::undone(of, vec![], vec![]));
+        changes.apply(&undo(4));
+        assert_eq!((seqs(&changes, "b"), run(&changes)), (vec![], 1));
+        changes.apply(&event(21, 3, EventKind::redone(20, vec![])));
+        assert_eq!(seqs(&changes, "b"), [4]);
+        changes.apply(&undo(9));
+        assert_eq!(seqs(&changes, "b"), [0; 0], "it went with its run");
     }
 }

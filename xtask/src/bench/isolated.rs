@@ -18,6 +18,8 @@ const FOLDERS: usize = 1_000;
 const FILES: usize = 100;
 /// The file that is changed and landed.
 const CHANGED: &str = "part-00/folder-0007/file-42.txt";
+/// Many files that are changed and landed at once, and their number.
+const MANY: (&str, usize) = ("part-0[01]/*/*.txt", 10_000);
 /// What it ignores, as trees do.
 const IGNORED: &str = "target/\n/dist/\nnode_modules/\n*.o\n*.log\n.env*\n!.env.example\n";
 const WORKTREE: &str = "`git worktree add`";
@@ -27,6 +29,7 @@ pub(crate) fn rows(lab: &Lab) -> Result<Vec<Row>> {
     let tree = Tree::make(lab)?;
     let mut rows = tree.opening()?;
     rows.extend(tree.landing()?);
+    rows.extend(tree.landing_of_many()?);
     rows.extend(tree.whole_runs()?);
     Ok(rows)
 }
@@ -110,7 +113,7 @@ impl<'a> Tree<'a> {
         command
     }
 
-    fn open(&self, land: Option<&str>) -> Result<Opened> {
+    fn open(&self, land: Option<(&str, usize)>) -> Result<Opened> {
         let figures = self.lab.dir().join("figures");
         let mut command = self.lab.program("isolated-speed");
         command
@@ -123,8 +126,8 @@ impl<'a> Tree<'a> {
             .arg(self.lab.dir().join("home"))
             .arg("--file")
             .arg(&figures);
-        if let Some(path) = land {
-            command.args(["--land", path]);
+        if let Some((pattern, files)) = land {
+            command.args(["--land", pattern, "--files", &files.to_string()]);
         }
         let sample = self.lab.once(&mut command)?;
         let text = std::fs::read_to_string(figures).context("isolated-speed left no figures")?;
@@ -190,7 +193,7 @@ impl<'a> Tree<'a> {
         let (mut landed, mut statuses) = (Vec::new(), Vec::new());
         for _ in 0..self.lab.times(10) {
             let before = self.records()?;
-            landed.push(self.open(Some(CHANGED))?);
+            landed.push(self.open(Some((CHANGED, 1)))?);
             let after = self.records()?;
             let written = after
                 .iter()
@@ -214,6 +217,34 @@ impl<'a> Tree<'a> {
                 Unit::Ms,
                 column(&landed, 3)?,
             ),
+        ])
+    }
+
+    /// Compared with a program that copies the same files aside, renames each over the old one, and syncs once.
+    fn landing_of_many(&self) -> Result<Vec<Row>> {
+        let (mut landed, mut floor) = (Vec::new(), Vec::new());
+        for _ in 0..self.lab.times(3) {
+            landed.push(self.open(Some(MANY))?);
+            let mut command = self.lab.program("floor-landing");
+            command
+                .arg("--dir")
+                .arg(&self.dir)
+                .args(["--files", "10000"]);
+            floor.push(self.lab.once(&mut command)?);
+            self.lab.once(self.git().args(["checkout", "-q", "."]))?;
+        }
+        let copied = "copy, rename, one sync";
+        let samples: Vec<Sample> = landed.iter().map(|opened| opened.sample).collect();
+        Ok(vec![
+            Row::new(
+                "landing 10,000 changed files",
+                Unit::Ms,
+                column(&landed, 3)?,
+            )
+            .floor(copied, wall(&floor)?),
+            Row::new("CPU for it, with the command", Unit::Ms, cpu(&samples)?)
+                .floor(copied, cpu(&floor)?),
+            Row::new("peak memory for it", Unit::Mb, rss(&samples)?).floor(copied, rss(&floor)?),
         ])
     }
 

@@ -290,15 +290,15 @@ pub(crate) fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-#[test]
-fn a_write_past_the_file_size_limit_is_an_error() {
+#[track_caller]
+fn check_limited(limit: &str, expect: &str) {
     let place = Place::new();
     let script = place.script("[[step]]\ntext = \"done\"\n");
-    let mut command = place.command(&[]);
-    let line = "ulimit -f 2; exec \"$0\" run --in-place --script \"$1\" go";
+    let command = place.command(&[]);
+    let line = format!("{limit}; exec \"$0\" run --in-place --script \"$1\" go");
     let mut limited = std::process::Command::new("sh");
     limited
-        .args(["-c", line])
+        .args(["-c", &line])
         .arg(command.get_program())
         .arg(script);
     limited.current_dir(place.work()).env_clear();
@@ -307,8 +307,13 @@ fn a_write_past_the_file_size_limit_is_an_error() {
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
-    command = limited;
-    let output = place.run_with(command, "");
+    let output = place.run_with(limited, "");
     assert_eq!(output.code, 1, "{}", output.err);
-    assert!(output.err.contains("events.jsonl"), "{}", output.err);
+    assert!(output.err.contains(expect), "{}", output.err);
+}
+
+#[test]
+fn limits_of_the_process_are_errors() {
+    check_limited("ulimit -f 2", "events.jsonl");
+    check_limited("ulimit -v 200000", "the address space is too small");
 }

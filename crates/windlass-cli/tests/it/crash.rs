@@ -1,9 +1,10 @@
-//! A sample of the crash harness through the built binary; `cargo xtask crash` does all of it. One operation of each
-//! kind on each kind of file, and the last ones, so that every way of being interrupted is met each time.
+//! A sample of the crash harness through the built binary; `cargo xtask crash` does all of it, and `cargo xtask crash
+//! campaign` the long form of the campaign. One operation of each kind on each kind of file, and the last ones, so that
+//! every way of being interrupted is met each time.
 
 use std::path::PathBuf;
 
-use windlass_crash::{How, Kind, Options, Pick, Where, run};
+use windlass_crash::{Campaign, How, Kind, Options, Pick, Where, run, run_campaign};
 use windlass_needs::{Need, lacks};
 
 /// So many cases at a time; each is one process that mostly waits for the disk.
@@ -108,4 +109,72 @@ fn a_disk_that_fails_is_a_clear_end_and_no_loss() {
         &["enospc", "eio", "erofs"],
         Pick::Every(380, 11),
     );
+}
+
+/// A campaign of nothing; each test says what it adds.
+fn campaign() -> Campaign {
+    Campaign {
+        binary: PathBuf::from(env!("CARGO_BIN_EXE_windlass")),
+        runs: Vec::new(),
+        kills: 0,
+        saves: 0,
+        full_disks: 0,
+        seed: 11,
+    }
+}
+
+#[track_caller]
+fn check_campaign(campaign: &Campaign) {
+    let tallies = run_campaign(campaign, &|_| {}).unwrap_or_else(|err| panic!("{err:#}"));
+    assert!(!tallies.is_empty());
+    for tally in tallies {
+        assert!(
+            tally.wrong.is_empty() && tally.cases > 0,
+            "{}\n{}",
+            tally.line(),
+            tally.wrong.join("\n")
+        );
+    }
+}
+
+#[test]
+fn many_runs_in_one_workspace_land_or_say_that_they_did_not() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let runs = vec![2, 8];
+    check_campaign(&Campaign { runs, ..campaign() });
+}
+
+#[test]
+fn runs_undos_and_redos_that_are_killed_leave_one_state_that_can_be_undone() {
+    if cannot_run() {
+        return;
+    }
+    check_campaign(&Campaign {
+        kills: 6,
+        ..campaign()
+    });
+}
+
+#[test]
+fn no_save_beside_a_run_is_lost() {
+    if cannot_run() {
+        return;
+    }
+    check_campaign(&Campaign {
+        saves: 20,
+        ..campaign()
+    });
+}
+
+#[test]
+fn disks_that_are_full_lose_nothing() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    check_campaign(&Campaign {
+        full_disks: 16,
+        ..campaign()
+    });
 }

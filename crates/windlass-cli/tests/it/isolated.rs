@@ -352,7 +352,7 @@ fn undo_asks_before_it_takes_an_older_run_and_names_the_commit() {
     assert_eq!(git(&place, &["rev-parse", "HEAD^"]), commit);
     assert_eq!(git(&place, &["status", "--porcelain"]), "");
     let refused = place.run(&["undo", "--call", "no-such"]);
-    assert!(refused.err.contains("lands as a whole"), "{}", refused.err);
+    assert!(refused.err.contains("a whole run back"), "{}", refused.err);
 }
 
 /// The process died between the landing of an undo and its event in the log.
@@ -841,6 +841,34 @@ fn a_run_that_clears_the_tree_out_needs_a_person() {
 }
 
 #[test]
+fn a_file_whose_name_is_not_utf8_lands_and_is_undone() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = project();
+    let odd = place
+        .work()
+        .join(std::ffi::OsStr::from_bytes(b"odd-\xff.txt"));
+    std::fs::write(&odd, "old\n").unwrap();
+    let bash = r#"[[step]]
+calls = [{ name = "bash", args = { command = "echo new > odd-*.txt; echo x > $(printf 'more-\\377')" } }]
+"#;
+    let output = run(&place, &format!("{bash}{DONE}"), &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let more = place.work().join(std::ffi::OsStr::from_bytes(b"more-\xff"));
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!((read(&odd), read(&more)), ("new\n".into(), "x\n".into()));
+    let landed = place
+        .log()
+        .into_iter()
+        .find(|event| event["kind"] == "landed")
+        .unwrap();
+    let files = serde_json::json!([r#""more-\377""#, r#""odd-\377.txt""#]);
+    assert_eq!(landed["data"]["files"], files);
+    let undone = place.run(&["undo"]);
+    assert_eq!(undone.code, 0, "{}", undone.err);
+    assert_eq!((read(&odd), more.exists()), ("old\n".into(), false));
+}
+
+#[test]
 fn isolation_without_a_sandbox_is_refused() {
     let place = project();
     let result = run(&place, DONE, &["--sandbox", "full"]);
@@ -849,14 +877,37 @@ fn isolation_without_a_sandbox_is_refused() {
 }
 
 #[test]
-fn in_place_work_is_undone_call_by_call() {
-    if lacks(Need::CommandLayers) {
-        return;
+fn work_in_place_is_undone_call_by_call() {
+    if !lacks(Need::CommandLayers) {
+        check_undo_by_call("--in-place");
     }
+}
+
+#[test]
+fn a_run_that_landed_is_undone_call_by_call() {
+    if !lacks(Need::Overlay) {
+        check_undo_by_call("--isolated");
+    }
+}
+
+#[track_caller]
+fn check_undo_by_call(place_flag: &str) {
     let place = project();
     let bash = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo two > value.txt; rm other.txt; echo n > new.txt\" } }]\n";
     let script = format!("{}{bash}{DONE}", write_step("value.txt", "one\\n"));
-    let output = place.play(&script, &["--yes", "--approval", "auto"]);
+    let script = place.script(&script);
+    let output = place.run(&[
+        "run",
+        place_flag,
+        "--script",
+        &script,
+        "--yes",
+        "--approval",
+        "auto",
+        "--validate",
+        "none",
+        "go",
+    ]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(
         (place.read("value.txt"), place.read("new.txt")),

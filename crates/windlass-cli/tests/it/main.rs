@@ -19,6 +19,7 @@ mod imports;
 mod in_place;
 mod isolated;
 mod json_action;
+mod odd_trees;
 mod own_agents;
 mod place;
 mod poisoned_checks;

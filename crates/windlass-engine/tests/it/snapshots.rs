@@ -60,6 +60,7 @@ impl Snapshots for OneFileEach {
         Box::pin(std::future::ready(Ok(CallChanges {
             files: vec![(change, swap)],
             lost: Vec::new(),
+            warnings: vec![("not_merged", format!("{} was not merged", call.0))],
             full: self.full.clone(),
         })))
     }
@@ -177,6 +178,18 @@ async fn changes_are_in_the_log_when_their_record_goes() {
     let counted: Vec<_> = counted.collect();
     assert_eq!(counted, [("1.txt", 2, 1), ("2.txt", 2, 1)]);
     assert_eq!(*calls.logged.lock(), [1, 2]);
+    let warned = ran.events.iter().filter_map(|event| match &event.kind {
+        EventKind::Warned { code, text } => Some((code.as_str(), text.as_str())),
+        _ => None,
+    });
+    let warned: Vec<_> = warned.collect();
+    assert_eq!(
+        warned,
+        [
+            ("not_merged", "1 was not merged"),
+            ("not_merged", "2 was not merged")
+        ]
+    );
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 //! and its swaps are the source of the log, of undo and of the result of the run.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,10 +16,13 @@ use windlass_core::workspace::{
 
 use crate::landing::undo::{Stretches, change_of, describe};
 use crate::landing::{Contents, LandError, LandingCall, Lasting, Source, land_call, look, recover};
+use crate::path::path_of;
 use windlass_host::workspace::Root;
 
-/// A disk with fewer free bytes is full.
-const MIN_FREE: u64 = 64 << 10;
+/// The codes of warnings: the run needs more bytes for undo than the store holds otherwise; a command's changes are not in
+/// the workspace.
+const OVER_CAP: &str = "undo_over_cap";
+const NOT_MERGED: &str = "not_merged";
 /// The most paths of one call that are named because they cannot be undone.
 const MAX_LOST: usize = 200;
 
@@ -28,14 +32,6 @@ pub(super) struct UndoStore {
     pub(super) contents: Contents,
     /// Where a landing notes what it does.
     pub(super) journal: PathBuf,
-}
-
-impl UndoStore {
-    /// Whether the disk of the store has no room for another journal: then the log has none either. A workspace on another
-    /// disk that is full fails the call alone.
-    fn is_full(&self) -> bool {
-        self.contents.free().is_some_and(|free| free < MIN_FREE)
-    }
 }
 
 /// The landings of one run.
@@ -59,6 +55,8 @@ struct State {
     records: Vec<(CallId, PathBuf)>,
     /// Changes of background jobs whose calls have ended, by the call that started the job.
     jobs: Vec<(CallId, CallRecord)>,
+    /// The user was told that the run needs more than the store holds.
+    told_over_cap: bool,
 }
 
 impl State {
@@ -75,6 +73,7 @@ impl State {
 struct CallRecord {
     landed: Stretches,
     lost: BTreeMap<String, String>,
+    warnings: Vec<(&'static str, String)>,
     full: Option<String>,
 }
 
@@ -92,6 +91,7 @@ impl CallRecord {
                 .map(|swap| (counted(swap), swap.clone()))
                 .collect(),
             lost: self.lost.into_iter().collect(),
+            warnings: self.warnings,
             full: self.full,
         }
     }
@@ -159,38 +159,87 @@ impl CallLandings {
                 state.jobs.push((call.clone(), CallRecord::default()));
             }
         }
-        let stored = self.contents().store_after(swaps, source, Lasting::Later);
-        let landed = stored.and_then(|()| {
+        // What the run replaced stays until its end, also where it is more than the store holds otherwise.
+        let replaced = OnceCell::new();
+        let keep = |hash: &str| {
+            let replaced = replaced.get_or_init(|| self.replaced());
+            replaced.contains(hash)
+        };
+        let stored = self
+            .contents()
+            .store_after(swaps, source, Lasting::Later, &keep);
+        // A source that is gone is the fault of the call, and not of the store.
+        let not_stored = |err: FileError| match err.kind {
+            FileErrorKind::Full => LandError::NotStored(err),
+            _ => LandError::File(err),
+        };
+        let landed = stored.map_err(not_stored).and_then(|()| {
             let call = call.clone().map(|call| LandingCall {
                 session: self.session.clone(),
                 run: self.run.clone(),
                 call,
             });
             self.land_or_recover(swaps, source, call)
-                .map_err(|err| file_error(&err))
         });
+        let over_cap = self.contents().over_cap();
         let mut state = self.state.lock();
         match landed {
             Ok(record) => {
                 swaps.iter().for_each(|swap| state.landed.add(swap));
+                let told = std::mem::replace(&mut state.told_over_cap, over_cap.is_some());
                 // A call that was cancelled may have ended meanwhile. Its record stays then, and the next command logs it.
                 if let Some(call) = call
                     && let Some(changes) = state.record(&call)
                 {
                     swaps.iter().for_each(|swap| changes.landed.add(swap));
+                    if let Some(over_cap) = over_cap.filter(|_| !told) {
+                        changes.warnings.push((OVER_CAP, over_cap.to_string()));
+                    }
                     state.records.extend(record.map(|record| (call, record)));
                 }
                 Ok(())
             }
             Err(err) => {
-                if let Some(changes) = call.and_then(|call| state.record(&call))
-                    && err.kind == FileErrorKind::Full
-                    && self.store.is_full()
-                {
+                let (ends_run, err) = match err {
+                    LandError::NotStored(err) => (true, err),
+                    // Without room for another journal there is none for the log either. A workspace on another disk
+                    // that is full fails the call alone.
+                    err => {
+                        let err = file_error(&err);
+                        let full = err.kind == FileErrorKind::Full;
+                        (full && self.contents().is_disk_full(), err)
+                    }
+                };
+                if ends_run && let Some(changes) = call.and_then(|call| state.record(&call)) {
                     changes.full = Some(err.message.clone());
                 }
                 Err(err)
             }
+        }
+    }
+
+    /// The hashes of everything that the run replaced.
+    fn replaced(&self) -> HashSet<String> {
+        let state = self.state.lock();
+        let swaps = state.landed.0.values().flatten();
+        let hashes = swaps.filter_map(|swap| match &swap.before {
+            Image::File { hash, .. } => Some(hash.clone()),
+            Image::Absent | Image::Link { .. } => None,
+        });
+        hashes.collect()
+    }
+
+    /// Ends the run when the open call is logged: there is no room for what its commands need.
+    pub(super) fn end_run(&self, why: &str) {
+        if let Some((_, call)) = self.state.lock().open.last_mut() {
+            call.full = Some(why.to_owned());
+        }
+    }
+
+    /// Warns the user of changes of the open call that are not in the workspace.
+    pub(super) fn warn_not_merged(&self, why: &str) {
+        if let Some((_, call)) = self.state.lock().open.last_mut() {
+            call.warnings.push((NOT_MERGED, why.to_owned()));
         }
     }
 
@@ -243,7 +292,7 @@ impl CallLandings {
             if now == swap.after {
                 continue;
             }
-            if let Ok((file, _)) = self.root.open_file(Path::new(&swap.path)) {
+            if let Ok((file, _)) = self.root.open_file(&path_of(&swap.path)) {
                 let _ = self.contents().put_soon(&file);
             }
             state.landed.add(&Swap {
@@ -307,7 +356,7 @@ impl CallLandings {
 
 fn file_error(err: &LandError) -> FileError {
     match err {
-        LandError::File(err) => err.clone(),
+        LandError::File(err) | LandError::NotStored(err) => err.clone(),
         LandError::Conflict { .. } => FileError {
             kind: FileErrorKind::Changed,
             message: err.to_string(),

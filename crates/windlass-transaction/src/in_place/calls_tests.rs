@@ -31,6 +31,7 @@ struct Lab {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     root: Arc<Root>,
+    sandbox: Option<Arc<Sandbox>>,
     run: Box<dyn Transaction>,
 }
 
@@ -86,7 +87,7 @@ impl Lab {
         let workspaces = InPlace::new(
             Arc::clone(&root),
             env,
-            sandbox,
+            sandbox.clone(),
             &base.join("contents"),
             base.join("journal"),
             cap,
@@ -104,6 +105,7 @@ impl Lab {
             _scratch: scratch,
             base,
             root,
+            sandbox,
             run,
         }
     }
@@ -528,26 +530,32 @@ async fn git_works_in_place() {
 }
 
 #[tokio::test]
-async fn a_file_whose_name_is_not_utf8_is_not_deleted_or_replaced_without_undo() {
+async fn names_and_targets_that_are_not_utf8_land_and_come_back() {
     if lacks(Need::CommandLayers) {
         return;
     }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd-\xff");
-    let path = lab.base.join("ws").join(name);
-    let (finished, changes) = lab.call("echo new > $(printf 'odd-\\377')").await;
-    assert_eq!(finished.not_landed, None);
-    assert_eq!(
-        (fs::read(&path).unwrap(), changes.lost.len()),
-        (b"new\n".to_vec(), 1)
-    );
-    for line in ["rm odd*", "echo x > odd*", "echo 2 > a.txt; mv odd* plain"] {
-        let (finished, _) = lab.call(line).await;
-        let why = finished.not_landed.unwrap_or_default();
-        assert!(why.contains("not UTF-8"), "{line}: {why}");
-        assert_eq!(fs::read(&path).unwrap(), b"new\n", "{line}");
-        assert_eq!(lab.read("a.txt"), "1\n2\n3\n");
+    let ws = lab.base.join("ws");
+    let there = |name: &[u8]| {
+        let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
+        fs::read(ws.join(name)).ok()
+    };
+    let made = "mkdir $(printf 'f-\\376'); echo new > $(printf 'f-\\376/odd-\\377'); ln -s $(printf 'f-\\376/odd-\\377') link";
+    let changes = lab.check(made, &[r#""f-\376"/"odd-\377""#, "link"]).await;
+    assert_eq!(changes.lost, Vec::new());
+    assert_eq!(there(b"f-\xfe/odd-\xff").unwrap(), b"new\n");
+    assert_eq!(lab.read("link"), "new\n");
+    for line in [
+        "echo x > f*/odd*",
+        "mv f*/odd* plain",
+        "mv plain $(printf 'b-\\377')",
+        "rm -r f* b*",
+    ] {
+        let (finished, changes) = lab.call(line).await;
+        assert_eq!(finished.not_landed, None, "{line}");
+        assert!(!changes.files.is_empty(), "{line}");
     }
+    assert_eq!((there(b"f-\xfe/odd-\xff"), there(b"b-\xff")), (None, None));
 }
 
 #[tokio::test]
@@ -765,15 +773,21 @@ async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 5).await;
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let before = listing(&lab.base.join("ws"));
+    // A file is in the place of the folder for the old bytes.
+    let hash = blake3::hash(b"1\n2\n3\n").to_hex();
+    fs::write(lab.base.join("contents").join(&hash[..2]), "").unwrap();
     let (finished, changes) = lab.call("echo new > a.txt; echo x > x.txt").await;
     let why = finished.not_landed.unwrap();
     assert!(
         why.contains("the old bytes of a.txt cannot be stored"),
         "{why}"
     );
-    assert_eq!((paths(&changes), changes.full.clone()), (vec![], None));
+    assert_eq!(paths(&changes), [""; 0]);
+    let ends_run = changes.full.unwrap();
+    assert!(ends_run.contains("old bytes of a.txt"), "{ends_run}");
+    assert_eq!(changes.warnings, [("not_merged", why)]);
     assert_eq!(listing(&lab.base.join("ws")), before);
     let (undo, call) = (lab.undo(), CallId("call".into()));
     undo.begin(&call);
@@ -781,6 +795,55 @@ async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
     assert!(err.message.contains("cannot be stored"), "{err}");
     let err = lab.run.files().remove("a.txt").unwrap_err();
     assert!(err.message.contains("cannot be stored"), "{err}");
+    assert_eq!(listing(&lab.base.join("ws")), before);
+}
+
+#[tokio::test]
+async fn a_run_that_replaces_more_than_the_store_holds_can_be_undone_and_says_so() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 5).await;
+    let before = listing(&lab.base.join("ws"));
+    let (finished, first) = lab.call("echo new > a.txt").await;
+    assert_eq!(finished.not_landed, None);
+    let codes: Vec<&str> = first.warnings.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, ["undo_over_cap"]);
+    let (_, second) = lab.call("rm b.txt sub/c.txt").await;
+    assert_eq!((second.warnings.len(), second.full.clone()), (0, None));
+    let all = swaps(&first).into_iter().chain(swaps(&second));
+    lab.swap(all.map(reversed).collect());
+    assert_eq!(listing(&lab.base.join("ws")), before);
+}
+
+#[tokio::test]
+async fn a_command_whose_layer_cannot_be_made_does_not_run() {
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    lab.call("true").await;
+    let layers = lab.sandbox.as_ref().unwrap().command_layers();
+    fs::remove_dir_all(&layers).unwrap();
+    fs::write(&layers, "no folder").unwrap();
+    let before = listing(&lab.base.join("ws"));
+    let (undo, call) = (lab.undo(), CallId("call".into()));
+    undo.begin(&call);
+    let watch = Watch {
+        progress: &|_| {},
+        cancel: CancellationToken::new(),
+        artifacts: None,
+    };
+    let processes = lab.run.processes();
+    let err = processes.run(command("echo new > a.txt"), watch).await;
+    let err = err.unwrap_err().to_string();
+    assert!(err.contains("was not run: no layer can be made"), "{err}");
+    if !lacks(Need::Overlay) {
+        let err = processes.start(command("echo new > a.txt")).unwrap_err();
+        assert!(err.to_string().contains("no layer can be made"), "{err}");
+    }
+    let changes = undo.end(&call).await.unwrap();
+    assert_eq!((paths(&changes), changes.lost.clone()), (vec![], vec![]));
     assert_eq!(listing(&lab.base.join("ws")), before);
 }
 

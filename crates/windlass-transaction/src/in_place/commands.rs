@@ -4,6 +4,7 @@
 //! and undo does not cover them.
 
 use parking_lot::Mutex;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,8 +13,8 @@ use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use windlass_core::id::CallId;
 use windlass_core::workspace::{
-    CallChanges, Command, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes,
-    Snapshots, Watch, WorkspaceError,
+    CallChanges, Command, FileErrorKind, Finished, JobId, JobOutput, ProcessEnd, ProcessError,
+    Processes, Snapshots, Watch, WorkspaceError,
 };
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -24,13 +25,16 @@ use super::land_layer::land_layer;
 use super::layer::{CommandLayer, Moment};
 use super::stat_baseline::StatBaseline;
 use windlass_host::exec::{HostProcesses, JobError, remark};
-use windlass_host::sandbox::{CommandTree, Sandbox};
+use windlass_host::sandbox::{CommandTree, Sandbox, SandboxError};
 
 /// How long a command that does nothing may take, when it is seen whether there are layers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The time between two refreshes of the copy while background jobs run.
 const REFRESH: Duration = Duration::from_millis(500);
+
+/// How the failure of a command begins that has no layer.
+const NOT_RUN: &str = "the command was not run: ";
 
 /// Why undo does not cover a command.
 pub(super) const NO_LAYER: &str = "without a kernel layer commands write to the workspace directly: undo covers what the \
@@ -90,31 +94,36 @@ impl Commands {
         }
     }
 
-    /// A layer for the next command; nothing where there are none.
-    async fn layer(&self) -> Option<CommandLayer> {
-        let can = *self.layers.get_or_init(|| self.try_layer()).await;
-        if can { self.make_layer().await } else { None }
+    /// A layer for the next command; nothing where the kernel has none. One that cannot be made fails the call: without
+    /// it the command would write to the tree directly.
+    async fn layer(&self) -> Result<Option<CommandLayer>, ProcessError> {
+        if self.no_layers || !*self.layers.get_or_try_init(|| self.try_layer()).await? {
+            return Ok(None);
+        }
+        self.make_layer().await.map(Some)
     }
 
-    async fn make_layer(&self) -> Option<CommandLayer> {
-        let parent = self.sandbox.as_ref()?.command_layers();
-        let landings = Arc::clone(&self.landings);
-        tokio::task::spawn_blocking(move || CommandLayer::make(&parent, landings.root_path()))
-            .await
-            .ok()?
-            .ok()
+    async fn make_layer(&self) -> Result<CommandLayer, ProcessError> {
+        let Some(sandbox) = &self.sandbox else {
+            return Err(ProcessError("layers need a sandbox".to_owned()));
+        };
+        let (parent, landings) = (sandbox.command_layers(), Arc::clone(&self.landings));
+        let made = tokio::task::spawn_blocking(move || make_layer(&landings, &parent)).await;
+        made.unwrap_or_else(|err| Err(ProcessError(err.to_string())))
     }
 
     /// Starts a background job over a layer that lands while it runs; none where there are no layers.
-    fn start_over_layer(&self, command: &Command) -> Option<Result<JobId, ProcessError>> {
-        let parent = self.sandbox.as_ref()?.command_layers();
-        self.sandbox.as_ref()?.open().ok()?;
-        let layer = CommandLayer::make(&parent, self.landings.root_path()).ok()?;
+    fn start_over_layer(&self, command: &Command) -> Result<Option<JobId>, ProcessError> {
+        let Some(sandbox) = self.sandbox.as_ref().filter(|_| !self.no_layers) else {
+            return Ok(None);
+        };
+        sandbox.open().map_err(|err| self.not_opened(&err))?;
+        let layer = make_layer(&self.landings, &sandbox.command_layers())?;
         self.views.watch();
         let (job, tree) = match self.processes.start_over(command, &layer.name) {
             Ok(started) => started,
-            Err(JobError::NoLayer) => return None,
-            Err(JobError::Other(err)) => return Some(Err(err)),
+            Err(JobError::NoLayer) => return self.refuse_full_disk().map(|()| None),
+            Err(JobError::Other(err)) => return Err(err),
         };
         self.started_jobs.store(true, Ordering::Relaxed);
         let workspace = Arc::clone(&self.landings.root);
@@ -131,7 +140,7 @@ impl Commands {
             // The run may have landed it already.
             let _ = tokio::task::spawn_blocking(move || views.finish(&id, gone)).await;
         });
-        Some(Ok(job))
+        Ok(Some(job))
     }
 
     /// Lands the layers of jobs that have ended, before anybody is told so.
@@ -143,20 +152,16 @@ impl Commands {
         }
     }
 
-    /// Runs a command that does nothing over a layer.
-    async fn try_layer(&self) -> bool {
-        // The directory for layers is made when the sandbox is opened.
-        let opened = self
-            .sandbox
-            .clone()
-            .map(|sandbox| tokio::task::spawn_blocking(move || sandbox.open().is_ok()));
-        let Some(opened) = opened else { return false };
-        if !opened.await.unwrap_or(false) {
-            return false;
-        }
-        let Some(layer) = self.make_layer().await else {
-            return false;
+    /// Whether the kernel has layers: runs a command that does nothing over one.
+    async fn try_layer(&self) -> Result<bool, ProcessError> {
+        let Some(sandbox) = self.sandbox.clone() else {
+            return Ok(false);
         };
+        // The directory for layers is made when the sandbox is opened.
+        let opened = tokio::task::spawn_blocking(move || sandbox.open().map(drop)).await;
+        let opened = opened.map_err(|err| ProcessError(err.to_string()))?;
+        opened.map_err(|err| self.not_opened(&err))?;
+        let layer = self.make_layer().await?;
         let nothing = Command {
             line: ":".into(),
             workdir: String::new(),
@@ -174,7 +179,29 @@ impl Commands {
             .processes
             .run_over(nothing, watch, Some(&layer.name))
             .await;
-        ran.is_ok_and(|(finished, gone)| gone && finished.end == ProcessEnd::Exited { code: 0 })
+        let has = ran
+            .is_ok_and(|(finished, gone)| gone && finished.end == ProcessEnd::Exited { code: 0 });
+        if !has {
+            self.refuse_full_disk()?;
+        }
+        Ok(has)
+    }
+
+    /// A full disk is no reason to believe that the kernel has no layers.
+    fn refuse_full_disk(&self) -> Result<(), ProcessError> {
+        if self.landings.contents().is_disk_full() {
+            let why = "no layer can be made for the command, because the disk of the data directory is full";
+            self.landings.end_run(why);
+            return Err(ProcessError(format!("{NOT_RUN}{why}")));
+        }
+        Ok(())
+    }
+
+    fn not_opened(&self, err: &SandboxError) -> ProcessError {
+        if self.landings.contents().is_disk_full() {
+            self.landings.end_run(&err.to_string());
+        }
+        ProcessError(err.to_string())
     }
 
     /// Runs a command on the copy, over a layer or in the tree, as the tier and the command need it.
@@ -185,12 +212,7 @@ impl Commands {
         if command.looks {
             return self.processes.run(command, watch).await;
         }
-        let layer = if self.no_layers {
-            None
-        } else {
-            self.layer().await
-        };
-        match layer {
+        match self.layer().await? {
             Some(layer) => self.run_over(layer, command, watch).await,
             None => self.run_directly(command, watch).await,
         }
@@ -207,13 +229,11 @@ impl Commands {
             .run_over(command, watch, Some(&layer.name))
             .await?;
         if gone {
-            finish(&mut finished, self.land(layer, None, None).await);
+            self.finish(&mut finished, self.land(layer, None, None).await);
         } else if !layer.is_empty() {
             // Its processes may still write to the layer.
-            finished.not_landed = Some(kept(
-                "nothing that the command changed is in the workspace: its processes could not be ended",
-                layer,
-            ));
+            let why = "nothing that the command changed is in the workspace: its processes could not be ended";
+            self.finish(&mut finished, Err(kept(why, layer)));
         }
         Ok(finished)
     }
@@ -226,10 +246,7 @@ impl Commands {
     ) -> Result<Finished, ProcessError> {
         self.land_jobs_of_copy(&copy).await;
         // Before the update: a save that the update misses is newer than the layer, and so a conflict.
-        let layer = self
-            .make_layer()
-            .await
-            .ok_or_else(|| ProcessError("no folder for changes can be made".to_owned()))?;
+        let layer = self.make_layer().await?;
         let own = Arc::clone(&copy);
         let updated = tokio::task::spawn_blocking(move || own.update())
             .await
@@ -240,7 +257,7 @@ impl Commands {
             return self.processes.run(command, watch).await;
         }
         let mut finished = self.processes.run(command, watch).await?;
-        finish(&mut finished, self.land(layer, Some(copy), None).await);
+        self.finish(&mut finished, self.land(layer, Some(copy), None).await);
         Ok(finished)
     }
 
@@ -249,8 +266,9 @@ impl Commands {
         if !self.jobs_ran.load(Ordering::Relaxed) {
             return;
         }
-        let Some(mut layer) = self.make_layer().await else {
-            return;
+        let mut layer = match self.make_layer().await {
+            Ok(layer) => layer,
+            Err(err) => return self.views.report(err.to_string()),
         };
         if let Some(updated) = *self.updated.lock() {
             // A job may have read any file since then.
@@ -339,12 +357,23 @@ impl Commands {
             .sandbox
             .as_ref()
             .map(|sandbox| sandbox.command_layers());
-        let began = parent
-            .and_then(|parent| CommandLayer::make(&parent, self.landings.root_path()).ok())
-            .map(|layer| layer.began);
+        let layer = parent.map(|parent| make_layer(&self.landings, &parent));
+        let layer = layer.transpose()?;
         copy.update().map_err(ProcessError)?;
-        *self.updated.lock() = began;
+        *self.updated.lock() = layer.map(|layer| layer.began);
         Ok(())
+    }
+
+    /// Notes in the result of a command how its landing went, and warns the user of changes that did not land.
+    fn finish(&self, finished: &mut Finished, landed: Result<Option<String>, String>) {
+        match landed {
+            Ok(None) => {}
+            Ok(Some(told)) => remark(finished, &told),
+            Err(why) => {
+                self.landings.warn_not_merged(&why);
+                finished.not_landed = Some(why);
+            }
+        }
     }
 
     /// Runs a command that writes to the tree itself.
@@ -364,13 +393,15 @@ impl Commands {
     }
 }
 
-/// Notes in the result of a command how its landing went.
-fn finish(finished: &mut Finished, landed: Result<Option<String>, String>) {
-    match landed {
-        Ok(None) => {}
-        Ok(Some(told)) => remark(finished, &told),
-        Err(why) => finished.not_landed = Some(why),
-    }
+/// Makes a layer; where the disk has no room for it, the run ends.
+fn make_layer(landings: &CallLandings, parent: &Path) -> Result<CommandLayer, ProcessError> {
+    CommandLayer::make(parent, landings.root_path()).map_err(|err| {
+        if err.kind == FileErrorKind::Full {
+            landings.end_run(&err.message);
+        }
+        let why = err.message;
+        ProcessError(format!("{NOT_RUN}no layer can be made for it: {why}"))
+    })
 }
 
 /// Keeps a layer that did not land, and says where.
@@ -415,10 +446,8 @@ impl Processes for Commands {
             self.keep_fresh(copy);
             return self.processes.start(command);
         }
-        if !self.no_layers
-            && let Some(started) = self.start_over_layer(&command)
-        {
-            return started;
+        if let Some(job) = self.start_over_layer(&command)? {
+            return Ok(job);
         }
         self.baseline.take();
         self.landings.lose(".", JOB);

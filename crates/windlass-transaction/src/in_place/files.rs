@@ -14,7 +14,8 @@ use windlass_core::workspace::{
 
 use super::call_landings::CallLandings;
 use crate::git_dirs::GitDirs;
-use crate::landing::{ContentsError, Source, look};
+use crate::landing::{Source, look};
+use crate::path::path_of;
 use windlass_host::workspace::{Root, bad_path, outside};
 
 /// The mode of a new file where the umask is not known.
@@ -34,7 +35,7 @@ struct Moved<'a> {
 
 impl Source for Moved<'_> {
     fn open(&self, _: &Swap) -> io::Result<std::fs::File> {
-        let opened = self.root.open_file(Path::new(self.from));
+        let opened = self.root.open_file(&path_of(self.from));
         opened
             .map(|(file, _)| file)
             .map_err(|err| io::Error::other(err.message))
@@ -79,7 +80,13 @@ impl InPlaceFiles {
             Image::Absent | Image::Link { .. } => self.new_mode,
         };
         let stored = self.landings.contents().put_bytes_soon(bytes);
-        let (hash, size) = stored.map_err(|err| not_stored(&err))?;
+        let (hash, size) = stored.map_err(|err| {
+            let err = err.into_file();
+            if err.kind == FileErrorKind::Full {
+                self.landings.end_run(&err.message);
+            }
+            err
+        })?;
         let after = Image::File { hash, size, mode };
         let swap = Swap {
             path,
@@ -156,16 +163,6 @@ fn utf8(given: &str, real: String) -> Result<String, FileError> {
         return Err(bad_path("it leads to a name that is not UTF-8"));
     }
     Ok(real)
-}
-
-fn not_stored(err: &ContentsError) -> FileError {
-    match err {
-        ContentsError::File(err) => err.clone(),
-        err => FileError {
-            kind: FileErrorKind::TooLarge,
-            message: format!("nothing was written: {err}"),
-        },
-    }
 }
 
 /// The process's umask, read without changing it.

@@ -1,6 +1,7 @@
 //! Brings the layer of a command into the workspace: files of the source set by one landing, all of them or none; then
 //! ignored files and those of git by moving them. Every place is opened beneath the root and through no link.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,6 +20,7 @@ use super::overlay_diff::{self, LayerDiff, Plain};
 use super::set_aside::SetAside;
 use crate::isolated::copied::times_of;
 use crate::landing::Source;
+use crate::path::path_of;
 
 /// Marks that the kernel puts on the files of a layer, and that mean nothing outside.
 const MARKS: [&str; 5] = [
@@ -36,7 +38,7 @@ struct Upper<'a>(&'a Path);
 
 impl Source for Upper<'_> {
     fn open(&self, swap: &Swap) -> io::Result<File> {
-        File::open(self.0.join(&swap.path))
+        File::open(self.0.join(path_of(&swap.path)))
     }
 
     fn has_attributes(&self) -> bool {
@@ -147,7 +149,7 @@ impl LayerLander<'_> {
         self.folders(diff);
         for path in &diff.times {
             // A time that cannot be set costs a build, and nothing else.
-            let _ = self.give_time(Path::new(path));
+            let _ = self.give_time(&path_of(path));
         }
         for (path, why) in &diff.lost {
             landings.lose(path, why.as_str());
@@ -164,7 +166,7 @@ impl LayerLander<'_> {
     /// Moves ignored folders out of directories that become files or symlinks: a landing removes only its own files.
     fn set_aside(&self, diff: &LayerDiff) -> io::Result<Option<SetAside>> {
         let arriving = diff.swaps.iter().filter(|swap| swap.after.is_there());
-        let arriving: BTreeSet<&Path> = arriving.map(|swap| Path::new(&swap.path)).collect();
+        let arriving: BTreeSet<Cow<'_, Path>> = arriving.map(|swap| path_of(&swap.path)).collect();
         let is_below = |path: &Path| {
             let mut above = path.ancestors().skip(1);
             above.any(|above| arriving.contains(above))

@@ -16,6 +16,7 @@ use windlass_core::workspace::{FileError, Files};
 use super::layer::{CommandLayer, Moment, Settled, Stamp, changed_at, is_whiteout};
 use crate::landing::look;
 use crate::links::{Leads, leads};
+use crate::path::text_of;
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
 use windlass_host::search::Rules;
@@ -87,10 +88,6 @@ const MEANWHILE: &str = "another program changed it while the command ran";
 const SPECIAL: &str = "pipes, sockets and devices do not land";
 /// Why there is no undo.
 const OUTPUT: &str = "it is ignored, and ignored files are not stored";
-const NOT_UTF8: &str = "its name is not UTF-8";
-/// Why a layer does not land: no record of a landing can name it.
-const NOT_STORED: &str =
-    "its name is not UTF-8, so its old bytes cannot be stored for undo; rename it first";
 
 /// Reads a layer whose command has ended.
 pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileError> {
@@ -239,15 +236,8 @@ impl Reader<'_> {
     }
 
     fn file(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
-        let Some(path) = entry.path.to_str() else {
-            if entry.lower.is_some() {
-                self.refuse(&entry.path, NOT_STORED);
-            } else {
-                self.lose(&entry.path, NOT_UTF8);
-                self.diff.plain.push(Plain::Put(entry.path.clone()));
-            }
-            return Ok(());
-        };
+        let path = text_of(&entry.path);
+        let path = path.as_str();
         let before = match &entry.lower {
             Some(lower) if lower.is_dir() => {
                 self.delete(&entry.path, Some(lower), rules)?;
@@ -313,20 +303,20 @@ impl Reader<'_> {
             self.diff.gone.push(path.to_owned());
             return Ok(());
         }
-        match path.to_str() {
-            _ if self.is_newer(path, lower) => self.refuse(path, MEANWHILE),
-            None => self.refuse(path, NOT_STORED),
-            Some(text) if lower.is_file() || lower.is_symlink() => match look(self.root, text) {
-                Ok(before) => {
-                    self.diff.swaps.push(Swap {
-                        path: text.to_owned(),
-                        before,
-                        after: Image::Absent,
-                    });
-                }
+        if self.is_newer(path, lower) {
+            self.refuse(path, MEANWHILE);
+        } else if lower.is_file() || lower.is_symlink() {
+            let text = text_of(path);
+            match look(self.root, &text) {
+                Ok(before) => self.diff.swaps.push(Swap {
+                    path: text,
+                    before,
+                    after: Image::Absent,
+                }),
                 Err(err) => self.refuse(path, &err.message),
-            },
-            Some(_) => self.diff.plain.push(Plain::Remove(path.to_owned())),
+            }
+        } else {
+            self.diff.plain.push(Plain::Remove(path.to_owned()));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! there before; anything else is a conflict and never a guess.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_core::CancellationToken;
@@ -12,12 +12,12 @@ use windlass_core::workspace::{Files, WorkspaceError, WorkspaceErrorKind};
 
 use super::check_tree::copy_path;
 use super::live::MAX_REMEMBERED;
-use super::shown::lossy;
 use super::survey::{Print, Survey};
 use super::user_git::UserGit;
 use super::work::{Baseline, Work};
 use super::{blocking, copied};
 use crate::landing::merge::three_way;
+use crate::path::{path_of, text_of};
 
 /// Conflicts that are named.
 const MAX_NAMED: usize = 20;
@@ -58,7 +58,7 @@ impl Work {
         let (mut merged, mut conflicts) = (Vec::new(), Vec::new());
         for swap in swaps
             .iter()
-            .filter(|swap| moved.contains(Path::new(&swap.path)))
+            .filter(|swap| moved.contains(&*path_of(&swap.path)))
         {
             match self.merged(swap).await {
                 Ok(bytes) => merged.push((swap.path.clone(), bytes)),
@@ -111,7 +111,7 @@ impl Work {
         if let Some(bytes) = self.live.remembered(path) {
             return Some(bytes);
         }
-        let before = self.survey()?.get(Path::new(path))?;
+        let before = self.survey()?.get(&path_of(path))?;
         let git = UserGit::of(self.base.root(), &self.desk.env)?;
         let recorded = git.recorded(path).await?;
         let key = Print::key_of(
@@ -148,7 +148,10 @@ impl Work {
                 .filter(|path| !copied::is_hidden(&self.hidden, path))
             {
                 copy_path(&self.base, &tree, path).map_err(|why| {
-                    WorkspaceError::other(format!("`{}` cannot be copied anew: {why}", lossy(path)))
+                    WorkspaceError::other(format!(
+                        "`{}` cannot be copied anew: {why}",
+                        text_of(path)
+                    ))
                 })?;
             }
         }

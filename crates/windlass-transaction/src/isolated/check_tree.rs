@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -21,11 +22,11 @@ use windlass_core::workspace::{CheckTree, FileErrorKind, Files, Processes, Works
 
 use super::copied::{self, copy_file};
 use super::layer::{Layers, Touched};
-use super::shown::lossy;
 use super::survey::{Print, Survey, parent};
 use super::user_git::UserGit;
 use super::{blocking, isolation};
 use crate::landing::look;
+use crate::path::{path_of, text_of};
 use crate::working_copy::{parent_of, remove};
 use windlass_host::exec::{Guard, HostProcesses};
 use windlass_host::sandbox::{Sandbox, SandboxError, Tree, TreePlan};
@@ -202,7 +203,7 @@ impl FreshTree {
         let root = &self.mounted.root;
         for there in [false, true] {
             for (path, _) in paths.clone().filter(|(_, image)| image.is_there() == there) {
-                copy_path(from, root, Path::new(path)).map_err(|err| cannot_copy(path, &err))?;
+                copy_path(from, root, &path_of(path)).map_err(|err| cannot_copy(path, &err))?;
             }
         }
         Ok(())
@@ -213,10 +214,10 @@ impl FreshTree {
         let root = &self.mounted.root;
         for path in paths {
             let reset = || -> io::Result<()> {
-                if let Ok((dir, name)) = parent_of(root, Path::new(path)) {
+                if let Ok((dir, name)) = parent_of(root, &path_of(path)) {
                     remove(dir.as_fd(), name)?;
                 }
-                copy_path(&self.ground.root, root, Path::new(path))
+                copy_path(&self.ground.root, root, &path_of(path))
             };
             reset().map_err(|err| cannot_copy(path, &err))?;
         }
@@ -230,23 +231,24 @@ impl FreshTree {
         image: &Image,
         bytes: &[u8],
     ) -> Result<(), WorkspaceError> {
-        let (root, full) = (&self.mounted.root, Path::new(path));
+        let (root, full) = (&self.mounted.root, path_of(path));
         let put = || -> io::Result<()> {
             let name = full.file_name().ok_or(io::ErrorKind::InvalidInput)?;
             if !image.is_there() {
-                return remove_file(root, full);
+                return remove_file(root, &full);
             }
-            let target = make_folder(root, parent(full))?;
+            let target = make_folder(root, parent(&full))?;
             remove(target.as_fd(), name)?;
             match image {
                 Image::Link { target: to } => {
-                    Ok(rustix::fs::symlinkat(to.as_str(), &target, name)?)
+                    Ok(rustix::fs::symlinkat(&*path_of(to), &target, name)?)
                 }
                 Image::File { mode, .. } => {
-                    root.write(path, bytes)
-                        .map_err(|err| io::Error::other(err.message))?;
-                    let mode = Mode::from_raw_mode(*mode);
-                    Ok(rustix::fs::chmodat(&target, name, mode, AtFlags::empty())?)
+                    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                    let file = rustix::fs::openat(&target, name, new, Mode::RWXU)?;
+                    let mut file = File::from(file);
+                    file.write_all(bytes)?;
+                    file.set_permissions(Permissions::from_mode(*mode))
                 }
                 Image::Absent => Ok(()),
             }
@@ -293,13 +295,11 @@ impl FreshTree {
         let root = &self.mounted.root;
         let expected = self.expected.lock().clone();
         let mut paths = touched;
-        paths.extend(expected.keys().map(PathBuf::from));
+        paths.extend(expected.keys().map(|path| path_of(path).into_owned()));
         let mut differing = Vec::new();
         for path in paths {
-            let Some(text) = path.to_str() else {
-                differing.push((lossy(&path), Image::Absent));
-                continue;
-            };
+            let text = text_of(&path);
+            let text = text.as_str();
             let now = image(&self.images, root, text).map_err(WorkspaceError::other)?;
             let wanted = match expected.get(text) {
                 Some(image) => image.clone(),
@@ -354,7 +354,7 @@ impl CheckTree for OpenedTree {
                     )
                 })?;
                 for (path, _) in &differing {
-                    copy_path(root, run, Path::new(path)).map_err(|err| cannot_copy(path, &err))?;
+                    copy_path(root, run, &path_of(path)).map_err(|err| cannot_copy(path, &err))?;
                 }
                 tree.expected.lock().extend(differing);
                 Ok(())
@@ -415,8 +415,8 @@ pub(super) fn image(
     root: &Root,
     path: &str,
 ) -> Result<Image, String> {
-    let full = Path::new(path);
-    let stat = root.open_dir(parent(full)).ok().and_then(|handle| {
+    let full = path_of(path);
+    let stat = root.open_dir(parent(&full)).ok().and_then(|handle| {
         let name = full.file_name().unwrap_or_default();
         rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     });

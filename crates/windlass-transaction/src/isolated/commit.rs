@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use windlass_core::image::Swap;
 
 use super::user_git::UserGit;
+use windlass_core::path_text::from_text;
 use windlass_host::private::remove_tree;
 
 /// Settings of the repository that say how bytes are stored, and run nothing.
@@ -45,7 +46,7 @@ async fn make(
     }
     let mut paths = Vec::new();
     for swap in swaps {
-        paths.extend_from_slice(swap.path.as_bytes());
+        paths.extend_from_slice(&from_text(&swap.path));
         paths.push(0);
     }
     let update = ["update-index", "--add", "--remove", "-z", "--stdin"];

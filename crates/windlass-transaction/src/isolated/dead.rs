@@ -13,6 +13,7 @@ use super::layer::{Layers, Touched};
 use super::shelf::Card;
 use super::shown;
 use super::survey::Survey;
+use crate::path::text_of;
 use windlass_host::workspace::Root;
 
 /// The number of files that the copy would change.
@@ -54,11 +55,11 @@ fn swaps(dir: &Path, card: &Card) -> Option<(Vec<Swap>, Root, Root)> {
     let shown = |path: &&Path| !copied::is_hidden(&card.hidden, path);
     let paths = touched.sources.iter().map(|path| path.as_path());
     let swap = |path: &Path| {
-        let path = path.to_str()?;
-        let before = looked(&base, path).ok()?;
-        let after = looked(&own, path).unwrap_or(Image::Absent);
-        (before != after).then(|| Swap {
-            path: path.to_owned(),
+        let path = text_of(path);
+        let before = looked(&base, &path).ok()?;
+        let after = looked(&own, &path).unwrap_or(Image::Absent);
+        (before != after).then_some(Swap {
+            path,
             before,
             after,
         })

@@ -26,6 +26,7 @@ use super::user_git::UserGit;
 use super::work::{Baseline, Work};
 use crate::git_dirs::GitDirs;
 use crate::landing::{LandError, Source, land};
+use crate::path::path_of;
 use windlass_host::workspace::Root;
 
 /// The largest bundle of new commits.
@@ -52,7 +53,7 @@ struct FromTree(Arc<Root>);
 
 impl Source for FromTree {
     fn open(&self, swap: &Swap) -> std::io::Result<File> {
-        let opened = self.0.open_file(Path::new(&swap.path));
+        let opened = self.0.open_file(&path_of(&swap.path));
         opened
             .map(|(file, _)| file)
             .map_err(|err| std::io::Error::other(err.message))
@@ -157,13 +158,10 @@ impl Work {
             let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             (!is_folder).then(|| Print::of(&stat))
         };
-        let moved = swaps
-            .iter()
-            .map(|swap| Path::new(&swap.path))
-            .filter(|path| {
-                // What is ignored and tracked is not walked; the landing looks at its bytes.
-                survey.get(path) != record(path) && is_source(&self.base, path)
-            });
+        let moved = swaps.iter().map(|swap| path_of(&swap.path)).filter(|path| {
+            // What is ignored and tracked is not walked; the landing looks at its bytes.
+            survey.get(path) != record(path) && is_source(&self.base, path)
+        });
         let moved: Vec<String> = moved.map(|path| path.display().to_string()).collect();
         if moved.is_empty() {
             return Ok(());
@@ -208,6 +206,11 @@ impl Work {
                     *work.baseline() = Baseline::Known(Arc::new(survey));
                 }
                 untold::settle(&work.dir, landed.is_ok());
+            }
+            if landed.is_ok()
+                && let Some(over_cap) = contents.over_cap()
+            {
+                work.note(over_cap.to_string());
             }
             landed.map(drop).map_err(land_error)
         })
@@ -436,16 +439,16 @@ fn land_error(err: LandError) -> WorkspaceError {
 
 /// Puts what an image is into a folder, to be compared by git.
 fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), String> {
-    let target = into.join(path);
+    let target = into.join(path_of(path));
     let say = |err: std::io::Error| format!("{path}: {err}");
     if image.is_there() {
         std::fs::create_dir_all(target.parent().unwrap_or(into)).map_err(say)?;
     }
     match image {
         Image::Absent => Ok(()),
-        Image::Link { target: to } => std::os::unix::fs::symlink(to, target).map_err(say),
+        Image::Link { target: to } => std::os::unix::fs::symlink(path_of(to), target).map_err(say),
         Image::File { mode, .. } => {
-            let (mut file, _) = root.open_file(Path::new(path)).map_err(|err| err.message)?;
+            let (mut file, _) = root.open_file(&path_of(path)).map_err(|err| err.message)?;
             let mut copy = File::create(&target).map_err(say)?;
             std::io::copy(&mut file, &mut copy).map_err(say)?;
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode | 0o600);

@@ -1,13 +1,13 @@
 //! Swaps as people and models read them: what happened to each file, with a diff where it is text and not too long.
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::io::Read;
 
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::{Change, FileChange, Files};
+use windlass_core::workspace::{Change, FileChange};
 
 use crate::landing::undo::rendered;
+use crate::path::path_of;
 use windlass_host::workspace::Root;
 
 /// The largest file that is compared line by line.
@@ -66,16 +66,16 @@ fn compare(swap: &Swap, before: &Root, after: &Root) -> FileChange {
             Image::Absent => Some(String::new()),
             Image::Link { target } => Some(format!("{target}\n")),
             Image::File { size, .. } if *size > MAX_COMPARED => None,
-            Image::File { .. } => String::from_utf8(root.read(&swap.path, MAX_COMPARED).ok()?).ok(),
+            Image::File { .. } => {
+                let (file, _) = root.open_file(&path_of(&swap.path)).ok()?;
+                let mut text = String::new();
+                file.take(MAX_COMPARED + 1).read_to_string(&mut text).ok()?;
+                Some(text)
+            }
         }
     };
     rendered(
         swap,
         text(&swap.before, before).zip(text(&swap.after, after)),
     )
-}
-
-/// A path for people.
-pub(super) fn lossy(path: &Path) -> String {
-    String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
 }

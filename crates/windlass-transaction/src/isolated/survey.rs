@@ -1,6 +1,7 @@
 //! The stat walk: the system's records of every source file at one moment, so that a later walk can say what a person
 //! has changed meanwhile. Nothing is read but directories and ignore files; memory is a few bytes a file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -256,13 +257,13 @@ impl Survey {
     }
 
     /// Takes the records of these files anew. Only for files that hold what they held when it was made.
-    pub(super) fn refresh<'p>(&mut self, root: &Root, paths: impl Iterator<Item = &'p Path>) {
+    pub(super) fn refresh<'p>(&mut self, root: &Root, paths: impl Iterator<Item = Cow<'p, Path>>) {
         for path in paths {
             let dir = self.dirs.get_mut(path.parent().unwrap_or(Path::new("")));
             let Some((dir, name)) = dir.zip(path.file_name()) else {
                 continue;
             };
-            let stat = rustix::fs::statat(root.handle(), path, AtFlags::SYMLINK_NOFOLLOW);
+            let stat = rustix::fs::statat(root.handle(), &*path, AtFlags::SYMLINK_NOFOLLOW);
             if let (Some(at), Ok(stat)) = (dir.find(name), stat) {
                 dir.files[at].1 = Print::of(&stat);
             }

@@ -12,6 +12,7 @@ use windlass_core::workspace::Landed;
 use super::shelf::{Shelf, ShelfError, Slot};
 use super::survey::Survey;
 use crate::landing::look;
+use crate::path::path_of;
 use windlass_host::workspace::Root;
 
 /// What is landing, and what has landed.
@@ -63,7 +64,7 @@ pub(super) fn refresh_survey(dir: &Path, root: &Root) -> Option<Survey> {
     let mut survey = Survey::read(&dir.join("survey"))?;
     let same = |swap: &&Swap| look(root, &swap.path).is_ok_and(|now| now == swap.before);
     let same = untold.landed.swaps.iter().filter(same);
-    survey.refresh(root, same.map(|swap| Path::new(&swap.path)));
+    survey.refresh(root, same.map(|swap| path_of(&swap.path)));
     survey.write(&dir.join("survey")).ok()?;
     Some(survey)
 }

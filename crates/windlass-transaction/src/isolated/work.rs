@@ -14,17 +14,19 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::workspace::{Changes, CheckState, FileChange, Files, WorkspaceError};
 
+use super::call_changes::CopyState;
 use super::check_tree::{Below, FreshTree, Mounted, image, remove_left, take_mode, with_tracked};
 use super::layer::{Layers, Touched};
 use super::live::{Behind, Live};
 use super::shelf::Slot;
-use super::shown::{self, lossy};
+use super::shown;
 use super::sources::is_source;
 use super::survey::{Moment, Print, Survey};
 use super::{Desk, copied, isolation, shelf_error};
 use crate::git_dirs::GitDirs;
 use crate::landing::{lock_within, tree_hash};
 use crate::links::{Leads, leads};
+use crate::path::{path_of, text_of};
 use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree};
 use windlass_host::workspace::Root;
 
@@ -54,8 +56,10 @@ pub(crate) struct Work {
     /// The lock of the workspace while it is this run's turn to land.
     turn: Mutex<Option<OwnedFd>>,
     /// By path: valid as long as the record is the same.
-    own_images: Mutex<HashMap<String, (Print, Image)>>,
-    base_images: Mutex<HashMap<String, (Print, Image)>>,
+    pub(super) own_images: Mutex<HashMap<String, (Print, Image)>>,
+    pub(super) base_images: Mutex<HashMap<String, (Print, Image)>>,
+    /// What the last call left in the copy.
+    pub(super) copy_state: Arc<Mutex<CopyState>>,
     /// Paths of the workspace that are not in the copy because commands must not read them.
     pub(super) hidden: Vec<PathBuf>,
 }
@@ -146,7 +150,7 @@ impl Work {
             "the run works on a copy of the tree and not on a layer: {why}"
         ));
         for (path, why) in copied.missing.iter().take(MAX_NAMED) {
-            work.note(format!("`{}` is not in the copy: {why}", lossy(path)));
+            work.note(format!("`{}` is not in the copy: {why}", text_of(path)));
         }
         left_out
             .iter()
@@ -179,6 +183,7 @@ impl Work {
         let upper = std::fs::read_dir(slot.dir.join("upper"));
         let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
         let work = Self::over(desk, plan, slot, mounted);
+        work.copy_state.lock().expire();
         match known {
             Some(survey) => *work.baseline() = Baseline::Known(Arc::new(survey)),
             // Its process died before the first walk was written down. A layer that holds nothing is relative to what
@@ -219,6 +224,7 @@ impl Work {
             turn: Mutex::default(),
             own_images: Mutex::default(),
             base_images: Mutex::default(),
+            copy_state: Arc::default(),
             hidden,
         }
     }
@@ -303,6 +309,7 @@ impl Work {
 
     /// Mounts it anew, so that it shows what is below it now.
     pub(super) fn remount(&self) -> Result<(), WorkspaceError> {
+        self.copy_state.lock().expire();
         self.close();
         let slot = self.slot.lock();
         let slot = slot
@@ -368,7 +375,7 @@ impl Work {
             paths
                 .iter()
                 .take(MAX_NAMED)
-                .map(|path| lossy(path))
+                .map(|path| text_of(path))
                 .collect::<Vec<_>>()
                 .join(", ")
         };
@@ -441,7 +448,7 @@ impl Work {
         super::blocking(move || work.compared(touched)).await
     }
 
-    fn touched(&self) -> Result<Touched, WorkspaceError> {
+    pub(super) fn touched(&self) -> Result<Touched, WorkspaceError> {
         let merged = self.tree()?;
         let open = |name: &str| {
             Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()))
@@ -463,20 +470,15 @@ impl Work {
     fn compared(&self, touched: Touched) -> Result<Changed, WorkspaceError> {
         let merged = self.tree()?;
         let mut changed = Changed::default();
-        let link = |path: &Path| match image(&self.own_images, &merged, path.to_str()?) {
-            Ok(Image::Link { target }) => Some(PathBuf::from(target)),
+        let link = |path: &Path| match image(&self.own_images, &merged, &text_of(path)) {
+            Ok(Image::Link { target }) => Some(path_of(&target).into_owned()),
             _ => None,
         };
-        let has = |path: &Path| merged.stat(&lossy(path)).is_ok();
+        let has = |path: &Path| merged.stat(&text_of(path)).is_ok();
         let mut git_dirs = GitDirs::new(has);
         for path in &touched.sources {
-            let Some(text) = path.to_str() else {
-                changed.cannot.push((
-                    lossy(path),
-                    "its name is not UTF-8; give it another".to_owned(),
-                ));
-                continue;
-            };
+            let text = text_of(path);
+            let text = text.as_str();
             if copied::is_hidden(&self.hidden, path) {
                 if !matches!(image(&self.own_images, &merged, text), Ok(Image::Absent)) {
                     let why = "it was hidden from the run, so the run cannot know what it replaces; take it away";
@@ -521,20 +523,19 @@ impl Work {
             }
         }
         // Rules of before do not know them: the run hides from the landing what its own checks may need.
-        let new =
-            |path: &&PathBuf| is_source(&self.base, path) && self.base.stat(&lossy(path)).is_err();
+        let new = |path: &&PathBuf| {
+            is_source(&self.base, path) && self.base.stat(&text_of(path)).is_err()
+        };
         let hidden = touched.left.iter().take(MAX_LEFT).filter(new);
-        changed.newly_ignored = hidden
-            .filter_map(|path| path.to_str().map(str::to_owned))
-            .collect();
+        changed.newly_ignored = hidden.map(|path| text_of(path)).collect();
         let special = touched
             .special
             .iter()
-            .map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
+            .map(|path| format!("{} (a pipe, a socket or a device)", text_of(path)));
         changed.left = touched
             .left
             .iter()
-            .map(|path| lossy(path))
+            .map(|path| text_of(path))
             .chain(special)
             .take(MAX_LEFT)
             .collect();
@@ -543,7 +544,7 @@ impl Work {
 
     /// Whether a link names the copy by a path that only this run knows.
     fn leads_into_copy(&self, target: &str) -> bool {
-        Path::new(target).starts_with(&self.dir)
+        path_of(target).starts_with(&self.dir)
     }
 
     /// The changes as people read them, with the hash of what would land.

@@ -14,6 +14,7 @@ use super::disk::Disk;
 use super::journal::Dir;
 use super::look::{Seen, dir_at, mode_of, parent, parents, parts, see};
 use super::{LandError, Refused};
+use crate::path::{path_of, text_of};
 use windlass_host::workspace::from_errno;
 use windlass_host::workspace::is_staging;
 
@@ -177,15 +178,12 @@ impl Check<'_> {
                 .map_err(|errno| from_errno(Path::new(&path), errno).message)?;
             for name in names {
                 count += 1;
-                let inner = name
-                    .to_str()
-                    .map(|name| format!("{path}/{name}"))
-                    .filter(|_| count <= MAX_WALKED);
-                let Some(inner) = inner else {
+                if count > MAX_WALKED {
                     return Err(
                         "it is a directory that holds more than this change removes".to_owned()
                     );
-                };
+                }
+                let inner = format!("{path}/{}", text_of(Path::new(&name)));
                 if self.deletes(&inner) {
                     continue;
                 }
@@ -216,7 +214,7 @@ impl Check<'_> {
         let path = format!("{folder}/");
         for at in parents(&path).filter(|at| !at.is_empty()) {
             let name = at.rsplit('/').next().unwrap_or(at);
-            match self.disk.walk(dir.as_fd(), OsStr::new(name)) {
+            match self.disk.walk(dir.as_fd(), path_of(name).as_os_str()) {
                 Ok(next) => dir = next,
                 // What is in the way goes by the same change, or the path would have been refused.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {

@@ -1,10 +1,12 @@
-//! Bytes under their hash, in a directory for their owner alone: what undo puts back, bounded by a cap.
+//! Bytes under their hash, in a directory for their owner alone: what undo puts back. Older bytes go when a change needs
+//! room under the cap; the bytes that the change itself replaces are always stored, or it does not land.
 //! Nothing here knows what the bytes were of. A file is never read into memory as a whole, and what is read for use
 //! is held against its name first.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use windlass_core::clock::Clock;
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::FileError;
+use windlass_core::workspace::{FileError, FileErrorKind};
 
 use super::Source;
 use super::disk::{Disk, Sys};
@@ -24,6 +26,11 @@ use windlass_host::workspace::{from_errno, from_io};
 const DRAFT: &str = "draft-";
 /// A draft that nobody has touched for so long was left by a process that is gone.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
+
+/// A disk with fewer free bytes is full.
+const MIN_FREE: u64 = 64 << 10;
+/// The same for free files: a landing makes a few.
+const MIN_FREE_FILES: u64 = 16;
 
 /// The largest file whose new bytes are kept, so that undo can merge with later edits.
 const MAX_AFTER: u64 = 16 << 20;
@@ -44,25 +51,24 @@ pub struct Contents {
 pub(crate) enum Lasting {
     /// When they are put in.
     Now,
-    /// After [`Contents::make_last`]; until then a crash may leave a name with other bytes, which reading finds out.
+    /// When the file system is synced; until then a crash may leave a name with other bytes, which reading finds out.
     Later,
+}
+
+/// So many files are made to last one by one, which does not wait for what others write to the same disk. The tests
+/// have changes of both sizes.
+const FEW: usize = if cfg!(test) { 8 } else { 64 };
+
+impl Lasting {
+    /// When the bytes of a change of so many files last.
+    pub(crate) fn of(files: usize) -> Self {
+        if files > FEW { Self::Later } else { Self::Now }
+    }
 }
 
 /// Why bytes cannot be kept or had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsError {
-    /// The cap would be passed.
-    #[error(
-        "the store of undo contents is full: {needed} bytes more than {used} would pass its cap of {cap}; raise the cap or let `windlass gc` make room"
-    )]
-    Full {
-        /// How many bytes were to be added.
-        needed: u64,
-        /// How many are there.
-        used: u64,
-        /// How many may be.
-        cap: u64,
-    },
     /// They are not there.
     #[error("the bytes {0} are not kept; they were removed to make room, or never stored")]
     Missing(String),
@@ -76,8 +82,41 @@ pub enum ContentsError {
     File(#[from] FileError),
 }
 
+impl ContentsError {
+    pub(crate) fn into_file(self) -> FileError {
+        match self {
+            Self::File(err) => err,
+            Self::Missing(_) | Self::Damaged(_) => FileError {
+                kind: FileErrorKind::Io,
+                message: self.to_string(),
+            },
+        }
+    }
+}
+
+/// A store that holds more than its cap, because one change needs more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverCap {
+    used: u64,
+    cap: u64,
+}
+
+impl fmt::Display for OverCap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        write!(
+            f,
+            "the replaced files need {} MB for undo, more than the {} MB that are kept: undo works until another run \
+             changes a file of any project",
+            megabytes(self.used),
+            megabytes(self.cap)
+        )
+    }
+}
+
 impl Contents {
-    /// The store in `dir`, which is made when it is missing. It holds at most `cap` bytes.
+    /// The store in `dir`, which is made when it is missing. It holds `cap` bytes, and more only where one change needs
+    /// more.
     pub fn open(dir: &Path, cap: u64) -> Result<Self, ContentsError> {
         windlass_host::private::create_dir(dir)?;
         let disk = Disk::default();
@@ -113,23 +152,28 @@ impl Contents {
         self.put_bytes_through(bytes, Lasting::Later)
     }
 
-    /// The free bytes of its disk, where they are known.
-    pub(crate) fn free(&self) -> Option<u64> {
-        let disk = rustix::fs::fstatvfs(&self.dir).ok()?;
-        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    /// Whether its disk has no room for another journal.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        rustix::fs::fstatvfs(&self.dir).is_ok_and(|disk| {
+            let bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+            // Some file systems do not count files.
+            let no_files = disk.f_files > 0 && disk.f_favail < MIN_FREE_FILES;
+            bytes < MIN_FREE || no_files
+        })
     }
 
-    /// Removes old contents that `keep` does not name if `needed` bytes more do not fit. Removes nothing where even an
-    /// empty store would be too small.
-    pub(crate) fn ensure_room(
-        &self,
-        needed: u64,
-        keep: &dyn Fn(&str) -> bool,
-    ) -> Result<(), ContentsError> {
-        if needed > self.cap || self.fits(needed)? {
-            return Ok(());
-        }
-        self.make_room(needed, keep).map(|_| ())
+    /// Whether so many bytes more are under the cap.
+    pub(crate) fn has_room(&self, needed: u64) -> bool {
+        self.fits(needed).unwrap_or(false)
+    }
+
+    /// By how much the store is over its cap: the bytes of one change are more than it holds otherwise.
+    pub(crate) fn over_cap(&self) -> Option<OverCap> {
+        let used = self.used().ok().filter(|used| *used > self.cap)?;
+        Some(OverCap {
+            used,
+            cap: self.cap,
+        })
     }
 
     fn put_bytes_through(
@@ -139,7 +183,6 @@ impl Contents {
     ) -> Result<(String, u64), ContentsError> {
         let hash = blake3::hash(bytes).to_hex().to_string();
         let size = bytes.len() as u64;
-        self.room_for(&hash, size)?;
         let disk = Disk::default();
         self.draft(&disk, lasting, |draft| {
             disk.write(draft, bytes)?;
@@ -187,7 +230,8 @@ impl Contents {
         }
     }
 
-    /// Removes the oldest of what `keep` does not name until `needed` bytes more fit. Gives how many bytes went.
+    /// Removes the oldest of what `keep` does not name until `needed` bytes more are under the cap, or nothing is left to
+    /// remove. Gives how many bytes went.
     pub fn make_room(
         &self,
         needed: u64,
@@ -210,47 +254,54 @@ impl Contents {
                 freed += entry.size;
             }
         }
-        if self.fits(needed)? {
-            Ok(freed)
-        } else {
-            Err(self.full(needed)?)
-        }
+        Ok(freed)
     }
 
-    /// Makes room for both sides of a change and stores the new bytes, which a three-way undo merges with. Those that do
-    /// not fit are not needed for the landing itself.
+    /// Makes room for both sides of a change and stores the new bytes, which a three-way undo merges with. New bytes that
+    /// are not under the cap beside the old ones are not stored: the landing does not need them. `keep` names
+    /// bytes that must not go.
     pub(crate) fn store_after(
         &self,
         swaps: &[Swap],
         source: &dyn Source,
         lasting: Lasting,
+        keep: &dyn Fn(&str) -> bool,
     ) -> Result<(), FileError> {
-        let sides = swaps.iter().flat_map(|swap| [&swap.before, &swap.after]);
-        let files: BTreeMap<&str, u64> = sides
-            .filter_map(|image| match image {
-                Image::File { hash, size, .. } => Some((hash.as_str(), *size)),
-                Image::Absent | Image::Link { .. } => None,
-            })
-            .collect();
-        let missing = files.iter().filter(|(hash, _)| !self.has(hash));
-        let needed = missing.map(|(_, size)| *size).fold(0, u64::saturating_add);
-        // The landing itself says what does not fit.
-        let _ = self.ensure_room(needed, &|hash| files.contains_key(hash));
+        let (mut old, mut new) = (HashMap::new(), HashMap::new());
+        for swap in swaps {
+            if let Image::File { hash, size, .. } = &swap.before {
+                old.insert(hash.as_str(), *size);
+            }
+            if let Image::File { hash, size, .. } = &swap.after {
+                new.insert(hash.as_str(), *size);
+            }
+        }
+        let missing = |files: &HashMap<&str, u64>, most: u64| -> u64 {
+            let missing = files.iter().filter(|(hash, _)| !self.has(hash));
+            let sizes = missing.map(|(_, size)| *size).filter(|size| *size <= most);
+            sizes.fold(0, u64::saturating_add)
+        };
+        let (old_bytes, new_bytes) = (missing(&old, u64::MAX), missing(&new, MAX_AFTER));
+        let needed = old_bytes.saturating_add(new_bytes);
+        let needed = if needed > self.cap { old_bytes } else { needed };
+        let fits = |needed| self.fits(needed).map_err(ContentsError::into_file);
+        if !fits(needed)? {
+            let keep = |hash: &str| old.contains_key(hash) || new.contains_key(hash) || keep(hash);
+            self.make_room(needed, &keep)
+                .map_err(ContentsError::into_file)?;
+        }
         for swap in swaps {
             let Image::File { hash, size, .. } = &swap.after else {
                 continue;
             };
-            if *size > MAX_AFTER || self.has(hash) {
+            if *size > MAX_AFTER || self.has(hash) || !fits(old_bytes.saturating_add(*size))? {
                 continue;
             }
             let file = source
                 .open(swap)
                 .map_err(|err| from_io(Path::new(&swap.path), &err))?;
-            if let Err(ContentsError::File(err)) =
-                self.put_through(&Disk::default(), &file, lasting)
-            {
-                return Err(err);
-            }
+            self.put_through(&Disk::default(), &file, lasting)
+                .map_err(ContentsError::into_file)?;
         }
         Ok(())
     }
@@ -262,20 +313,13 @@ impl Contents {
         lasting: Lasting,
     ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
-        let size = u64::try_from(disk.stat_of(file).map_err(fail)?.st_size).unwrap_or(0);
         disk.rewind(file).map_err(fail)?;
-        if !self.fits(size)? {
-            // It may be here already, which is learned without writing anything.
-            let (found, size) = hash(disk, file).map_err(fail)?;
-            return self.room_for(&found, size).map(|()| (found, size));
-        }
         self.draft(disk, lasting, |draft| copy(disk, file, draft))
     }
 
-    /// Makes last what was put in to be made last later.
-    pub(super) fn make_last(&self, disk: &Disk) -> Result<(), ContentsError> {
-        disk.sync_all(self.dir.as_fd())
-            .map_err(|errno| self.failed(errno))
+    /// A handle on its file system, by which everything in it is made to last.
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
     }
 
     /// Fills a file that nobody sees, then gives it the name of its bytes. What had the name before had the same
@@ -302,7 +346,6 @@ impl Contents {
         };
         let filled = fill(&file).and_then(safe).map_err(fail);
         let named = filled.and_then(|(name, size)| {
-            self.room_for(&name, size)?;
             let new = self.size_of(disk, &name).map_err(fail)?.is_none();
             let (folder, rest) =
                 split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
@@ -327,14 +370,6 @@ impl Contents {
             let _ = disk.remove(self.dir.as_fd(), &draft);
         }
         named
-    }
-
-    fn room_for(&self, name: &str, size: u64) -> Result<(), ContentsError> {
-        if self.fits(size)? || self.has(name) {
-            Ok(())
-        } else {
-            Err(self.full(size)?)
-        }
     }
 
     fn size_of(&self, disk: &Disk, name: &str) -> Sys<Option<u64>> {
@@ -399,14 +434,6 @@ impl Contents {
     fn changed(&self, how: impl FnOnce(u64) -> u64) {
         let mut used = self.used.lock();
         *used = used.map(how);
-    }
-
-    fn full(&self, needed: u64) -> Result<ContentsError, ContentsError> {
-        Ok(ContentsError::Full {
-            needed,
-            used: self.used()?,
-            cap: self.cap,
-        })
     }
 
     fn failed(&self, errno: Errno) -> ContentsError {

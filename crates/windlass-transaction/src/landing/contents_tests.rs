@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
-use super::super::testing::scratch;
+use super::super::testing::{file, scratch, swap};
 use super::*;
 
 fn text(contents: &Contents, name: &str) -> Result<String, ContentsError> {
@@ -63,30 +63,40 @@ fn a_file_is_kept_whole_wherever_it_stands_and_whatever_its_size() {
 }
 
 #[test]
-fn the_cap_is_kept_and_says_so() {
+fn the_cap_bounds_older_bytes_and_not_what_a_change_replaces() {
     let dir = scratch();
     let contents = Contents::open(&dir.path().join("store"), 10).unwrap();
-    let (name, _) = contents.put_bytes(b"12345678").unwrap();
-    let full = ContentsError::Full {
-        needed: 5,
-        used: 8,
-        cap: 10,
-    };
-    assert_eq!(contents.put_bytes(b"abcde"), Err(full.clone()));
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(b"abcde").unwrap();
-    assert_eq!(contents.put(&file), Err(full.clone()));
-    assert!(
-        full.to_string().contains("would pass its cap of 10"),
-        "{full}"
+    let (first, _) = contents.put_bytes(b"12345678").unwrap();
+    let change = [swap(
+        "a",
+        file("much longer than the cap", 0o644),
+        file("new", 0o644),
+    )];
+    let source = Contents::open(&dir.path().join("source"), 1000).unwrap();
+    source.put_bytes(b"new").unwrap();
+    contents
+        .store_after(&change, &source, Lasting::Now, &|_| false)
+        .unwrap();
+    assert!(!contents.has(&first), "older bytes go first");
+    assert_eq!(
+        contents.used().unwrap(),
+        0,
+        "new bytes are stored only under the cap"
     );
-    // What is there already needs no room.
-    assert_eq!(contents.put_bytes(b"12345678").unwrap().0, name);
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(b"12345678").unwrap();
-    assert_eq!(contents.put(&file).unwrap().0, name);
-    let drafts = std::fs::read_dir(dir.path().join("store")).unwrap();
-    assert_eq!(drafts.count(), 1, "a refused file leaves nothing");
+    assert_eq!(contents.over_cap(), None);
+    let (large, size) = contents.put_bytes(b"much longer than the cap").unwrap();
+    let over_cap = contents.over_cap().unwrap();
+    assert_eq!((over_cap.used, over_cap.cap), (size, 10));
+    // The bytes stay while the caller names them, and go with the next change otherwise.
+    let next = [swap("b", file("old", 0o644), file("new", 0o644))];
+    contents
+        .store_after(&next, &source, Lasting::Now, &|name| name == large)
+        .unwrap();
+    assert!(contents.has(&large));
+    contents
+        .store_after(&next, &source, Lasting::Now, &|_| false)
+        .unwrap();
+    assert!(!contents.has(&large) && contents.has(blake3::hash(b"new").to_hex().as_str()));
 }
 
 #[test]
@@ -117,15 +127,9 @@ fn the_oldest_that_nobody_needs_goes_first() {
         (vec![true, false, true], 6)
     );
     assert_eq!(contents.make_room(3, &|_| true).unwrap(), 0);
-    let err = contents.make_room(9, &|name| name == names[0]).unwrap_err();
-    assert_eq!(
-        err,
-        ContentsError::Full {
-            needed: 9,
-            used: 3,
-            cap: 9
-        }
-    );
+    // Where it cannot make enough room, it makes what it can.
+    assert_eq!(contents.make_room(9, &|name| name == names[0]).unwrap(), 3);
+    assert_eq!(there(), vec![true, false, false]);
 }
 
 #[test]

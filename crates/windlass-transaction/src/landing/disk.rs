@@ -150,7 +150,7 @@ impl Disk {
         rustix::fs::readlinkat(dir, name, Vec::new()).map(std::ffi::CString::into_bytes)
     }
 
-    pub(super) fn make_link(&self, target: &str, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<()> {
+    pub(super) fn make_link(&self, target: &OsStr, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<()> {
         self.step("make_link")?;
         rustix::fs::symlinkat(target, dir, name)
     }

@@ -254,8 +254,8 @@ fn landings_of_calls_wait_for_each_other() {
 }
 
 #[test]
-fn a_landing_of_a_call_whose_old_bytes_do_not_fit_changes_nothing() {
-    let scene = Scene::with_cap(8);
+fn a_landing_of_a_call_whose_old_bytes_cannot_be_stored_changes_nothing() {
+    let scene = Scene::that_cannot_store("far too long for the store\n");
     scene.file("a", "far too long for the store\n", 0o644);
     scene.contents.put_bytes(b"new\n").unwrap();
     let before = tree_of(&scene.tree());

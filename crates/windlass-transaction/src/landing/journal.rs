@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use windlass_core::image::Swap;
 
+use super::contents::Lasting;
 use super::disk::{Disk, Sys};
 use super::look::CHUNK;
 use super::{LandError, LandMode, LandingCall, LandingUndo};
@@ -29,10 +30,6 @@ const RECORD: &str = "landed-";
 const MAX_RECORDS: usize = 10_000;
 /// A journal of the largest change that anyone lands is far below this.
 const MAX_JOURNAL: usize = 256 << 20;
-
-/// So many files are made to last one by one, which does not wait for what others write to the same disk. The tests
-/// have changes of both sizes.
-const FEW: usize = if cfg!(test) { 8 } else { 64 };
 
 /// How far a landing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +81,7 @@ pub(super) struct Journal {
 impl Journal {
     /// Whether there are so many files that the file system is made to last as a whole, and not each of them.
     pub(super) fn is_large(&self) -> bool {
-        self.swaps.len() > FEW
+        Lasting::of(self.swaps.len()) == Lasting::Later
     }
 
     /// The paths that it changes.

@@ -217,17 +217,37 @@ fn bytes_that_are_not_the_promised_ones_do_not_land() {
 }
 
 #[test]
-fn a_link_whose_target_is_not_utf8_is_named() {
-    let scene = small();
-    symlink(OsStr::from_bytes(b"\xff"), scene.tree().join("odd")).unwrap();
-    let err = look(&scene.root(), "odd").unwrap_err();
-    assert!(
-        err.message
-            .contains("odd is a symbolic link whose target is not UTF-8"),
-        "{err}"
+fn names_and_link_targets_that_are_not_utf8_land() {
+    let scene = Scene::new();
+    let tree = scene.tree();
+    let (dir, name) = (OsStr::from_bytes(b"d\xfe"), OsStr::from_bytes(b"f\xff"));
+    std::fs::create_dir(tree.join(dir)).unwrap();
+    std::fs::write(tree.join(dir).join(name), "old\n").unwrap();
+    symlink(OsStr::from_bytes(b"\xff"), tree.join("link")).unwrap();
+    scene.contents.put_bytes(b"new\n").unwrap();
+    let before = |path: &str| look(&scene.root(), path).unwrap();
+    let link = |target: &str| Image::Link {
+        target: target.to_owned(),
+    };
+    assert_eq!(before("link"), link(r#""\377""#));
+    let text = r#""d\376"/"f\377""#;
+    let swaps = [
+        swap(text, before(text), file("new\n", 0o644)),
+        swap("link", link(r#""\377""#), link(r#"a/"\376""#)),
+        swap(r#""n\377"/x"#, Image::Absent, file("new\n", 0o644)),
+    ];
+    landed(&scene, &swaps).unwrap();
+    let read = |path: PathBuf| std::fs::read_to_string(tree.join(path)).unwrap();
+    assert_eq!(read(Path::new(dir).join(name)), "new\n");
+    assert_eq!(
+        read(Path::new(OsStr::from_bytes(b"n\xff")).join("x")),
+        "new\n"
     );
-    let err = landed(&scene, &[swap("odd", link("x"), Image::Absent)]).unwrap_err();
-    assert!(err.to_string().contains("not UTF-8"), "{err}");
+    let target = std::fs::read_link(tree.join("link")).unwrap();
+    assert_eq!(target.as_os_str().as_bytes(), b"a/\xfe");
+    let gone = [swap(text, file("new\n", 0o644), Image::Absent)];
+    landed(&scene, &gone).unwrap();
+    assert!(!tree.join(dir).exists(), "the empty folder goes, too");
 }
 
 /// The n-th call of a kind fails.
@@ -354,7 +374,7 @@ fn names_that_differ_only_in_case_clash_where_case_does_not_count() {
 
 #[test]
 fn a_landing_whose_old_bytes_cannot_be_kept_for_undo_is_rolled_back() {
-    let scene = Scene::with_cap(8);
+    let scene = Scene::that_cannot_store("too large to keep\n");
     scene.file("large", "too large to keep\n", 0o644);
     scene.file("small", "old\n", 0o644);
     scene.contents.put_bytes(b"new\n").unwrap();
@@ -369,11 +389,51 @@ fn a_landing_whose_old_bytes_cannot_be_kept_for_undo_is_rolled_back() {
     let before = tree_of(&scene.tree());
     let refused = landed(&scene, &swaps).unwrap_err().to_string();
     assert!(
-        refused.contains("the old bytes of large cannot be stored") && refused.contains("cap of 8"),
+        refused.contains("the old bytes of large cannot be stored"),
         "{refused}"
     );
     assert_eq!(tree_of(&scene.tree()), before);
     assert!(!scene.journal().join("journal.json").exists());
+}
+
+#[test]
+fn a_large_landing_syncs_as_often_as_one_of_any_size() {
+    let syncs = |files: usize| {
+        let scene = Scene::new();
+        scene.contents.put_bytes(b"new\n").unwrap();
+        let paths: Vec<String> = (0..files).map(|at| format!("d{at}/f")).collect();
+        paths
+            .iter()
+            .for_each(|path| scene.file(path, &format!("{path} old\n"), 0o644));
+        let swaps: Vec<Swap> = paths
+            .iter()
+            .map(|path| {
+                swap(
+                    path,
+                    file(&format!("{path} old\n"), 0o644),
+                    file("new\n", 0o644),
+                )
+            })
+            .collect();
+        let counted = std::rc::Rc::new(std::cell::RefCell::new((0, 0)));
+        let count = std::rc::Rc::clone(&counted);
+        let disk = Disk::watched(Box::new(move |_, call| {
+            let mut count = count.borrow_mut();
+            match call {
+                "sync" => count.0 += 1,
+                "sync_all" => count.1 += 1,
+                _ => {}
+            }
+            Ok(())
+        }));
+        landed_through(&disk, &scene, &swaps).unwrap();
+        *counted.borrow()
+    };
+    let few = syncs(20);
+    assert_eq!(syncs(60), few);
+    // The new files before the first swap, and everything at the end.
+    assert_eq!(few.1, 2, "file systems are synced twice");
+    assert!(few.0 <= 12, "{few:?}");
 }
 
 #[test]
@@ -491,8 +551,8 @@ fn a_tree_whose_own_path_is_not_utf8_is_recovered_too() {
 }
 
 #[test]
-fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_the_store_is_full() {
-    let scene = Scene::with_cap(12);
+fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_they_cannot_be_stored() {
+    let scene = Scene::that_cannot_store("a old\n");
     dead_in_the_middle(&scene);
     // Somebody wrote to what was swapped, and to what was not yet: it cannot go on, and `a` cannot go back.
     std::fs::write(scene.tree().join("a"), "mine\n").unwrap();

@@ -4,14 +4,17 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use windlass_core::image::Image;
-use windlass_core::workspace::{FileError, FileErrorKind, FileKind};
+use windlass_core::path_text::to_text;
+use windlass_core::workspace::{FileError, FileKind};
 
 use super::disk::{Disk, Sys};
+use crate::path::path_of;
 use windlass_host::workspace::{Root, bad_path, from_errno, kind_of, outside, wrong_kind};
 
 /// As many bytes of a file are in memory at once.
@@ -79,14 +82,6 @@ pub(super) fn see_at(
         match see_once(disk, dir, name) {
             // It became something else, or nothing, between two calls.
             Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => {}
-            Err(Errno::ILSEQ) => {
-                return Err(FileError {
-                    kind: FileErrorKind::BadInput,
-                    message: format!(
-                        "{path} is a symbolic link whose target is not UTF-8; such links cannot be landed"
-                    ),
-                });
-            }
             other => return other.map_err(|errno| from_errno(Path::new(path), errno)),
         }
     }
@@ -101,7 +96,7 @@ fn see_once(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Seen> {
         FileKind::Directory => Ok(Seen::Directory),
         FileKind::Special => Ok(Seen::Special),
         FileKind::Link => {
-            let target = String::from_utf8(disk.read_link(dir, name)?).map_err(|_| Errno::ILSEQ)?;
+            let target = to_text(&disk.read_link(dir, name)?);
             Ok(Seen::Image(Image::Link { target }))
         }
         FileKind::File => {
@@ -155,14 +150,15 @@ pub(super) fn find(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Spot
     let parts = parts(path)?;
     let mut dir = disk.walk(root, OsStr::new(".")).map_err(fail)?;
     for (at, part) in parts.iter().enumerate() {
+        let name = path_of(part).into_owned().into_os_string();
         if at + 1 == parts.len() {
-            return Ok(Spot::There(dir, part.into()));
+            return Ok(Spot::There(dir, name));
         }
-        match disk.walk(dir.as_fd(), OsStr::new(part)) {
+        match disk.walk(dir.as_fd(), &name) {
             Ok(next) => dir = next,
             Err(Errno::NOENT) => return Ok(Spot::NoParent),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                return Ok(Spot::Blocked(parts[..=at].join("/"), dir, part.into()));
+                return Ok(Spot::Blocked(parts[..=at].join("/"), dir, name));
             }
             Err(errno) => return Err(fail(errno)),
         }
@@ -195,10 +191,11 @@ pub(super) fn parts(path: &str) -> Result<Vec<&str>, FileError> {
     if path.is_empty() {
         return Err(bad_path("it is empty"));
     }
-    if path.len() > MAX_PATH || path.contains('\0') {
+    let real = path_of(path);
+    if real.as_os_str().len() > MAX_PATH || real.as_os_str().as_bytes().contains(&0) {
         return Err(bad_path("it is too long or contains a NUL byte"));
     }
-    let components = Path::new(path).components();
+    let components = real.components();
     if components
         .clone()
         .any(|part| !matches!(part, Component::Normal(_)))

@@ -118,7 +118,7 @@ fn settle(
                 done.landed = true;
                 return Ok(false);
             }
-            Err(Halt::Conflict(_) | Halt::File(_)) => {}
+            Err(Halt::Conflict(_) | Halt::NotStored(_) | Halt::File(_)) => {}
         }
     }
     let back = work.back()?;

@@ -16,6 +16,7 @@ use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Spot, dir_at, find};
 use super::{Halt, Source};
+use crate::path::path_of;
 use windlass_host::workspace::{from_errno, from_io};
 
 /// What comes to a path, and after an exchange what was there.
@@ -129,7 +130,9 @@ fn one(
     match &swap.after {
         Image::Absent => Ok(None),
         Image::Link { target } => {
-            disk.make_link(target, stage, name).map_err(fail)?;
+            let target = path_of(target);
+            disk.make_link(target.as_os_str(), stage, name)
+                .map_err(fail)?;
             Ok(None)
         }
         Image::File { hash, size, mode } => {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::{FileError, FileErrorKind};
+use windlass_core::workspace::FileError;
 
 use super::Halt;
 use super::check::why;
@@ -318,11 +318,7 @@ impl<'a> Work<'a> {
     /// Keeps what was displaced, which is the undo. Bytes that cannot be kept stop the landing, and so does a write to a
     /// displaced file through a handle that was open.
     fn keep_displaced(&self) -> Result<(), Halt> {
-        let lasting = if self.journal.is_large() {
-            Lasting::Later
-        } else {
-            Lasting::Now
-        };
+        let lasting = Lasting::of(self.journal.swaps.len());
         for at in 0..self.journal.swaps.len() {
             let (swap, stage) = self.at(at)?;
             let Image::File { hash, .. } = &swap.before else {
@@ -342,19 +338,18 @@ impl<'a> Work<'a> {
                     let reason = "it was written to while it was being replaced";
                     return Err(Halt::conflict(&swap.path, reason));
                 }
-                Err(err) => return Err(not_stored(&swap.path, &err).into()),
+                Err(err) => return Err(not_stored(&swap.path, err)),
             }
-        }
-        if lasting == Lasting::Later {
-            let made = self.contents.make_last(self.disk);
-            made.map_err(|err| not_stored("the replaced files", &err))?;
         }
         Ok(())
     }
 
-    /// Makes every changed directory last, each once.
+    /// Makes the tree and, in a large landing, the stored old bytes last.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         let journal = self.journal;
+        if journal.is_large() {
+            return self.sync_file_systems();
+        }
         let changed = journal.swaps.iter().map(|(swap, _)| swap.path.as_str());
         let changed = changed.chain(journal.made.iter().map(String::as_str));
         let changed = changed.chain(journal.emptied.iter().map(|dir| dir.path.as_str()));
@@ -370,15 +365,27 @@ impl<'a> Work<'a> {
     }
 }
 
-fn not_stored(path: &str, err: &ContentsError) -> FileError {
-    FileError {
-        kind: match err {
-            ContentsError::File(err) => err.kind,
-            ContentsError::Full { .. } => FileErrorKind::TooLarge,
-            ContentsError::Missing(_) | ContentsError::Damaged(_) => FileErrorKind::Io,
-        },
-        message: format!("the old bytes of {path} cannot be stored for undo: {err}"),
+impl Work<'_> {
+    /// One sync for each file system that the landing wrote to. A staging directory is on each of them, and the store may be
+    /// on another one.
+    fn sync_file_systems(&self) -> Result<(), FileError> {
+        let stages = self.stages.iter().map(AsFd::as_fd);
+        let mut synced = BTreeSet::new();
+        for dir in stages.chain([self.contents.dir()]) {
+            let fail = |errno| from_errno(Path::new(&self.journal.name), errno);
+            let stat = self.disk.stat_of(dir).map_err(fail)?;
+            if synced.insert(stat.st_dev) {
+                self.disk.sync_all(dir).map_err(fail)?;
+            }
+        }
+        Ok(())
     }
+}
+
+fn not_stored(path: &str, err: ContentsError) -> Halt {
+    let FileError { kind, message } = err.into_file();
+    let message = format!("the old bytes of {path} cannot be stored for undo: {message}");
+    Halt::NotStored(FileError { kind, message })
 }
 
 #[cfg(test)]

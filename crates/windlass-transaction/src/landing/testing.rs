@@ -75,14 +75,18 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new() -> Self {
-        Self::with_cap(1 << 30)
-    }
-
-    pub(super) fn with_cap(cap: u64) -> Self {
         let dir = scratch();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
-        let contents = Contents::open(&dir.path().join("contents"), cap).unwrap();
+        let contents = Contents::open(&dir.path().join("contents"), 1 << 30).unwrap();
         Self { dir, contents }
+    }
+
+    /// A scene whose store cannot take these bytes: a file is in the place of their folder.
+    pub(super) fn that_cannot_store(text: &str) -> Self {
+        let scene = Self::new();
+        let hash = blake3::hash(text.as_bytes()).to_hex();
+        std::fs::write(scene.dir.path().join("contents").join(&hash[..2]), "").unwrap();
+        scene
     }
 
     pub(super) fn tree(&self) -> PathBuf {

@@ -211,7 +211,7 @@ impl Task {
         let (first, others) = found.split_first()?;
         let swaps = found
             .iter()
-            .flat_map(|change| change.swaps.clone())
+            .flat_map(|change| changes.standing_swaps(change))
             .collect();
         Some(Self {
             swaps,
@@ -247,13 +247,16 @@ async fn find(
     named: Option<&SessionId>,
     request: &UndoRequest,
 ) -> Result<(SessionId, Task, bool), Error> {
-    let nothing = || match request {
+    let nothing = || {
+        match request {
         UndoRequest::Undo(Wanted::Call(_)) => Error::usage("no change of that call can be undone")
             .hint(
-                "an isolated run lands as a whole: `windlass undo --run RUN` takes all of it back",
+                "`windlass undo --run RUN` takes a whole run back; the calls of an agent that is not ours, and of a run \
+                 that worked on a copy without a kernel layer, are undone with their run",
             ),
         _ => Error::usage("there is nothing to take back")
             .hint("`windlass sessions show SESSION` tells what a session did"),
+    }
     };
     let is_last_run = matches!(request, UndoRequest::Undo(Wanted::LastRun));
     if let Some(id) = named {

@@ -1,5 +1,6 @@
 //! Repositories in the layer of a command: git's own files are moved, and nothing lands that makes git run a program.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +12,7 @@ use windlass_core::workspace::{FileError, Files};
 use super::super::git_config::{NewConfig, differs_plainly, new_config};
 use super::{Entry, PROTECTED, Place, Plain, Reader, told};
 use crate::git_dirs::{GitDirs, is_git_dir};
+use crate::path::path_of;
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
 use windlass_host::workspace::from_io;
@@ -150,14 +152,14 @@ impl Reader<'_> {
     pub(super) fn refuse_git_dirs(&mut self) {
         let mut dirs = GitDirs::new(|path: &Path| self.will_have(path));
         let swaps = self.diff.swaps.iter().filter(|swap| swap.after.is_there());
-        let swaps = swaps.map(|swap| Path::new(&swap.path));
+        let swaps = swaps.map(|swap| path_of(&swap.path));
         let put = self.diff.plain.iter().filter_map(|one| match one {
-            Plain::Put(path) => Some(path.as_path()),
+            Plain::Put(path) => Some(Cow::Borrowed(path.as_path())),
             Plain::Remove(_) => None,
         });
         let refused = swaps
             .chain(put)
-            .filter_map(|path| Some(told(path, &dirs.refusal(path)?)));
+            .filter_map(|path| Some(told(&path, &dirs.refusal(&path)?)));
         let refused: Vec<_> = refused.collect();
         self.diff.refused.extend(refused);
     }

@@ -1,0 +1,173 @@
+//! Odd trees and repositories: a command in a run, isolated and in place, does what the same command does without
+//! windlass, and undo gives the tree from before. Judged by the files on disk, `git status` and `git fsck`.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use windlass_needs::{Need, lacks};
+
+use crate::place::Place;
+
+/// A name, the commands that make the tree odd, and the command of the run.
+const ROWS: &[(&str, &str, &str)] = &[
+    ("a folder becomes a file", "", "rm -r d && echo x > d"),
+    (
+        "a file becomes a folder",
+        "",
+        "rm f && mkdir f && echo x > f/in",
+    ),
+    ("a file becomes a symlink", "", "rm f && ln -s g f"),
+    (
+        "a symlink becomes a file",
+        "ln -s g l && git add l",
+        "rm l && echo x > l",
+    ),
+    ("a folder becomes a symlink", "", "mv d e && ln -s e d"),
+    (
+        "names that differ in case",
+        "",
+        "echo a > Name; echo b > name; mv f F",
+    ),
+    (
+        "names that are not UTF-8",
+        "echo o > $(printf 'o-\\377')",
+        "rm o-*; echo n > $(printf 'n-\\376')",
+    ),
+    ("modes", "", "chmod 755 f; chmod 600 g"),
+    (
+        "a file that is read-only",
+        "chmod 444 f",
+        "chmod 644 f; echo x >> f; chmod 444 f",
+    ),
+    (
+        "a nested repository",
+        "git init -q sub; echo s > sub/s",
+        "echo t >> sub/s; echo u > sub/u",
+    ),
+    (
+        "a submodule",
+        "git init -q ../module; cd ../module; echo m > m; git add m; git commit -qm m; cd -; git -c protocol.file.allow=always submodule --quiet add ../module module",
+        "echo n >> module/m; echo x >> f",
+    ),
+    (
+        "a sparse checkout",
+        "git sparse-checkout set --no-cone /d/",
+        "echo x >> d/one; echo y > d/new",
+    ),
+    (
+        "no commits",
+        "rm -rf .git; git init -q .",
+        "echo x >> f; rm g",
+    ),
+    (
+        "a detached head",
+        "git checkout -q --detach",
+        "echo x >> f; rm g",
+    ),
+    (
+        "the middle of a merge",
+        "git checkout -qb other; echo o > f; git commit -qam o; git checkout -q main; echo m > f; git commit -qam m; git merge other >/dev/null; true",
+        "echo merged > f",
+    ),
+    (
+        "a linked worktree",
+        "git worktree add -q --detach ../linked; mv .git ../moved; mv ../linked/.git .git; git -C ../moved config core.bare false; echo \"gitdir: $(cd ../moved && pwd)/worktrees/linked\" > .git; pwd | sed 's,$,/.git,' > ../moved/worktrees/linked/gitdir",
+        "echo x >> f; rm g",
+    ),
+];
+
+const BASE: &str = "git init -q -b main . && mkdir d && echo one > d/one && echo f > f && echo g > g && git add . && git commit -qm first";
+
+fn sh(place: &Place, line: &str) -> String {
+    let done = Command::new("sh")
+        .args(["-c", line])
+        .current_dir(place.work())
+        .env("HOME", place.home())
+        .envs([
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_AUTHOR_NAME", "a"),
+            ("GIT_AUTHOR_EMAIL", "a@example.invalid"),
+            ("GIT_COMMITTER_NAME", "a"),
+            ("GIT_COMMITTER_EMAIL", "a@example.invalid"),
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Files and symlinks by their names as bytes, without those of git and empty folders.
+fn tree(dir: &Path, below: &Path, all: &mut BTreeMap<Vec<u8>, String>) {
+    for entry in std::fs::read_dir(dir.join(below)).unwrap().flatten() {
+        let path = below.join(entry.file_name());
+        let about = std::fs::symlink_metadata(dir.join(&path)).unwrap();
+        let text = match about.file_type() {
+            _ if entry.file_name() == ".git" => continue,
+            kind if kind.is_dir() => {
+                tree(dir, &path, all);
+                continue;
+            }
+            kind if kind.is_symlink() => format!("{:?}", std::fs::read_link(dir.join(&path))),
+            _ => format!("{:o} {:?}", about.mode(), std::fs::read(dir.join(&path))),
+        };
+        all.insert(path.into_os_string().into_encoded_bytes(), text);
+    }
+}
+
+fn files(place: &Place) -> BTreeMap<Vec<u8>, String> {
+    let mut all = BTreeMap::new();
+    tree(&place.work(), Path::new(""), &mut all);
+    all
+}
+
+#[track_caller]
+fn check(flag: &str, (name, setup, command): (&str, &str, &str)) {
+    let (windlass, plain) = (Place::new(), Place::new());
+    for place in [&windlass, &plain] {
+        sh(place, BASE);
+        sh(place, if setup.is_empty() { "true" } else { setup });
+    }
+    let before = files(&windlass);
+    sh(&plain, command);
+    let quoted = serde_json::Value::from(command).to_string();
+    let script = windlass.script(&format!(
+        "[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = {quoted} }} }}]\n\n[[step]]\ntext = \"done\"\n"
+    ));
+    let ran = windlass.run(&[
+        "run",
+        flag,
+        "--script",
+        &script,
+        "--approval",
+        "auto",
+        "--validate",
+        "none",
+        "go",
+    ]);
+    assert_eq!(ran.code, 0, "{name} {flag}: {}", ran.err);
+    assert_eq!(files(&windlass), files(&plain), "{name} {flag}");
+    let status = "git status --porcelain";
+    assert_eq!(sh(&windlass, status), sh(&plain, status), "{name} {flag}");
+    let undone = windlass.run(&["undo"]);
+    assert_eq!(undone.code, 0, "{name} {flag}: {}", undone.err);
+    assert_eq!(files(&windlass), before, "{name} {flag}: undo");
+    sh(&windlass, "git fsck --no-progress");
+}
+
+#[test]
+fn odd_trees_are_changed_and_undone_in_place() {
+    if !lacks(Need::CommandLayers) {
+        ROWS.iter().for_each(|row| check("--in-place", *row));
+    }
+}
+
+#[test]
+fn odd_trees_are_changed_and_undone_by_isolated_runs() {
+    ROWS.iter().for_each(|row| check("--isolated", *row));
+}

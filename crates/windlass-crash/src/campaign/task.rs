@@ -1,0 +1,79 @@
+//! The project and the scripted task of a campaign: commands that change many files at once, edits, moves and deletions.
+
+use serde_json::{Value, json};
+
+use crate::work::inline;
+
+/// Files in the folder that commands rewrite.
+pub(super) const DOCS: usize = 40;
+
+/// The options of a scripted run whose script is beside the project.
+pub(super) const OPTIONS: [&str; 6] = [
+    "--approval",
+    "auto",
+    "--output-format",
+    "stream-json",
+    "--validate",
+    "none",
+];
+
+pub(super) fn files() -> Vec<(String, String)> {
+    let mut files: Vec<_> = (0..DOCS)
+        .map(|at| (doc(at), format!("document {at}\n")))
+        .collect();
+    files.push(("notes.txt".to_owned(), "alpha\n".to_owned()));
+    files.push(("shared.log".to_owned(), "first\n".to_owned()));
+    files
+}
+
+pub(super) fn doc(at: usize) -> String {
+    format!("docs/{at}.txt")
+}
+
+/// A task that changes, creates, moves and deletes, by commands and by tools.
+pub(super) fn script() -> String {
+    let mut steps = Vec::new();
+    for round in 0..3 {
+        steps.push(bash(&format!(
+            "for f in docs/*.txt; do echo round {round} >> $f; done; rm docs/{round}.txt; echo r{round} > new-{round}.txt"
+        )));
+        let (old, new) = (
+            ["alpha", "beta", "gamma"][round],
+            ["beta", "gamma", "delta"][round],
+        );
+        steps.push(
+            json!({ "name": "edit_file", "args": { "path": "notes.txt", "old": old, "new": new } }),
+        );
+        steps.push(json!({ "name": "write_file", "args": { "path": format!("written/{round}.txt"), "content": "w\n" } }));
+        steps.push(bash(&format!(
+            "mv docs/{}.txt docs/moved-{round}.txt",
+            30 + round
+        )));
+    }
+    text(&steps)
+}
+
+/// One run of many: a file of its own, and a line in a file that all share.
+pub(super) fn script_of_one(nth: usize) -> String {
+    text(&[
+        bash(&format!("mkdir -p own && echo run {nth} > own/{nth}.txt")),
+        json!({ "name": "write_file", "args": { "path": format!("own/{nth}-written.txt"), "content": format!("run {nth}\n") } }),
+    ])
+}
+
+/// The same with a line at the end of a file that all runs change.
+pub(super) fn script_of_one_shared(nth: usize) -> String {
+    text(&[bash(&format!("echo line {nth}. >> shared.log"))])
+}
+
+fn bash(command: &str) -> Value {
+    json!({ "name": "bash", "args": { "command": command } })
+}
+
+fn text(calls: &[Value]) -> String {
+    let steps = calls
+        .iter()
+        .map(|call| format!("[[step]]\ntext = \"\"\ncalls = [{}]\n", inline(call)));
+    let steps: Vec<String> = steps.collect();
+    format!("{}\n[[step]]\ntext = \"Done.\"\n", steps.join("\n"))
+}
