@@ -155,6 +155,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-bench",
         &[
             "windlass-core",
+            "windlass-engine",
             "windlass-host",
             "windlass-meter",
             "windlass-providers",
