@@ -97,6 +97,7 @@ impl RuntimePlan {
         let only_foreign = [
             ("--auth", agent.auth.is_some()),
             ("--metering", agent.metering.is_some()),
+            ("--accept-ungated", agent.accept_ungated),
         ];
         if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
             return Err(Error::usage(format!(

@@ -317,10 +317,21 @@ impl Transcript {
                         denied: false,
                     },
                 );
-                line(Actor::Policy, title)
+                let (actor, did) = match verdict {
+                    Some(_) => (Actor::Policy, "let a call run"),
+                    None => (Actor::Model, "ran a call that was not judged"),
+                };
+                line(actor, title)
                     .seen(Live, Info)
-                    .did("let a call run", json!({ "verdict": verdict, "rule": rule }))
+                    .did(did, json!({ "verdict": verdict, "rule": rule }))
                     .with([LineBlock::Call(call)])
+            }
+            EventKind::RuleBroken { call, rule } => {
+                let title = format!("not allowed by {rule}, and the agent did not ask: the run will not land");
+                line(Actor::Policy, title)
+                    .seen(Live, Warning)
+                    .did("found a broken rule", json!({ "call": call, "rule": rule }))
+                    .of(call)
             }
             EventKind::CallProgress { id, text } => line(Actor::Model, "works".to_owned())
                 .of(id)

@@ -229,3 +229,69 @@ fn agents_of_ones_own_are_listed() {
     );
     assert!(output.out.contains("home/bin/agent"), "{}", output.out);
 }
+
+/// The outcome and the call starts of a run in which the program wrote `a.txt`, with these rules or flags.
+#[track_caller]
+fn check_gate(rules: &str, flags: &[&str], says: &str) -> Vec<serde_json::Value> {
+    let program = "echo two > a.txt\necho '{\"tool\":\"shell\",\"input\":{\"command\":\"curl example.com\"}}'\necho '{\"say\":\"done\"}'";
+    let fields = "output = \"jsonl\"\nfields.text = \"say\"\nfields.tool = \"tool\"\nfields.tool_input = \"input\"";
+    let place = with_program(program, &format!("{fields}\n{rules}"));
+    let output = run(&place, flags);
+    assert!(output.err.contains(says), "{}: {}", output.code, output.err);
+    if says.is_empty() {
+        assert_eq!((output.code, place.read("a.txt").as_str()), (0, "two\n"));
+    } else {
+        assert_ne!(output.code, 0);
+        assert_eq!(place.read("a.txt"), "one\n");
+    }
+    match place.sessions().is_empty() {
+        true => Vec::new(),
+        false => place.log(),
+    }
+}
+
+#[test]
+fn rules_and_modes_that_cannot_be_enforced_refuse_the_agent_by_name() {
+    let deny = "[rules]\ndeny = [\"write_file(a.txt)\"]";
+    let ask = "[rules]\nask = [\"bash(curl *)\"]";
+    for (rules, flags, says) in [
+        (deny, &[][..], "the deny rule `write_file(a.txt)`"),
+        (ask, &[], "the ask rule `bash(curl *)`"),
+        ("", &["--approval", "ask"], "the approval mode `ask`"),
+        ("", &["--approval", "edit"], "the approval mode `edit`"),
+        (deny, &[], "--accept-ungated"),
+    ] {
+        let log = check_gate(rules, flags, says);
+        assert!(log.is_empty(), "the agent was started");
+    }
+}
+
+#[test]
+fn an_ungated_run_that_breaks_a_rule_is_kept_and_does_not_land() {
+    let accept = &["--accept-ungated"][..];
+    let finished = |log: &[serde_json::Value]| log.last().unwrap()["data"].clone();
+    for (rules, says) in [
+        (
+            "[rules]\ndeny = [\"write_file(a.txt)\"]",
+            "user rule write_file(a.txt)",
+        ),
+        (
+            "[rules]\nask = [\"edit_file(*.txt)\"]",
+            "user rule edit_file(*.txt)",
+        ),
+        (
+            "[rules]\ndeny = [\"bash(curl *)\"]",
+            "user rule bash(curl *)",
+        ),
+        ("[rules]\ndeny = [\"bash\"]", "user rule bash"),
+    ] {
+        let log = check_gate(rules, accept, says);
+        let end = finished(&log);
+        assert_eq!(end["outcome"]["reason"], "policy", "{end}");
+        assert!(end["transaction"].is_string(), "the copy is kept: {end}");
+    }
+    let log = check_gate("[rules]\ndeny = [\"write_file(b.txt)\"]", accept, "");
+    let call = log.iter().find(|event| event["kind"] == "call_started");
+    let call = &call.unwrap()["data"];
+    assert!(call.get("verdict").is_none(), "nothing judged it: {call}");
+}

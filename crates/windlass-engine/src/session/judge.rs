@@ -2,9 +2,10 @@
 //! exactly what would land. What the person changed meanwhile is taken in first, and looked for again afterwards.
 
 use windlass_core::event::EventKind;
-use windlass_core::gate::{Bar, bar_at_landing, glob_match, may_write};
-use windlass_core::run::{Judged, paths_in_words};
+use windlass_core::gate::{Bar, Place, bar_at_landing, glob_match, may_write};
+use windlass_core::run::{Judged, paths_in_words, rules_broken};
 use windlass_core::runtime::Outlet;
+use windlass_core::terms::GateKind;
 use windlass_core::validator::{Finding, Report};
 use windlass_core::workspace::{Change, Changes, Transaction};
 
@@ -55,6 +56,7 @@ impl Judge<'_> {
         if nothing(&first) {
             return Ok((Judged::NothingChanged, first));
         }
+        self.refuse_broken_rules(&first)?;
         self.catch_up().await?;
         let changes = transaction.changes().await?;
         if nothing(&changes) {
@@ -83,6 +85,29 @@ impl Judge<'_> {
         };
         self.run.outlet.emit(uncovered).await?;
         Ok((result, changes))
+    }
+
+    /// Ends the run where deny or ask rules are about changed files of an agent whose calls nothing judged.
+    fn refuse_broken_rules(&self, changes: &Changes) -> Result<(), StepError> {
+        let mut terms = self.transaction.terms();
+        self.run.parts.runtime.terms(&mut terms);
+        if terms.gate == GateKind::PerCall || self.run.contract.ordered {
+            return Ok(());
+        }
+        let place = Place {
+            isolation: terms.isolation,
+            sandboxed: terms.tier.confines(),
+            has_jobs: false,
+        };
+        let gate = self.run.gate.lock();
+        for change in &changes.files {
+            if let Some(decision) = gate.rule_about_change(&change.path, &change.change, place) {
+                let what = format!("the change of {}", change.path);
+                let ended = rules_broken(&what, [decision.rule.as_str()]);
+                return Err(StepError::Ends(ended));
+            }
+        }
+        Ok(())
     }
 
     /// Takes in what the person changed since the copy was made. A conflict ends the run.

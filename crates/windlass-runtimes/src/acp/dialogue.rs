@@ -114,7 +114,7 @@ pub(super) struct AcpDialogue {
 impl AcpDialogue {
     pub(super) fn new(setup: AcpSetup) -> Self {
         Self {
-            transcript: Transcript::new(Arc::clone(&setup.kinds)),
+            transcript: Transcript::new(Arc::clone(&setup.kinds), setup.root.clone()),
             setup,
             frames: Frames::versioned(),
             step: Step::Initialize,

@@ -363,8 +363,8 @@ impl<'a> AgentAttempt<'a> {
     }
 
     /// Notes a call that the agent runs without having asked.
-    pub async fn observed(&self, call: ToolCall, effect: Effect) -> Result<(), RuntimeError> {
-        self.state.lock().worked |= effect > Effect::Read;
+    pub async fn observed(&self, call: ForeignCall) -> Result<(), RuntimeError> {
+        self.state.lock().worked |= call.effect > Effect::Read;
         self.job.toolbox.observed(call).await?;
         Ok(())
     }

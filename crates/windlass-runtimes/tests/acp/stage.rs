@@ -161,8 +161,12 @@ impl Toolbox for Desk {
             }
         })
     }
-    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.notes.observed.lock().push(call);
+    fn observed(&self, foreign: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
+        let mut observed = self.notes.observed.lock();
+        // What becomes known of a call later is told again.
+        observed.retain(|known| known.id != foreign.call.id);
+        observed.push(foreign.call);
+        drop(observed);
         Box::pin(async { Ok(()) })
     }
     fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {

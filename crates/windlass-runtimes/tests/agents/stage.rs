@@ -446,7 +446,10 @@ impl Toolbox for Desk {
             })
         })
     }
-    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn observed(
+        &self,
+        ForeignCall { call, .. }: ForeignCall,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.note(format!("observed {} {}", call.id, call.name));
         Box::pin(std::future::ready(Ok(())))
     }
