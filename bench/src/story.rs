@@ -109,7 +109,7 @@ fn step(step: u64, part: u64) -> EventKind {
         }
         2 => EventKind::CallStarted {
             call,
-            verdict: Verdict::Allow,
+            verdict: Some(Verdict::Allow),
             rule: "mode auto".into(),
         },
         3 => EventKind::CommandStarted {

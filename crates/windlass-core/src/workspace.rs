@@ -265,8 +265,13 @@ pub trait Processes: Send + Sync {
     fn has_jobs(&self) -> bool {
         false
     }
-    /// Ends all jobs.
+    /// Ends all jobs, and all agents that are not ours.
     fn stop_all(&self) -> BoxFuture<'_, ()>;
+    /// Ends all jobs, and stops agents that are not ours until [`Enclosure::resume`]: nothing of them runs any more. One
+    /// that cannot be stopped is ended.
+    fn pause_agents(&self) -> BoxFuture<'_, ()> {
+        self.stop_all()
+    }
     /// The place of an agent that is not ours, where this run has one. What cannot be had is an error, never a weaker
     /// place.
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {

@@ -192,6 +192,10 @@ impl Adapter for Acp {
         )
     }
 
+    fn stays(&self) -> bool {
+        true
+    }
+
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;

@@ -295,3 +295,115 @@ fn an_ungated_run_that_breaks_a_rule_is_kept_and_does_not_land() {
     let call = &call.unwrap()["data"];
     assert!(call.get("verdict").is_none(), "nothing judged it: {call}");
 }
+
+/// An agent that speaks ACP and counts its prompts; `more` is done at each.
+fn acp_agent(more: &str) -> Place {
+    let program = format!(
+        r#"n=0
+answer() {{ echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}}"; }}
+while read -r line; do
+  id=$(printf %s "$line" | grep -o '"id":[0-9]*' | head -n 1 | cut -d: -f2)
+  case "$line" in
+    *'"initialize"'*) answer '{{"protocolVersion":1,"agentCapabilities":{{}}}}';;
+    *'"session/new"'*) answer '{{"sessionId":"s1"}}';;
+    *'"session/prompt"'*)
+      n=$((n + 1))
+      {more}
+      answer '{{"stopReason":"end_turn"}}'
+      {{ [ "$quits" = yes ] && exit 0; }} 2>/dev/null;;
+  esac
+done"#
+    );
+    let place = with_program(&program, "");
+    let config = place.home().join(".config/windlass/config.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(config, text.replace("\"cli\"", "\"acp\"")).unwrap();
+    place
+}
+
+#[test]
+fn an_agent_is_stopped_while_the_checks_run_and_goes_on_in_the_same_process() {
+    // It writes all the time, so that the checks would judge another tree than what lands if it ran beside them.
+    let more = "[ $n = 1 ] && (while :; do date +%N > beat.txt; done) & echo $n > try$n.txt";
+    let place = acp_agent(more);
+    let check = "cp beat.txt /tmp/b1 && seq 1 20000 | sort -R > /dev/null && cmp beat.txt /tmp/b1 && test -f try2.txt";
+    let output = run(&place, &["--validate", check]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    // A second process would have counted from one again.
+    assert_eq!(place.read("try2.txt"), "2\n");
+    let log = place.log();
+    let sessions: Vec<&serde_json::Value> = log
+        .iter()
+        .filter(|event| event["kind"] == "iteration_started")
+        .map(|event| &event["data"]["foreign_session"])
+        .collect();
+    assert_eq!(sessions, ["own:s1", "own:s1"]);
+}
+
+#[test]
+fn an_agent_that_ended_before_the_next_iteration_is_started_again() {
+    let more = "quits=yes; [ -f try1.txt ] && n=2; echo $n > try$n.txt";
+    let place = acp_agent(more);
+    let output = run(&place, &["--validate", "test -f try2.txt"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("try2.txt"), "2\n");
+}
+
+#[test]
+fn nothing_of_a_stopped_agent_is_left_when_the_run_ends() {
+    let seconds = 90_000 + std::process::id() % 9_000;
+    let more = format!("sleep {seconds} & echo $n > try.txt");
+    let sleeps = |text: &str| {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter(|entry| {
+                let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&words).contains(text)
+            })
+            .count()
+    };
+    let words = format!("sleep\0{seconds}");
+    // While the check runs the agent is stopped; then the time is up.
+    let place = acp_agent(&more);
+    let output = run(&place, &["--validate", "sleep 60", "--max-seconds", "3"]);
+    assert_eq!(output.code, 124, "{}", output.err);
+    assert_eq!(sleeps(&words), 0);
+    // The same when windlass itself is killed.
+    let place = acp_agent(&more);
+    let mut command = place.command(&[
+        "run",
+        "--runtime",
+        "own",
+        "-m",
+        "anthropic/some-model",
+        "go",
+        "--validate",
+        "sleep 61.7",
+    ]);
+    command.env("ANTHROPIC_API_KEY", "a-key");
+    let mut windlass = command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(|| sleeps("sleep\x0061.7") > 0);
+    assert_eq!(sleeps(&words), 1, "the agent is there, stopped");
+    windlass.kill().unwrap();
+    windlass.wait().unwrap();
+    wait_until(|| sleeps(&words) == 0);
+    // And where the checks never pass, after the last of them.
+    let place = acp_agent(&more);
+    let output = run(&place, &["--validate", "false", "--max-iterations", "2"]);
+    assert_ne!(output.code, 0, "{}", output.err);
+    assert_eq!(sleeps(&words), 0);
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it did not come to be");
+}

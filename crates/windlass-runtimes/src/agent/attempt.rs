@@ -185,6 +185,21 @@ impl<'a> AgentAttempt<'a> {
         kept.downcast().ok().map(|kept| *kept)
     }
 
+    /// Continues with the program and the conversation of the iteration before.
+    pub(super) async fn continue_with(
+        &self,
+        conversation: Box<dyn Any + Send>,
+        session: Option<String>,
+    ) -> Result<(), RuntimeError> {
+        *self.kept.lock() = Some(conversation);
+        self.began(session.as_deref()).await
+    }
+
+    /// Takes the program and its conversation, for the next iteration.
+    pub(super) fn take_conversation(&self) -> Option<Box<dyn Any + Send>> {
+        self.kept.lock().take()
+    }
+
     /// A path in the agent's home, as a text.
     pub(crate) fn in_home(&self, path: &str) -> String {
         let path = self.enclosure.home().join(path);

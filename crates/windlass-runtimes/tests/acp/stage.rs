@@ -558,6 +558,7 @@ impl Stage {
             output: None,
             instructions: String::new(),
             version: None,
+            paused: windlass_runtimes::agent::PausedAgent::default(),
         };
         let job = Job {
             prompt: &prompt,

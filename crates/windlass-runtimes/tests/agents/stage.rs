@@ -110,6 +110,7 @@ impl Stage {
             output: self.output.clone(),
             instructions: String::new(),
             version: None,
+            paused: windlass_runtimes::agent::PausedAgent::default(),
         };
         let files: Arc<dyn Files> = match &self.root {
             Some(root) => Arc::new(Rooted(root.clone(), memory_files().await)),

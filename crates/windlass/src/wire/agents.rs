@@ -17,7 +17,7 @@ use windlass_meter::Meter;
 use windlass_proposal::{AnswerForm, OneAnswer, patch_proposal};
 use windlass_providers::WireProvider;
 use windlass_registry::adapter;
-use windlass_runtimes::agent::{ForeignRuntime, Metering, WantedOutput};
+use windlass_runtimes::agent::{ForeignRuntime, Metering, PausedAgent, WantedOutput};
 use windlass_runtimes::agents::AgentKind;
 
 use super::{
@@ -151,6 +151,7 @@ impl Making<'_> {
             output,
             instructions,
             version: plan.setup.version(),
+            paused: PausedAgent::default(),
         }))
     }
 
