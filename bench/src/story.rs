@@ -127,8 +127,8 @@ fn step(step: u64, part: u64) -> EventKind {
             let change = FileChange {
                 path,
                 change: Change::Modified,
-                added: 3,
-                removed: 2,
+                added: Some(3),
+                removed: Some(2),
                 diff,
             };
             EventKind::FileChanged {

@@ -515,6 +515,8 @@ impl Like {
 pub enum Admitted {
     /// It may run.
     Yes {
+        /// Paths in the workspace that it would write.
+        writes: Vec<String>,
         /// Under this rule.
         rule: String,
     },

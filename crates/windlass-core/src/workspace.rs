@@ -398,13 +398,26 @@ pub struct FileChange {
     pub path: String,
     /// What happened to it.
     pub change: Change,
-    /// Lines added.
-    pub added: u32,
-    /// Lines removed.
-    pub removed: u32,
+    /// Lines added; absent where they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<u32>,
+    /// Lines removed; absent where they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u32>,
     /// A unified diff, unless it would be too long or the file is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
+}
+
+impl FileChange {
+    /// The lines added and removed, as in `+3 -1`; nothing where they were not counted.
+    #[must_use]
+    pub fn line_counts(&self) -> String {
+        match (self.added, self.removed) {
+            (Some(added), Some(removed)) => format!("+{added} -{removed}"),
+            _ => String::new(),
+        }
+    }
 }
 
 /// What happened to a file.

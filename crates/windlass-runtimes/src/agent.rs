@@ -294,7 +294,11 @@ impl ForeignRuntime {
         let mut talk = Talk::default();
         let mut say = words::opening(attempt, self.adapter.lives_by_the_log()).await?;
         for _ in 0..MAX_STEERED {
-            let answer = self.adapter.converse(attempt, &say).await?;
+            let mut answer = self.adapter.converse(attempt, &say).await?;
+            // A program that was about to end when it was stopped ends as soon as it runs again.
+            if attempt.ended_at_once(&answer) {
+                answer = self.adapter.converse(attempt, &say).await?;
+            }
             self.book_reported(attempt).await?;
             match self.after(attempt, answer, &mut talk).await? {
                 Next::Stop(stop) => return Ok(stop),

@@ -394,6 +394,7 @@ pub(crate) mod testing {
                 text: "no".to_owned(),
             },
             false => Admitted::Yes {
+                writes: Vec::new(),
                 rule: "yes".to_owned(),
             },
         }

@@ -258,6 +258,8 @@ fn foreign(
             words,
             model,
             protocol: upstream.as_ref().map(|upstream| upstream.vendor.protocol),
+            masked_dirs: given.masked_dirs,
+            instruction_files: given.instruction_files,
             options: given.options,
         },
         upstream,

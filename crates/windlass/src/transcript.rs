@@ -237,6 +237,8 @@ pub struct Transcript {
     /// The title of the terms that were stated last.
     stated: Option<String>,
     calls: HashMap<CallId, OpenCall>,
+    /// The folder of the workspace, for paths that foreign agents name in full.
+    workspace: String,
 }
 
 #[derive(Debug, Clone)]
@@ -268,7 +270,9 @@ impl Transcript {
                 runtime,
                 model,
                 program,
-            } => engine(format!(
+            } => {
+                self.workspace.clone_from(workspace);
+                engine(format!(
                 "session in {workspace} with {runtime}, model {}",
                 model.as_deref().unwrap_or("unknown")
             ))
@@ -276,7 +280,8 @@ impl Transcript {
             .did(
                 "opened the session",
                 json!({ "workspace": workspace, "runtime": runtime, "model": model, "program": program }),
-            ),
+            )
+            }
             EventKind::Queued { prompt, steer } => {
                 let title = match steer {
                     true => "said at the next step",
@@ -307,7 +312,7 @@ impl Transcript {
                 verdict,
                 rule,
             } => {
-                let shown = describe_call(call);
+                let shown = words::within(&describe_call(call), &self.workspace);
                 let title = format!("› {shown}");
                 self.calls.insert(
                     call.id.clone(),

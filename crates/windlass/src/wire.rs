@@ -166,10 +166,11 @@ pub(crate) fn engine(
     {
         check_gate(settings, &gate, &chosen)?;
     }
-    let steering = foreign
-        .iter()
-        .flat_map(|plan| plan.setup.known.masked_dirs)
-        .map(|name| (*name).to_owned());
+    let steering = foreign.iter().flat_map(|plan| {
+        let known = plan.setup.known.masked_dirs.iter();
+        let own = plan.setup.masked_dirs.iter().cloned();
+        known.map(|name| (*name).to_owned()).chain(own)
+    });
     let hidden = gate.hidden_paths().into_iter().chain(steering).collect();
     let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), place)?;
     let place = transactions(settings, root.clone(), env, held)?;
@@ -245,7 +246,8 @@ fn check_gate(settings: &Settings, gate: &PermissionGate, chosen: &Chosen) -> Re
     ))
     .hint(
         "start it all the same with `--accept-ungated` (a run that breaks a rule is found out afterwards and does not \
-         land), or use a runtime whose calls are judged, such as native",
+         land), use a runtime whose calls are judged, such as native, or set `runtimes.NAME.asks` for an ACP agent of \
+         your own that asks before each call",
     ))
 }
 

@@ -407,3 +407,63 @@ fn wait_until(what: impl Fn() -> bool) {
     }
     panic!("it did not come to be");
 }
+
+#[test]
+fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
+    let program =
+        "printf 'a\\nb\\n' > new.txt\necho two > a.txt\nhead -c 9 /dev/zero > zeros\necho done";
+    let place = with_program(program, "");
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let told: Vec<String> = place
+        .log()
+        .iter()
+        .filter(|event| event["kind"] == "file_changed")
+        .map(|event| {
+            let data = &event["data"];
+            format!("{} +{} -{}", data["path"], data["added"], data["removed"])
+        })
+        .collect();
+    // What is no text has no lines, and no number stands for that.
+    let expect = [
+        "\"a.txt\" +1 -1",
+        "\"new.txt\" +2 -0",
+        "\"zeros\" +null -null",
+    ];
+    assert_eq!(told, expect);
+}
+
+#[test]
+fn an_error_after_the_greeting_shows_what_the_agent_wrote_to_standard_error() {
+    let place = acp_agent("true");
+    let program = place.home().join("bin/agent");
+    let text = std::fs::read_to_string(&program).unwrap();
+    let failing = "*'\"session/new\"'*) echo 'no licence file in HOME' >&2; \
+         echo \"{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32603,\\\"message\\\":\\\"internal\\\"}}\";;\n    *'\"session/old\"'*)";
+    std::fs::write(&program, text.replace("*'\"session/new\"'*)", failing)).unwrap();
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(
+        output.err.contains("no licence file in HOME"),
+        "{}",
+        output.err
+    );
+}
+
+#[test]
+fn settings_name_folders_that_steer_an_agent_and_files_that_it_reads() {
+    let program = "cat > prompt.txt\ncat .tool/steer.md > seen.txt 2>/dev/null\necho done";
+    let settings = "masked_dirs = [\".tool\"]\ninstruction_files = [\"AGENTS.md\"]";
+    for (settings, masked) in [("", false), (settings, true)] {
+        let place = with_program(program, settings);
+        place.write(".tool/steer.md", "be wild\n");
+        place.write("AGENTS.md", "always use tabs\n");
+        let output = run(&place, &[]);
+        assert_eq!(output.code, 0, "{}", output.err);
+        assert_eq!(place.read("seen.txt").is_empty(), masked);
+        assert_eq!(
+            !place.read("prompt.txt").contains("always use tabs"),
+            masked
+        );
+    }
+}

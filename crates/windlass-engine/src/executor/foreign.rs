@@ -77,13 +77,17 @@ impl Executor {
             Err((category, text)) => return refuse(category, text).await,
         };
         let writes = self.writes(&meaning.touches);
+        let paths = writes.iter().map(|(path, _)| path.clone()).collect();
         self.begin_foreign(call.clone(), Some(decision.verdict), rule.clone(), writes)
             .await?;
         // What may have happened must be on disk before it happens.
         if worst > Effect::Read {
             self.outlet.sync().await?;
         }
-        Ok(Admitted::Yes { rule })
+        Ok(Admitted::Yes {
+            writes: paths,
+            rule,
+        })
     }
 
     /// Logs a call that the agent runs without asking. It is too late to refuse it, so a rule against it keeps the run
@@ -174,8 +178,8 @@ impl Executor {
         Some(FileChange {
             path,
             change,
-            added: 0,
-            removed: 0,
+            added: None,
+            removed: None,
             diff: None,
         })
     }

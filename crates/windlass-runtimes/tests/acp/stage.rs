@@ -151,6 +151,7 @@ impl Toolbox for Desk {
         Box::pin(async move {
             match verdict {
                 Some(true) => Ok(Admitted::Yes {
+                    writes: Vec::new(),
                     rule: "test".into(),
                 }),
                 Some(false) => Ok(Admitted::No {

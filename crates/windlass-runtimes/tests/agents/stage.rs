@@ -14,7 +14,7 @@ use windlass_core::context::Facts;
 use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
-use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, Part, ToolResult};
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
@@ -443,6 +443,7 @@ impl Toolbox for Desk {
                 });
             }
             Ok(Admitted::Yes {
+                writes: Vec::new(),
                 rule: "mode auto".into(),
             })
         })

@@ -140,9 +140,10 @@ impl Making<'_> {
         let instructions = match plan.setup.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
             AgentKind::Sidecar(_) => self.prompt.system(),
-            _ => self
-                .prompt
-                .for_others(|file| plan.setup.known.instruction_files.contains(&file)),
+            _ => self.prompt.for_others(|file| {
+                plan.setup.known.instruction_files.contains(&file)
+                    || plan.setup.instruction_files.iter().any(|own| own == file)
+            }),
         };
         Ok(Arc::new(ForeignRuntime {
             adapter,
